@@ -1,0 +1,69 @@
+# `make help` lists the targets. Overridable: VENV (the environment's folder), PYTHON (the
+# interpreter that creates it), PYTEST_ARGS (more arguments for pytest).
+
+VENV ?= .venv
+PYTEST_ARGS ?=
+BIN := $(VENV)/bin
+ROOMS := problems privacy wire datasets strategies client_apps server_apps sim
+ENTRIES := $(basename $(wildcard flower_server.py flower_client.py))
+LINKS := build/typed
+
+DEV := $(VENV)/.installed-dev
+RUN := $(VENV)/.installed-run
+
+# One BLAS thread: the engines are bit-identical only then, and the agents share the cores anyway.
+export OMP_NUM_THREADS := 1
+export OPENBLAS_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+export FLWR_TELEMETRY_ENABLED := 0
+export FLWR_DISABLE_UPDATE_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help venv run test test-all lint types format wheel clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: $(DEV) ## create or update the environment for development
+
+$(DEV): pyproject.toml scripts/venv.sh
+	@scripts/venv.sh "$(VENV)" simulation,plots,dev
+	@touch "$(RUN)" "$@"
+
+# The development environment contains the run environment, so either stamp serves `make run`.
+$(RUN): pyproject.toml scripts/venv.sh
+	@scripts/venv.sh "$(VENV)" simulation,plots
+	@touch "$@"
+
+run: $(RUN) ## train Fed-PLT over 10 agents in Flower's simulation
+	@$(BIN)/python -m privet.sim.cli flower-run
+
+test: lint ## lint, types and every test that is not slow
+	$(BIN)/pytest -m "not slow" $(PYTEST_ARGS)
+
+test-all: lint ## lint, types and every test
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+lint: $(DEV) ## style, formatting, import contracts, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
+	@$(MAKE) --no-print-directory types
+
+# mypy cannot follow the editable install's finder: show it the rooms as folders of `privet`.
+types: $(DEV)
+	@rm -rf "$(LINKS)" && mkdir -p "$(LINKS)/privet"
+	@for room in $(ROOMS); do ln -s "$(CURDIR)/$$room" "$(LINKS)/privet/$$room"; done
+	@for entry in $(ENTRIES); do ln -s "$(CURDIR)/$$entry.py" "$(LINKS)/$$entry.py"; done
+	MYPYPATH="$(LINKS)" $(BIN)/mypy $(ROOMS:%=-p privet.%) $(ENTRIES:%=-m %)
+
+format: $(DEV) ## rewrite the sources in the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+wheel: $(DEV) ## build dist/*.tar.gz and, from it, dist/*.whl
+	$(BIN)/python -m build --no-isolation --outdir dist .
+
+clean: ## remove what the other targets made, except run folders
+	rm -rf "$(VENV)" build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find $(ROOMS) tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,180 @@
+"""DP-FedPDM and BSDP-FedPDM: the federated primal-dual method, the agent half.
+
+Y. Li, C.-W. Huang, S. Wang, C.-Y. Chi, T. Q. S. Quek, "Privacy-preserving Federated Primal-Dual
+Learning for Non-convex and Non-smooth Problems with Model Sparsification", Algorithms 1 and 2.
+The agent keeps lam_i; when it takes part it computes, starting at x = x0hat,
+
+    v = grad f_i(x; batch) - lam_i + rho (x - x0hat),   x <- x - eta_t v,
+    until ||v||^2 <= nu (v before the step) or Q steps are done,
+    lam_i <- lam_i + rho (x0hat - x),   y = x - lam_i / rho,
+
+and sends k of the coordinates of y, with noise. With the public dual lam_i is computed from what
+was sent instead (`privet.wire.agreement.public_dual`), so that the server knows it too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+
+from privet.privacy import NoCertificateError, NoiseSource, Release, fed_pdm_release
+from privet.problems import LinearModel, Problem
+from privet.wire import ConfigError
+from privet.wire.agreement import public_dual
+from privet.wire.payload import ENCODED, encoded
+from privet.wire.sparse import SparseVector, decode
+
+from .gradients import GradientAgent
+from .half import Arrays, Local, Streams, Vector
+from .sparsifiers import Choice, choose
+
+UN_NOISED = Release("none", what="fed-pdm y")
+
+
+@dataclass(frozen=True)
+class Agent(GradientAgent):
+    """Agent half of FedPDM; the fields are the run-config keys of the same names."""
+
+    name: ClassVar[str] = "fed-pdm"
+
+    rho: float = 1.0
+    nu: float = 0.0
+    dual: str = "private"
+    sparsifier: str = "none"
+    uplink_k: int = 0
+    alpha_u: float = 1.0
+    row_norm: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.dual == "auto":
+            raise ConfigError("dual = 'auto': the server must say public or private")
+
+    @property
+    def private(self) -> bool:
+        """Whether noised, and bounded: by a clip, or for some losses by the rows' norm."""
+        return self.noise_scale > 0 and (self.clip > 0 or self.row_norm > 0)
+
+    def prepare(self, problem: Problem) -> Problem:
+        """Return the problem with rows clipped to ``row-norm``, on which a certificate may rest."""
+        if not self.private or self.row_norm <= 0:
+            return problem
+        if not isinstance(problem, LinearModel):
+            raise ConfigError("row-norm: the rows of a problem of your own cannot be clipped")
+        return problem.with_rows_within(self.row_norm)
+
+    def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
+        """Return lam_i = 0: the start of a run, or of an agent whose private dual is lost."""
+        return {"lam": np.zeros(problem.dim, problem.dtype)}
+
+    def release(self, problem: Problem, round_: int) -> Release:
+        """Return the Gaussian release of a round's y.
+
+        Raises
+        ------
+        NoCertificateError
+            Where no sensitivity is proven: plain top-k, a stopping rule, more than one local step
+            without a bound that covers it, 1 < (rho + regulariser) * step size.
+        """
+        if not self.private:
+            return UN_NOISED
+        self.require_mean(problem)
+        clipped = self.clip > 0
+        return fed_pdm_release(
+            noise_scale=self.noise_scale,
+            clipping=self.clipping if clipped else "none",  # type: ignore[arg-type]
+            clip=self.clip if clipped else None,
+            rho=self.rho,
+            step_size=self.step_size(round_),
+            local_steps=self.max_local_steps,
+            batch_size=self.size_of_batch(problem),
+            num_examples=problem.num_examples,
+            loss=getattr(problem, "kind", type(problem).__name__),
+            row_norm=self.row_norm or None,
+            regularizer_modulus=_regularizer_modulus(problem, self.max_local_steps),
+            stopping_threshold=self.nu,
+            dual=self.dual,  # type: ignore[arg-type]
+            sparsifier="none" if self._choice.keeps_all(problem.dim) else self.sparsifier,
+            relation=self.relation,  # type: ignore[arg-type]
+        )
+
+    def local_update(
+        self,
+        state: Arrays,
+        broadcast: Arrays,
+        problem: Problem,
+        streams: Streams,
+        noise: NoiseSource,
+    ) -> Local:
+        """Do one round: local steps, the dual, and what is sent of y."""
+        lam = state["lam"]
+        center = self._center(broadcast, problem)
+        x = self._descend(problem, center, lam, streams)
+        rho = center.dtype.type(self.rho)
+        new = center - x
+        new *= rho
+        new += lam
+        y = x - new / rho
+        data, sent = choose(self._choice, y, center, streams, noise)
+        if self.dual == "public":
+            new = public_dual(lam, center, sent, self.rho)
+            return Local({"lam": new}, encoded(data), new)
+        return Local({"lam": new}, encoded(data), sent.values)
+
+    @property
+    def _choice(self) -> Choice:
+        return Choice(self.sparsifier, self.uplink_k, self.alpha_u, self.noise_scale)
+
+    def _center(self, broadcast: Arrays, problem: Problem) -> Vector:
+        data = broadcast.get(ENCODED)
+        if data is None:
+            raise ConfigError("broadcast holds no sparse vector")
+        return _decoded(data.tobytes(), problem.dim, str(problem.dtype))
+
+    def _descend(self, problem: Problem, center: Vector, lam: Vector, streams: Streams) -> Vector:
+        """Return x after the local steps, eq. (10) and Algorithm 1, lines 9-12."""
+        kind = center.dtype.type
+        rho, step = kind(self.rho), kind(self.step_size(streams.round))
+        fixed = lam + rho * center
+        batches = self.batches(problem, streams)
+        x = center
+        for _ in range(self.max_local_steps):
+            v = rho * x
+            v += self.gradient(problem, x, batches.draw())
+            v -= fixed
+            small = self.nu > 0 and float(v @ v) <= self.nu
+            v *= step
+            x = x - v
+            if small:
+                break
+        return x
+
+
+@lru_cache(maxsize=2)
+def _decoded(data: bytes, dim: int, dtype: str) -> Vector:
+    """Return x0hat; the agents of one process are all sent the same bytes."""
+    found: SparseVector = decode(data, max_dim=dim)
+    if found.dim != dim or found.values.dtype != np.dtype(dtype):
+        raise ConfigError(
+            f"broadcast is of length {found.dim} in {found.values.dtype}, expected {dim} in {dtype}"
+        )
+    center = found.to_dense()
+    center.flags.writeable = False
+    return center
+
+
+def _regularizer_modulus(problem: Problem, steps: int) -> float:
+    """Return beta of f_i's quadratic regulariser, which slows a difference down at each step."""
+    regularizer = getattr(problem, "regularizer", None)
+    kind = getattr(regularizer, "kind", "none")
+    if kind == "none" or steps == 1:
+        # One step moves a difference by the data term alone, whatever the regulariser is.
+        return 0.0
+    if kind != "l2" or regularizer is None:
+        raise NoCertificateError(
+            f"FedPDM with regularizer {kind!r} and more than one local step has no privacy "
+            "certificate: take one step, or l2"
+        )
+    return float(regularizer.moduli.strong_convexity)

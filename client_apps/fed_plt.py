@@ -1,0 +1,178 @@
+"""Fed-PLT: Peaceman-Rachford splitting with local training, the agent half.
+
+N. Bastianello, C. Liu, K. H. Johansson, "Enhancing Privacy in Federated Learning through Local
+Training", Algorithm 1. The agent keeps x_i and z_i; when it takes part it computes
+
+    v = 2 y - z_i,   w <- N_e solver steps on f_i(w) + ||w - v||^2 / (2 rho), started at x_i
+    x_i <- w,        z_i <- z_i + 2 (x_i - y)
+
+and sends x_i. Starting at x_i, not at y, is the feedback that makes the limit exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+from privet.privacy import (
+    NoCertificateError,
+    NoiseSource,
+    Release,
+    fed_plt_contraction,
+    fed_plt_release,
+)
+from privet.problems import LinearModel, Moduli, Problem, best_step
+from privet.wire import ConfigError, resolve
+from privet.wire.agreement import reflect
+
+from .half import Arrays, Local, Streams
+from .solvers import SOLVERS, Subproblem
+
+UN_NOISED = Release("none", what="fed-plt x_i")
+
+
+@dataclass(frozen=True)
+class Agent:
+    """Agent half of Fed-PLT; the fields are the run-config keys of the same names."""
+
+    name: ClassVar[str] = "fed-plt"
+    version: ClassVar[int] = 1
+
+    rho: float = 1.0
+    local_solver: str = "gd"
+    local_epochs: int = 5
+    step_size: float = 0.0
+    batch_size: int = 32
+    strong_convexity: float = 0.0
+    smoothness: float = 0.0
+    row_norm: float = 0.0
+    clip: float = 0.0
+    noise_variance: float = 0.0
+    relation: str = "replace-one"
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """Return the half for a message's parameters (raises ``ConfigError``)."""
+        names = {entry.name.replace("_", "-"): entry.name for entry in fields(cls)}
+        config = resolve({k: v for k, v in settings.items() if k in names}, cls.name)
+        half = cls(**{field: config[key] for key, field in names.items()})
+        if half.noise_variance > 0 and half.local_solver != "noisy-gd":
+            raise ConfigError(
+                f"noise-variance needs local-solver = noisy-gd, found {half.local_solver}"
+            )
+        return half
+
+    @property
+    def private(self) -> bool:
+        """Whether clipped and noised; without a clip the noise proves nothing."""
+        return self.noise_variance > 0 and self.clip > 0
+
+    def prepare(self, problem: Problem) -> Problem:
+        """Return the problem to work on: in a private run, with rows within the public bound.
+
+        Raises
+        ------
+        ConfigError
+            If a private run gives no bound, or the problem cannot be held to it.
+        """
+        if not self.private or self.smoothness > 0:
+            return problem
+        if self.row_norm <= 0:
+            raise ConfigError("a private run needs row-norm, a public bound on the rows")
+        if not isinstance(problem, LinearModel):
+            raise ConfigError("a private run on a problem of your own needs smoothness")
+        return problem.with_rows_within(self.row_norm)
+
+    def moduli(self, problem: Problem) -> Moduli:
+        """Return the moduli of f_i: those given, public bounds in a private run, else computed.
+
+        Moduli computed from the data would make the step size, and with it every upload, an
+        un-noised function of the records.
+        """
+        if self.smoothness > 0:
+            return Moduli(self.strong_convexity, self.smoothness)
+        if self.private and isinstance(problem, LinearModel):
+            share = max(1.0, problem.num_examples / problem.divisor)
+            return problem.public_moduli(self.row_norm, problem.regularizer, share=share)
+        own = getattr(problem, "moduli", None)
+        if not isinstance(own, Moduli):
+            raise ConfigError("this problem does not know its moduli: give smoothness")
+        return own
+
+    def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
+        """Return x_i = z_i = y; only for servers that did not send the state."""
+        return {"x": broadcast["y"], "z": broadcast["y"]}
+
+    def _step(self, moduli: Moduli) -> float:
+        return self.step_size or best_step(moduli, self.rho)
+
+    def release(self, problem: Problem, round_: int) -> Release:
+        """Return the release of any round: N_e noisy steps, a Gaussian release of x_i.
+
+        Raises
+        ------
+        NoCertificateError
+            For solvers, losses or regularisers for which nothing is proven.
+        """
+        if not self.private:
+            return UN_NOISED
+        if not isinstance(problem, LinearModel):
+            raise NoCertificateError("a problem of your own has no certificate for its clipping")
+        moduli = self.moduli(problem)
+        step = self._step(moduli)
+        return fed_plt_release(
+            clip=self.clip,
+            num_examples=math.floor(problem.divisor),
+            step_size=step,
+            local_steps=self.local_epochs,
+            tau=math.sqrt(self.noise_variance),
+            contraction=self._contraction(problem, moduli, step),
+            relation=self.relation,  # type: ignore[arg-type]
+        )
+
+    def _contraction(self, problem: LinearModel[Any], moduli: Moduli, step: float) -> float:
+        """Return chi of a clipped step; 1, plain composition, where the moduli are only claimed."""
+        chi = fed_plt_contraction(
+            loss=problem.kind,
+            step_size=step,
+            strong_convexity=max(moduli.strong_convexity, 0.0),
+            smoothness=moduli.smoothness,
+            rho=self.rho,
+            regularizer=problem.regularizer.kind,
+            solver=self.local_solver,
+        )
+        return 1.0 if self.smoothness > 0 else chi
+
+    def local_update(
+        self,
+        state: Arrays,
+        broadcast: Arrays,
+        problem: Problem,
+        streams: Streams,
+        noise: NoiseSource,
+    ) -> Local:
+        """Do one round: local solver from x_i, then reflect z_i."""
+        x, z, y = state["x"], state["z"], broadcast["y"]
+        v = y + y
+        v -= z
+        if self.step_size > 0 and self.local_solver != "agd":
+            moduli, step = Moduli(0.0, 0.0), self.step_size
+        else:
+            moduli = self.moduli(problem)
+            step = self._step(moduli)
+        task = Subproblem(
+            problem,
+            v,
+            self.rho,
+            moduli,
+            step,
+            self.local_epochs,
+            self.batch_size,
+            self.clip,
+            self.noise_variance,
+        )
+        new_x = SOLVERS[self.local_solver](task, x, streams, noise)
+        new_z = reflect(z, new_x, y)
+        return Local({"x": new_x, "z": new_z}, {"x": new_x}, new_z)

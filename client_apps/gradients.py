@@ -1,0 +1,155 @@
+"""What agents that take local gradient steps have in common: settings, batches, clipping, noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from privet.privacy import NoCertificateError, NoiseSource, Release
+from privet.problems import ClippableProblem, LinearModel, Problem
+from privet.wire import ConfigError, resolve
+
+from .half import Arrays, Streams, Vector
+
+
+@dataclass(frozen=True)
+class GradientAgent:
+    """Settings of local gradient steps; the fields are the run-config keys of the same names."""
+
+    name: ClassVar[str] = ""
+    version: ClassVar[int] = 1
+
+    step_size_base: float = 0.04
+    step_size_rule: str = "inverse-sqrt"
+    max_local_steps: int = 10
+    batch: str = "full"
+    batch_size: int = 32
+    clip: float = 0.0
+    clipping: str = "example"
+    noise_scale: float = 0.0
+    relation: str = "replace-one"
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """Return the half for a message's parameters (raises ``ConfigError``)."""
+        names = {entry.name.replace("_", "-"): entry.name for entry in fields(cls)}
+        config = resolve({k: v for k, v in settings.items() if k in names}, cls.name)
+        return cls(**{field: config[key] for key, field in names.items()})
+
+    @property
+    def private(self) -> bool:
+        """Whether noised and clipped; without a clip the noise proves nothing."""
+        return self.noise_scale > 0 and self.clip > 0
+
+    def prepare(self, problem: Problem) -> Problem:
+        """Return the problem as it is."""
+        return problem
+
+    def step_size(self, round_: int) -> float:
+        """Return eta_t of a round counted from 1 (t from 0)."""
+        if self.step_size_rule == "constant":
+            return self.step_size_base
+        return self.step_size_base / math.sqrt(round_)
+
+    def size_of_batch(self, problem: Problem) -> int:
+        """Return the number of examples of one step."""
+        if self.batch == "full":
+            return problem.num_examples
+        return min(self.batch_size, problem.num_examples)
+
+    def require_mean(self, problem: Problem) -> None:
+        """Refuse a loss whose sum is divided by less than the number of examples.
+
+        A clipped record then moves the gradient by more than the sensitivities assume.
+
+        Raises
+        ------
+        NoCertificateError
+        """
+        divisor = float(getattr(problem, "divisor", problem.num_examples))
+        if divisor < problem.num_examples:
+            raise NoCertificateError(
+                f"the loss divides {problem.num_examples} examples by {divisor:g}: a certificate "
+                "needs at least their number"
+            )
+
+    def batches(self, problem: Problem, streams: Streams) -> Batches:
+        """Return the mini-batches of a round."""
+        rng = streams.open("batches") if self.batch == "sample" else None
+        return Batches(rng, problem.num_examples, self.size_of_batch(problem))
+
+    def gradient(self, problem: Problem, x: Vector, rows: Vector | None) -> Vector:
+        """Return the gradient on these rows, clipped as configured."""
+        if self.clip <= 0:
+            return problem.gradient(x, rows)
+        if self.clipping == "batch":
+            if not isinstance(problem, LinearModel):
+                raise ConfigError("clipping = 'batch': this problem cannot clip its gradient")
+            return problem.batch_clipped_gradient(x, self.clip, rows)
+        if not isinstance(problem, ClippableProblem):
+            raise ConfigError(f"clip = {self.clip:g}: this problem cannot clip per example")
+        return problem.clipped_gradient(x, self.clip, rows=rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Rows of one step after the other: uniform without replacement, None for all."""
+
+    rng: np.random.Generator | None
+    total: int
+    size: int
+
+    def draw(self) -> Vector | None:
+        """Return the rows of the next step."""
+        if self.rng is None:
+            return None
+        return self.rng.choice(self.total, self.size, replace=False, shuffle=False)
+
+
+@dataclass(frozen=True)
+class NoisyStepsAgent(GradientAgent):
+    """Agents that add noise to every local gradient; whatever follows is post-processing.
+
+    Privacy: with ``noise_scale`` > 0 the mean gradient of each of the Q steps is a Gaussian
+    release of sensitivity 2C/b (replace-one), so a message counts as Q of them. This is how
+    M. Noble, A. Bellet, A. Dieuleveut, "Differentially Private Federated Learning on Heterogeneous
+    Data" (2022), make SCAFFOLD private: control variates made of noised gradients cost nothing.
+    """
+
+    def noised(
+        self, problem: Problem, x: Vector, rows: Vector | None, noise: NoiseSource
+    ) -> Vector:
+        """Return one step's clipped gradient with its noise."""
+        slope = self.gradient(problem, x, rows)
+        if self.noise_scale > 0:
+            slope = slope + noise.gaussian(x.size, self.noise_scale, x.dtype)
+        return slope
+
+    def release(self, problem: Problem, round_: int) -> Release:
+        """Return the release of one round: Q uses of the Gaussian mechanism."""
+        if not self.private:
+            return Release("none", what=f"{self.name} upload")
+        self.require_mean(problem)
+        moved = 2.0 if self.relation == "replace-one" else 1.0
+        if self.clipping == "batch":
+            bound = 2.0 * self.clip
+        elif self.relation == "add-remove" and self.batch != "full":
+            raise ConfigError("relation = 'add-remove' needs batch = 'full'")
+        else:
+            bound = moved * self.clip / self.size_of_batch(problem)
+        return Release(
+            "gaussian",
+            scale=self.noise_scale,
+            sensitivity=bound,
+            count=self.max_local_steps,
+            relation=self.relation,  # type: ignore[arg-type]
+            what=f"{self.name} noised local gradients",
+        )
+
+    def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
+        """Return no state; only for servers that do not send it."""
+        return {}

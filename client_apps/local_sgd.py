@@ -1,0 +1,104 @@
+"""Local gradient steps for Flower's own FedAvg and FedProx, on this library's problems.
+
+H. B. McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data"
+(2017); T. Li et al., "Federated Optimization in Heterogeneous Networks" (2020): K steps
+w <- w - eta_t (g(w) + mu (w - x)) from w = x, where FedProx sends mu as ``proximal-mu``. Clipping,
+noise and account are those of the other rivals: every local gradient is noised and counted, and
+the node's budget is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from privet.problems import Problem
+from privet.wire import ConfigError, Layout, WireError
+
+from .base import Participant, ProblemFn
+from .gradients import NoisyStepsAgent
+from .guard import Guard
+from .half import Arrays, Local, Streams, Vector
+from .state import read_state, write_state
+
+
+@dataclass(frozen=True)
+class Agent(NoisyStepsAgent):
+    """K clipped, noised gradient steps with an optional proximal term; no state."""
+
+    name: ClassVar[str] = "local-sgd"
+
+    def local_update(
+        self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Any
+    ) -> Local:
+        """Return the local model."""
+        x = broadcast["x"]
+        step = x.dtype.type(self.step_size(streams.round))
+        mu = x.dtype.type(broadcast["mu"])
+        batches = self.batches(problem, streams)
+        w: Vector = x
+        for _ in range(self.max_local_steps):
+            slope = self.noised(problem, w, batches.draw(), noise)
+            w = w - step * (slope + mu * (w - x))
+        return Local({}, {"x": w}, w)
+
+
+class LocalSGD(Participant):
+    """Answers TRAIN messages of Flower's FedAvg and FedProx."""
+
+    def __init__(self, problem_fn: ProblemFn, settings: Mapping[str, Any]) -> None:
+        super().__init__(problem_fn)
+        own = {k: v for k, v in settings.items() if k not in ("seed", "noise-seed", "delta")}
+        self._agent = Agent.from_settings(own)
+        self._settings = dict(settings)
+
+    def _train(self, message: Message, context: Context, name: str) -> RecordDict:
+        arrays, config = message.content.get("arrays"), message.content.get("config")
+        if not isinstance(arrays, ArrayRecord) or not isinstance(config, ConfigRecord):
+            raise WireError("message has no records 'arrays' and 'config': not of FedAvg")
+        number = config.get("server-round")
+        if not isinstance(number, int):
+            raise WireError("message has no 'server-round'")
+        layout = Layout.of(arrays)
+        problem = self._problem(context)
+        x = layout.flatten(arrays)
+        if x.size != problem.dim or x.dtype != problem.dtype:
+            raise ConfigError(
+                f"model has {x.size} parameters in {x.dtype}, the problem "
+                f"{problem.dim} in {problem.dtype}"
+            )
+        held = read_state(context)
+        guard = Guard(context, self._settings, held.ledger, name, number)
+        spent = guard.charge(self._agent, problem)
+        streams = Streams(int(self._settings.get("seed", 0)), name, number)
+        mu = x.dtype.type(config.get("proximal-mu", 0.0))
+        local = self._agent.local_update({}, {"x": x, "mu": mu}, problem, streams, spent.noise)
+        write_state(context, replace(held, ledger=spent.ledger))
+        metrics = MetricRecord({"num-examples": problem.num_examples, "epsilon": spent.epsilon})
+        return RecordDict({"arrays": layout.restore(local.upload["x"]), "metrics": metrics})
+
+
+def local_sgd_app(problem_fn: ProblemFn, **settings: Any) -> ClientApp:
+    """Return a ClientApp for Flower's FedAvg or FedProx.
+
+    Parameters
+    ----------
+    problem_fn : callable
+        ``context -> Problem``.
+    settings
+        Run-config keys of the gradient steps with underscores: ``step_size_base``,
+        ``max_local_steps``, ``batch``, ``clip``, ``noise_scale``, ..., ``seed``, ``delta``.
+
+    Privacy: with ``clip`` and ``noise_scale`` > 0 an upload is ``max_local_steps`` Gaussian
+    releases; the reply's metric ``epsilon`` is the agent's total so far.
+    """
+    named = {name.replace("_", "-"): value for name, value in settings.items()}
+    participant = LocalSGD(problem_fn, named)
+    app = ClientApp()
+    app.train()(participant.train)
+    app.evaluate()(participant.evaluate)
+    return app

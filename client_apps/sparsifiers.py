@@ -1,0 +1,103 @@
+"""What an agent sends of a vector: which coordinates, with what noise, in which bytes.
+
+The order is fixed here: noise first where the choice depends on the noised vector, else choice,
+noise on the values, encoding. With noise on, only choices that cost nothing are certified
+(`privet.privacy.check_sparsifier`):
+
+* rand-k: k random coordinates by a public seed of (run, agent, round); the seed travels alone;
+* public-top-k: the largest coordinates of the public broadcast, and a quarter drawn by public seed,
+  without which a coordinate that once was zero would never be sent;
+* noisy-top-k: noise on all d coordinates, then the k largest: post-processing.
+
+Plain top-k sends an index set that is an un-noised function of the data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.privacy import NoiseSource
+from privet.wire.selection import budget, index_seed, rand_k, top_k
+from privet.wire.sparse import SparseVector, encode
+
+from .half import Streams, Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A sparsifier, its budget as a number or (0) as a share, and the noise on the values."""
+
+    sparsifier: str
+    count: int
+    share: float
+    noise_scale: float
+
+    def keeps_all(self, dim: int) -> bool:
+        """Whether every coordinate is sent."""
+        return self.sparsifier == "none" or budget(self.count, self.share, dim) == dim
+
+
+def choose(
+    choice: Choice, y: Vector, center: Vector, streams: Streams, noise: NoiseSource
+) -> tuple[bytes, SparseVector]:
+    """Return the bytes of what is sent of y, and the same as a vector.
+
+    Parameters
+    ----------
+    y : array (d,)
+    center : array (d,)
+        What the server broadcast: public.
+
+    Privacy: with ``noise_scale`` > 0 the values are a Gaussian release of y; whether the index set
+    adds to it is stated above.
+    """
+    dim, scale = y.size, choice.noise_scale
+    k = budget(choice.count, choice.share, dim)
+    if choice.sparsifier == "noisy-top-k":
+        y = _noised(y, scale, noise)
+        places = top_k(y, k)
+        return _explicit(y[places], places, dim)
+    if choice.sparsifier == "top-k":
+        places = top_k(y, k)
+        values = y[places]
+        if scale > 0:
+            # The draws belong to the entries in descending order of magnitude.
+            order = np.argsort(-np.abs(values), kind="stable")
+            values[order] = _noised(values[order], scale, noise)
+        return _explicit(values, places, dim)
+    if choice.keeps_all(dim):
+        values = _noised(y, scale, noise)
+        return encode(values), SparseVector(dim, values)
+    seed = index_seed(streams.seed, streams.agent, streams.round)
+    if choice.sparsifier == "rand-k":
+        places = rand_k(seed, dim, k)
+        values = _noised(y[places], scale, noise)
+        return encode(values, dim=dim, seed=seed), SparseVector(dim, values, places)
+    places = _public_places(center, k, seed)
+    return _explicit(_noised(y[places], scale, noise), places, dim)
+
+
+def _explicit(values: Vector, places: NDArray[np.intp], dim: int) -> tuple[bytes, SparseVector]:
+    whole = len(places) == dim
+    return encode(values, places, dim), SparseVector(dim, values, None if whole else places)
+
+
+def _noised(values: Vector, scale: float, noise: NoiseSource) -> Vector:
+    if scale <= 0:
+        return values
+    noised: Vector = values + noise.gaussian(values.size, scale, values.dtype)
+    return noised
+
+
+def _public_places(center: Vector, k: int, seed: int) -> NDArray[np.intp]:
+    """Return 3k/4 largest coordinates of the broadcast and the rest at random among the others."""
+    chosen = np.zeros(center.size, np.bool_)
+    largest = top_k(center, k - k // 4)
+    chosen[largest[center[largest] != 0]] = True
+    others = np.flatnonzero(~chosen)
+    missing = k - int(np.count_nonzero(chosen))
+    chosen[others[rand_k(seed, len(others), missing)]] = True
+    return np.flatnonzero(chosen)

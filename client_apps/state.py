@@ -1,0 +1,133 @@
+"""An agent's state: the last two rounds, in Flower's context and optionally in a file.
+
+Two states are kept because the agent cannot know whether its reply arrived: every message names
+the round the server accepted last, and the agent goes on from exactly that one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, Context
+from numpy.typing import NDArray
+
+from privet.wire import ConfigError, WireError, pack, unpack
+from privet.wire.files import read_npz, write_npz
+
+STATE_RECORD = "privet.state"
+PRIVATE_RECORD = "privet.private"
+"""Set in the context's state of a node that was enrolled in a private run."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentState:
+    """States of one experiment by round, packed, oldest first, and the agent's ledger text."""
+
+    experiment: str = ""
+    rounds: tuple[int, ...] = ()
+    states: tuple[bytes, ...] = ()
+    ledger: str = ""
+
+    def at(self, experiment: str, round_: int) -> dict[str, NDArray[Any]] | None:
+        """Return the state after a round, None if it is not held."""
+        if experiment != self.experiment or round_ not in self.rounds:
+            return None
+        return unpack(self.states[self.rounds.index(round_)])
+
+    def follow(
+        self,
+        experiment: str,
+        base_round: int,
+        base: Mapping[str, NDArray[Any]],
+        round_: int,
+        new: Mapping[str, NDArray[Any]],
+        ledger: str,
+    ) -> AgentState:
+        """Return the state that holds the base and the new round."""
+        if experiment == self.experiment and base_round in self.rounds:
+            kept = self.states[self.rounds.index(base_round)]
+        else:
+            kept = pack(base)
+        return AgentState(experiment, (base_round, round_), (kept, pack(new)), ledger)
+
+    def to_members(self) -> dict[str, NDArray[Any]]:
+        """Return the state as named arrays, for a file or a checkpoint."""
+        tag = {"experiment": self.experiment, "rounds": self.rounds, "ledger": self.ledger}
+        members: dict[str, NDArray[Any]] = {"tag": np.frombuffer(json.dumps(tag).encode(), "u1")}
+        for round_, blob in zip(self.rounds, self.states, strict=True):
+            members[f"round-{round_}"] = np.frombuffer(blob, "u1")
+        return members
+
+    @classmethod
+    def from_members(cls, members: Mapping[str, NDArray[Any]]) -> AgentState:
+        """Return the state of ``to_members`` (raises ``KeyError`` or ``ValueError``)."""
+        tag = json.loads(members["tag"].tobytes())
+        rounds = tuple(int(round_) for round_ in tag["rounds"])
+        states = tuple(members[f"round-{round_}"].tobytes() for round_ in rounds)
+        return cls(str(tag["experiment"]), rounds, states, str(tag["ledger"]))
+
+    def to_record(self) -> ConfigRecord:
+        """Return the state as it is kept in Flower's context."""
+        rounds = ",".join(map(str, self.rounds))
+        return ConfigRecord(
+            {
+                "tag": f"{self.experiment}:{rounds}",
+                "ledger": self.ledger,
+                "states": list(self.states),
+            }
+        )
+
+    @classmethod
+    def from_record(cls, record: ConfigRecord) -> AgentState:
+        """Return the state of ``to_record``."""
+        experiment, _, rounds = str(record["tag"]).rpartition(":")
+        return cls(
+            experiment,
+            tuple(int(round_) for round_ in rounds.split(",") if round_),
+            tuple(record["states"]),  # type: ignore[arg-type]
+            str(record["ledger"]),
+        )
+
+
+def read_state(context: Context) -> AgentState:
+    """Return the agent's state from the context, else from ``state-path``, else an empty one.
+
+    Raises
+    ------
+    WireError
+        If the file is damaged.
+    """
+    record = context.state.get(STATE_RECORD)
+    if isinstance(record, ConfigRecord):
+        return AgentState.from_record(record)
+    path = state_path(context)
+    if path is None or not path.exists():
+        return AgentState()
+    try:
+        return AgentState.from_members(read_npz(path))
+    except (OSError, ValueError, KeyError) as error:
+        raise WireError(f"state-path {path} is damaged ({type(error).__name__})") from None
+
+
+def write_state(context: Context, state: AgentState) -> None:
+    """Keep the state, in the file first: a reply never leaves before its state is safe."""
+    path = state_path(context)
+    if path is not None:
+        write_npz(path, state.to_members())
+    context.state[STATE_RECORD] = state.to_record()
+
+
+def state_path(context: Context) -> Path | None:
+    """Return the node config's ``state-path``, which must be absolute."""
+    text = str(context.node_config.get("state-path", ""))
+    if not text:
+        return None
+    path = Path(text)
+    if not path.is_absolute():
+        raise ConfigError(f"state-path = {text!r}: must be an absolute path")
+    return path

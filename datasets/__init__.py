@@ -1,0 +1,28 @@
+"""Data sets, their partitions over agents, and the problem each agent minimises."""
+
+from __future__ import annotations
+
+from privet.datasets.context import problem_from_context
+from privet.datasets.dataset import DataError, Dataset
+from privet.datasets.loaders import NAMES, load
+from privet.datasets.partitions import SCHEMES, partition
+from privet.datasets.problem import (
+    DataSettings,
+    Federation,
+    federation_from_config,
+    problem_from_config,
+)
+
+__all__ = [
+    "NAMES",
+    "SCHEMES",
+    "DataError",
+    "DataSettings",
+    "Dataset",
+    "Federation",
+    "federation_from_config",
+    "load",
+    "partition",
+    "problem_from_config",
+    "problem_from_context",
+]

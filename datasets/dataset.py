@@ -1,0 +1,95 @@
+"""What a loader returns, and the few array operations all loaders share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Task = Literal["binary", "multinomial", "regression"]
+FloatArray = NDArray[np.floating[Any]]
+LabelArray = NDArray[Any]
+
+
+class DataError(ValueError):
+    """Data that cannot be used: one line that names the file or key and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Features and labels of a training and a test set; all arrays are read-only.
+
+    Attributes
+    ----------
+    name : str
+        The name it was loaded by.
+    train_features, test_features : float array of shape (examples, columns)
+        In the dtype asked for, C order.
+    train_labels, test_labels : array of shape (examples,)
+        ``binary``: int64, -1 or +1; ``multinomial``: int64, 0 ... classes - 1;
+        ``regression``: targets in the features' dtype.
+    classes : int
+        Number of classes; 0 for regression.
+    task : "binary", "multinomial" or "regression"
+    description : str
+        One sentence: source, scaling, and the exact columns.
+    """
+
+    name: str
+    train_features: FloatArray
+    train_labels: LabelArray
+    test_features: FloatArray
+    test_labels: LabelArray
+    classes: int
+    task: Task
+    description: str
+
+    @property
+    def columns(self) -> int:
+        """Number of feature columns, the intercept included where there is one."""
+        return int(self.train_features.shape[1])
+
+
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array in C order, marked read-only: cached arrays are shared by all callers."""
+    result = np.ascontiguousarray(array)
+    result.flags.writeable = False
+    return result
+
+
+def with_intercept(features: FloatArray) -> FloatArray:
+    """Append a last column of ones."""
+    return np.hstack([features, np.ones((len(features), 1), dtype=features.dtype)])
+
+
+def standardise(train: FloatArray, test: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Scale both to (x - mean) / deviation of the *training* columns (deviation 0 counts as 1).
+
+    The statistics are of the pooled training set, so they are a common preprocessing that no
+    privacy account of this library covers.
+    """
+    mean, deviation = train.mean(axis=0), train.std(axis=0)
+    scale = np.where(deviation > 0, deviation, 1.0)
+    return (train - mean) / scale, (test - mean) / scale
+
+
+def finished(dataset: Dataset, dtype: str, intercept: bool) -> Dataset:
+    """Return the data set in its final dtype, with or without intercept, arrays read-only."""
+
+    def features(array: FloatArray) -> FloatArray:
+        cast = array.astype(dtype, copy=False)
+        return frozen(with_intercept(cast) if intercept else cast)
+
+    def labels(array: LabelArray) -> LabelArray:
+        return frozen(array.astype(dtype if dataset.task == "regression" else np.int64))
+
+    return replace(
+        dataset,
+        train_features=features(dataset.train_features),
+        train_labels=labels(dataset.train_labels),
+        test_features=features(dataset.test_features),
+        test_labels=labels(dataset.test_labels),
+        description=dataset.description + ("; and an intercept" if intercept else ""),
+    )

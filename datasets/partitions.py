@@ -1,0 +1,129 @@
+"""Which agent holds which examples.
+
+Deployed agents each compute the split for themselves, so it must come out the same on every
+machine. Shuffles therefore order raw Philox words, whose stream numpy keeps stable between
+versions, which it does not promise for ``Generator.permutation``. Dirichlet draws do go through
+``Generator``: agents that use that scheme should run one version of numpy.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.datasets.dataset import DataError, LabelArray
+
+SCHEMES = ("iid", "label", "dirichlet")
+_DIRICHLET_DRAWS = 100
+
+Indices = NDArray[np.intp]
+
+
+def permutation(count: int, source: np.random.Philox) -> Indices:
+    """Return a uniform permutation of 0 ... count - 1 from raw 64-bit words of the source."""
+    return np.argsort(source.random_raw(count), kind="stable")
+
+
+def partition(
+    labels: LabelArray,
+    num_agents: int,
+    scheme: str = "iid",
+    *,
+    seed: int = 0,
+    classes_per_agent: int = 2,
+    alpha: float = 0.5,
+) -> list[Indices]:
+    """Split examples over agents: disjoint, covering, nobody empty, fixed by the seed.
+
+    Parameters
+    ----------
+    labels : array of shape (examples,)
+        Class labels, or any values that can be sorted.
+    num_agents : int
+    scheme : str
+        ``iid``: uniformly at random, sizes differ by at most one.
+        ``label``: the examples, sorted by label, are cut into ``num_agents * classes_per_agent``
+        shards whose sizes differ by at most one, and every agent is dealt ``classes_per_agent``
+        of them. The fewer, the more the class ratios differ. A shard may span two labels, and
+        two shards of an agent may share one.
+        ``dirichlet``: each class is divided in proportions drawn from Dirichlet(alpha, ...,
+        alpha); drawn again, up to 100 times, while an agent has nothing.
+    seed : int
+        Non-negative.
+    classes_per_agent : int
+        Shards per agent (``label``).
+    alpha : float
+        Concentration (``dirichlet``): small is skewed, large is iid.
+
+    Returns
+    -------
+    list of sorted index arrays, one per agent
+
+    Raises
+    ------
+    DataError
+        Unknown scheme, a parameter out of range, or too few examples for the agents.
+    """
+    values = np.asarray(labels)
+    if num_agents < 1:
+        raise DataError(f"num-agents must be >= 1, got {num_agents}")
+    if seed < 0:
+        raise DataError(f"partition-seed must be >= 0, got {seed}")
+    if len(values) < num_agents:
+        raise DataError(f"{len(values)} examples cannot give each of {num_agents} agents one")
+    source = np.random.Philox(seed)
+    if scheme == "iid":
+        parts = np.array_split(permutation(len(values), source), num_agents)
+    elif scheme == "label":
+        parts = _by_label(values, num_agents, classes_per_agent, source)
+    elif scheme == "dirichlet":
+        parts = _dirichlet(values, num_agents, alpha, source)
+    else:
+        raise DataError(f"partition {scheme!r} is unknown; expected one of {', '.join(SCHEMES)}")
+    return [np.sort(part) for part in parts]
+
+
+def _by_label(
+    labels: NDArray[Any], num_agents: int, per_agent: int, source: np.random.Philox
+) -> list[Indices]:
+    if per_agent < 1:
+        raise DataError(f"classes-per-agent must be >= 1, got {per_agent}")
+    shards = num_agents * per_agent
+    if shards > len(labels):
+        raise DataError(
+            f"partition label: {len(labels)} examples are too few for {num_agents} agents "
+            f"of {per_agent} shards each"
+        )
+    shuffled = permutation(len(labels), source)
+    by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    cut = np.array_split(by_label, shards)
+    dealt = permutation(shards, source).reshape(num_agents, per_agent)
+    return [np.concatenate([cut[shard] for shard in hand]) for hand in dealt]
+
+
+def _dirichlet(
+    labels: NDArray[Any], num_agents: int, alpha: float, source: np.random.Philox
+) -> list[Indices]:
+    if not (math.isfinite(alpha) and alpha > 0):
+        raise DataError(f"dirichlet-alpha must be a positive number, got {alpha}")
+    generator = np.random.Generator(source)
+    order = permutation(len(labels), source)
+    members = [order[labels[order] == value] for value in np.unique(labels)]
+    concentration = np.full(num_agents, alpha)
+    for _ in range(_DIRICHLET_DRAWS):
+        owned: list[list[Indices]] = [[] for _ in range(num_agents)]
+        for indices in members:
+            shares = np.cumsum(generator.dirichlet(concentration))[:-1]
+            cuts = np.minimum(shares * len(indices), len(indices)).astype(np.intp)
+            for agent, part in zip(owned, np.split(indices, cuts), strict=True):
+                agent.append(part)
+        parts = [np.concatenate(pieces) for pieces in owned]
+        if all(len(part) for part in parts):
+            return parts
+    raise DataError(
+        f"partition dirichlet: with dirichlet-alpha {alpha} some of the {num_agents} agents "
+        f"have no example in {_DIRICHLET_DRAWS} draws; expected a larger alpha or fewer agents"
+    )

@@ -1,0 +1,30 @@
+"""The errors of this room; every message is one line that says what was expected."""
+
+from __future__ import annotations
+
+
+class NoCertificateError(ValueError):
+    """No proven sensitivity exists for the asked setting, so no epsilon may be computed for it."""
+
+
+class UnsupportedAccountError(ValueError):
+    """The releases cannot be accounted together or at all (sampling, relation, unit)."""
+
+
+class LedgerError(ValueError):
+    """The ledger file is damaged or cannot be trusted; a human has to look at it."""
+
+
+class BudgetRefused(ValueError):
+    """The agent's veto: this reply must not leave.
+
+    Attributes
+    ----------
+    reason
+        One line that can be sent back to the coordinator; it names the rule and public numbers
+        only, never a record.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason

@@ -1,0 +1,220 @@
+"""Certified sensitivities of Fed-PLT, DP-IADMM and GFL; FedPDM's are in `sensitivity_fed_pdm`.
+
+Each function returns the largest change of an un-noised value between data sets of one agent that
+are neighbours under `relation`: one record replaced ("replace-one"), or one record added or
+removed while the public normaliser (q, I or b) stays ("add-remove"). The gradients of the data
+term are clipped per example (or per batch where said); regularisers are data-free and must not be
+clipped. What has no proof raises `NoCertificateError`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from privet.privacy.checks import at_least_one, non_negative, positive, records_moved
+from privet.privacy.errors import NoCertificateError
+from privet.privacy.events import Relation
+
+SCALAR_LOSSES = ("logistic", "one-class-logistic", "ridge")
+LOSSES = (*SCALAR_LOSSES, "multinomial")
+
+
+def fed_plt_contraction(
+    *,
+    loss: str,
+    step_size: float,
+    strong_convexity: float,
+    smoothness: float,
+    rho: float,
+    regularizer: str = "l2",
+    solver: str = "noisy-gd",
+) -> float:
+    """Return the contraction factor chi of one clipped noisy gradient step of Fed-PLT.
+
+    chi = max(|1 - gamma (lam + 1/rho)|, |1 - gamma (L + 1/rho)|), capped at 1, when the loss of an
+    example is a function of one score <a, x>: its clipped gradient is then the gradient of a
+    convex function that is no less smooth. The clipped softmax gradient is not, so for it chi = 1,
+    which is plain composition of the local steps and needs no contraction.
+
+    Parameters
+    ----------
+    loss
+        "logistic", "one-class-logistic" or "ridge" (contractive), "multinomial" (chi = 1).
+    step_size
+        gamma.
+    strong_convexity
+        lam of the regulariser alone: the clipped data term has none.
+    smoothness
+        L of f_i, regulariser included, from public bounds.
+    rho
+        Fed-PLT's penalty.
+    regularizer, solver
+        "l2" or "none", and "noisy-gd".
+
+    Raises
+    ------
+    NoCertificateError
+        For any other loss, regulariser or solver.
+    """
+    if solver != "noisy-gd":
+        raise NoCertificateError(
+            f"Fed-PLT has no privacy certificate for local solver {solver!r}: "
+            "use noisy-gd (13) with a fixed number of steps"
+        )
+    if regularizer not in ("none", "l2"):
+        raise NoCertificateError(
+            f"Fed-PLT has no privacy certificate for a {regularizer} regulariser: use l2 or none"
+        )
+    if loss not in LOSSES:
+        raise NoCertificateError(
+            f"Fed-PLT has no privacy certificate for loss {loss!r}: use one of {', '.join(LOSSES)}"
+        )
+    positive(step_size=step_size, rho=rho)
+    non_negative(strong_convexity=strong_convexity, smoothness=smoothness)
+    if smoothness < strong_convexity:
+        raise ValueError(f"smoothness {smoothness} is below strong_convexity {strong_convexity}")
+    if loss not in SCALAR_LOSSES:
+        return 1.0
+    slow = abs(1.0 - step_size * (strong_convexity + 1.0 / rho))
+    fast = abs(1.0 - step_size * (smoothness + 1.0 / rho))
+    return min(1.0, max(slow, fast))
+
+
+def fed_plt_round(
+    *,
+    clip: float,
+    num_examples: int,
+    step_size: float,
+    local_steps: int,
+    tau: float,
+    contraction: float,
+    relation: Relation = "replace-one",
+) -> tuple[float, float]:
+    """Return (sensitivity, noise standard deviation) whose ratio is a round's Gaussian-DP mu.
+
+    The Ne steps w <- w - gamma (clipped gradient) + N(0, 2 gamma tau^2 I) start from the x_i and
+    v_i that were released before and release w alone. With every step chi-contractive,
+
+        mu = (2 C gamma / q) sum_{j<Ne} chi^j / (sqrt(2 gamma) tau sqrt(sum_{j<Ne} chi^{2j})),
+
+    the Renyi divergence of order alpha is at most alpha mu^2 / 2 and the bound is attained by a
+    linear loss; chi = 1 is the composition of Ne Gaussian mechanisms. "add-remove" has C for 2C.
+
+    Parameters
+    ----------
+    clip
+        C, the L2 bound of an example's gradient of the data term.
+    num_examples
+        q, public; f_i is the mean over q examples.
+    step_size, local_steps, tau
+        gamma, Ne, and tau (tau^2 is the variance of the paper's (13)).
+    contraction
+        chi in [0, 1] of `fed_plt_contraction`.
+    """
+    positive(clip=clip, step_size=step_size)
+    non_negative(tau=tau, contraction=contraction)
+    at_least_one(num_examples=num_examples, local_steps=local_steps)
+    if contraction > 1:
+        raise ValueError(f"contraction is {contraction!r}, expected a number in [0, 1]")
+    shift = records_moved(relation) * clip * step_size / num_examples
+    noise = math.sqrt(2.0 * step_size) * tau
+    sensitivity = shift * _geometric(contraction, local_steps)
+    return sensitivity, noise * math.sqrt(_geometric(contraction**2, local_steps))
+
+
+def dp_iadmm_sensitivity(
+    *, clip: float, num_examples: int, relation: Relation = "replace-one"
+) -> float:
+    """Return the sensitivity of one inner gradient of DP-IADMM: 2C/I, or C/I for add-remove.
+
+    In L2 when the examples' gradients are clipped in L2 (for Gaussian noise), in L1 when they are
+    clipped in L1 (for Laplace noise). It replaces the paper's Delta_bar (9b), which depends on
+    the data and so leaks through the scale of the noise.
+
+    Parameters
+    ----------
+    clip
+        C.
+    num_examples
+        I, the public number of samples of all agents together (the divisor of the loss).
+    """
+    positive(clip=clip)
+    at_least_one(num_examples=num_examples)
+    return records_moved(relation) * clip / num_examples
+
+
+def gfl_sensitivity(
+    *,
+    clip: float,
+    step_size: float,
+    round_number: int,
+    relation: Relation = "replace-one",
+    contraction: float | None = None,
+    batch_size: int | None = None,
+    participants: int | None = None,
+) -> float:
+    """Return the sensitivity of the model a GFL unit shows its neighbours in a round.
+
+    The unit's own model is never perturbed, so a record's influence stays in it: given all
+    inter-server messages so far, psi_j = psi_{j-1} - mu (mean gradient) + something public, and
+    every gradient after the first may differ. With batch gradients bounded by B this is 2 mu B j
+    in round j = 1, 2, ... under both relations, in the norm of B (L1 for Laplace noise).
+
+    With Gaussian noise, per-example clipping to C in L2 and rounds that are `contraction`-
+    Lipschitz in L2 (at most 1: scalar losses with a step of at most 2/L), only one agent of the L
+    that take part shifts: s_j = (2 mu C / (b L)) sum_{i<j} contraction^i, with C for 2C under
+    add-remove.
+
+    Parameters
+    ----------
+    clip
+        B, or C when `contraction` is given.
+    step_size
+        mu, the unit's step, divided among the E_k local steps.
+    round_number
+        j, starting at 1.
+    contraction, batch_size, participants
+        The second bound's factor in [0, 1], b and L; all three or none.
+    """
+    positive(clip=clip, step_size=step_size)
+    at_least_one(round_number=round_number)
+    moved = records_moved(relation)
+    if contraction is None:
+        return 2.0 * step_size * clip * round_number
+    if batch_size is None or participants is None:
+        raise ValueError("contraction needs batch_size and participants")
+    at_least_one(batch_size=batch_size, participants=participants)
+    if not 0 <= contraction <= 1:
+        raise ValueError(f"contraction is {contraction!r}, expected a number in [0, 1]")
+    shift = moved * step_size * clip / (batch_size * participants)
+    return shift * _geometric(contraction, round_number)
+
+
+def check_sparsifier(sparsifier: str) -> None:
+    """Accept a sparsifier whose index set costs nothing; the dense message ("none") is one.
+
+    "rand-k" takes its indices from a public seed, "public-top-k" from the public broadcast, and
+    "noisy-top-k" from a vector that is already noised on all coordinates (post-processing).
+
+    Raises
+    ------
+    NoCertificateError
+        For "top-k", whose index set is computed from the data and sent in clear.
+    """
+    if sparsifier == "top-k":
+        raise NoCertificateError(
+            "top-k sends an index set computed from the data without noise, which costs an "
+            "infinite epsilon: use rand-k, public-top-k or noisy-top-k"
+        )
+    if sparsifier not in ("none", "rand-k", "public-top-k", "noisy-top-k"):
+        raise NoCertificateError(f"sparsifier {sparsifier!r} has no privacy certificate")
+
+
+def _geometric(ratio: float, terms: int) -> float:
+    """Return sum_{j < terms} ratio^j for 0 <= ratio <= 1, stable near 1."""
+    if ratio == 0:
+        return 1.0
+    if ratio == 1:
+        return float(terms)
+    exponent = math.log(ratio)
+    return math.expm1(terms * exponent) / math.expm1(exponent)

@@ -1,0 +1,71 @@
+"""What every agent's loss offers to the algorithms: values, gradients and moduli."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
+"""A float32 or float64 array."""
+
+RowIndex: TypeAlias = npt.NDArray[np.integer[Any]] | None
+"""Examples of a mini-batch (repetitions count); ``None`` stands for all of them."""
+
+Norm: TypeAlias = Literal["l1", "l2"]
+
+
+@dataclass(frozen=True, slots=True)
+class Moduli:
+    """Bounds of the Hessian: ``strong_convexity * I <= hess f(x) <= smoothness * I`` for all x.
+
+    ``strong_convexity`` (lambda of the Fed-PLT paper) is negative for a weakly convex f.
+    """
+
+    strong_convexity: float
+    smoothness: float
+
+    def __add__(self, other: Moduli) -> Moduli:
+        return Moduli(
+            self.strong_convexity + other.strong_convexity, self.smoothness + other.smoothness
+        )
+
+
+@runtime_checkable
+class Problem(Protocol):
+    """The smooth part f_i of one agent, as a function of a flat vector.
+
+    Attributes
+    ----------
+    dim : int
+        Length of x.
+    dtype : np.dtype
+        float32 or float64; x and every result have it.
+    num_examples : int
+        Examples the agent holds.
+    """
+
+    dim: int
+    dtype: np.dtype[Any]
+    num_examples: int
+
+    def value(self, x: FloatArray) -> float:
+        """Return f_i(x)."""
+        ...
+
+    def gradient(self, x: FloatArray, rows: RowIndex = None) -> FloatArray:
+        """Return the gradient, shape (dim,); with ``rows`` its estimate from a mini-batch."""
+        ...
+
+
+@runtime_checkable
+class ClippableProblem(Problem, Protocol):
+    """A problem whose per-example gradients can be bounded, as privacy needs it."""
+
+    def clipped_gradient(
+        self, x: FloatArray, clip: float, norm: Norm = "l2", rows: RowIndex = None
+    ) -> FloatArray:
+        """Return the gradient with every example's data term clipped to norm ``clip``."""
+        ...

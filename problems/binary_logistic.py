@@ -1,0 +1,85 @@
+"""Logistic regression with labels -1 and +1."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from privet.problems.base import FloatArray, Norm
+from privet.problems.linear import ScalarScoreModel
+from privet.problems.regularizers import Regularizer
+from privet.problems.validation import check_signs
+
+
+class BinaryLogistic(ScalarScoreModel):
+    """f(x) = (1/D) sum_i log(1 + exp(-b_i <a_i, x>)) + r(x), the loss of the Fed-PLT paper.
+
+    Parameters
+    ----------
+    features : (n, d) array
+        The a_i; see `LinearModel` for this and the keywords.
+    labels : (n,) array
+        The b_i, each -1 or +1.
+
+    Notes
+    -----
+    With r = L2(weight) and N agents, the minimiser of sum_i f_i is that of scikit-learn's
+    ``LogisticRegression(C=1 / (N * weight), fit_intercept=False)`` fitted to all examples with
+    ``sample_weight`` 1/D of the agent that holds the example (one agent: C = 1/(weight n)
+    without sample weights). scikit-learn's own intercept is not regularised; a column of
+    ones here is.
+    """
+
+    kind: ClassVar[str] = "logistic"
+    curvature: ClassVar[tuple[float, float]] = (0.0, 0.25)
+
+    def __init__(
+        self,
+        features: npt.ArrayLike,
+        labels: npt.ArrayLike,
+        *,
+        regularizer: Regularizer | None = None,
+        divisor: float | None = None,
+    ) -> None:
+        super().__init__(features, regularizer=regularizer, divisor=divisor)
+        self.labels = check_signs(labels, self.features)
+        # With m = -b <a, x> the loss log(1 + exp(m)) has the derivative (1 + tanh(m/2))/2:
+        # keeping -b a / 2 as the design leaves one tanh, which cannot overflow, and one sum.
+        self._one = np.ones((), self.dtype)
+        half = (-0.5 * self.labels)[:, None]
+        self._set_data(self.features * half, self.labels, self.num_features)
+
+    def _with_features(self, features: FloatArray) -> Self:
+        return type(self)(features, self.labels, regularizer=self.regularizer, divisor=self.divisor)
+
+    def _losses(self, x: FloatArray) -> FloatArray:
+        result: FloatArray = np.logaddexp(0.0, self._design.dot(x) * 2.0, dtype=self.dtype)
+        return result
+
+    def _residuals(self, x: FloatArray, design: FloatArray, targets: FloatArray) -> FloatArray:
+        result: FloatArray = design.dot(x)
+        np.tanh(result, result)
+        np.add(result, self._one, result)
+        return result
+
+    def _clip_residuals(self, residuals: FloatArray, limits: FloatArray, norm: Norm) -> None:
+        # These residuals are never negative, so one side is enough.
+        np.minimum(residuals, limits, out=residuals)
+
+    def hessian(self, x: FloatArray) -> FloatArray:
+        """Return the Hessian of f, shape (dim, dim)."""
+        x = self._checked(x)
+        # sigmoid(m) sigmoid(-m) = (1 - tanh(m/2)^2)/4, and the design holds a/2.
+        tanh = np.tanh(self._design.dot(x))
+        weights = (1.0 - tanh * tanh) / self.divisor
+        result: FloatArray = (self._design.T * weights) @ self._design
+        result[np.diag_indices(self.dim)] += self.regularizer.curvature(x)
+        return result
+
+    @staticmethod
+    def accuracy(x: FloatArray, features: FloatArray, labels: FloatArray) -> float:
+        """Return the fraction of examples with sign(<a, x>) = label; a zero score counts as +1."""
+        predicted = np.where(BinaryLogistic.predict_margin(x, features) >= 0.0, 1, -1)
+        return float(np.mean(predicted == labels))

@@ -1,0 +1,112 @@
+"""The centroid-like logistic loss of the BSDP-FedPDM paper."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from privet.problems.base import FloatArray, Moduli
+from privet.problems.linear import MatrixScoreModel
+from privet.problems.regularizers import Regularizer
+from privet.problems.spectrum import gram_extremes
+from privet.problems.validation import check_classes
+
+
+class OneClassLogistic(MatrixScoreModel):
+    """f(X) = (1/D) sum_i log(1 + exp(-<X_{c_i}, a_i>)) + r(X), BSDP-FedPDM eq. (41).
+
+    X has shape (m, n): one row a class, flattened row-major. An example sees the row of its own
+    class only, so the loss draws each row towards a centroid of its class; softmax regression
+    (`MultinomialLogistic`) classifies better.
+
+    Parameters
+    ----------
+    features : (examples, n) array
+        The a_i; see `LinearModel` for this and the keywords.
+    labels : (examples,) array
+        The c_i, integers 0..classes-1.
+    classes : int
+        m >= 2.
+    """
+
+    kind: ClassVar[str] = "one-class-logistic"
+    curvature: ClassVar[tuple[float, float]] = (0.0, 0.25)
+
+    def __init__(
+        self,
+        features: npt.ArrayLike,
+        labels: npt.ArrayLike,
+        classes: int,
+        *,
+        regularizer: Regularizer | None = None,
+        divisor: float | None = None,
+    ) -> None:
+        super().__init__(features, regularizer=regularizer, divisor=divisor)
+        self.classes = int(classes)
+        self.labels = check_classes(labels, self.features, self.classes)
+        self._set_data(self.features, self.labels, self.classes * self.num_features)
+
+    def _margins(
+        self, x: FloatArray, design: FloatArray, targets: npt.NDArray[np.intp]
+    ) -> FloatArray:
+        # One product with all rows costs less than gathering the row of every example.
+        scores: FloatArray = design.dot(x.reshape(self.classes, -1).T)
+        result: FloatArray = scores[np.arange(len(targets)), targets]
+        return result
+
+    def _with_features(self, features: FloatArray) -> Self:
+        return type(self)(
+            features, self.labels, self.classes, regularizer=self.regularizer, divisor=self.divisor
+        )
+
+    def _losses(self, x: FloatArray) -> FloatArray:
+        margins = self._margins(x, self._design, self._targets)
+        result: FloatArray = np.logaddexp(0.0, -margins, dtype=self.dtype)
+        return result
+
+    def _residuals(
+        self, x: FloatArray, design: FloatArray, targets: npt.NDArray[np.intp]
+    ) -> FloatArray:
+        margins = self._margins(x, design, targets)
+        result = np.zeros((self.classes, len(targets)), self.dtype)
+        # -sigmoid(-m), through tanh because that cannot overflow.
+        result[targets, np.arange(len(targets))] = 0.5 * np.tanh(0.5 * margins) - 0.5
+        return result
+
+    def _pull_back(self, design: FloatArray, residuals: FloatArray) -> FloatArray:
+        result: FloatArray = design.T.dot(residuals.T).reshape(-1, order="F")
+        return result
+
+    def hessian(self, x: FloatArray) -> FloatArray:
+        """Return the Hessian of f, shape (dim, dim): one block a class."""
+        x = self._checked(x)
+        tanh = np.tanh(0.5 * self._margins(x, self._design, self._targets))
+        weights = (1.0 - tanh * tanh) / (4.0 * self.divisor)
+        result = np.zeros((self.classes, self.num_features) * 2, self.dtype)
+        for k in range(self.classes):
+            own = self._targets == k
+            result[k, :, k, :] = (self._design[own].T * weights[own]) @ self._design[own]
+        flat: FloatArray = result.reshape(self.dim, self.dim)
+        flat[np.diag_indices(self.dim)] += self.regularizer.curvature(x)
+        return flat
+
+    @property
+    def _data_moduli(self) -> Moduli:
+        # The Hessian is block diagonal; at X = 0 block k is A_k^T A_k / (4 D), its largest value.
+        blocks = (self.features[self.labels == k] for k in np.unique(self.labels))
+        high = max(gram_extremes(block)[1] for block in blocks)
+        return Moduli(0.0, self.curvature[1] * high / self.divisor)
+
+    @staticmethod
+    def predict_margin(x: FloatArray, features: FloatArray) -> FloatArray:
+        """Return the class scores <X_k, a_i>, shape (examples, m)."""
+        result: FloatArray = features @ x.reshape(-1, features.shape[1]).T
+        return result
+
+    @staticmethod
+    def accuracy(x: FloatArray, features: FloatArray, labels: npt.NDArray[np.intp]) -> float:
+        """Return the fraction of examples whose largest score is that of their class (42)."""
+        scores = OneClassLogistic.predict_margin(x, features)
+        return float(np.mean(scores.argmax(axis=1) == labels))

@@ -1,0 +1,142 @@
+"""Smooth regularisers r(x) added to an agent's mean loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from privet.problems.base import FloatArray, Moduli
+from privet.problems.validation import check_non_negative
+
+
+class Regularizer(Protocol):
+    """A separable smooth term r(x); every result has the dtype of x."""
+
+    kind: ClassVar[str]
+    """Its name, as in `make_regularizer`."""
+
+    def value(self, x: FloatArray) -> float:
+        """Return r(x)."""
+        ...
+
+    def gradient(self, x: FloatArray) -> FloatArray:
+        """Return the gradient of r, shape of x."""
+        ...
+
+    def curvature(self, x: FloatArray) -> FloatArray:
+        """Return the diagonal of the (diagonal) Hessian of r, shape of x."""
+        ...
+
+    @property
+    def moduli(self) -> Moduli:
+        """The exact range of the curvature over all x."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoRegularizer:
+    """r(x) = 0."""
+
+    kind: ClassVar[str] = "none"
+
+    def value(self, x: FloatArray) -> float:
+        return 0.0
+
+    def gradient(self, x: FloatArray) -> FloatArray:
+        return np.zeros_like(x)
+
+    def curvature(self, x: FloatArray) -> FloatArray:
+        return np.zeros_like(x)
+
+    @property
+    def moduli(self) -> Moduli:
+        return Moduli(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class L2:
+    """r(x) = weight * ||x||^2 / 2."""
+
+    kind: ClassVar[str] = "l2"
+
+    weight: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weight", check_non_negative("regularizer weight", self.weight))
+
+    def value(self, x: FloatArray) -> float:
+        return 0.5 * self.weight * float(x.dot(x))
+
+    def gradient(self, x: FloatArray) -> FloatArray:
+        return x * self.weight
+
+    def curvature(self, x: FloatArray) -> FloatArray:
+        return np.full_like(x, self.weight)
+
+    @property
+    def moduli(self) -> Moduli:
+        return Moduli(self.weight, self.weight)
+
+
+@dataclass(frozen=True, slots=True)
+class Nonconvex:
+    """r(x) = weight * sum_j x_j^2 / (1 + x_j^2), the term of Fed-PLT and of BSDP-FedPDM (41).
+
+    Its second derivative 2 (1 - 3 u) / (1 + u)^3, u = x_j^2, is largest (2) at u = 0 and
+    smallest (-1/2) at u = 1.
+    """
+
+    kind: ClassVar[str] = "nonconvex"
+
+    weight: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weight", check_non_negative("regularizer weight", self.weight))
+
+    def value(self, x: FloatArray) -> float:
+        square = x * x
+        return self.weight * float(np.sum(square / (1.0 + square)))
+
+    def gradient(self, x: FloatArray) -> FloatArray:
+        # Multiplying by the inverse twice keeps (1 + x^2)^2 from overflowing in float32.
+        inverse = 1.0 / (1.0 + x * x)
+        result: FloatArray = x * inverse * inverse * (2.0 * self.weight)
+        return result
+
+    def curvature(self, x: FloatArray) -> FloatArray:
+        square = x * x
+        inverse = 1.0 / (1.0 + square)
+        result: FloatArray = (
+            (1.0 - 3.0 * square) * inverse * inverse * inverse * (2.0 * self.weight)
+        )
+        return result
+
+    @property
+    def moduli(self) -> Moduli:
+        return Moduli(-0.5 * self.weight, 2.0 * self.weight)
+
+
+_BUILDERS: dict[str, Callable[[float], Regularizer]] = {
+    "none": lambda weight: NoRegularizer(),
+    "l2": L2,
+    "nonconvex": Nonconvex,
+}
+
+REGULARIZER_NAMES = tuple(_BUILDERS)
+"""Names `make_regularizer` knows."""
+
+
+def make_regularizer(name: str, weight: float = 0.0) -> Regularizer:
+    """Build a regulariser by its name in the run config: none, l2 or nonconvex.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name or a weight that is negative or not finite.
+    """
+    if name not in _BUILDERS:
+        raise ValueError(f"regularizer = {name!r} is unknown; known: {', '.join(_BUILDERS)}")
+    return _BUILDERS[name](weight)

@@ -1,0 +1,71 @@
+"""Least squares, with or without a regulariser."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from privet.problems.base import FloatArray
+from privet.problems.linear import ScalarScoreModel
+from privet.problems.regularizers import Regularizer
+from privet.problems.validation import check_targets
+
+
+class RidgeRegression(ScalarScoreModel):
+    """f(x) = (1/D) sum_i (<a_i, x> - t_i)^2 + r(x); there is no 1/2, so gradients carry a 2.
+
+    Parameters
+    ----------
+    features : (n, d) array
+        The a_i; see `LinearModel` for this and the keywords.
+    targets : (n,) array
+        The t_i, finite.
+
+    Notes
+    -----
+    With r = L2(weight) and N agents, the minimiser of sum_i f_i is that of scikit-learn's
+    ``Ridge(alpha=N * weight / 2, fit_intercept=False)`` fitted to all examples with
+    ``sample_weight`` 1/D of the agent that holds the example (one agent: alpha = weight n / 2
+    without sample weights). A penalty rho ||x||^2, as the graph federated learning paper writes
+    it, is L2(2 rho).
+    """
+
+    kind: ClassVar[str] = "ridge"
+    curvature: ClassVar[tuple[float, float]] = (2.0, 2.0)
+
+    def __init__(
+        self,
+        features: npt.ArrayLike,
+        targets: npt.ArrayLike,
+        *,
+        regularizer: Regularizer | None = None,
+        divisor: float | None = None,
+    ) -> None:
+        super().__init__(features, regularizer=regularizer, divisor=divisor)
+        self.targets = check_targets(targets, self.features)
+        self._set_data(self.features, self.targets, self.num_features)
+
+    def _with_features(self, features: FloatArray) -> Self:
+        return type(self)(
+            features, self.targets, regularizer=self.regularizer, divisor=self.divisor
+        )
+
+    def _losses(self, x: FloatArray) -> FloatArray:
+        errors = self._design.dot(x) - self._targets
+        result: FloatArray = errors * errors
+        return result
+
+    def _residuals(self, x: FloatArray, design: FloatArray, targets: FloatArray) -> FloatArray:
+        result: FloatArray = design.dot(x)
+        np.subtract(result, targets, result)
+        np.add(result, result, result)
+        return result
+
+    def hessian(self, x: FloatArray) -> FloatArray:
+        """Return the Hessian of f, shape (dim, dim)."""
+        x = self._checked(x)
+        result: FloatArray = self._design.T @ self._design * (2.0 / self.divisor)
+        result[np.diag_indices(self.dim)] += self.regularizer.curvature(x)
+        return result

@@ -1,0 +1,137 @@
+"""Sets W with a projection; each also serves as the function h that is 0 on it, else inf.
+
+Every function keeps the dtype of its argument and returns a new array.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from privet.problems.base import FloatArray
+from privet.problems.validation import check_positive
+
+
+@runtime_checkable
+class ConvexSet(Protocol):
+    """A closed convex set with a cheap projection."""
+
+    def value(self, x: FloatArray) -> float:
+        """Return 0 for x in the set, inf for others."""
+        ...
+
+    def project(self, v: FloatArray) -> FloatArray:
+        """Return the point of the set nearest to v in the l2 norm."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Zero:
+    """h = 0; as a set, the whole space."""
+
+    def value(self, x: FloatArray) -> float:
+        return 0.0
+
+    def project(self, v: FloatArray) -> FloatArray:
+        return v.copy()
+
+    def prox(self, v: FloatArray, step: float) -> FloatArray:
+        return self.project(v)
+
+    def subgradient_residual(self, x: FloatArray, g: FloatArray) -> float:
+        return float(np.linalg.norm(g))
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The set [-radius, radius]^d, or h = its indicator."""
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "radius", check_positive("radius", self.radius))
+
+    def value(self, x: FloatArray) -> float:
+        return 0.0 if bool(np.all(np.abs(x) <= self._bound(x))) else math.inf
+
+    def project(self, v: FloatArray) -> FloatArray:
+        bound = self._bound(v)
+        return np.clip(v, -bound, bound)
+
+    def prox(self, v: FloatArray, step: float) -> FloatArray:
+        return self.project(v)
+
+    def subgradient_residual(self, x: FloatArray, g: FloatArray) -> float:
+        if self.value(x) > 0.0:
+            return math.inf
+        bound = self._bound(x)
+        blocked = np.where(x == bound, np.maximum(g, 0.0), g)
+        blocked = np.where(x == -bound, np.maximum(-g, 0.0), blocked)
+        return float(np.linalg.norm(blocked))
+
+    def _bound(self, x: FloatArray) -> np.floating:
+        # The radius as the dtype of x holds it, so that a projected point compares equal to it.
+        return x.dtype.type(self.radius)
+
+
+@dataclass(frozen=True, slots=True)
+class L2Ball:
+    """The set {x: ||x||_2 <= radius}, or h = its indicator.
+
+    A norm above the radius by no more than rounding counts as inside, which makes the
+    projection exactly idempotent.
+    """
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "radius", check_positive("radius", self.radius))
+
+    def value(self, x: FloatArray) -> float:
+        return 0.0 if float(np.linalg.norm(x)) <= self.radius + self._rounding(x) else math.inf
+
+    def project(self, v: FloatArray) -> FloatArray:
+        norm = float(np.linalg.norm(v))
+        return v.copy() if norm <= self.radius + self._rounding(v) else v * (self.radius / norm)
+
+    def prox(self, v: FloatArray, step: float) -> FloatArray:
+        return self.project(v)
+
+    def subgradient_residual(self, x: FloatArray, g: FloatArray) -> float:
+        norm = float(np.linalg.norm(x))
+        if norm > self.radius + self._rounding(x):
+            return math.inf
+        if norm < self.radius - self._rounding(x):
+            return float(np.linalg.norm(g))
+        outward = x / norm
+        return float(np.linalg.norm(g + max(-float(g.dot(outward)), 0.0) * outward))
+
+    def _rounding(self, x: FloatArray) -> float:
+        return 64.0 * float(np.finfo(x.dtype).eps) * self.radius
+
+
+_SETS: dict[str, Callable[[float], ConvexSet]] = {"box": Box, "l2": L2Ball}
+
+SET_NAMES = ("none", *_SETS)
+"""Names `make_set` knows."""
+
+
+def make_set(name: str, radius: float | None = None) -> ConvexSet:
+    """Build W from its name in the run config: none, box ([-radius, radius]) or l2 (ball).
+
+    Raises
+    ------
+    ValueError
+        For an unknown name, or a radius that is missing, not finite or not positive.
+    """
+    if name == "none":
+        return Zero()
+    if name not in _SETS:
+        raise ValueError(f"set = {name!r} is unknown; known: {', '.join(SET_NAMES)}")
+    if radius is None:
+        raise ValueError(f"set = {name!r} needs set-radius")
+    return _SETS[name](check_positive("set-radius", radius))

@@ -1,0 +1,59 @@
+#!/bin/sh
+# Usage: venv.sh DIRECTORY EXTRAS
+# Create the virtual environment DIRECTORY with the first Python >= 3.11 found ($PYTHON is tried
+# first) and install the project into it, editable, with the comma-separated EXTRAS.
+set -eu
+
+venv=$1
+extras=$2
+names="python3.13 python3.12 python3.11 python3 python"
+
+# A name on PATH proves nothing (a version manager's shim may refuse to run), so run it.
+works() { "$@" >/dev/null 2>&1; }
+recent() { works "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; }
+
+# uv does not read pip's settings: hand over the ones that decide whether it can install at all.
+if [ -n "${PIP_INDEX_URL:-}" ]; then
+    export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-${UV_INDEX_URL:-$PIP_INDEX_URL}}"
+fi
+if [ -n "${PIP_CERT:-}" ]; then
+    export SSL_CERT_FILE="${SSL_CERT_FILE:-$PIP_CERT}"
+fi
+
+uv=
+if works uv --version; then uv=uv; fi
+
+if ! recent "$venv/bin/python"; then
+    python=
+    for name in ${PYTHON:-} $names; do
+        if recent "$name" && { [ -n "$uv" ] || works "$name" -c 'import ensurepip, venv'; }; then
+            python=$("$name" -c 'import sys; print(sys.executable)')
+            break
+        fi
+    done
+    if [ -z "$python" ]; then
+        echo "privet needs Python >= 3.11 with the venv module; tried ${PYTHON:+$PYTHON }$names" >&2
+        exit 1
+    fi
+    echo "Creating $venv with $python"
+    rm -rf "$venv"
+    if [ -z "$uv" ] || ! "$uv" venv --quiet --no-project --python "$python" "$venv"; then
+        "$python" -m venv "$venv"
+    fi
+fi
+
+if [ -z "$uv" ]; then
+    if works "$venv/bin/uv" --version || "$venv/bin/python" -m pip install --quiet uv; then
+        uv=$venv/bin/uv
+    fi
+fi
+
+echo "Installing flwr-privet[$extras] into $venv"
+# Compiling once here spares every process of the first run from compiling what it imports.
+set -- install --quiet -e ".[$extras]"
+if [ -n "$uv" ] && "$uv" pip "$@" --python "$venv/bin/python" --compile-bytecode; then
+    exit 0
+fi
+echo "uv could not install, trying pip, which takes longer" >&2
+works "$venv/bin/python" -m pip --version || "$venv/bin/python" -m ensurepip >/dev/null
+"$venv/bin/python" -m pip "$@"

@@ -1,0 +1,7 @@
+"""From a run config to a finished run: build, evaluate, save, report."""
+
+from .app import server_app
+from .execute import Finished, execute, read_config
+from .report import write_report
+
+__all__ = ["Finished", "execute", "read_config", "server_app", "write_report"]

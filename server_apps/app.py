@@ -1,0 +1,32 @@
+"""The Flower ServerApp: reads the run config and runs what it asks for."""
+
+from __future__ import annotations
+
+import logging
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from privet.wire import PrivetError
+
+from .execute import execute, headline
+
+log = logging.getLogger("flwr.privet")
+
+
+def server_app() -> ServerApp:
+    """Return the ServerApp; the algorithm is the run config's ``algorithm``."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        try:
+            finished = execute(grid, context.run_config, str(context.run_id))
+            for name, value in headline(finished.summary).items():
+                log.info("%s: %s", name, value)
+        except PrivetError as error:
+            # One line is all a user needs of a failure that this library understands.
+            log.error("run failed: %s", error)
+            raise type(error)(str(error)) from None
+
+    return app

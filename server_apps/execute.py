@@ -1,0 +1,223 @@
+"""From a run config to a finished run: build, run, evaluate, save, report."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from flwr.serverapp import Grid
+
+from privet.datasets import DataError, federation_from_config
+from privet.problems import Scaled, make_h
+from privet.strategies import PrimalDualStrategy, PrivetResult, Round
+from privet.wire import ConfigError, PrivetError, algorithm, resolve, stream
+from privet.wire.threads import pin_blas_threads
+
+from .account import privacy_account
+from .calibration import calibrate
+from .evaluation import Evaluation
+from .progress import progress
+from .report import write_report
+from .run_folder import RunFolder, to_json
+
+log = logging.getLogger("flwr.privet")
+
+H_OF_SET = {"box": "box", "l2": "l2-ball"}
+"""A set that models stay in, as the function that is 0 on it and infinite elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finished run: its folder, its result and its summary."""
+
+    folder: Path
+    result: PrivetResult
+    summary: dict[str, Any]
+
+
+def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run config with every key checked and filled in (raises ``ConfigError``)."""
+    name = str(raw.get("algorithm", "fed-plt"))
+    return dict(resolve(raw, name, algorithm(name).keys))
+
+
+def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
+    """Run what the config asks for on a grid, and leave a run folder behind.
+
+    Parameters
+    ----------
+    grid : Grid
+        Flower's, of any engine.
+    raw : mapping
+        Run config; keys as in ``privet.wire.keys``.
+    run_id : str
+        Name of the run folder.
+
+    Raises
+    ------
+    ConfigError
+        If a key is unknown or a value does not fit.
+    RunError
+        If the run cannot go on. What was done until then is in the run folder.
+    """
+    pin_blas_threads()
+    config = read_config(raw)
+    evaluation = build_evaluation(config)
+    strategy: PrimalDualStrategy = (
+        algorithm(config["algorithm"])
+        .load_strategy()
+        .from_config(
+            config,
+            monitor=evaluation,
+            prepare=calibrate(config, evaluation.federation),
+        )
+    )
+    folder = RunFolder.create(config["output-dir"], run_id)
+    log.info("run folder: %s", folder.path)
+    began = time.monotonic()
+    try:
+        result = _run(strategy, grid, config, folder, evaluation)
+    except BaseException as error:
+        text = str(error) if isinstance(error, PrivetError) else repr(error)
+        _finish(folder, strategy, config, {"status": "failed", "cause": text})
+        raise
+    outcome = _outcome(strategy, result, evaluation, time.monotonic() - began)
+    folder.write_model(result)
+    summary = _finish(folder, strategy, config, outcome)
+    return Finished(folder.path, result, summary)
+
+
+def build_evaluation(config: Mapping[str, Any]) -> Evaluation:
+    """Return the server's measure of models (raises ``ConfigError`` for unusable data)."""
+    parameters = {k: v for k, v in config.items() if k.startswith("h-")}
+    if config["num-agents"] < 1:
+        raise ConfigError("num-agents = 0: give the number of agents the data are dealt to")
+    try:
+        federation = federation_from_config(config, config["num-agents"])
+    except DataError as error:
+        raise ConfigError(str(error)) from None
+    if config["set"] != "none":
+        name, parameters = H_OF_SET[config["set"]], {"h-radius": config["set-radius"]}
+        return Evaluation(federation, make_h(name, **parameters))
+    h = make_h(config["h"], **parameters)
+    if algorithm(config["algorithm"]).load_strategy().h_over_mean and config["h"] != "zero":
+        h = Scaled(h, float(config["num-agents"]))
+    return Evaluation(federation, h)
+
+
+def starting_model(config: Mapping[str, Any], dim: int) -> ArrayRecord:
+    """Return the starting model, zero or ``init-scale`` times a standard normal draw."""
+    start = np.zeros(dim)
+    if config["init-scale"] > 0:
+        start = config["init-scale"] * stream(config["seed"], "start").standard_normal(dim)
+    return ArrayRecord({"x": Array(start.astype(config["dtype"]))})
+
+
+def _run(
+    strategy: PrimalDualStrategy,
+    grid: Grid,
+    config: Mapping[str, Any],
+    folder: RunFolder,
+    evaluation: Evaluation,
+) -> PrivetResult:
+    total = config["num-server-rounds"]
+    with progress(total, every=max(1, total // 200)) as show:
+        return strategy.start(
+            grid,
+            starting_model(config, evaluation.federation.dim),
+            num_rounds=total,
+            resume=config["resume"] or None,
+            checkpoint=folder.checkpoint,
+            checkpoint_every=config["checkpoint-every"],
+            evaluate_every=config["evaluate-every"],
+            tolerance=config["tolerance"],
+            observers=(_keeper(folder), show),
+        )
+
+
+def _keeper(folder: RunFolder) -> Callable[[Round, PrimalDualStrategy], None]:
+    """Return the observer that writes the history; a resumed run begins with what was before."""
+    begun = False
+
+    def keep(done: Round, strategy: PrimalDualStrategy) -> None:
+        nonlocal begun
+        if not begun and strategy.session is not None:
+            folder.begin_history(strategy.session.history[:-1])
+            begun = True
+        folder.append(done)
+
+    return keep
+
+
+def _outcome(
+    strategy: PrimalDualStrategy, result: PrivetResult, evaluation: Evaluation, seconds: float
+) -> dict[str, Any]:
+    session = strategy.session
+    assert session is not None
+    models = strategy.half.models(session.state)
+    numbers = evaluation(session.round, models)
+    return {
+        "status": "completed",
+        "stopped": result.stopped,
+        "accuracy": numbers.get("accuracy", math.nan),
+        "loss": numbers["loss"],
+        "stationarity": numbers["stationarity"],
+        "distance-to-optimum": evaluation.distance(models["last"]),
+        "seconds": seconds,
+    }
+
+
+def _finish(
+    folder: RunFolder,
+    strategy: PrimalDualStrategy,
+    config: Mapping[str, Any],
+    outcome: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Write summary, account and report; also for a run that failed."""
+    history = strategy.session.history if strategy.session is not None else []
+    privacy = privacy_account(strategy, config)
+    summary = {
+        "algorithm": config["algorithm"],
+        "dataset": config["dataset"],
+        **outcome,
+        "rounds": history[-1].round if history else 0,
+        "bytes-up": sum(done.bytes_up for done in history),
+        "bytes-down": sum(done.bytes_down for done in history),
+        "private": privacy["private"],
+        "privacy": privacy["reason"],
+        "run-folder": str(folder.path),
+        "config": dict(config),
+    }
+    folder.write_json("summary.json", summary)
+    folder.write_json("privacy.json", privacy)
+    if history:
+        write_report([folder.path], folder.path / "report.html")
+    converted: dict[str, Any] = to_json(summary)
+    return converted
+
+
+def headline(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Return the figures a run ends with, in words."""
+    shown: dict[str, str] = {}
+    for key, label, form in (
+        ("accuracy", "test accuracy", ".4f"),
+        ("loss", "test loss", ".4f"),
+        ("stationarity", "squared gradient norm at the mean model", ".3e"),
+        ("distance-to-optimum", "distance to the centralised optimum", ".3e"),
+    ):
+        value = summary.get(key)
+        if isinstance(value, int | float):
+            shown[label] = format(value, form)
+    shown["rounds"] = f"{summary['rounds']} (stopped by {summary.get('stopped', 'failure')})"
+    shown["bytes up"] = f"{summary['bytes-up']:,}"
+    shown["bytes down"] = f"{summary['bytes-down']:,}"
+    shown["privacy"] = str(summary["privacy"])
+    shown["run folder"] = str(summary["run-folder"])
+    return shown

@@ -1,0 +1,215 @@
+"""What a run folder holds, read for the report: history, summary, privacy account."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from privet.wire.errors import PrivetError
+
+COUNTS = ("participants", "failures")
+MEASURES = ("loss", "accuracy", "stationarity", "bytes-up", "bytes-down", "seconds", "epsilon")
+TOTALS = ("failures", "bytes-up", "bytes-down", "seconds")
+
+Number = int | float
+
+
+class ReportError(PrivetError, ValueError):
+    """A run folder that cannot be read: one line with the file, the line and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Privacy:
+    """The account of a run: ``private`` is None when the run folder does not say."""
+
+    private: bool | None
+    reason: str
+    entries: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A failure of an agent in a round, or a note about the round (agent "")."""
+
+    round: int
+    agent: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run: columns are aligned with ``rounds``; None is a value that was not recorded."""
+
+    name: str
+    rounds: tuple[int, ...]
+    columns: Mapping[str, tuple[Number | None, ...]]
+    participants: tuple[tuple[str, ...], ...]
+    incidents: tuple[Incident, ...]
+    summary: Mapping[str, Any]
+    privacy: Privacy
+    notes: tuple[str, ...]
+
+    def series(self, key: str) -> tuple[list[int], list[Number]]:
+        """Rounds and values of a column where it was recorded."""
+        pairs = zip(self.rounds, self.columns[key], strict=True)
+        known = [(t, value) for t, value in pairs if value is not None]
+        return [t for t, _ in known], [value for _, value in known]
+
+    def cumulative(self, key: str) -> tuple[list[int], list[Number]]:
+        """Rounds and running totals of a column where it was recorded."""
+        rounds, values = self.series(key)
+        return rounds, list(accumulate(values))
+
+    def last(self, key: str) -> tuple[int, Number] | None:
+        """Round and value of the last entry of a column, or None when there is none."""
+        rounds, values = self.series(key)
+        return (rounds[-1], values[-1]) if rounds else None
+
+    def total(self, key: str) -> Number | None:
+        """Sum of a column over the rounds where it was recorded, or None when there is none."""
+        _, values = self.series(key)
+        return sum(values) if values else None
+
+
+def read_runs(folders: Sequence[Path]) -> list[Run]:
+    """Read run folders in the order given; runs whose folders share a name get distinct ones.
+
+    Raises
+    ------
+    ReportError
+        No folder given, a folder without ``history.jsonl``, or a file that is not what was
+        expected.
+    """
+    if not folders:
+        raise ReportError("expected at least one run folder")
+    resolved = [folder.resolve() for folder in folders]
+    names = [folder.name for folder in resolved]
+    if len(set(names)) < len(names):
+        names = [f"{folder.parent.name}/{folder.name}" for folder in resolved]
+    if len(set(names)) < len(names):
+        names = [f"{number}: {name}" for number, name in enumerate(names, start=1)]
+    return [_read_run(folder, name) for folder, name in zip(folders, names, strict=True)]
+
+
+def _read_run(folder: Path, name: str) -> Run:
+    records, notes = _read_history(folder / "history.jsonl")
+    summary = _read_json(folder / "summary.json")
+    if not isinstance(summary, dict | None):
+        raise ReportError(f"{folder / 'summary.json'}: expected a JSON object")
+    rounds = tuple(sorted(records))
+    rows = [records[t] for t in rounds]
+    return Run(
+        name=name,
+        rounds=rounds,
+        columns={key: tuple(row[key] for row in rows) for key in (*COUNTS, *MEASURES)},
+        participants=tuple(row["names"] for row in rows),
+        incidents=tuple(incident for row in rows for incident in row["incidents"]),
+        summary=summary or {},
+        privacy=_privacy(folder / "privacy.json"),
+        notes=tuple(notes),
+    )
+
+
+def _read_history(path: Path) -> tuple[dict[int, dict[str, Any]], list[str]]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise ReportError(f"{path}: no such file; expected a run folder") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ReportError(f"{path}: cannot be read ({error})") from None
+    records: dict[int, dict[str, Any]] = {}
+    notes = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            # A process killed while writing leaves half a line, and only the last one can be it.
+            if number < len(lines):
+                raise ReportError(f"{where}: expected a JSON object") from None
+            notes.append(f"the last line of {path.name} is incomplete and was left out")
+            break
+        t, record = _record(row, where)
+        if t in records:
+            notes.append(f"round {t} was recorded more than once; the last record counts")
+        records[t] = record
+    return records, notes
+
+
+def _record(row: Any, where: str) -> tuple[int, dict[str, Any]]:
+    if not isinstance(row, dict) or type(row.get("round")) is not int:
+        raise ReportError(f"{where}: expected a JSON object with an integer 'round'")
+    record: dict[str, Any] = {key: _number(row.get(key), key, where) for key in MEASURES}
+    for key in COUNTS:
+        value = row.get(key)
+        if isinstance(value, list | dict):
+            value = len(value)
+        record[key] = _number(value, key, where)
+    present = row.get("participants")
+    record["names"] = tuple(map(str, present)) if isinstance(present, list) else ()
+    record["incidents"] = _incidents(row)
+    return row["round"], record
+
+
+def _incidents(row: Mapping[str, Any]) -> list[Incident]:
+    failures, notes, t = row.get("failures"), row.get("notes"), row["round"]
+    found = []
+    if isinstance(failures, dict):
+        found = [Incident(t, str(agent), str(reason)) for agent, reason in failures.items()]
+    elif isinstance(failures, list):
+        found = [Incident(t, str(agent), "failed") for agent in failures]
+    if isinstance(notes, list):
+        found += [Incident(t, "", str(note)) for note in notes]
+    return found
+
+
+def _number(value: Any, key: str, where: str) -> Number | None:
+    if value is None:
+        return None
+    if isinstance(value, str) and value.lower() in {"inf", "-inf", "infinity", "nan"}:
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ReportError(f'{where}: expected {key} a number, null or "inf", got {value!r}')
+    return None if math.isnan(value) else value
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ReportError(f"{path}: expected JSON ({error})") from None
+
+
+def _privacy(path: Path) -> Privacy:
+    """Accept one entry, a list of entries, or an object that holds such a list."""
+    account = _read_json(path)
+    if account is None:
+        return Privacy(private=None, reason="", entries=())
+    parts = account if isinstance(account, list) else [account]
+    if not all(isinstance(part, dict) for part in parts):
+        raise ReportError(f"{path}: expected a JSON object or a list of objects")
+    nested = [
+        entry
+        for part in parts
+        for value in part.values()
+        if isinstance(value, list)
+        for entry in value
+        if isinstance(entry, dict)
+    ]
+    entries = [entry for entry in (*parts, *nested) if "epsilon" in entry]
+    stated = [entry["private"] for entry in (*parts, *nested) if "private" in entry]
+    reasons = [str(entry["reason"]) for entry in (*parts, *nested) if entry.get("reason")]
+    return Privacy(
+        private=all(value is True for value in stated) if stated else None,
+        reason="; ".join(dict.fromkeys(reasons)),
+        entries=tuple(entries),
+    )

@@ -1,0 +1,90 @@
+"""What a run leaves behind: one folder, written as the run goes, so that nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord
+
+from privet.strategies import PrivetResult, Round
+from privet.wire import ConfigError
+from privet.wire.files import write_npz
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """``<output-dir>/<run-id>/`` with ``history.jsonl``, ``model.npz``, ``checkpoint.npz``,
+    ``summary.json``, ``privacy.json`` and ``report.html``."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, output_dir: str, run_id: str) -> RunFolder:
+        """Make the folder; an empty ``output_dir`` means ``runs`` in the working directory.
+
+        Raises
+        ------
+        ConfigError
+            If the path is relative or cannot be made.
+        """
+        base = Path(output_dir) if output_dir else Path.cwd() / "runs"
+        if not base.is_absolute():
+            raise ConfigError(f"output-dir = {output_dir!r}: must be an absolute path")
+        path = base / run_id
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"output-dir = {str(base)!r}: {error.strerror}") from None
+        return cls(path)
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where the checkpoint is."""
+        return self.path / "checkpoint.npz"
+
+    def begin_history(self, earlier: list[Round]) -> None:
+        """Start ``history.jsonl`` with the rounds before a resume."""
+        lines = [json.dumps(done.to_dict()) + "\n" for done in earlier]
+        (self.path / "history.jsonl").write_text("".join(lines))
+
+    def append(self, done: Round) -> None:
+        """Add one round to ``history.jsonl``."""
+        with (self.path / "history.jsonl").open("a") as file:
+            file.write(json.dumps(done.to_dict()) + "\n")
+
+    def write_model(self, result: PrivetResult) -> None:
+        """Write ``model.npz``: the last model under the user's names, the others prefixed."""
+        members = dict(_arrays(result.arrays))
+        for name, record in result.models.items():
+            if name != "last":
+                members |= {f"{name}/{key}": array for key, array in _arrays(record).items()}
+        write_npz(self.path / "model.npz", members)
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write one JSON file; NaN becomes null and infinity the string "inf"."""
+        text = json.dumps(to_json(content), indent=2, allow_nan=False)
+        (self.path / name).write_text(text + "\n")
+
+
+def to_json(value: Any) -> Any:
+    """Return a value in JSON types."""
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        if math.isnan(number):
+            return None
+        return number if math.isfinite(number) else ("inf" if number > 0 else "-inf")
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _arrays(record: ArrayRecord) -> dict[str, Any]:
+    return {name: array.numpy() for name, array in record.items()}

@@ -1,0 +1,18 @@
+"""Benchmarks: each prints figures and ratios measured in one run, with the goals they have."""
+
+from __future__ import annotations
+
+from .clipping import bench_clipping
+from .engine import bench_engine
+from .figure import Benchmark, Figure
+from .iadmm import bench_iadmm
+from .wire import bench_wire
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "engine": bench_engine,
+    "clipping": bench_clipping,
+    "iadmm": bench_iadmm,
+    "wire": bench_wire,
+}
+
+__all__ = ["BENCHMARKS", "Benchmark", "Figure"]

@@ -1,0 +1,34 @@
+"""``privet report``: the page and the CSV file of finished runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    run_dirs: Annotated[
+        list[Path], typer.Argument(metavar="RUN_DIR...", help="Run folders with history.jsonl.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="HTML file to write; by default report.html in the run folder, or in the "
+            "current folder for several runs."
+        ),
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="Also write the histories to this CSV file.")
+    ] = None,
+) -> None:
+    """Write the report of one run, or a comparison of several, and print where it is."""
+    from privet.server_apps.report import write_csv, write_report
+
+    target = out or (run_dirs[0] if len(run_dirs) == 1 else Path()) / "report.html"
+    written = [write_report(run_dirs, target)]
+    if csv is not None:
+        written.append(write_csv(run_dirs, csv))
+    for path in written:
+        typer.echo(path.resolve())

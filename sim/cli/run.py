@@ -1,0 +1,82 @@
+"""``privet run``: the quickest look, all agents in this process."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def parse_assignments(pairs: list[str]) -> dict[str, Any]:
+    """Return ``key=value`` pairs with values in TOML types (bare words are texts).
+
+    Raises
+    ------
+    ConfigError
+        If a pair has no equals sign.
+    """
+    import tomllib
+
+    from privet.wire import ConfigError
+
+    parsed: dict[str, Any] = {}
+    for pair in pairs:
+        key, sign, text = pair.partition("=")
+        if not sign:
+            raise ConfigError(f"{pair!r}: expected key=value")
+        try:
+            parsed[key.strip()] = tomllib.loads(f"value = {text.strip()}")["value"]
+        except tomllib.TOMLDecodeError:
+            parsed[key.strip()] = text.strip()
+    return parsed
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    """Return the flat table of a TOML file (raises ``ConfigError``)."""
+    import tomllib
+
+    from privet.wire import ConfigError
+
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def run(
+    settings: Annotated[
+        list[str] | None, typer.Argument(help="Run-config keys as key=value, e.g. rho=2.0")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="TOML file of run-config keys.")
+    ] = None,
+    preset: Annotated[
+        str, typer.Option(help="Preset to start from, e.g. mnist or dp-iadmm/mnist.")
+    ] = "",
+    json_line: Annotated[
+        bool, typer.Option("--json", help="Print the summary as one JSON object.")
+    ] = False,
+) -> None:
+    """Run an algorithm with all agents in this process."""
+    from privet.server_apps.execute import headline
+    from privet.sim.inline import run_inline
+    from privet.sim.logs import plain, quiet
+    from privet.sim.presets import load_preset
+
+    raw = read_config_file(config) if config else {}
+    raw |= parse_assignments(settings or [])
+    if preset:
+        raw = load_preset(preset, str(raw.get("algorithm", ""))) | raw
+    quiet() if json_line else plain()
+    name = f"{datetime.now():%Y%m%d-%H%M%S}-{raw.get('algorithm', 'fed-plt')}"
+    finished = run_inline(raw, name)
+    if json_line:
+        print(json.dumps(finished.summary))
+        return
+    for label, value in headline(finished.summary).items():
+        print(f"{label}: {value}")

@@ -1,0 +1,1 @@
+"""Scripts that regenerate the tables and plots of docs/results."""

@@ -1,0 +1,22 @@
+"""How much of Flower's log a command shows."""
+
+from __future__ import annotations
+
+import logging
+
+
+def quiet() -> None:
+    """Show warnings and errors only."""
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+
+
+def plain() -> None:
+    """Show this library's own lines without Flower's prefixes, and Flower's warnings."""
+    flower = logging.getLogger("flwr")
+    flower.setLevel(logging.WARNING)
+    own = logging.getLogger("flwr.privet")
+    own.setLevel(logging.INFO)
+    own.propagate = False
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    own.handlers = [handler]

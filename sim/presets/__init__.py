@@ -1,0 +1,51 @@
+"""Presets: run configs that are worth starting from, as TOML files ``<algorithm>/<name>.toml``.
+
+A preset is a plain run config, so Flower takes the same file:
+``flwr run . --run-config sim/presets/dp-iadmm/mnist.toml``.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from typing import Any
+
+from privet.wire import ConfigError
+
+
+def preset_names() -> list[str]:
+    """Return all presets as ``algorithm/name``, sorted."""
+    folders = [entry for entry in files(__name__).iterdir() if entry.is_dir()]
+    return sorted(
+        f"{folder.name}/{entry.name.removesuffix('.toml')}"
+        for folder in folders
+        for entry in folder.iterdir()
+        if entry.name.endswith(".toml")
+    )
+
+
+def load_preset(name: str, algorithm: str = "") -> dict[str, Any]:
+    """Return the run config of a preset.
+
+    Parameters
+    ----------
+    name : str
+        ``algorithm/name``, or the name alone where only one algorithm, or the one given, has it.
+    algorithm : str
+        The algorithm the caller has already chosen, if any.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such preset, or several algorithms have it; the line lists them.
+    """
+    known = preset_names()
+    prefix = f"{algorithm}/" if algorithm else ""
+    found = [one for one in known if name in (one, one.partition("/")[2])]
+    found = [one for one in found if one.startswith(prefix)]
+    if len(found) != 1:
+        several = f"several algorithms have it: {', '.join(found)}"
+        none = f"known are {', '.join(one for one in known if one.startswith(prefix)) or 'none'}"
+        raise ConfigError(f"preset {name!r}: {several if found else none}")
+    owner, _, own = found[0].partition("/")
+    return tomllib.loads(files(__name__).joinpath(owner, f"{own}.toml").read_text())

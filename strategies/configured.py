@@ -1,0 +1,80 @@
+"""Strategies whose constructor arguments are run-config keys with underscores."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from privet.problems import ProximalFunction, Zero, make_h
+from privet.wire import resolve
+
+from . import participation
+from .base import PrimalDualStrategy
+from .half import ServerHalf
+
+GRADIENT_KEYS = (
+    "step-size-base",
+    "step-size-rule",
+    "max-local-steps",
+    "batch",
+    "batch-size",
+    "clip",
+    "clipping",
+    "noise-scale",
+    "noise-seed",
+    "delta",
+    "relation",
+)
+"""Settings of agents that take local gradient steps."""
+
+
+class ConfiguredStrategy(PrimalDualStrategy):
+    """A Strategy built from run-config keys.
+
+    Parameters
+    ----------
+    h : ProximalFunction, optional
+        Shared regulariser; none by default.
+    options
+        Run-config keys of the algorithm with underscores, then the arguments of
+        ``PrimalDualStrategy``.
+    """
+
+    h_over_mean: ClassVar[bool] = True
+    keys: ClassVar[tuple[str, ...]] = GRADIENT_KEYS
+    """Run-config keys of the algorithm."""
+
+    def __init__(self, *, h: ProximalFunction | None = None, **options: Any) -> None:
+        own: dict[str, Any] = {}
+        for name in (*self.keys, "preset"):
+            key = name.replace("-", "_")
+            if key in options:
+                own[name] = options.pop(key)
+        config = resolve(own, self.algorithm)
+        super().__init__(self.half_of(config, h or Zero()), **options)
+
+    @staticmethod
+    @abstractmethod
+    def half_of(config: Mapping[str, Any], h: ProximalFunction) -> ServerHalf[Any]:
+        """Return the server half for a resolved config."""
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], **options: Any) -> Self:
+        """Return the strategy that a resolved run config asks for (raises ``ConfigError``)."""
+        return cls(
+            **{name.replace("-", "_"): config[name] for name in cls.keys},
+            h=make_h(config["h"], **{k: v for k, v in config.items() if k.startswith("h-")}),
+            participation=participation.from_config(config),
+            **{
+                k.replace("-", "_"): config[k]
+                for k in ("num-agents", "min-agents", "seed", "wait-timeout", "round-timeout")
+            },
+            **options,
+        )
+
+
+def step_size(settings: Mapping[str, Any], round_: int) -> float:
+    """Return eta_t of a round counted from 1, as the agents compute it."""
+    base = float(settings["step-size-base"])
+    return base if settings["step-size-rule"] == "constant" else base / float(round_) ** 0.5

@@ -1,0 +1,90 @@
+"""Send messages, wait for the replies until a deadline, and say whose each reply is.
+
+An error reply of a dead node carries no useful sender, only the id of the message it answers; the
+map from message id to agent is therefore kept here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from privet.wire import FAILED, REFUSED
+from privet.wire.errors import one_line
+
+POLL_FIRST = 0.01
+POLL_LAST = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One agent's answer: content, or an error code and one line saying why there is none."""
+
+    content: RecordDict | None
+    reason: str = ""
+    code: int = 0
+
+
+def exchange(
+    grid: Grid,
+    messages: Mapping[str, Message],
+    timeout: float,
+    sleep: Callable[[float], None] = time.sleep,
+) -> dict[str, Reply]:
+    """Send one message per agent and return the replies by agent name.
+
+    Agents that do not answer in ``timeout`` seconds get a reply without content whose reason says
+    so; their messages stay with the nodes, and a late answer is never read.
+    """
+    if not messages:
+        return {}
+    deadline = time.monotonic() + timeout
+    pushed = list(grid.push_messages(list(messages.values())))
+    owners = owner_by_message(messages)
+    waiting = {message_id for message_id in pushed if message_id}
+    replies: list[Message] = []
+    pause = POLL_FIRST
+    while waiting:
+        arrived = list(grid.pull_messages(waiting))
+        replies += arrived
+        waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
+        if not waiting or time.monotonic() >= deadline:
+            break
+        sleep(min(pause, max(0.0, deadline - time.monotonic())))
+        pause = min(2 * pause, POLL_LAST) if not arrived else POLL_FIRST
+    found = sort_replies(owners, replies)
+    sent = {owners[message_id] for message_id in pushed if message_id in owners}
+    for name in messages:
+        if name not in found:
+            late = f"no reply within {timeout:g} s"
+            found[name] = Reply(None, late if name in sent else "message could not be sent")
+    return found
+
+
+def owner_by_message(messages: Mapping[str, Message]) -> dict[str, str]:
+    """Return agent name by message id, for messages that were pushed."""
+    return {message.metadata.message_id: name for name, message in messages.items()}
+
+
+def sort_replies(owners: Mapping[str, str], messages: list[Message]) -> dict[str, Reply]:
+    """Return replies by agent name; replies to unknown messages are dropped."""
+    found: dict[str, Reply] = {}
+    for message in messages:
+        name = owners.get(message.metadata.reply_to_message_id)
+        if name is None:
+            continue
+        if message.has_error():
+            error = message.error
+            found[name] = Reply(None, _reason(error.code, error.reason), error.code)
+        else:
+            found[name] = Reply(message.content)
+    return found
+
+
+def _reason(code: int, text: str | None) -> str:
+    line = one_line(text or "no reason given")
+    return line if code in (FAILED, REFUSED) else f"error {code}: {line}"

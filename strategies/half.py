@@ -1,0 +1,86 @@
+"""What an algorithm's server half is: a few pure functions on arrays.
+
+``strategies/base.py`` binds any object of this shape to Flower once, for all algorithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
+
+from numpy.typing import NDArray
+
+from privet.wire import Settings
+
+Vector = NDArray[Any]
+Arrays = dict[str, Vector]
+S = TypeVar("S")
+
+
+class ServerHalf(Protocol[S]):
+    """The mathematics of a server, without Flower.
+
+    Agents are numbered by position in the sorted list of their names. ``admit``, ``broadcast`` and
+    ``fold`` return the next state and may reuse the one they were given: large tables are not
+    copied every round.
+    """
+
+    @property
+    def name(self) -> str:
+        """Protocol name, as in the registry."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Protocol version; both halves must agree."""
+        ...
+
+    def settings(self) -> Settings:
+        """Return the parameters that travel to the agents."""
+        ...
+
+    def initialise(self, start: Vector, count: int) -> S:
+        """Return the state before round 1, all agents at the starting model (d,)."""
+        ...
+
+    def admit(self, state: S, position: int, start: Vector) -> S:
+        """Return the state with a new agent inserted at this position."""
+        ...
+
+    def broadcast(self, state: S) -> tuple[S, Arrays]:
+        """Begin a round: return the state and the arrays all participants are sent."""
+        ...
+
+    def accept(self, state: S, position: int, upload: Arrays) -> tuple[Arrays, int]:
+        """Check one upload; return what is folded and the digest both sides must agree on.
+
+        Raises
+        ------
+        UploadError
+            With a named reason (shape, dtype, numbers that are not finite).
+        """
+        ...
+
+    def fold(self, state: S, uploads: Mapping[int, Arrays]) -> S:
+        """End a round with the accepted uploads of the participants, in order of position."""
+        ...
+
+    def recovery(self, state: S, position: int) -> Arrays | None:
+        """Return the state an agent needs to go on, or None where the server does not hold it."""
+        ...
+
+    def models(self, state: S) -> Arrays:
+        """Return the models (d,) by name; ``"last"`` is the run's result."""
+        ...
+
+    def residual(self, state: S) -> float:
+        """Return a squared fixed-point residual that is 0 at a solution."""
+        ...
+
+    def dump(self, state: S) -> Arrays:
+        """Return the state as arrays for a checkpoint."""
+        ...
+
+    def load(self, arrays: Arrays) -> S:
+        """Return the state of ``dump``."""
+        ...

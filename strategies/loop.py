@@ -1,0 +1,310 @@
+"""The round loop that every algorithm runs on.
+
+Wait and enrol, then per round: choose, send, collect until the deadline, send the state to agents
+that lost it, drop what is malformed, fold, evaluate, record, checkpoint, stop early.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
+
+from privet.wire import RunError, WireError
+
+from .checkpoint import Checkpoint, load, save
+from .exchange import Reply, exchange
+from .history import Round
+from .roster import Agent
+
+if TYPE_CHECKING:
+    from .base import PrimalDualStrategy, Session
+
+log = logging.getLogger("flwr.privet")
+
+Observer = Callable[[Round, "PrimalDualStrategy"], None]
+"""Called after every round; what it raises ends the run."""
+
+
+@dataclass
+class PrivetResult(Result):
+    """Flower's result with everything else a primal-dual run knows.
+
+    Attributes
+    ----------
+    models : dict of str to ArrayRecord
+        Besides ``"last"`` (= ``arrays``), e.g. the mean of the agents' models.
+    history : list of Round
+        One entry per round, those before a resume included.
+    stopped : str
+        Why the run ended: ``"rounds"`` or ``"tolerance"``.
+    """
+
+    models: dict[str, ArrayRecord] = field(default_factory=dict)
+    history: list[Round] = field(default_factory=list)
+    stopped: str = "rounds"
+
+
+class HoldsNodeStates(Protocol):
+    """A grid that can hand over and take back the agents' states (the in-process engine)."""
+
+    def node_states(self) -> dict[str, bytes]:
+        """Return the packed state of every node by agent name."""
+        ...
+
+    def restore_node_states(self, states: dict[str, bytes]) -> None:
+        """Put the states back."""
+        ...
+
+
+def run_loop(
+    strategy: PrimalDualStrategy,
+    grid: Grid,
+    initial_arrays: ArrayRecord,
+    num_rounds: int,
+    *,
+    evaluate_config: ConfigRecord,
+    evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None,
+    resume: Path | None,
+    checkpoint: Path | None,
+    checkpoint_every: int,
+    evaluate_every: int,
+    tolerance: float,
+    observers: tuple[Observer, ...],
+    initial_state: Any,
+) -> PrivetResult:
+    """Run up to round ``num_rounds`` and return the result.
+
+    Parameters
+    ----------
+    initial_arrays : ArrayRecord
+        The starting model; its names, shapes and dtypes are those of the result.
+    num_rounds : int
+        Number of the last round, also when resuming.
+    resume : Path, optional
+        Run folder or checkpoint to go on from. Bit-identical to an uninterrupted run wherever the
+        agents' states survive or the server's tables determine them.
+    checkpoint : Path, optional
+        File to write after every ``checkpoint_every`` rounds (0: only at the end) and at the end.
+    evaluate_every : int
+        Rounds between calls of the monitor; the last round is always evaluated.
+    tolerance : float
+        Stop when the monitor's ``stationarity`` (the squared fixed-point residual where there is
+        none) is at most this; 0 never stops.
+    observers : tuple of callables
+        Called with every finished round.
+    initial_state
+        Replaces the algorithm's own state before round 1.
+
+    Raises
+    ------
+    RunError
+        If too few agents came, or a round fell below ``min_agents``.
+    """
+    log.info("Starting %s:", type(strategy).__name__)
+    strategy.summary()
+    if resume is not None:
+        session = restore(strategy, grid, initial_arrays, resume)
+    else:
+        session = strategy.begin(grid, initial_arrays, state=initial_state)
+    result = PrivetResult()
+    if evaluate_fn is not None and session.round == 0:
+        _record(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, initial_arrays))
+    for number in range(session.round + 1, num_rounds + 1):
+        last = number == num_rounds
+        done = play_round(strategy, grid, number, evaluate=last or number % evaluate_every == 0)
+        arrays = session.layout.restore(strategy.half.models(session.state)["last"])
+        if evaluate_fn is not None and (last or number % evaluate_every == 0):
+            _record(result.evaluate_metrics_serverapp, number, evaluate_fn(number, arrays))
+        _federated_evaluation(strategy, grid, number, arrays, evaluate_config, result)
+        stop = tolerance > 0 and _measure(done) <= tolerance
+        if checkpoint is not None and (
+            last or stop or (checkpoint_every and number % checkpoint_every == 0)
+        ):
+            write_checkpoint(strategy, grid, checkpoint)
+        for observer in observers:
+            observer(done, strategy)
+        if stop:
+            result.stopped = "tolerance"
+            log.info("stopped after round %d: tolerance %g reached", number, tolerance)
+            break
+    result.history = session.history
+    result.models = {
+        name: session.layout.restore(model)
+        for name, model in strategy.half.models(session.state).items()
+    }
+    result.arrays = result.models["last"]
+    return result
+
+
+def play_round(strategy: PrimalDualStrategy, grid: Grid, number: int, *, evaluate: bool) -> Round:
+    """Play one round to its end and return its record."""
+    begin = time.monotonic()
+    session = strategy.session
+    assert session is not None
+    strategy.configure_train(number, ArrayRecord(), ConfigRecord(), grid)
+    pending = strategy.pending
+    assert pending is not None
+    deadline = begin + strategy.round_timeout
+    replies = exchange(grid, pending.messages, strategy.round_timeout)
+    lost = [name for name, reply in replies.items() if needs_state(reply)]
+    if lost:
+        again = strategy.messages_for(lost, force=True)
+        left = max(1.0, deadline - time.monotonic())
+        replies.update(exchange(grid, again, left))
+    done = strategy.fold_round(replies)
+    numbers = strategy.measure(number) if evaluate else {}
+    done = replace(
+        done,
+        loss=numbers.get("loss", np.nan),
+        accuracy=numbers.get("accuracy", np.nan),
+        stationarity=numbers.get("stationarity", np.nan),
+        seconds=time.monotonic() - begin,
+    )
+    session.history[-1] = done
+    return done
+
+
+def needs_state(reply: Reply) -> bool:
+    """Whether an agent answered that it does not hold the state it was asked to go on from."""
+    from privet.wire.contract import is_need_state
+
+    try:
+        return reply.content is not None and is_need_state(reply.content)
+    except WireError:
+        return False
+
+
+def _measure(done: Round) -> float:
+    return done.residual if np.isnan(done.stationarity) else done.stationarity
+
+
+def _record(into: dict[int, MetricRecord], number: int, metrics: MetricRecord | None) -> None:
+    if metrics is not None:
+        into[number] = metrics
+
+
+def _federated_evaluation(
+    strategy: PrimalDualStrategy,
+    grid: Grid,
+    number: int,
+    arrays: ArrayRecord,
+    config: ConfigRecord,
+    result: PrivetResult,
+) -> None:
+    messages = strategy.configure_evaluate(number, arrays, config, grid)
+    if not messages:
+        return
+    replies = grid.send_and_receive(messages, timeout=strategy.round_timeout)
+    _record(result.evaluate_metrics_clientapp, number, strategy.aggregate_evaluate(number, replies))
+
+
+def write_checkpoint(strategy: PrimalDualStrategy, grid: Grid, path: Path) -> bool:
+    """Write the run's checkpoint; a failure is logged and leaves the previous one."""
+    session = strategy.session
+    assert session is not None
+    manifest = {
+        "protocol": strategy.half.name,
+        "version": strategy.half.version,
+        "experiment": session.experiment,
+        "round": session.round,
+        "seed": strategy.seed,
+        "settings": dict(strategy.half.settings()),
+        "agents": [
+            {
+                "name": name,
+                "num-examples": session.roster.agents[name].num_examples,
+                "tag": session.roster.agents[name].tag,
+                "ledger": session.roster.agents[name].ledger,
+            }
+            for name in session.roster.names
+        ],
+        "history": [done.to_dict() for done in session.history],
+    }
+    node_states = grid.node_states() if hasattr(grid, "node_states") else {}
+    arrays = strategy.half.dump(session.state)
+    try:
+        save(path, Checkpoint(manifest, arrays, node_states))
+    except OSError as error:
+        log.warning("checkpoint %s not written (%s): the previous one is kept", path, error)
+        return False
+    return True
+
+
+def restore(
+    strategy: PrimalDualStrategy, grid: Grid, initial_arrays: ArrayRecord, where: Path
+) -> Session:
+    """Set a strategy up from a checkpoint and return its session.
+
+    Raises
+    ------
+    RunError
+        If the checkpoint is missing, damaged, or of another algorithm, model or seed.
+    """
+    saved = load(where)
+    manifest = saved.manifest
+    said = (manifest["protocol"], manifest["version"])
+    if said != (strategy.half.name, strategy.half.version):
+        raise RunError(
+            f"resume: the checkpoint is of {said[0]} version {said[1]}, "
+            f"this run of {strategy.half.name} version {strategy.half.version}"
+        )
+    if manifest["seed"] != strategy.seed:
+        raise RunError(
+            f"resume: the checkpoint has seed {manifest['seed']}, this run {strategy.seed}"
+        )
+    state = strategy.half.load(saved.arrays)
+    if saved.node_states and hasattr(grid, "restore_node_states"):
+        grid.restore_node_states(saved.node_states)
+    session = strategy.begin(
+        grid, initial_arrays, state=state, experiment=str(manifest["experiment"])
+    )
+    model = strategy.half.models(state)["last"]
+    if model.shape != session.start.shape:
+        raise RunError(
+            f"resume: the checkpoint's model has {model.size} parameters, "
+            f"this run's {session.start.size}"
+        )
+    _merge_roster(strategy, session, manifest["agents"])
+    session.round = int(manifest["round"])
+    session.history = [Round.from_dict(line) for line in manifest["history"]]
+    log.info("resumed after round %d with %d agents", session.round, len(session.roster.agents))
+    return session
+
+
+def _merge_roster(strategy: PrimalDualStrategy, session: Session, saved: list[Any]) -> None:
+    """Bring the agents enrolled now together with those of the checkpoint.
+
+    Agents that have not come back stay in the roster, absent; new ones are admitted.
+    """
+    here = dict(session.roster.agents)
+    merged: dict[str, Agent] = {}
+    for entry in saved:
+        name = str(entry["name"])
+        old = Agent(0, int(entry["num-examples"]), int(entry["tag"]), ledger=entry["ledger"])
+        now = here.get(name)
+        merged[name] = old if now is None else replace(now, tag=old.tag, ledger=old.ledger)
+    session.roster.agents = merged
+    for name in sorted(set(here) - set(merged)):
+        merged[name] = here[name]
+        position = session.roster.names.index(name)
+        session.state = strategy.half.admit(session.state, position, session.start)
+
+
+__all__ = [
+    "HoldsNodeStates",
+    "Observer",
+    "PrivetResult",
+    "play_round",
+    "restore",
+    "run_loop",
+    "write_checkpoint",
+]

@@ -1,0 +1,170 @@
+"""Who takes part in a round: all, a fixed fraction, by turns, coin flips, or a given schedule.
+
+Draws come from an own generator per round over the sorted agent names, so the choice does not
+depend on Flower's random node ids or on the engine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from privet.wire import ConfigError, stream
+
+
+class Participation(Protocol):
+    """Chooses the participants of a round."""
+
+    def select(self, round_: int, names: Sequence[str], seed: int) -> list[str]:
+        """Return the participants among the sorted names, in that order."""
+        ...
+
+
+def _check_fraction(fraction: float) -> None:
+    if not 0 < fraction <= 1:
+        raise ConfigError(f"fraction = {fraction!r}: must be > 0 and <= 1")
+
+
+def _share(fraction: float, total: int) -> int:
+    return max(1, round(fraction * total))
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """Every agent takes part in every round."""
+
+    def select(self, round_: int, names: Sequence[str], seed: int) -> list[str]:
+        """Return all names."""
+        return list(names)
+
+
+@dataclass(frozen=True, slots=True)
+class Fraction:
+    """A fixed number of agents, max(1, round(fraction * N)), uniformly without replacement."""
+
+    fraction: float
+
+    def __post_init__(self) -> None:
+        _check_fraction(self.fraction)
+
+    def select(self, round_: int, names: Sequence[str], seed: int) -> list[str]:
+        """Return the sampled names."""
+        count = _share(self.fraction, len(names))
+        rng = stream(seed, "participation", round_=round_)
+        chosen = rng.choice(len(names), size=min(count, len(names)), replace=False)
+        return [names[i] for i in sorted(chosen)]
+
+
+@dataclass(frozen=True, slots=True)
+class Balanced:
+    """A fixed number of agents, max(1, round(fraction * N)), each equally often.
+
+    The agents, in a random order, take turns; after N / gcd(N, K) rounds each has taken part
+    K / gcd(N, K) times and a new order is drawn. The schedule is public: it depends on the seed and
+    the number of agents only. Where every participation costs privacy, no agent pays more than
+    the others, which is what uniform sampling makes some of them do.
+    """
+
+    fraction: float
+
+    def __post_init__(self) -> None:
+        _check_fraction(self.fraction)
+
+    def select(self, round_: int, names: Sequence[str], seed: int) -> list[str]:
+        """Return the names whose turn it is."""
+        total = len(names)
+        if not total:
+            return []
+        count = _share(self.fraction, total)
+        cycle, turn = divmod(round_ - 1, total // math.gcd(total, count))
+        order = stream(seed, "balanced", round_=cycle).permutation(total)
+        places = (turn * count + np.arange(count)) % total
+        return [names[i] for i in sorted(order[places])]
+
+
+@dataclass(frozen=True, slots=True)
+class Probability:
+    """Each agent takes part with its own probability, independently (Fed-PLT, Assumption 2)."""
+
+    common: float = 1.0
+    own: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for value in (self.common, *self.own.values()):
+            if not 0 < value <= 1:
+                raise ConfigError(f"probability = {value!r}: must be > 0 and <= 1")
+
+    def select(self, round_: int, names: Sequence[str], seed: int) -> list[str]:
+        """Return the names whose coin came up; possibly none."""
+        coins = stream(seed, "participation", round_=round_).random(len(names))
+        return [
+            name
+            for name, coin in zip(names, coins, strict=True)
+            if coin < self.own.get(name, self.common)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """An explicit list of names per round, repeated when it ends."""
+
+    rounds: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        if not self.rounds:
+            raise ConfigError("schedule is empty: give names by comma, rounds by semicolon")
+
+    def select(self, round_: int, names: Sequence[str], seed: int) -> list[str]:
+        """Return the scheduled names; an unknown one is an error that names it."""
+        wanted = self.rounds[(round_ - 1) % len(self.rounds)]
+        for name in wanted:
+            if name not in names:
+                raise ConfigError(f"schedule names agent {name!r}, which is not enrolled")
+        return [name for name in names if name in wanted]
+
+
+def from_config(config: Mapping[str, Any]) -> Participation:
+    """Return the participation that the run config asks for (raises ``ConfigError``)."""
+    kind = config["participation"]
+    if kind == "fraction":
+        return Fraction(config["fraction"])
+    if kind == "balanced":
+        return Balanced(config["fraction"])
+    if kind == "probability":
+        return parse_probability(config["probability"])
+    if kind == "schedule":
+        return parse_schedule(config["schedule"])
+    return All()
+
+
+def parse_probability(text: str) -> Probability:
+    """Parse ``"0.5"`` or ``"a=0.3,b=0.9"`` (agents not named take part always).
+
+    >>> parse_probability("0=0.25,1=1").own
+    {'0': 0.25, '1': 1.0}
+    """
+    try:
+        if "=" not in text:
+            return Probability(float(text))
+        pairs = (part.split("=") for part in text.split(","))
+        return Probability(1.0, {name.strip(): float(value) for name, value in pairs})
+    except ConfigError:
+        raise
+    except ValueError:
+        raise ConfigError(f"probability = {text!r}: expected a number or name=p,name=p") from None
+
+
+def parse_schedule(text: str) -> Schedule:
+    """Parse ``"0,1,2;1,3"``.
+
+    >>> parse_schedule("0,2;1").rounds
+    (('0', '2'), ('1',))
+    """
+    rounds = [part for part in text.split(";") if part.strip()]
+    return Schedule(
+        tuple(tuple(name.strip() for name in part.split(",") if name.strip()) for part in rounds)
+    )

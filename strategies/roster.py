@@ -1,0 +1,233 @@
+"""Enrolment: which node is which agent.
+
+Flower's node ids are random per run. Every node is asked once for its stable agent name; from
+then on everything is keyed by name and folded in sorted order.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
+
+from privet.wire import (
+    ENROL,
+    FAILED,
+    RECORD,
+    REFUSED,
+    Enrolment,
+    RunError,
+    Update,
+    WireError,
+    sort_names,
+)
+from privet.wire.contract import CONTRACT_VERSION, read_enrolment
+from privet.wire.errors import one_line
+
+from .exchange import Reply, exchange
+
+log = logging.getLogger("flwr.privet")
+
+CLIENT_APP_FAILED = 2
+"""Flower's error code for an exception of the ClientApp."""
+NO_HANDLER = "No query function registered"
+"""What Flower says of a ClientApp that was not made by this library."""
+ENROL_TIMEOUT = 30.0
+"""Seconds a node may take to answer; one that does not is asked again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What enrolment asks about and checks against."""
+
+    protocol: str
+    version: int
+    experiment: str
+    dim: int
+    dtype: str
+    quiet: bool = False
+    """Whether agents must keep the texts of their failures to themselves (a private run)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One enrolled agent.
+
+    ``tag`` is the round of the upload last accepted from it (0 for none); ``held`` are the rounds
+    whose state its node is known to hold.
+    """
+
+    node: int
+    num_examples: int = 0
+    tag: int = 0
+    held: tuple[int, ...] = ()
+    foreign: bool = False
+    ledger: str = ""
+    """The agent's account of its releases, as it last sent it."""
+
+
+@dataclass
+class Roster:
+    """The agents by name, and the nodes that were turned away."""
+
+    agents: dict[str, Agent] = field(default_factory=dict)
+    rejected: dict[int, str] = field(default_factory=dict)
+    online: frozenset[int] = frozenset()
+
+    @property
+    def names(self) -> list[str]:
+        """Agent names in folding order."""
+        return sort_names(self.agents)
+
+    def connected(self, name: str) -> bool:
+        """Whether the agent's node was there when the grid was last asked."""
+        return self.agents[name].node in self.online
+
+    def accepted(self, name: str, update: Update) -> None:
+        """Note that an agent's upload of a round was folded."""
+        old = self.agents[name]
+        # A foreign agent says only with its uploads how many examples it has.
+        count = update.num_examples if old.foreign else old.num_examples
+        held = (old.tag, update.round)
+        self.agents[name] = Agent(
+            old.node, count, update.round, held, old.foreign, update.ledger
+        )
+
+    def enrol_all(self, grid: Grid, question: Question, timeout: float) -> None:
+        """Ask every connected node until all have answered or ``timeout`` seconds are over."""
+        deadline = time.monotonic() + timeout
+        while True:
+            left = deadline - time.monotonic()
+            self.refresh(grid, question, min(ENROL_TIMEOUT, max(left, 1.0)))
+            if not self._unknown() or time.monotonic() >= deadline:
+                return
+            time.sleep(0.5)
+
+    def _unknown(self) -> list[int]:
+        known = {agent.node for agent in self.agents.values()} | set(self.rejected)
+        return sorted(self.online - known)
+
+    def refresh(self, grid: Grid, question: Question, timeout: float) -> list[str]:
+        """Enrol nodes not seen before; return the names that are new to the roster."""
+        self.online = frozenset(grid.get_node_ids())
+        unknown = self._unknown()
+        if not unknown:
+            return []
+        before = set(self.agents)
+        record = ConfigRecord(
+            {
+                "contract": CONTRACT_VERSION,
+                "protocol": question.protocol,
+                "version": question.version,
+                "experiment": question.experiment,
+                "quiet": question.quiet,
+            }
+        )
+        messages = {
+            str(node): Message(RecordDict({RECORD: record}), node, ENROL) for node in unknown
+        }
+        replies = exchange(grid, messages, timeout)
+        for node in unknown:
+            self._enrol(node, replies[str(node)], question)
+        return sort_names(set(self.agents) - before)
+
+    def _enrol(self, node: int, reply: Reply, question: Question) -> None:
+        if reply.content is None:
+            if reply.code in (FAILED, REFUSED):
+                self._reject(node, reply.reason)
+            elif NO_HANDLER in reply.reason:
+                log.warning(
+                    "node %d has no enrolment handler: enrolled under its node id, "
+                    "so this run is not reproducible",
+                    node,
+                )
+                self.agents[str(node)] = Agent(node, foreign=True)
+            elif reply.code == CLIENT_APP_FAILED:
+                self._reject(node, f"node {node}: {reply.reason}")
+            else:  # busy or gone: it is asked again
+                log.info("node %d did not answer the enrolment question: %s", node, reply.reason)
+            return
+        try:
+            said = read_enrolment(reply.content)
+        except WireError as error:
+            self._reject(node, f"node {node}: {error}")
+            return
+        problem = _mismatch(said, question)
+        if problem:
+            self._reject(node, f"agent {said.agent}: {one_line(problem)}")
+            return
+        self._admit(node, said, question)
+
+    def _admit(self, node: int, said: Enrolment, question: Question) -> None:
+        held = said.rounds if said.experiment == question.experiment else ()
+        old = self.agents.get(said.agent)
+        if old is None:
+            self.agents[said.agent] = Agent(node, said.num_examples, held=held)
+            return
+        if old.node in self.online:
+            log.warning("agent %s: two nodes carry this name, the newer one counts", said.agent)
+            self.rejected[old.node] = f"agent {said.agent}: replaced by a newer node"
+        self.agents[said.agent] = replace(old, node=node, num_examples=said.num_examples, held=held)
+        log.warning("agent %s came back on another node", said.agent)
+
+    def _reject(self, node: int, reason: str) -> None:
+        self.rejected[node] = reason
+        log.warning("node turned away: %s", reason)
+
+
+def _mismatch(said: Enrolment, question: Question) -> str:
+    if (said.protocol, said.version) != (question.protocol, question.version):
+        return (
+            f"speaks {said.protocol} version {said.version}, "
+            f"this run {question.protocol} version {question.version}"
+        )
+    if said.num_examples < 1:
+        return "has no data"
+    if said.dim != question.dim:
+        return f"its model has {said.dim} parameters, the server's {question.dim}"
+    if said.dtype != question.dtype:
+        return f"computes in {said.dtype}, the server in {question.dtype}"
+    return ""
+
+
+def wait_for_nodes(
+    grid: Grid,
+    wanted: int,
+    least: int,
+    timeout: float,
+    *,
+    settle: float = 1.0,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Wait until the nodes are there and return how many.
+
+    With ``wanted`` > 0, until that many are connected; otherwise until at least ``least`` are and
+    the number has not changed for ``settle`` seconds.
+
+    Raises
+    ------
+    RunError
+        When ``timeout`` seconds pass first: one line with the number that came and the flag.
+    """
+    begin = time.monotonic()
+    count, since = -1, begin
+    while True:
+        now = time.monotonic()
+        found = len(list(grid.get_node_ids()))
+        if found != count:
+            count, since = found, now
+        if wanted > 0 and count >= wanted:
+            return count
+        if wanted == 0 and count >= least and now - since >= settle:
+            return count
+        if now - begin >= timeout:
+            need = wanted or least
+            raise RunError(
+                f"waited {timeout:g} s for {need} agents and {count} came: start more SuperNodes, "
+                f"or in simulation give --federation-config 'num-supernodes={need}'"
+            )
+        sleep(min(0.1, timeout))

@@ -1,0 +1,276 @@
+"""FedPDM's agent half: local steps, what is sent, and what it is worth."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import DTypeLike, NDArray
+
+from privet.client_apps.fed_pdm import Agent
+from privet.client_apps.half import Streams
+from privet.client_apps.sparsifiers import Choice, choose
+from privet.privacy import NoCertificateError, SystemNoise
+from privet.problems import BinaryLogistic, MultinomialLogistic, make_regularizer
+from privet.wire import ConfigError
+from privet.wire.payload import ENCODED, encoded
+from privet.wire.selection import index_seed, rand_k, top_k
+from privet.wire.sparse import decode, encode
+
+RNG = np.random.default_rng(5)
+FEATURES = RNG.standard_normal((12, 6))
+LABELS = np.where(RNG.random(12) < 0.5, -1.0, 1.0)
+CENTER = RNG.standard_normal(6)
+LAM = RNG.standard_normal(6)
+
+
+class Ones:
+    """Noise whose every draw is the scale: it can be counted."""
+
+    private = True
+
+    def gaussian(
+        self, size: int | tuple[int, ...], scale: float, dtype: DTypeLike = float
+    ) -> NDArray[Any]:
+        return np.full(size, scale, dtype)
+
+    laplace = gaussian
+
+
+def problem(**options: Any) -> BinaryLogistic:
+    return BinaryLogistic(FEATURES, LABELS, **options)
+
+
+def agent(**settings: Any) -> Agent:
+    base = {"dual": "private", "step-size-rule": "constant", "step-size-base": 0.2, "rho": 1.5}
+    given = {name.replace("_", "-"): value for name, value in settings.items()}
+    return Agent.from_settings({**base, **given})
+
+
+def update(half: Agent, on: Any = None, lam: Any = None, round_: int = 1, noise: Any = None) -> Any:
+    on = problem() if on is None else on
+    state = {"lam": LAM if lam is None else lam}
+    broadcast = encoded(encode(CENTER.astype(on.dtype)))
+    return half.local_update(state, broadcast, on, Streams(0, "3", round_), noise or SystemNoise())
+
+
+def sent(local: Any) -> Any:
+    return decode(local.upload[ENCODED], max_dim=6)
+
+
+def logistic_gradient(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    total = np.zeros(6)
+    for a, b in zip(FEATURES, LABELS, strict=True):
+        total -= b * a / (1 + math.exp(b * float(a @ x)))
+    return total / len(LABELS)
+
+
+@pytest.mark.parametrize(("nu", "limit"), [(0.0, 5), (0.5, 5), (0.05, 40), (1e9, 5)])
+@pytest.mark.parametrize("round_", [1, 9])
+def test_local_steps_are_those_of_the_paper(nu: float, limit: int, round_: int) -> None:
+    rho, eta = 1.5, 0.2 / math.sqrt(round_)
+    x, steps = CENTER.copy(), 0
+    while True:
+        v = logistic_gradient(x) - LAM + rho * (x - CENTER)
+        x = x - eta * v
+        steps += 1
+        if float(v @ v) <= nu or steps == limit:
+            break
+    lam = LAM + rho * (CENTER - x)
+    half = agent(nu=nu, max_local_steps=limit, step_size_rule="inverse-sqrt")
+    local = update(half, round_=round_)
+    assert np.allclose(local.state["lam"], lam, atol=1e-12)
+    assert np.allclose(sent(local).to_dense(), x - lam / rho, atol=1e-12)
+    if nu == 1e9:
+        assert steps == 1
+
+
+def test_public_dual_is_half_the_way_of_what_was_released() -> None:
+    local = update(agent(dual="public", noise_scale=0.3, clip=1.0), noise=Ones())
+    y = sent(local).to_dense()
+    assert np.allclose(local.state["lam"], LAM / 2 + 1.5 * (CENTER - y) / 2, atol=1e-14)
+    assert np.array_equal(local.agreed, local.state["lam"])
+
+
+def test_noise_is_added_to_every_value_that_is_sent() -> None:
+    for sparsifier in ("none", "top-k", "rand-k", "public-top-k", "noisy-top-k"):
+        options = {"sparsifier": sparsifier, "uplink_k": 4, "clip": 1.0}
+        clean = sent(update(agent(**options)))
+        noisy = sent(update(agent(**options, noise_scale=0.25), noise=Ones()))
+        assert len(noisy.values) == (6 if sparsifier == "none" else 4)
+        whole = sent(update(agent(clip=1.0)))
+        assert np.allclose(noisy.values, whole.values[noisy.indices] + 0.25, atol=1e-12)
+        if sparsifier != "noisy-top-k":
+            assert np.array_equal(clean.indices, noisy.indices)
+
+
+def test_private_dual_is_not_noised() -> None:
+    local = update(agent(noise_scale=0.5, clip=1.0), noise=Ones())
+    assert np.array_equal(local.state["lam"], update(agent(clip=1.0)).state["lam"])
+
+
+def test_explicit_draws_go_to_entries_in_descending_order() -> None:
+    class Ranks(Ones):
+        def gaussian(
+            self, size: int | tuple[int, ...], scale: float, dtype: DTypeLike = float
+        ) -> NDArray[Any]:
+            return np.arange(np.prod(size), dtype=dtype).reshape(size)
+
+    y = np.array([1.0, -4.0, 3.0, 0.5, -3.0])
+    _, found = choose(Choice("top-k", 4, 1.0, 1.0), y, y, Streams(0, "a", 1), Ranks())
+    # |y| in order: -4 (index 1), 3 (2, a tie goes to the smaller index), -3 (4), 1 (0).
+    assert found.indices.tolist() == [0, 1, 2, 4]
+    assert found.values.tolist() == [1.0 + 3, -4.0 + 0, 3.0 + 1, -3.0 + 2]
+
+
+def test_random_and_public_index_sets_do_not_depend_on_the_data() -> None:
+    center = np.where(RNG.random(400) < 0.5, 0.0, RNG.standard_normal(400))
+    streams = Streams(9, "ward-b", 4)
+    for sparsifier in ("rand-k", "public-top-k"):
+        sets = []
+        for _ in range(2):
+            y = RNG.standard_normal(400)
+            choice = Choice(sparsifier, 0, 0.1, 0.0)
+            data, vector = choose(choice, y, center, streams, Ones())
+            assert np.array_equal(decode(data, max_dim=400).indices, vector.indices)
+            assert np.array_equal(vector.values, y[vector.indices])
+            sets.append(vector.indices)
+        assert np.array_equal(*sets)
+        assert len(sets[0]) == 40
+    assert set(top_k(center, 30)) <= set(sets[1].tolist())
+    expected = rand_k(index_seed(9, "ward-b", 4), 400, 40)
+    _, found = choose(Choice("rand-k", 40, 1.0, 0.0), center, center, streams, Ones())
+    assert np.array_equal(found.indices, expected)
+
+
+def test_public_choice_reaches_every_coordinate_from_a_zero_start() -> None:
+    center, seen = np.zeros(40), set()
+    for number in range(1, 60):
+        choice = Choice("public-top-k", 8, 1.0, 0.0)
+        _, vector = choose(choice, np.ones(40), center, Streams(0, "a", number), Ones())
+        seen |= set(vector.indices.tolist())
+        center[vector.indices[:2]] = 1.0
+    assert seen == set(range(40))
+
+
+# ------------------------------------------------------------------ what a message is worth
+
+
+def moved(half: Agent, on: Any, other: Any, lam: Any = None) -> float:
+    """Return how far the upload moves between two data sets, for the same public dual."""
+    first, second = (sent(update(half, one, lam)).to_dense() for one in (on, other))
+    return float(np.linalg.norm(first - second))
+
+
+def neighbours(count: int = 30) -> list[tuple[BinaryLogistic, BinaryLogistic]]:
+    """Return pairs of data sets that differ in one record, some of them extreme."""
+    pairs = []
+    for number in range(count):
+        features, labels = FEATURES.copy(), LABELS.copy()
+        direction = RNG.standard_normal(6)
+        features[0] = direction * (1e3 if number % 2 else 1.0)
+        other_features, other_labels = features.copy(), labels.copy()
+        other_features[0] = features[0] if number % 3 else RNG.standard_normal(6)
+        other_labels[0] = -labels[0]
+        pairs.append(
+            (BinaryLogistic(features, labels), BinaryLogistic(other_features, other_labels))
+        )
+    return pairs
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_release_bounds_how_far_an_upload_moves(steps: int) -> None:
+    clipping = "example" if steps == 1 else "batch"
+    half = agent(
+        dual="public", clip=0.4, clipping=clipping, max_local_steps=steps, noise_scale=1e-9
+    )
+    release = half.release(problem(), 1)
+    worst = max(moved(half, one, other, 5 * LAM) for one, other in neighbours())
+    assert worst <= release.sensitivity + 1e-6
+    if steps == 1:
+        assert worst > 0.9 * release.sensitivity
+        k = 1 - (1 - 1.5 * 0.2)
+        assert release.sensitivity == pytest.approx(4 * k * 0.4 / (1.5 * 12))
+    else:
+        k = 1 - (1 - 1.5 * 0.2) ** 4
+        assert release.sensitivity == pytest.approx(4 * k * 0.4 / 1.5)
+
+
+def test_release_follows_the_step_size_of_the_round() -> None:
+    half = agent(
+        dual="public", clip=1.0, max_local_steps=1, noise_scale=0.1, step_size_rule="inverse-sqrt"
+    )
+    first, fourth = (half.release(problem(), t).sensitivity for t in (1, 4))
+    assert fourth == pytest.approx(first / 2)
+    assert half.release(problem(), 1).scale == 0.1
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"sparsifier": "top-k", "alpha_u": 0.5}, "rand-k, public-top-k or noisy-top-k"),
+        ({"nu": 0.1}, "stopping rule"),
+        ({"dual": "private", "max_local_steps": 3}, "private dual"),
+        ({"max_local_steps": 3}, "row-norm"),
+        ({"step_size_base": 2.0}, "step size"),
+        ({"relation": "add-remove", "batch": "sample", "batch_size": 3}, "full batches"),
+    ],
+)
+def test_what_has_no_certificate_is_refused(settings: dict[str, Any], reason: str) -> None:
+    plain = {"dual": "public", "clip": 1.0, "noise_scale": 0.1, "max_local_steps": 1}
+    softmax = MultinomialLogistic(FEATURES, (LABELS > 0).astype(int), 2)
+    with pytest.raises(NoCertificateError, match=reason):
+        agent(**{**plain, **settings}).release(softmax, 1)
+
+
+def test_curved_regulariser_and_odd_divisor_are_refused() -> None:
+    half = agent(dual="public", clip=1.0, clipping="batch", noise_scale=0.1, max_local_steps=2)
+    curved = problem(regularizer=make_regularizer("nonconvex", 0.1))
+    with pytest.raises(NoCertificateError, match="nonconvex"):
+        half.release(curved, 1)
+    one_step = agent(dual="public", clip=1.0, noise_scale=0.1, max_local_steps=1)
+    assert one_step.release(curved, 1).sensitivity > 0
+    with pytest.raises(NoCertificateError, match="divides 12 examples by 3"):
+        one_step.release(problem(divisor=3.0), 1)
+
+
+@pytest.mark.parametrize("sparsifier", ["none", "rand-k", "public-top-k", "noisy-top-k"])
+def test_the_ways_out_cost_the_same_as_a_dense_message(sparsifier: str) -> None:
+    half = agent(
+        dual="public",
+        clip=1.0,
+        noise_scale=0.1,
+        max_local_steps=1,
+        sparsifier=sparsifier,
+        alpha_u=0.5,
+    )
+    dense = agent(dual="public", clip=1.0, noise_scale=0.1, max_local_steps=1)
+    assert half.release(problem(), 1) == dense.release(problem(), 1)
+
+
+def test_without_noise_or_bound_nothing_is_claimed() -> None:
+    for settings in ({}, {"clip": 1.0}, {"noise_scale": 1.0}):
+        half = agent(**settings)
+        assert not half.private
+        assert half.release(problem(), 1).mechanism == "none"
+
+
+def test_rows_are_clipped_before_a_bound_on_them_is_used() -> None:
+    half = agent(dual="public", clip=1.0, noise_scale=0.1, max_local_steps=3, row_norm=1.0)
+    bounded = half.prepare(problem())
+    assert np.linalg.norm(bounded.features, axis=1).max() <= 1 + 1e-12  # type: ignore[attr-defined]
+    assert half.release(bounded, 1).sensitivity > 0
+
+
+def test_server_must_say_which_dual() -> None:
+    with pytest.raises(ConfigError, match="public or private"):
+        agent(dual="auto")
+
+
+def test_broadcast_of_another_length_or_precision_is_refused() -> None:
+    half, streams = agent(), Streams(0, "0", 1)
+    for center in (np.zeros(5), np.zeros(6, "f4")):
+        with pytest.raises(ConfigError, match="expected 6 in float64"):
+            half.local_update({"lam": LAM}, encoded(encode(center)), problem(), streams, Ones())

@@ -1,0 +1,65 @@
+"""FedAvg and FedProx are Flower's own; the client is ours."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.serverapp.strategy import FedAvg, FedProx
+
+from privet.client_apps.local_sgd import local_sgd_app
+from privet.privacy import Release, account
+from privet.sim.engine import InlineGrid
+from support.federations import logistic_agents, position, zeros
+
+PROBLEMS = logistic_agents(4)
+ALL = {"fraction_evaluate": 0.0, "min_train_nodes": 4, "min_available_nodes": 4}
+
+
+def run(strategy: Any, rounds: int = 5, nodes: Any = 4, **settings: Any) -> Any:
+    app = local_sgd_app(
+        lambda context: PROBLEMS[position(context)],
+        **{"step_size_base": 0.3, "max_local_steps": 3, **settings},
+    )
+    return strategy.start(InlineGrid(app, nodes), zeros(4), num_rounds=rounds)
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.8])
+def test_local_steps_and_plain_mean(mu: float) -> None:
+    strategy = FedProx(proximal_mu=mu, **ALL) if mu else FedAvg(**ALL)
+    found = run(strategy).arrays["x"].numpy()
+    x = np.zeros(4)
+    for number in range(1, 6):
+        models = []
+        for problem in PROBLEMS:
+            w = x.copy()
+            for _ in range(3):
+                w = w - 0.3 / math.sqrt(number) * (problem.gradient(w) + mu * (w - x))
+            models.append(w)
+        x = np.mean(models, axis=0)
+    assert np.abs(found - x).max() < 1e-12
+
+
+def test_every_noised_step_is_accounted() -> None:
+    strategy = FedAvg(**ALL)
+    result = run(strategy, rounds=2, clip=0.5, noise_scale=0.2, delta=1e-4)
+    rows = PROBLEMS[0].num_examples
+    release = Release("gaussian", scale=0.2, sensitivity=2 * 0.5 / rows, count=2 * 3)
+    metrics = result.train_metrics_clientapp[2]
+    # The agents count with RDP, which is at most a little above the smaller of the two accounts.
+    assert account([release], 1e-4).rdp == pytest.approx(metrics["epsilon"], rel=1e-6)
+
+
+def test_a_budgeted_node_declines_to_train_without_noise(tmp_path: Any) -> None:
+    nodes = [{"partition-id": i, "num-partitions": 4} for i in range(4)]
+    nodes[2] |= {"max-epsilon": 1.0, "delta": 1e-5, "ledger-path": str(tmp_path / "ledger")}
+    result = run(FedAvg(**ALL), rounds=1, nodes=nodes)
+    models = []
+    for i in (0, 1, 3):
+        w = np.zeros(4)
+        for _ in range(3):
+            w = w - 0.3 * PROBLEMS[i].gradient(w)
+        models.append(w)
+    assert np.abs(result.arrays["x"].numpy() - np.mean(models, axis=0)).max() < 1e-12

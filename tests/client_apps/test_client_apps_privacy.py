@@ -1,0 +1,346 @@
+"""Privacy of a whole run: the veto, the ledger, the account, and every byte an agent returns."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+
+from privet.client_apps import client_app
+from privet.privacy import AgentLedger, account
+from privet.problems import L2, BinaryLogistic, MultinomialLogistic, RidgeRegression
+from privet.sim.engine import InlineGrid
+from privet.strategies import FedPLT, PrivetResult
+from support.federations import logistic_agents, model, position, zeros
+
+PRIVATE: dict[str, Any] = {
+    "local_solver": "noisy-gd",
+    "clip": 0.5,
+    "row_norm": 2.0,
+    "noise_variance": 0.01,
+    "local_epochs": 3,
+}
+
+
+def run(
+    problems: list[Any], rounds: int, nodes: list[dict[str, Any]] | None = None, **options: Any
+) -> tuple[PrivetResult, FedPLT, InlineGrid]:
+    configs = [{"partition-id": i, **(nodes[i] if nodes else {})} for i in range(len(problems))]
+    grid = InlineGrid(client_app("fed-plt", lambda context: problems[position(context)]), configs)
+    strategy = FedPLT(**{"num_agents": len(problems), **PRIVATE, **options})
+    result = strategy.start(grid, zeros(problems[0].dim), num_rounds=rounds)
+    return result, strategy, grid
+
+
+def budget(tmp_path: Path, epsilon: float, name: str = "ledger") -> dict[str, Any]:
+    return {"max-epsilon": epsilon, "delta": 1e-5, "ledger-path": str(tmp_path / name)}
+
+
+def spent_after(rounds: int) -> float:
+    """Return what an agent of these runs has spent after some rounds, by its own account."""
+    result, _, _ = run(logistic_agents(2), rounds)
+    return result.history[-1].epsilon
+
+
+# --------------------------------------------------------------------------- the account
+
+
+def test_agents_account_and_the_server_can_check_it() -> None:
+    result, strategy, _ = run(logistic_agents(3), 4)
+    assert strategy.session is not None
+    for agent in strategy.session.roster.agents.values():
+        (release,) = AgentLedger.from_json(agent.ledger).releases()
+        assert (release.mechanism, release.count) == ("gaussian", 4)
+        found = account([release], 1e-5)
+        assert found.rdp == pytest.approx(result.history[-1].epsilon, rel=1e-9)
+        assert found.epsilon <= found.rdp
+    spends = [done.epsilon for done in result.history]
+    assert spends == sorted(spends)
+    assert 0 < spends[0] < spends[-1] < math.inf
+
+
+def test_runs_without_noise_or_with_seeded_noise_claim_nothing() -> None:
+    problems = logistic_agents(2)
+    open_run, _, _ = run(problems, 2, noise_variance=0.0, clip=0.0, local_solver="gd")
+    assert [done.epsilon for done in open_run.history] == [math.inf, math.inf]
+    seeded, _, _ = run(problems, 2, noise_seed=5)
+    assert [done.epsilon for done in seeded.history] == [math.inf, math.inf]
+    assert any("not private: noise-seed is set" in note for note in seeded.history[0].notes)
+
+
+def test_noise_differs_without_a_seed_and_repeats_with_one() -> None:
+    problems = logistic_agents(2)
+    free = [model(run(problems, 2)[0]) for _ in range(2)]
+    assert not np.array_equal(*free)
+    seeded = [model(run(problems, 2, noise_seed=5)[0]) for _ in range(2)]
+    assert np.array_equal(*seeded)
+    assert not np.array_equal(seeded[0], model(run(problems, 2, noise_seed=6)[0]))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"local_solver": "agd"}, "noise-variance needs local-solver = noisy-gd"),
+        ({"local_solver": "sgd"}, "noise-variance needs local-solver = noisy-gd"),
+        ({"row_norm": 0.0}, "a private run needs row-norm"),
+    ],
+)
+def test_settings_without_a_certificate_are_refused(options: Any, reason: str) -> None:
+    from privet.wire import RunError
+
+    with pytest.raises(RunError, match=reason):
+        run(logistic_agents(2), 1, **options)
+
+
+def test_nonconvex_is_refused() -> None:
+    from privet.problems import Nonconvex
+    from privet.wire import RunError
+
+    problems = [BinaryLogistic(np.eye(4), [1, -1, 1, -1], regularizer=Nonconvex(0.5))]
+    with pytest.raises(RunError, match="no privacy certificate for a nonconvex regulariser"):
+        run(problems, 1)
+
+
+def test_step_size_of_a_private_agent_does_not_depend_on_its_data() -> None:
+    """Two data sets, same public bounds: the noise-free part differs, the release does not."""
+    ledgers = []
+    for scale in (0.1, 7.0):
+        features = scale * np.random.default_rng(0).standard_normal((20, 4))
+        _, strategy, _ = run([BinaryLogistic(features, [1, -1] * 10, regularizer=L2(0.5))], 1)
+        assert strategy.session is not None
+        ledgers.append(strategy.session.roster.agents["0"].ledger)
+    assert ledgers[0] == ledgers[1]
+
+
+def test_rows_are_held_to_the_public_bound_by_the_agent() -> None:
+    long = np.random.default_rng(0).standard_normal((20, 4)) * 100
+    clipped = long * (2.0 / np.linalg.norm(long, axis=1))[:, None] * (1 - 1e-12)
+    labels = [1, -1] * 10
+    models = [
+        model(run([BinaryLogistic(rows, labels, regularizer=L2(0.5))], 3, noise_seed=1)[0])
+        for rows in (long, clipped)
+    ]
+    assert np.allclose(*models, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        RidgeRegression(np.eye(4), np.ones(4), regularizer=L2(0.5)),
+        MultinomialLogistic(np.eye(2), [0, 1], 2, regularizer=L2(0.5)),
+    ],
+)
+def test_other_losses_are_accounted(problem: Any) -> None:
+    result, _, _ = run([problem], 2)
+    assert 0 < result.history[-1].epsilon < math.inf
+
+
+# --------------------------------------------------------------------------- the veto
+
+
+def test_budget_stops_its_agent_and_the_run_goes_on(tmp_path: Path, caplog: Any) -> None:
+    limit = spent_after(3)
+    nodes = [{}, budget(tmp_path, limit * (1 + 1e-9)), {}]
+    result, _, _ = run(logistic_agents(3), 5, nodes)
+    taken = [done.participants for done in result.history]
+    assert taken == [("0", "1", "2")] * 3 + [("0", "2")] * 2
+    reason = result.history[3].failures["1"]
+    assert reason.startswith("agent 1: ")
+    assert "budget" in reason or "epsilon" in reason
+    assert "agent 1" in caplog.text
+
+
+def test_budget_is_for_life_over_all_runs(tmp_path: Path) -> None:
+    nodes = [budget(tmp_path, spent_after(3) * (1 + 1e-9)), {}]
+    first, _, _ = run(logistic_agents(2), 2, nodes)
+    assert first.history[-1].participants == ("0", "1")
+    second, _, _ = run(logistic_agents(2), 2, nodes)
+    assert [done.participants for done in second.history] == [("0", "1"), ("1",)]
+
+
+def test_replayed_rounds_count(tmp_path: Path) -> None:
+    """A lost reply is paid for: the ledger never rolls back with the state."""
+    from support.federations import FaultyGrid, lose_reply
+
+    problems = logistic_agents(2)
+    app = client_app("fed-plt", lambda context: problems[position(context)])
+    grid = FaultyGrid(app, 2, {(0, 1): lose_reply})
+    grid.contexts[1000].node_config.update(budget(tmp_path, spent_after(2) * (1 + 1e-9)))
+    strategy = FedPLT(**{"num_agents": 2, "round_timeout": 0.05, **PRIVATE})
+    result = strategy.start(grid, zeros(4), num_rounds=3)
+    assert [done.participants for done in result.history] == [("1",), ("0", "1"), ("1",)]
+
+
+@pytest.mark.parametrize(
+    ("node", "options", "reason"),
+    [
+        ({"max-clip": 0.1}, {}, "max-clip"),
+        ({"min-noise": 1e6}, {}, "min-noise"),
+        ({"min-noise": 1e-9}, {"noise_seed": 3}, "noise-seed"),
+        ({"max-clip": 9.0}, {"noise_variance": 0.0}, "without noise"),
+        ({"max-clip": 9.0}, {"clip": 0.0}, "without noise"),
+        ({"max-clip": 9.0}, {"local_solver": "gd", "noise_variance": 0.0}, "without noise"),
+    ],
+)
+def test_rules_of_the_node_win_over_the_run_config(
+    node: dict[str, Any], options: dict[str, Any], reason: str
+) -> None:
+    result, _, _ = run(logistic_agents(2), 1, [node, {}], **options)
+    assert result.history[0].participants == ("1",)
+    assert reason in result.history[0].failures["0"]
+
+
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        ({"max-epsilon": 1.0}, "delta is missing"),
+        ({"max-epsilon": 1.0, "delta": 1e-5, "ledger-path": "here"}, "absolute path"),
+        ({"max-epsilon": -1.0, "delta": 1e-5, "ledger-path": "/x"}, "max-epsilon = -1.0"),
+        ({"max_epsilon": 1.0}, "did you mean max-epsilon"),
+    ],
+)
+def test_budget_that_cannot_be_kept_closes_the_node(node: dict[str, Any], reason: str) -> None:
+    """A node whose rules are misspelt must not train without them."""
+    _, strategy, _ = run(logistic_agents(2), 1, [node, {}])
+    assert strategy.session is not None
+    assert list(strategy.session.roster.agents) == ["1"]
+    (why,) = strategy.session.roster.rejected.values()
+    assert why.startswith("agent 0: ")
+    assert reason in why
+
+
+def test_given_noise_is_refused_by_a_node_with_rules() -> None:
+    from privet.privacy import SeededNoise
+
+    problems = logistic_agents(2)
+    app = client_app(
+        "fed-plt",
+        lambda context: problems[position(context)],
+        noise_factory=lambda agent, number: SeededNoise(1, agent, number),
+    )
+    grid = InlineGrid(app, [{"partition-id": 0, "max-clip": 1.0}, {"partition-id": 1}])
+    result = FedPLT(**{"num_agents": 2, **PRIVATE}).start(grid, zeros(4), num_rounds=1)
+    assert "noise that comes from outside" in result.history[0].failures["0"]
+    assert result.history[0].epsilon == math.inf
+
+
+# --------------------------------------------------------------------------- what is returned
+
+
+def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    """Return every scalar and bytes value of a reply with its path."""
+    if isinstance(value, RecordDict | ConfigRecord | MetricRecord | ArrayRecord):
+        return [leaf for key, item in value.items() for leaf in leaves(item, f"{path}/{key}")]
+    if isinstance(value, list):
+        return [leaf for i, item in enumerate(value) for leaf in leaves(item, f"{path}[{i}]")]
+    return [(path, value)]
+
+
+class RecordingGrid(InlineGrid):
+    """Keeps every reply."""
+
+    def deliver(self, message: Message) -> Message | None:
+        reply = super().deliver(message)
+        assert reply is not None
+        self.seen = [*getattr(self, "seen", []), reply]
+        return reply
+
+
+PUBLIC = {
+    # path: why it may leave
+    "/privet/kind": "constant",
+    "/privet/contract": "constant",
+    "/privet/agent": "the agent's name, set by its operator",
+    "/privet/num-examples": "declared public",
+    "/privet/dim": "shape of the model",
+    "/privet/dtype": "declared in the configuration",
+    "/privet/protocol": "constant",
+    "/privet/version": "constant",
+    "/privet/experiment": "came from the server",
+}
+PUBLIC_ABOUT = {
+    "protocol",
+    "version",
+    "agent",
+    "round",
+    "num-examples",
+    "epsilon",
+    "delta",
+    "ledger",
+}
+
+
+def test_every_byte_an_agent_returns_is_accounted_or_public() -> None:
+    """Two agents whose records differ in everything but the public facts return, apart from the
+    accounted payload and the digest of it, exactly the same."""
+    returned = []
+    for seed in (1, 2):
+        features = np.random.default_rng(seed).standard_normal((20, 4)) * 3
+        problem = BinaryLogistic(features, [1, -1] * 10, regularizer=L2(0.5))
+        app = client_app("fed-plt", lambda context, problem=problem: problem)
+        grid = RecordingGrid(app, 1)
+        strategy = FedPLT(**{"num_agents": 1, **PRIVATE})
+        strategy.start(grid, zeros(4), num_rounds=2)
+        evaluation = Message(
+            RecordDict({"arrays": zeros(4), "config": ConfigRecord()}), 1000, "evaluate"
+        )
+        list(grid.send_and_receive([evaluation]))
+        public: list[Any] = []
+        for reply in grid.seen:
+            if reply.has_error():
+                public.append((reply.error.code, reply.error.reason))
+                continue
+            for path, value in leaves(reply.content):
+                if path == "/privet/payload":
+                    continue  # the noised release itself: charged to the ledger
+                if path == "/privet/about":
+                    about = json.loads(value)
+                    about.pop("digest")  # a function of the released payload and public z
+                    assert set(about) <= PUBLIC_ABOUT
+                    public.append(about)
+                    continue
+                assert path in PUBLIC, f"{path} leaves an agent unaccounted"
+                if path != "/privet/experiment":
+                    public.append((path, value))
+        returned.append(public)
+    assert returned[0] == returned[1]
+    assert "declines evaluation" in returned[0][-1][1]
+
+
+def test_error_text_of_a_private_agent_names_no_record(caplog: Any) -> None:
+    class Talkative(BinaryLogistic):
+        def clipped_gradient(self, *args: Any, **options: Any) -> Any:
+            raise ValueError("patient 4711 has label 3")
+
+    problems = [Talkative(np.eye(4), [1, -1, 1, -1], regularizer=L2(0.5)), logistic_agents(1)[0]]
+    result, _, _ = run(problems, 1)
+    assert result.history[0].failures["0"] == ("agent 0: ValueError (text withheld: private run)")
+    assert "4711" in caplog.text  # the node's own log has it
+
+
+def test_unusable_data_of_a_private_run_are_not_described() -> None:
+    def make(context: Any) -> BinaryLogistic:
+        if position(context) == 0:
+            return BinaryLogistic(np.eye(4), [1, -1, 1, 77])
+        return logistic_agents(1)[0]
+
+    grid = InlineGrid(client_app("fed-plt", make), 2)
+    strategy = FedPLT(**{"num_agents": 2, **PRIVATE})
+    strategy.start(grid, zeros(4), num_rounds=1)
+    assert strategy.session is not None
+    (why,) = strategy.session.roster.rejected.values()
+    assert why == "agent 0: ValueError (text withheld: private run)"
+
+
+def test_open_agents_evaluate_as_fed_avg_asks() -> None:
+    problems = logistic_agents(3)
+    grid = InlineGrid(client_app("fed-plt", lambda context: problems[position(context)]), 3)
+    strategy = FedPLT(num_agents=3, fraction_evaluate=1.0)
+    result = strategy.start(grid, zeros(4), num_rounds=2)
+    losses = [problem.value(model(result)) for problem in problems]
+    assert result.evaluate_metrics_clientapp[2]["loss"] == pytest.approx(np.mean(losses))

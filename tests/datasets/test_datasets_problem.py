@@ -1,0 +1,225 @@
+"""From config to problems: closed forms on the pooled data, scikit-learn as oracle."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.datasets import (
+    DataError,
+    federation_from_config,
+    load,
+    partition,
+    problem_from_config,
+)
+from privet.datasets import problem as problem_module
+from privet.problems import BinaryLogistic, MultinomialLogistic, RidgeRegression
+from support.paths import data_file
+
+
+@pytest.mark.parametrize("scheme", ["iid", "label", "dirichlet"])
+def test_the_agents_together_hold_exactly_the_training_set(scheme: str) -> None:
+    config = {"partition": scheme, "regularizer": "none", "divisor": "federation"}
+    federation = federation_from_config(config, 7)
+    data = load("breast-cancer")
+    x = np.linspace(-1, 1, federation.dim)
+    margins = data.train_labels * (data.train_features @ x)
+    sigmoid = 1 / (1 + np.exp(margins))
+    gradient = -(data.train_features.T @ (sigmoid * data.train_labels)) / len(margins)
+    assert federation.objective(x) == pytest.approx(np.mean(np.log1p(np.exp(-margins))))
+    np.testing.assert_allclose(federation.gradient(x), gradient, atol=1e-12)
+
+
+def test_the_objective_is_stationary_at_the_optimum_scikit_learn_finds() -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    agents, weight = 4, 0.05
+    config = {"dataset": "breast-cancer", "regularizer": "l2", "regularizer-weight": weight}
+    federation = federation_from_config(config, agents)
+    data = federation.dataset
+    sample_weight = np.empty(len(data.train_labels))
+    for part in federation.parts:
+        sample_weight[part] = 1 / len(part)
+    model = LogisticRegression(
+        C=1 / (agents * weight), fit_intercept=False, tol=1e-10, max_iter=10_000
+    ).fit(data.train_features, data.train_labels, sample_weight)
+    assert np.linalg.norm(federation.gradient(model.coef_[0])) < 1e-4
+    assert np.linalg.norm(federation.gradient(model.coef_[0] * 1.01)) > 1e-3
+
+
+@pytest.mark.parametrize("index", range(5))
+def test_one_agent_gets_the_rows_the_federation_gives_it(index: int) -> None:
+    config = {"dataset": "digits", "partition": "label", "partition-seed": 3}
+    problem = problem_from_config(config, index, 5)
+    data = load("digits")
+    rows = partition(data.train_labels, 5, "label", seed=3)[index]
+    assert isinstance(problem, MultinomialLogistic)
+    assert np.array_equal(problem.features, data.train_features[rows])
+    assert np.array_equal(problem.labels, data.train_labels[rows])
+    assert problem is federation_from_config(config, 5).problems[index]
+
+
+def test_only_the_agent_asked_for_is_built_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+
+    def counting(features: np.ndarray, *arguments: Any, **options: Any) -> BinaryLogistic:
+        built.append(len(features))
+        return BinaryLogistic(features, *arguments, **options)
+
+    monkeypatch.setattr(problem_module, "BinaryLogistic", counting)
+    config = {"dataset": "synthetic", "examples-per-agent": 30, "data-seed": 77}
+    first = problem_from_config(config, 2, 50)
+    start = time.perf_counter()
+    for _ in range(100):
+        assert problem_from_config(dict(config), 2, 50) is first
+    # A message costs about 50 us; this must not be what a client process spends its time on.
+    assert (time.perf_counter() - start) / 100 < 1e-3
+    assert built == [30]
+
+
+@pytest.mark.parametrize(
+    ("config", "kind", "dim"),
+    [
+        ({"dataset": "breast-cancer"}, BinaryLogistic, 31),
+        ({"dataset": "breast-cancer", "intercept": "no"}, BinaryLogistic, 30),
+        ({"dataset": "breast-cancer", "loss": "multinomial-logistic"}, MultinomialLogistic, 62),
+        ({"dataset": "breast-cancer", "loss": "ridge"}, RidgeRegression, 31),
+        ({"dataset": "digits", "intercept": "yes"}, MultinomialLogistic, 650),
+        ({"dataset": "diabetes", "partition": "iid"}, RidgeRegression, 11),
+        ({"dataset": "synthetic", "features": 20}, BinaryLogistic, 20),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_loss_follows_the_task_or_the_config(
+    config: dict[str, Any], kind: type, dim: int, dtype: str
+) -> None:
+    problem = problem_from_config({"examples-per-agent": 40, "dtype": dtype, **config}, 0, 3)
+    assert isinstance(problem, kind)
+    assert problem.dim == dim
+    assert problem.dtype == dtype
+    assert problem.gradient(np.zeros(dim, dtype=dtype)).dtype == dtype
+
+
+class TestEvaluate:
+    def test_agrees_with_scikit_learn_on_two_classes(self) -> None:
+        from sklearn.metrics import accuracy_score, log_loss
+
+        federation = federation_from_config({}, 5)
+        data = federation.dataset
+        x = np.random.default_rng(0).normal(size=federation.dim)
+        scores = data.test_features @ x
+        probability = 1 / (1 + np.exp(-scores))
+        result = federation.evaluate(x)
+        assert result["accuracy"] == accuracy_score(data.test_labels, np.where(scores > 0, 1, -1))
+        assert result["loss"] == pytest.approx(log_loss(data.test_labels, probability))
+        assert set(result) == {"accuracy", "loss"}
+
+    @pytest.mark.parametrize("dataset", ["breast-cancer", "digits"])
+    def test_agrees_with_scikit_learn_on_softmax(self, dataset: str) -> None:
+        from sklearn.metrics import accuracy_score, log_loss
+
+        federation = federation_from_config({"dataset": dataset, "loss": "multinomial-logistic"}, 4)
+        data = federation.dataset
+        x = np.random.default_rng(1).normal(size=federation.dim) / 4
+        scores = np.exp(data.test_features @ x.reshape(data.columns, data.classes))
+        classes = np.unique(data.train_labels)
+        result = federation.evaluate(x)
+        assert result["accuracy"] == accuracy_score(data.test_labels, classes[scores.argmax(1)])
+        expected = log_loss(data.test_labels, scores / scores.sum(axis=1, keepdims=True))
+        assert result["loss"] == pytest.approx(expected)
+
+    def test_least_squares_on_signs_has_an_accuracy_and_regression_has_none(self) -> None:
+        signs = federation_from_config({"loss": "ridge"}, 3)
+        data = signs.dataset
+        x = np.random.default_rng(2).normal(size=signs.dim)
+        result = signs.evaluate(x)
+        assert result["accuracy"] == np.mean((data.test_features @ x > 0) == (data.test_labels > 0))
+        errors = data.test_features @ x - data.test_labels
+        assert result["loss"] == pytest.approx(np.mean(errors**2))
+        regression = federation_from_config({"dataset": "diabetes", "partition": "iid"}, 3)
+        assert set(regression.evaluate(np.zeros(regression.dim))) == {"loss"}
+
+
+def test_rows_are_clipped_to_the_public_norm_in_training_and_test() -> None:
+    config = {"row-norm": 2.5, "partition": "iid"}
+    federation = federation_from_config(config, 6)
+    plain = federation_from_config({"partition": "iid"}, 6)
+    pairs = zip(
+        (*federation.problems, federation.held_out), (*plain.problems, plain.held_out), strict=True
+    )
+    for clipped, raw in pairs:
+        norms = np.linalg.norm(raw.features, axis=1)
+        assert np.all(np.linalg.norm(clipped.features, axis=1) <= 2.5)
+        scale = np.minimum(1, 2.5 / norms)[:, None]
+        np.testing.assert_allclose(clipped.features, raw.features * scale, rtol=1e-12)
+
+
+def test_mnist_trains_from_its_path() -> None:
+    config = {
+        "dataset": "mnist",
+        "data-path": str(data_file("mnist_20k.npz")),
+        "dtype": "float32",
+        "partition": "dirichlet",
+        "intercept": "yes",
+    }
+    federation = federation_from_config(config, 10)
+    assert federation.dim == 7850
+    assert sum(problem.num_examples for problem in federation.problems) == 10_000
+    x = np.zeros(7850, dtype=np.float32)
+    assert federation.evaluate(x)["loss"] == pytest.approx(np.log(10), rel=1e-5)
+    for _ in range(15):
+        x -= 0.02 * federation.gradient(x)
+    assert federation.evaluate(x)["accuracy"] > 0.6
+
+
+def test_other_keys_of_a_run_config_are_ignored() -> None:
+    config = {"algorithm": "fed-plt", "num-agents": 3, "rho": 1.5}
+    assert problem_from_config(config, 0, 3) is problem_from_config({}, 0, 3)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"dataset": 3}, "dataset must be a string, got 3"),
+        ({"partition-seed": "one"}, "partition-seed must be an integer, got 'one'"),
+        ({"partition-seed": True}, "partition-seed must be an integer, got True"),
+        ({"dirichlet-alpha": "small"}, "dirichlet-alpha must be a number, got 'small'"),
+        ({"row-norm": -1.0}, "row-norm must be >= 0, got -1.0"),
+        ({"row-norm": float("nan")}, "row-norm must be >= 0, got nan"),
+        ({"row-norm": float("inf")}, "row-norm must be >= 0, got inf"),
+        ({"intercept": "maybe"}, "intercept 'maybe' is unknown; expected one of auto, yes, no"),
+        ({"loss": "hinge"}, "loss 'hinge' is unknown; expected one of auto, binary-logistic"),
+        ({"regularizer": "lasso"}, "regularizer = 'lasso' is unknown"),
+        ({"regularizer-weight": -1.0}, "regularizer weight must be finite and at least 0"),
+        ({"divisor": "all"}, "divisor 'all' is unknown; expected one of auto, agent, federation"),
+        ({"dataset": "nothing"}, "dataset 'nothing' is unknown"),
+        ({"partition": "fair"}, "partition 'fair' is unknown"),
+        ({"dataset": "digits", "loss": "binary-logistic"}, "does not fit dataset digits"),
+        ({"dataset": "digits", "loss": "ridge"}, "loss ridge does not fit dataset digits"),
+        ({"dataset": "diabetes", "loss": "multinomial-logistic"}, "does not fit dataset diabetes"),
+        ({"dataset": "mnist", "data-path": "/nowhere/mnist.npz"}, "/nowhere/mnist.npz: no such"),
+        ({"dataset": "mnist"}, "data-path is needed for dataset mnist"),
+    ],
+)
+def test_a_wrong_config_is_one_line_that_names_the_key(
+    config: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        problem_from_config(config, 0, 2)
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("index", [-1, 4])
+def test_an_agent_outside_the_federation_is_named(index: int) -> None:
+    with pytest.raises(DataError, match=f"agent {index}: expected 0 ... 3"):
+        problem_from_config({}, index, 4)
+
+
+def test_numbers_and_paths_are_taken_as_they_come(tmp_path: Path) -> None:
+    config = {"dirichlet-alpha": 5, "row-norm": 2, "partition": "dirichlet", "data-path": tmp_path}
+    assert problem_from_config(config, 0, 2).num_examples > 0

@@ -1,0 +1,188 @@
+"""Noise: moments, distribution, reproducibility, speed.
+
+False alarms: every statistical check rejects at a two-sided probability of 1e-7 under the null
+(5.33 standard deviations, or that p-value); about 40 of them run, so an unseeded run of this file
+fails by chance less than once in 200000.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from privet.privacy import NoiseSource, SeededNoise, SystemNoise
+
+ALARM = 1e-7
+SIGMAS = float(stats.norm.isf(ALARM / 2))
+DRAWS = 1_000_000
+KINDS = ("gaussian", "laplace")
+GOLDEN_GAUSSIAN = (
+    0.47269574531428143,
+    -0.8959050720444726,
+    -0.45892172408078574,
+    0.6704298738377409,
+)
+GOLDEN_LAPLACE = (
+    0.21702520823575253,
+    -0.6260610569245503,
+    -0.9745743381805251,
+    -0.10785899632136518,
+)
+
+
+def standard_moments(kind: str) -> dict[int, float]:
+    """Raw moments of orders 1, 2, 3, 4, 6 and 8 at scale 1."""
+    if kind == "gaussian":
+        return {1: 0, 2: 1, 3: 0, 4: 3, 6: 15, 8: 105}
+    return {1: 0, 2: 2, 3: 0, 4: 24, 6: 720, 8: 40320}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_moments(kind: str, dtype: type) -> None:
+    scale = 2.5
+    draws = getattr(SystemNoise(), kind)(DRAWS, scale, dtype) / scale
+    assert draws.dtype == dtype
+    moments = standard_moments(kind)
+    for order in (1, 2, 3, 4):
+        spread = math.sqrt((moments[2 * order] - moments[order] ** 2) / DRAWS)
+        mean = float(np.mean(draws.astype(np.float64) ** order))
+        # The fourth power is skewed; its mean over 1e6 draws is normal to the precision used.
+        slack = 2.0 if order == 4 else 1.0
+        assert abs(mean - moments[order]) < slack * SIGMAS * spread
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kolmogorov_smirnov(kind: str) -> None:
+    draws = getattr(SystemNoise(), kind)(DRAWS, 1.0)
+    law = stats.norm if kind == "gaussian" else stats.laplace
+    assert stats.kstest(draws, law.cdf).pvalue > ALARM
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tails(kind: str) -> None:
+    """Counts beyond far thresholds are binomial with the right probability."""
+    draws = np.abs(getattr(SystemNoise(), kind)(DRAWS, 1.0))
+    law = stats.norm if kind == "gaussian" else stats.laplace
+    for threshold in (2.0, 3.0, 4.0):
+        seen = int((draws > threshold).sum())
+        test = stats.binomtest(seen, DRAWS, 2 * float(law.sf(threshold)))
+        assert test.pvalue > ALARM
+    assert draws.max() < (8.6 if kind == "gaussian" else 36.8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_neighbouring_draws_are_independent(kind: str) -> None:
+    """Also between the two halves of a block, which share a Box-Muller radius and angle."""
+    draws = getattr(SystemNoise(), kind)(1 << 16, 1.0)
+    for one, two in ((draws[:-1], draws[1:]), (draws[: 1 << 15], draws[1 << 15 :])):
+        for left, right in ((one, two), (one**2, two**2), (np.abs(one), two)):
+            r = float(np.corrcoef(left, right)[0, 1])
+            assert abs(r) * math.sqrt(one.size) < SIGMAS * 1.2
+
+
+def test_sources_without_seed_differ_and_with_seed_agree() -> None:
+    for kind in KINDS:
+        unseeded = [getattr(SystemNoise(), kind)(64, 1.0) for _ in range(2)]
+        assert not np.any(unseeded[0] == unseeded[1])
+        one = SystemNoise()
+        assert not np.any(getattr(one, kind)(64, 1.0) == getattr(one, kind)(64, 1.0))
+
+        first, second = (SeededNoise(7, "agent-3", 12, "upload") for _ in range(2))
+        draws = getattr(first, kind)(100_001, 0.5)
+        np.testing.assert_array_equal(draws, getattr(second, kind)(100_001, 0.5))
+        assert not np.any(draws[:64] == getattr(first, kind)(64, 0.5))
+        np.testing.assert_array_equal(
+            draws.astype(np.float32), getattr(SeededNoise(7, "agent-3", 12, "upload"), kind)(
+                100_001, 0.5, np.float32)
+        )  # fmt: skip
+
+
+def test_any_change_of_seed_or_context_changes_the_stream() -> None:
+    contexts = [(7,), (8,), (7, ""), (7, "a"), (7, "a", "b"), (7, "ab"), (7, 1), (7, "1"), (-7,)]
+    streams = [SeededNoise(*context).gaussian(8, 1.0) for context in contexts]
+    for i, left in enumerate(streams):
+        for right in streams[i + 1 :]:
+            assert not np.any(left == right)
+
+
+def test_seeded_draws_do_not_change_between_releases() -> None:
+    """Fixed values: a stored simulation can be run again."""
+    np.testing.assert_allclose(
+        SeededNoise(1, "x").gaussian(4, 1.0), GOLDEN_GAUSSIAN, rtol=1e-12, atol=0
+    )
+    np.testing.assert_allclose(
+        SeededNoise(1, "x").laplace(4, 1.0), GOLDEN_LAPLACE, rtol=1e-12, atol=0
+    )
+
+
+FORK = """
+import os
+from privet.privacy import SystemNoise
+source = SystemNoise()
+source.gaussian(1, 1.0)
+read, write = os.pipe()
+if os.fork() == 0:
+    os.write(write, source.gaussian(8, 1.0).tobytes())
+    os._exit(0)
+theirs = os.read(read, 64)
+print(theirs == source.gaussian(8, 1.0).tobytes(), len(theirs))
+"""
+
+
+def test_forked_and_copied_sources_do_not_repeat() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORK], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split() == ["False", "64"]
+    source = SystemNoise()
+    assert not np.any(copy.deepcopy(source).gaussian(8, 1.0) == source.gaussian(8, 1.0))
+
+
+def test_protocol_and_privacy_flag() -> None:
+    assert isinstance(SystemNoise(), NoiseSource)
+    assert isinstance(SeededNoise(0), NoiseSource)
+    assert SystemNoise().private is True
+    assert SeededNoise(0).private is False
+
+
+@pytest.mark.parametrize("shape", [0, 1, 2, 3, (4, 5), (0, 3), 65_537, (3, 65_536)])
+def test_shapes(shape: int | tuple[int, ...]) -> None:
+    for kind in KINDS:
+        draws = getattr(SystemNoise(), kind)(shape, 1.0)
+        assert draws.shape == (shape if isinstance(shape, tuple) else (shape,))
+        assert np.all(np.isfinite(draws))
+        assert np.all(draws != 0)
+        assert not np.any(getattr(SystemNoise(), kind)(shape, 0.0))
+
+
+def test_bad_arguments() -> None:
+    for kind in KINDS:
+        draw: Callable[..., object] = getattr(SystemNoise(), kind)
+        for scale in (-1.0, math.nan, math.inf):
+            with pytest.raises(ValueError, match="noise scale"):
+                draw(3, scale)
+        with pytest.raises(ValueError, match="dtype"):
+            draw(3, 1.0, np.int64)
+
+
+def test_speed_against_numpy() -> None:
+    """1e6 Gaussian draws within 3 times numpy's standard_normal, best of 7 interleaved runs."""
+    source, generator = SystemNoise(), np.random.default_rng()
+    ours = theirs = math.inf
+    for _ in range(7):
+        started = time.perf_counter()
+        source.gaussian(DRAWS, 1.0)
+        ours = min(ours, time.perf_counter() - started)
+        started = time.perf_counter()
+        generator.standard_normal(DRAWS)
+        theirs = min(theirs, time.perf_counter() - started)
+    assert ours < 3 * theirs

@@ -1,0 +1,184 @@
+"""Moduli against Hessians at many points, and eigenvalue bounds against numpy's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privet.problems import (
+    BinaryLogistic,
+    Moduli,
+    MultinomialLogistic,
+    OneClassLogistic,
+    RidgeRegression,
+    clip_rows,
+    make_regularizer,
+)
+from privet.problems.spectrum import EXACT_UP_TO, gram_extremes, largest_eigenvalue_bound
+from support.problem_cases import LOSSES, build, random_case
+
+REGULARIZERS = ("none", "l2", "nonconvex")
+KIND = {
+    "binary": BinaryLogistic,
+    "multinomial": MultinomialLogistic,
+    "one-class": OneClassLogistic,
+    "ridge": RidgeRegression,
+}
+
+
+def spectra(case, points):
+    """Extreme eigenvalues of the Hessians at the points."""
+    values = [np.linalg.eigvalsh(case.problem.hessian(x)) for x in points]
+    return min(v[0] for v in values), max(v[-1] for v in values)
+
+
+@given(
+    loss=st.sampled_from(LOSSES),
+    regularizer=st.sampled_from(REGULARIZERS),
+    seed=st.integers(0, 10**6),
+    examples=st.integers(1, 12),
+    width=st.integers(1, 4),
+    divisor=st.sampled_from([None, 30.0]),
+)
+@settings(deadline=None, max_examples=60)
+def test_moduli_bound_every_hessian(*, loss, regularizer, seed, examples, width, divisor):
+    case = random_case(
+        loss,
+        seed=seed,
+        examples=examples,
+        width=width,
+        regularizer=regularizer,
+        divisor=divisor,
+    )
+    generator = np.random.default_rng(seed + 1)
+    points = [scale * generator.standard_normal(case.problem.dim) for scale in (0, 0.3, 1, 3, 9)]
+    low, high = spectra(case, points)
+    moduli = case.problem.moduli
+    slack = 1e-9 * (1.0 + moduli.smoothness)
+    assert moduli.strong_convexity <= low + slack
+    assert high <= moduli.smoothness + slack
+
+
+@pytest.mark.parametrize("loss", ["binary", "one-class", "ridge"])
+@pytest.mark.parametrize("regularizer", ["none", "l2"])
+def test_smoothness_is_attained_at_zero(loss, regularizer):
+    case = random_case(loss, examples=30, regularizer=regularizer)
+    _, high = spectra(case, [np.zeros(case.problem.dim)])
+    assert case.problem.moduli.smoothness == pytest.approx(high, rel=1e-12)
+
+
+def test_ridge_strong_convexity_is_exact():
+    for regularizer, extra in (("none", 0.0), ("l2", 0.3)):
+        case = random_case("ridge", examples=30, regularizer=regularizer, weight=0.3)
+        low, _ = spectra(case, [case.point])
+        assert case.problem.moduli.strong_convexity == pytest.approx(low, rel=1e-10)
+        assert low > extra
+    wide = random_case("ridge", examples=3, width=4, regularizer="none")
+    assert wide.problem.moduli.strong_convexity == 0.0
+
+
+def test_multinomial_smoothness_is_attained_between_two_classes():
+    # Equal scores of two classes and a far lower third make every block's eigenvalue 1/2.
+    generator = np.random.default_rng(0)
+    features = np.abs(generator.standard_normal((30, 4)))
+    problem = MultinomialLogistic(features, generator.integers(0, 3, 30), 3)
+    x = np.zeros((4, 3))
+    x[:, 2] = -1e3
+    high = np.linalg.eigvalsh(problem.hessian(x.ravel()))[-1]
+    assert problem.moduli.smoothness == pytest.approx(high, rel=1e-9)
+
+
+def test_convex_data_terms_claim_no_strong_convexity():
+    for loss in ("binary", "multinomial", "one-class"):
+        case = random_case(loss, examples=50, regularizer="l2", weight=0.3)
+        assert case.problem.moduli.strong_convexity == 0.3
+        case = random_case(loss, regularizer="nonconvex", weight=0.3)
+        assert case.problem.moduli.strong_convexity == -0.15
+
+
+def test_one_class_moduli_use_the_largest_class_only():
+    features = np.ones((6, 1))
+    problem = OneClassLogistic(features, [0, 0, 0, 0, 1, 2], 3)
+    assert problem.moduli.smoothness == pytest.approx(4.0 / (4.0 * 6.0), rel=1e-14)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("regularizer", REGULARIZERS)
+@pytest.mark.parametrize("divisor", [None, 30.0])
+def test_public_moduli_cover_the_data_and_are_tight_for_equal_rows(loss, regularizer, divisor):
+    r = make_regularizer(regularizer, 0.2)
+    share = 12.0 / (divisor or 12.0)
+    public = KIND[loss].public_moduli(1.5, r, share=share)
+    case = random_case(loss)
+    clipped = build(
+        loss, clip_rows(case.features, 1.5), case.targets, regularizer=r, divisor=divisor
+    )
+    assert clipped.moduli.smoothness <= public.smoothness
+    assert clipped.moduli.strong_convexity >= public.strong_convexity
+    equal = np.tile([1.5, 0.0, 0.0, 0.0], (12, 1))
+    worst = build(loss, equal, np.ones(12), regularizer=r, divisor=divisor)
+    assert worst.moduli.smoothness == pytest.approx(public.smoothness, rel=1e-12)
+    assert public.strong_convexity == r.moduli.strong_convexity
+
+
+def test_public_moduli_closed_forms():
+    assert BinaryLogistic.public_moduli(2.0) == Moduli(0.0, 1.0)
+    assert OneClassLogistic.public_moduli(2.0) == Moduli(0.0, 1.0)
+    assert MultinomialLogistic.public_moduli(2.0) == Moduli(0.0, 2.0)
+    assert RidgeRegression.public_moduli(2.0) == Moduli(0.0, 8.0)
+    with_l2 = BinaryLogistic.public_moduli(2.0, make_regularizer("l2", 0.5), share=0.5)
+    assert with_l2 == Moduli(0.5, 1.0)
+
+
+@pytest.mark.parametrize("kind", [BinaryLogistic, RidgeRegression])
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_the_clipped_gradient_of_a_scalar_score_keeps_the_public_moduli(kind, norm):
+    generator = np.random.default_rng(1)
+    features = clip_rows(generator.standard_normal((20, 3)), 1.0)
+    problem = kind(
+        features, generator.choice([-1.0, 1.0], 20), regularizer=make_regularizer("l2", 0.1)
+    )
+    bound = kind.public_moduli(1.0, make_regularizer("l2", 0.1))
+    for _ in range(200):
+        x, y = 3.0 * generator.standard_normal((2, 3))
+        change = problem.clipped_gradient(x, 0.3, norm) - problem.clipped_gradient(y, 0.3, norm)
+        assert change @ (x - y) >= (bound.strong_convexity - 1e-12) * (x - y) @ (x - y)
+        assert np.linalg.norm(change) <= bound.smoothness * np.linalg.norm(x - y)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (7, 3), (40, 40)])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_gram_extremes_equal_squared_singular_values(shape, dtype):
+    matrix = np.random.default_rng(0).standard_normal(shape).astype(dtype)
+    low, high = gram_extremes(matrix)
+    singular = np.linalg.svd(matrix.astype(np.float64), compute_uv=False)
+    assert high == pytest.approx(singular[0] ** 2, rel=1e-12)
+    expected = singular[-1] ** 2 if shape[0] >= shape[1] else 0.0
+    assert low == pytest.approx(expected, abs=1e-12 * high)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("decay", [0.0, 0.5, 2.0])
+def test_the_bound_without_the_gram_matrix_is_safe_and_close(seed, decay):
+    generator = np.random.default_rng(seed)
+    matrix = generator.standard_normal((300, 200)) * np.arange(1, 201) ** -decay
+    exact = np.linalg.norm(matrix, 2) ** 2
+    bound = largest_eigenvalue_bound(matrix)
+    assert exact <= bound <= exact / 0.98 * (1.0 + 1e-9)
+
+
+def test_degenerate_matrices_have_bounds():
+    assert largest_eigenvalue_bound(np.zeros((5, 4))) == 0.0
+    # Rank one: the certain bounds are exact.
+    assert largest_eigenvalue_bound(np.ones((6, 4))) == pytest.approx(24.0, rel=1e-12)
+    assert gram_extremes(np.zeros((5, 4))) == (0.0, 0.0)
+
+
+def test_large_matrices_take_the_bound():
+    size = EXACT_UP_TO + 1
+    diagonal = np.linspace(1.0, 2.0, size)
+    low, high = gram_extremes(np.diag(diagonal))
+    assert low == 0.0
+    assert 4.0 <= high <= 4.0 / 0.98 * (1.0 + 1e-9)

@@ -1,0 +1,123 @@
+"""A total epsilon for FedPDM and its rivals: met by the account, by the agent that pays most."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privet.server_apps import read_config
+from privet.server_apps.calibration_scheduled import planned
+from privet.sim.inline import run_inline
+from privet.strategies.roster import Agent, Roster
+from privet.wire import ConfigError, RunError
+
+BASE: dict[str, Any] = {
+    "num-agents": 6,
+    "num-server-rounds": 8,
+    "clip": 0.5,
+    "target-epsilon": 2.0,
+    "evaluate-every": 8,
+    "checkpoint-every": 0,
+    "delta": 1e-4,
+}
+
+
+def finished(tmp_path: Path, **settings: Any) -> Any:
+    raw = {**BASE, "output-dir": str(tmp_path), **settings}
+    return run_inline(raw, "run")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"algorithm": "fed-pdm", "preset": "private", "participation": "balanced", "fraction": 0.5},
+        {
+            "algorithm": "fed-pdm",
+            "max-local-steps": 3,
+            "clipping": "batch",
+            "rho": 2.0,
+            "sparsifier": "rand-k",
+            "alpha-u": 0.5,
+            "participation": "fraction",
+            "fraction": 0.5,
+        },
+        {"algorithm": "fed-pdm", "max-local-steps": 1, "dual": "private"},
+        {"algorithm": "dp-fedsgd"},
+        {"algorithm": "scaffold", "max-local-steps": 2},
+        {"algorithm": "fed-dyn", "max-local-steps": 2},
+    ],
+)
+def test_target_is_met_and_not_wasted(settings: dict[str, Any], tmp_path: Path) -> None:
+    run = finished(tmp_path, **settings)
+    assert run.summary["private"]
+    epsilon = float(run.summary["privacy"].split()[1])
+    assert 1.99 < epsilon <= 2.0
+
+
+def test_balanced_turns_need_less_noise_than_uniform_sampling() -> None:
+    roster = Roster({str(i): Agent(i, num_examples=10) for i in range(20)})
+    most = {}
+    for kind in ("balanced", "fraction"):
+        config = read_config(
+            {
+                "algorithm": "fed-pdm",
+                "participation": kind,
+                "fraction": 0.25,
+                "num-server-rounds": 40,
+            }
+        )
+        turns = [len(rounds) for _, rounds in planned(config, roster)]
+        assert sum(turns) == 40 * 5
+        most[kind] = max(turns)
+    assert most["balanced"] == 10
+    assert most["fraction"] > 12
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"sparsifier": "top-k", "alpha-u": 0.5}, "rand-k"),
+        ({"nu": 0.1}, "stopping rule"),
+        ({"max-local-steps": 5, "dual": "private"}, "private dual"),
+        ({"clip": 0.0}, "clip"),
+    ],
+)
+def test_refusals_are_one_line(settings: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    with pytest.raises((ConfigError, RunError), match=reason) as caught:
+        finished(tmp_path, algorithm="fed-pdm", **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_agents_refuse_what_the_server_did_not_check(tmp_path: Path) -> None:
+    settings = {
+        "target-epsilon": 0.0,
+        "noise-scale": 0.1,
+        "max-local-steps": 5,
+        "dual": "private",
+        "algorithm": "fed-pdm",
+    }
+    with pytest.raises(RunError, match="private dual"):
+        finished(tmp_path, **settings)
+
+
+def test_run_with_h_ends_at_the_optimum_it_is_compared_with(tmp_path: Path) -> None:
+    run = finished(
+        tmp_path,
+        **{
+            "algorithm": "fed-pdm",
+            "target-epsilon": 0.0,
+            "clip": 0.0,
+            "h": "l1",
+            "h-weight": 0.01,
+            "num-server-rounds": 400,
+            "evaluate-every": 400,
+            "step-size-base": 0.15,
+            "step-size-rule": "constant",
+            "rho": 0.5,
+            "regularizer-weight": 0.1,
+        },
+    )
+    assert run.summary["distance-to-optimum"] < 1e-6
+    assert run.summary["stationarity"] < 1e-10

@@ -1,0 +1,578 @@
+"""The report: its numbers are the history's, it stands alone, and names cannot inject markup."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from decimal import Decimal
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privet.server_apps import report_format
+from privet.server_apps.report import ReportError, write_csv, write_report
+
+CHROMIUM = Path("/usr/bin/chromium")
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """The elements of a page; fails when a tag is not closed or an id is used twice."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.html = html
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.ids: dict[str, dict[str, str | None]] = {}
+        self.texts: dict[str, str] = {}
+        self._open: list[tuple[str, str | None]] = []
+        self.feed(html)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = dict(attrs)
+        self.tags.append((tag, attributes))
+        name = attributes.get("id")
+        if name is not None:
+            assert name not in self.ids, f"id {name} is used twice"
+            self.ids[name] = attributes
+            self.texts[name] = ""
+        if tag not in VOID:
+            self._open.append((tag, name))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self._open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        opened, _ = self._open.pop()
+        assert opened == tag, f"<{opened}> is closed by </{tag}>"
+
+    def handle_data(self, data: str) -> None:
+        for _, name in self._open:
+            if name is not None:
+                self.texts[name] += data
+
+    def value(self, run: int, metric: str) -> float | None:
+        stored = self.ids[f"run-{run}-{metric}"].get("data-value")
+        return None if stored is None else float(stored)
+
+    @property
+    def names(self) -> set[str]:
+        return {tag for tag, _ in self.tags}
+
+
+def rounds(count: int, seed: int = 0, **changes: Any) -> list[dict[str, Any]]:
+    draw = np.random.default_rng(seed)
+    return [
+        {
+            "round": t,
+            "participants": [str(agent) for agent in range(int(draw.integers(3, 9)))],
+            "failures": {},
+            "loss": float(draw.random()),
+            "accuracy": float(draw.random()),
+            "stationarity": float(10 ** draw.uniform(-8, 2)),
+            "bytes-up": int(draw.integers(10_000)),
+            "bytes-down": int(draw.integers(10_000)),
+            "seconds": float(draw.random()),
+            "epsilon": 0.1 * t,
+            **changes,
+        }
+        for t in range(1, count + 1)
+    ]
+
+
+def run_folder(path: Path, history: Sequence[dict[str, Any]], **files: Any) -> Path:
+    path.mkdir(parents=True)
+    (path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in history))
+    for name, content in files.items():
+        (path / f"{name}.json").write_text(json.dumps(content))
+    return path
+
+
+def render(*folders: Path) -> Page:
+    out = folders[0].parent / "out.html"
+    assert write_report(folders, out) == out
+    return Page(out.read_text(encoding="utf-8"))
+
+
+class TestNumbers:
+    def test_are_those_of_the_history(self, tmp_path: Path) -> None:
+        histories = [rounds(40, seed=1), rounds(25, seed=2)]
+        page = render(
+            *(run_folder(tmp_path / f"run{i}", history) for i, history in enumerate(histories))
+        )
+        for run, history in enumerate(histories):
+            for key in ("loss", "accuracy", "stationarity", "epsilon"):
+                assert page.value(run, key) == history[-1][key]
+            for key in ("bytes-up", "bytes-down"):
+                assert page.value(run, key) == sum(line[key] for line in history)
+            seconds = math.fsum(line["seconds"] for line in history)
+            assert page.value(run, "seconds") == pytest.approx(seconds, rel=1e-12)
+            present = [len(line["participants"]) for line in history]
+            assert page.value(run, "participants") == pytest.approx(np.mean(present))
+            assert page.value(run, "rounds") == len(history)
+            assert page.value(run, "failures") == 0
+
+    def test_are_shown_rounded_beside_the_exact_value(self, tmp_path: Path) -> None:
+        history = rounds(3, loss=0.123456789, accuracy=0.97368, stationarity=1.2346e-9)
+        history[-1] |= {"bytes-up": 2_000_000 - sum(line["bytes-up"] for line in history[:-1])}
+        page = render(run_folder(tmp_path / "run", history))
+        shown = {key: page.texts[f"run-0-{key}"] for key in ("loss", "accuracy", "bytes-up")}
+        assert shown == {"loss": "0.1235", "accuracy": "97.37 %", "bytes-up": "2 MB"}
+        stationarity = re.sub(r"\s", " ", page.texts["run-0-stationarity"])
+        assert stationarity == "1.235 \N{MULTIPLICATION SIGN} 10⁻⁹"
+
+    def test_the_last_recorded_value_counts_and_names_its_round(self, tmp_path: Path) -> None:
+        history = rounds(6)
+        for line in history[4:]:
+            line["accuracy"] = None
+            del line["loss"]
+        page = render(run_folder(tmp_path / "run", history))
+        assert page.value(0, "accuracy") == history[3]["accuracy"]
+        assert page.value(0, "loss") == history[3]["loss"]
+        assert "(round 4)" in page.texts["run-0-accuracy"]
+        assert "round" not in page.texts["run-0-stationarity"]
+
+    def test_what_was_never_recorded_is_said_and_not_invented(self, tmp_path: Path) -> None:
+        bare = [{"round": t} for t in (1, 2)]
+        page = render(run_folder(tmp_path / "full", rounds(4)), run_folder(tmp_path / "bare", bare))
+        assert page.value(1, "loss") is None
+        assert page.texts["run-1-loss"] == "not recorded"
+        assert page.value(1, "rounds") == 2
+        alone = render(run_folder(tmp_path / "alone", bare))
+        assert "run-0-loss" not in alone.ids
+        assert "Not recorded: loss, accuracy" in alone.html
+
+    def test_counts_and_lists_of_agents_mean_the_same(self, tmp_path: Path) -> None:
+        lists = rounds(5, failures=["a", "b"], participants=["c"])
+        counts = rounds(5, failures=2, participants=1)
+        page = render(run_folder(tmp_path / "1", lists), run_folder(tmp_path / "2", counts))
+        for metric, expected in (("failures", 10), ("participants", 1)):
+            assert page.value(0, metric) == page.value(1, metric) == expected
+
+    def test_infinity_is_kept(self, tmp_path: Path) -> None:
+        history = rounds(3, epsilon="inf")
+        history[-1]["loss"] = math.inf
+        page = render(run_folder(tmp_path / "run", history))
+        assert page.value(0, "epsilon") == math.inf
+        assert page.value(0, "loss") == math.inf
+        assert "diverged" in page.html
+        assert "infinite ε, no guarantee: 3 of 3 rounds" in page.html
+
+    def test_the_rounds_table_holds_first_and_last_and_is_short(self, tmp_path: Path) -> None:
+        history = rounds(997)
+        page = render(run_folder(tmp_path / "run", history))
+        shown = [int(a["data-round"] or 0) for _, a in page.tags if "data-round" in a]
+        assert shown[0] == 1
+        assert shown[-1] == 997
+        assert len(shown) <= 21
+
+    def test_distance_and_settings_come_from_the_summary(self, tmp_path: Path) -> None:
+        summary = {
+            "algorithm": "fed-plt",
+            "dataset": "digits",
+            "distance-to-optimum": 3e-9,
+            "config": {"rho": 1.5, "h": "l1", "resume": ""},
+        }
+        page = render(run_folder(tmp_path / "run", rounds(2), summary=summary))
+        assert page.value(0, "distance") == 3e-9
+        keys = {a["data-key"] for _, a in page.tags if "data-key" in a}
+        assert {"config.rho", "config.h", "algorithm"} <= keys
+        assert "<h1>fed-plt on digits</h1>" in page.html
+
+
+@given(st.floats(1e-12, 1e12))
+def test_an_epsilon_is_never_shown_smaller_than_it_is(value: float) -> None:
+    shown = Decimal(report_format.epsilon(value))
+    assert Decimal(value) <= shown * (1 + Decimal("1e-15"))
+    assert shown <= Decimal(value) * Decimal("1.01001")
+
+
+class TestCurves:
+    def coordinates(self, page: Page, figure: str) -> np.ndarray:
+        start = page.html.index(f'id="figure-{figure}"')
+        svg = page.html[start : page.html.index("</figure>", start)]
+        found = re.search(r'<path d="([^"]*)"[^>]*stroke: var\(--run-0\)', svg)
+        assert found
+        return np.array([float(x) for x in re.findall(r"-?[\d.]+", found[1])]).reshape(-1, 2)
+
+    @pytest.mark.parametrize("key", ["loss", "accuracy", "stationarity", "bytes"])
+    def test_draw_the_values(self, tmp_path: Path, key: str) -> None:
+        history = rounds(40)
+        page = render(run_folder(tmp_path / "run", history))
+        column = {"bytes": "bytes-up"}.get(key, key)
+        values = np.array([line[column] for line in history], dtype=float)
+        if key == "bytes":
+            values = np.cumsum(values)
+        if key == "stationarity" or (key == "loss" and values.max() > 30 * values.min()):
+            values = np.log10(values)
+        x, y = self.coordinates(page, key).T
+        assert len(x) == 40
+        for drawn, data in ((x, np.arange(1, 41)), (y, values)):
+            slope, offset = np.polyfit(data, drawn, 1)
+            np.testing.assert_allclose(drawn, slope * data + offset, atol=0.02)
+        assert y[np.argmax(values)] < y[np.argmin(values)]
+
+    def test_say_what_they_leave_out(self, tmp_path: Path) -> None:
+        history = rounds(10)
+        history[4]["stationarity"] = 0.0
+        history[7]["loss"] = math.inf
+        page = render(run_folder(tmp_path / "run", history))
+        assert "zero, negative or infinite, not drawn: 1 of 10 rounds" in page.html
+        assert "infinite, not drawn: 1 of 10 rounds" in page.html
+
+    def test_label_axes_with_units_and_scale(self, tmp_path: Path) -> None:
+        history = rounds(10, **{"bytes-up": 3_000_000})
+        page = render(run_folder(tmp_path / "run", history))
+        for label in ("accuracy (%)", "stationarity (log scale)", "total (MB)", ">round</text>"):
+            assert label in page.html
+
+    def test_of_several_runs_share_axes_and_have_a_legend(self, tmp_path: Path) -> None:
+        folders = [run_folder(tmp_path / f"run{i}", rounds(30, seed=i)) for i in range(3)]
+        page = render(*folders)
+        start = page.html.index('id="figure-accuracy"')
+        figure = page.html[start : page.html.index("</figure>", start)]
+        assert figure.count("</svg>") == 4, "three swatches and one plot"
+        for i in range(3):
+            assert f">run{i}</li>" in figure.replace("</svg>", ">")
+            assert f"stroke: var(--run-{i})" in figure
+
+    def test_ten_thousand_rounds_stay_small(self, tmp_path: Path) -> None:
+        page = render(run_folder(tmp_path / "run", rounds(10_000)))
+        assert len(page.html) < 3_000_000
+
+    @pytest.mark.parametrize("count", [0, 1])
+    def test_hardly_any_round_is_no_error(self, tmp_path: Path, count: int) -> None:
+        page = render(run_folder(tmp_path / "run", rounds(count)))
+        assert ("No round was finished" in page.html) == (count == 0)
+        assert ('id="figure-loss"' in page.html) == (count == 1)
+
+    def test_the_same_runs_give_the_same_file(self, tmp_path: Path) -> None:
+        folder = run_folder(tmp_path / "run", rounds(12))
+        assert render(folder).html == render(folder).html
+
+    def test_without_matplotlib_everything_else_is_there(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = run_folder(tmp_path / "run", rounds(12), summary={"algorithm": "fed-plt"})
+        drawn = render(folder)
+        for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+        plain = render(folder)
+        assert "pip install 'flwr-privet[plots]'" in plain.texts["no-plots"]
+        assert "no-plots" not in drawn.ids
+        assert "svg" in drawn.names
+        assert "svg" not in plain.names
+        cells = {name: a for name, a in drawn.ids.items() if name.startswith("run-")}
+        assert len(cells) >= 10
+        assert cells == {name: a for name, a in plain.ids.items() if name.startswith("run-")}
+
+
+class TestPrivacy:
+    ACCOUNT = (
+        {
+            "to": "coordinator",
+            "epsilon": 3.14159,
+            "delta": 1e-5,
+            "method": "pld",
+            "assumptions": ["replace one record", "clip 0.5"],
+            "as-printed": 0.05,
+        },
+        {
+            "to": "world",
+            "epsilon": "inf",
+            "delta": 1e-5,
+            "method": "rdp",
+            "assumptions": [],
+            "as-printed": None,
+        },
+    )
+
+    @pytest.mark.parametrize("shape", ["list", "nested"])
+    def test_the_account_is_shown_entry_by_entry(self, tmp_path: Path, shape: str) -> None:
+        entries = list(self.ACCOUNT)
+        account: Any = entries if shape == "list" else {"private": True, "claims": entries}
+        page = render(run_folder(tmp_path / "run", rounds(2), privacy=account))
+        assert float(page.ids["run-0-privacy-0-epsilon"]["data-value"] or "") == 3.14159
+        assert page.texts["run-0-privacy-0-epsilon"] == "3.15"
+        assert page.ids["run-0-privacy-0-as-printed"]["data-value"] == "0.05"
+        assert page.ids["run-0-privacy-1-epsilon"]["data-value"] == "inf"
+        assert page.texts["run-0-privacy-0-assumptions"] == "replace one recordclip 0.5"
+        assert "no guarantee towards the world" in page.html
+        assert "not private" not in page.html
+
+    def test_one_entry_alone_is_an_account(self, tmp_path: Path) -> None:
+        page = render(run_folder(tmp_path / "run", rounds(2), privacy=self.ACCOUNT[0]))
+        assert page.texts["run-0-privacy-0-to"] == "coordinator"
+
+    def test_a_run_that_is_not_private_says_so_beside_every_epsilon(self, tmp_path: Path) -> None:
+        account = {
+            "private": False,
+            "reason": "not private: noise-seed is set",
+            "claims": list(self.ACCOUNT),
+        }
+        page = render(run_folder(tmp_path / "run", rounds(2), privacy=account))
+        assert "<strong>Not private</strong>: noise-seed is set" in page.html
+        for cell in ("run-0-epsilon", "run-0-privacy-0-epsilon", "run-0-privacy-1-epsilon"):
+            assert "(not private)" in page.texts[cell]
+        assert "ε = 3.15 at" not in page.html
+
+    def test_no_account_claims_nothing(self, tmp_path: Path) -> None:
+        page = render(run_folder(tmp_path / "run", rounds(2)))
+        assert "no privacy is claimed" in page.html
+        assert "Privacy account</h2>" not in page.html
+
+
+class TestFailures:
+    def test_are_listed_with_their_reasons(self, tmp_path: Path) -> None:
+        history = rounds(12)
+        for t in (2, 5):
+            history[t]["failures"] = {"agent-7": "upload has NaN"}
+        history[3]["notes"] = ["agent-2 was sent its state again"]
+        page = render(run_folder(tmp_path / "run", history))
+        assert page.value(0, "failures") == 2
+        assert "upload has NaN</td>" in page.html
+        assert "<td>3, 6</td>" in page.html
+        assert "agent-2 was sent its state again" in page.html
+
+    def test_none_is_said_in_words(self, tmp_path: Path) -> None:
+        assert (
+            "No failure in any recorded round" in render(run_folder(tmp_path / "r", rounds(3))).html
+        )
+
+    def test_a_failed_run_says_why(self, tmp_path: Path) -> None:
+        summary = {"status": "failed", "cause": "2 of 10 agents came"}
+        page = render(run_folder(tmp_path / "run", rounds(1), summary=summary))
+        assert "The run failed: 2 of 10 agents came" in page.html
+
+
+class TestSafety:
+    HOSTILE = "\"><img src=x onerror=alert(1)>'&amp;<b>"
+
+    def test_no_name_becomes_markup(self, tmp_path: Path) -> None:
+        evil = self.HOSTILE
+        history = rounds(30, participants=[evil], failures={evil: evil}, notes=[evil])
+        account: list[dict[str, Any]] = [
+            {"to": evil, "epsilon": evil, "delta": evil, "method": evil}
+        ]
+        account[0] |= {"assumptions": [evil], "as-printed": evil, "reason": evil, "private": False}
+        summary = {evil: evil, "algorithm": evil, "dataset": evil, "config": {evil: {evil: [evil]}}}
+        files = {"summary": summary, "privacy": account}
+        first = run_folder(tmp_path / evil, history, **files)
+        second = run_folder(tmp_path / "$\\frac{1}{0}$", history, **files)
+        for folders in ([first], [first, second]):
+            page = render(*folders)
+            assert not {"img", "b", "script"} & page.names
+            assert not [name for _, a in page.tags for name in a if name.startswith("on")]
+            assert evil in "".join(page.texts.values()) or evil in [
+                value for _, a in page.tags for value in a.values()
+            ]
+
+    def test_nothing_is_loaded_from_anywhere(self, tmp_path: Path) -> None:
+        folders = [run_folder(tmp_path / f"run{i}", rounds(30, seed=i)) for i in range(2)]
+        page = render(*folders)
+        assert "http://" not in page.html
+        assert "https://" not in page.html
+        assert not {"script", "link", "img", "iframe", "object", "embed", "base"} & page.names
+        for _, attributes in page.tags:
+            for name, value in attributes.items():
+                assert name != "src"
+                if name == "href":
+                    assert (value or "").startswith("#")
+                    assert (value or "")[1:] in page.ids
+        assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", page.html))
+        assert "@import" not in page.html
+
+    def test_fits_phones(self, tmp_path: Path) -> None:
+        page = render(run_folder(tmp_path / "run", rounds(3)))
+        viewports = [a["content"] for _, a in page.tags if a.get("name") == "viewport"]
+        assert viewports == ["width=device-width, initial-scale=1"]
+        plots = [a for tag, a in page.tags if tag == "svg"]
+        assert all("viewbox" in a and "width" not in a and "height" not in a for a in plots)
+        assert "prefers-color-scheme:dark" in page.html
+
+
+class TestReading:
+    def test_half_a_last_line_is_left_out_and_mentioned(self, tmp_path: Path) -> None:
+        folder = run_folder(tmp_path / "run", rounds(5))
+        path = folder / "history.jsonl"
+        path.write_text(path.read_text() + '{"round": 6, "loss": 0.')
+        page = render(folder)
+        assert page.value(0, "rounds") == 5
+        assert "last line of history.jsonl is incomplete" in page.html
+
+    def test_a_round_recorded_again_replaces_the_first(self, tmp_path: Path) -> None:
+        history = rounds(4)
+        again = history[2] | {"bytes-up": 7}
+        page = render(run_folder(tmp_path / "run", [*history, again]))
+        kept = sum(line["bytes-up"] for line in (history[0], history[1], history[3]))
+        assert page.value(0, "bytes-up") == kept + 7
+        assert "round 3 was recorded more than once" in page.html
+
+    @pytest.mark.parametrize(
+        ("lines", "expected"),
+        [
+            (['{"round": 1', '{"round": 2}'], "line 1: expected a JSON object"),
+            (["[1]"], "line 1: expected a JSON object with an integer 'round'"),
+            (['{"loss": 1}'], "line 1: expected a JSON object with an integer 'round'"),
+            (['{"round": 1, "loss": "low"}'], "line 1: expected loss a number, null"),
+            (['{"round": 1}', '{"round": 2, "seconds": true}'], "line 2: expected seconds"),
+        ],
+    )
+    def test_a_wrong_line_is_named(self, tmp_path: Path, lines: list[str], expected: str) -> None:
+        (tmp_path / "history.jsonl").write_text("\n".join(lines) + "\n")
+        with pytest.raises(ReportError) as caught:
+            write_report([tmp_path], tmp_path / "out.html")
+        assert expected in str(caught.value)
+        assert "history.jsonl" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("name", "content"), [("summary", "[1]"), ("privacy", "{"), ("privacy", "3")]
+    )
+    def test_a_wrong_file_is_named(self, tmp_path: Path, name: str, content: str) -> None:
+        folder = run_folder(tmp_path / "run", rounds(2))
+        (folder / f"{name}.json").write_text(content)
+        with pytest.raises(ReportError, match=rf"{name}\.json: expected"):
+            write_report([folder], tmp_path / "out.html")
+
+    def test_a_missing_folder_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(ReportError, match="nowhere"):
+            write_report([tmp_path / "nowhere"], tmp_path / "out.html")
+        with pytest.raises(ReportError, match="at least one"):
+            write_report([], tmp_path / "out.html")
+
+    def test_runs_of_one_name_are_told_apart(self, tmp_path: Path) -> None:
+        folders = [run_folder(tmp_path / parent / "run", rounds(3)) for parent in "ab"]
+        page = render(*folders)
+        assert '<th scope="col">a/run</th><th scope="col">b/run</th>' in page.html
+
+    def test_a_folder_as_target_gets_report_html(self, tmp_path: Path) -> None:
+        folder = run_folder(tmp_path / "run", rounds(3))
+        assert write_report([folder], folder) == folder / "report.html"
+
+
+def test_csv_has_the_history_row_by_row(tmp_path: Path) -> None:
+    histories = [rounds(4, seed=1), rounds(3, seed=2, epsilon="inf", loss=None)]
+    folders = [run_folder(tmp_path / f"run{i}", h) for i, h in enumerate(histories)]
+    out = write_csv(folders, tmp_path / "deep" / "history.csv")
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    lines = [(f"run{i}", line) for i, history in enumerate(histories) for line in history]
+    assert len(rows) == 7
+    for row, (name, line) in zip(rows, lines, strict=True):
+        assert (row["run"], int(row["round"])) == (name, line["round"])
+        assert int(row["participants"]) == len(line["participants"])
+        assert row["participant-names"].split() == line["participants"]
+        assert row["failures"] == "0"
+        assert (float(row["loss"]) if row["loss"] else None) == line["loss"]
+        for key in ("accuracy", "stationarity", "bytes-up", "bytes-down", "seconds", "epsilon"):
+            assert float(row[key]) == float(line[key])
+
+
+class TestCommand:
+    def run(self, *arguments: str | Path) -> int:
+        from privet.sim.cli.main import main
+
+        with pytest.raises(SystemExit) as caught:
+            main(["report", *map(str, arguments)])
+        return int(caught.value.code or 0)
+
+    def test_writes_next_to_the_run_and_prints_where(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        folder = run_folder(tmp_path / "run", rounds(3))
+        assert self.run(folder, "--csv", tmp_path / "history.csv") == 0
+        printed = capsys.readouterr().out.split()
+        assert printed == [str(folder / "report.html"), str(tmp_path / "history.csv")]
+        assert (folder / "report.html").exists()
+        assert (tmp_path / "history.csv").read_text().count("\n") == 4
+
+    def test_compares_several_runs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        folders = [run_folder(tmp_path / f"run{i}", rounds(3)) for i in range(2)]
+        monkeypatch.chdir(tmp_path)
+        assert self.run(*folders) == 0
+        assert "Comparison of 2 runs" in (tmp_path / "report.html").read_text()
+        assert self.run(*folders, "--out", tmp_path / "both.html") == 0
+        assert (tmp_path / "both.html").exists()
+
+    def test_a_failure_is_one_line_and_exit_1(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert self.run(tmp_path / "nowhere") == 1
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.count("\n") == 1
+        assert "nowhere" in printed.err
+
+    def test_no_run_is_a_usage_error(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert self.run() == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM.exists(), reason="Chromium is not installed (/usr/bin/chromium)")
+class TestInChromium:
+    FLAGS = (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--hide-scrollbars",
+    )
+
+    def chromium(self, tmp_path: Path, *arguments: str) -> str:
+        profile = tmp_path / "profile"
+        try:
+            return subprocess.run(
+                [str(CHROMIUM), *self.FLAGS, f"--user-data-dir={profile}", *arguments],
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=True,
+            ).stdout
+        finally:
+            shutil.rmtree(profile, ignore_errors=True)
+
+    def test_renders_the_numbers_and_draws_the_curves(self, tmp_path: Path) -> None:
+        from PIL import Image
+
+        histories = [rounds(40, seed=i) for i in range(2)]
+        folders = [run_folder(tmp_path / f"run{i}", h) for i, h in enumerate(histories)]
+        page = write_report(folders, tmp_path / "report.html").as_uri()
+        dom = Page(self.chromium(tmp_path, "--dump-dom", page))
+        for run, history in enumerate(histories):
+            for key in ("loss", "accuracy", "stationarity"):
+                assert dom.value(run, key) == history[-1][key]
+            shown = f"{100 * history[-1]['accuracy']:.2f} %"
+            assert dom.texts[f"run-{run}-accuracy"] == shown
+            total = sum(line["bytes-up"] for line in history)
+            assert dom.value(run, "bytes-up") == total
+        picture = tmp_path / "phone.png"
+        self.chromium(tmp_path, f"--screenshot={picture}", "--window-size=390,6000", page)
+        with Image.open(picture) as image:
+            colours = image.convert("RGB").getcolors(maxcolors=1 << 24)
+        assert colours is not None
+        pixels = {colour: count for count, colour in colours}
+        for colour in ((0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00)):
+            # Swatches alone have about 400 pixels of the exact colour, with curves about 10,000.
+            assert pixels.get(colour, 0) > 2_000

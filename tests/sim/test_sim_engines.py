@@ -1,0 +1,205 @@
+"""Three engines, one trajectory; and projects that bring a ClientApp of their own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg, Strategy
+
+from privet.client_apps import Participant
+from privet.problems import minimize
+from privet.sim.engine import InlineGrid
+from privet.sim.flower_run import run_simulation
+from privet.sim.inline import run_inline
+from privet.strategies import FedPLT, Fraction
+from support.federations import app_of, logistic_agents, model, position, train, zeros
+from support.paths import ROOT
+
+CONFIG: dict[str, Any] = {
+    "num-agents": 4,
+    "num-server-rounds": 5,
+    "participation": "probability",
+    "probability": "0=0.5,2=0.7",
+    "local-solver": "noisy-gd",
+    "noise-variance": 0.001,
+    "noise-seed": 3,
+    "clip": 1.0,
+    "row-norm": 4.0,
+    "h": "l1",
+    "h-weight": 0.05,
+    "seed": 11,
+}
+
+
+@pytest.mark.ray
+def test_ray_simulation_gives_the_bits_of_the_inline_run(tmp_path: Path) -> None:
+    """Partial participation, a proximal h, and seeded noise included."""
+    config = {**CONFIG, "output-dir": str(tmp_path)}
+    outcome = run_simulation(ROOT, num_supernodes=4, run_config=config, on_line=lambda line: None)
+    assert outcome.completed, outcome.details
+    inline = run_inline(config, "inline").folder
+    ray = tmp_path / outcome.run_id
+    with np.load(ray / "model.npz") as ours, np.load(inline / "model.npz") as reference:
+        for name in reference.files:
+            assert ours[name].tobytes() == reference[name].tobytes()
+    lines = [
+        [
+            json.loads(line)["participants"]
+            for line in (one / "history.jsonl").read_text().splitlines()
+        ]
+        for one in (ray, inline)
+    ]
+    assert lines[0] == lines[1]
+    assert len({len(participants) for participants in lines[0]}) > 1
+
+
+@pytest.mark.ray
+def test_too_few_nodes_end_a_flower_run_with_one_line(tmp_path: Path) -> None:
+    lines: list[str] = []
+    config = {"num-agents": 3, "wait-timeout": 2.0, "output-dir": str(tmp_path)}
+    outcome = run_simulation(ROOT, num_supernodes=2, run_config=config, on_line=lines.append)
+    assert outcome.status == "finished:failed"
+    (said,) = [line for line in lines if "run failed: " in line]
+    assert "waited 2 s for 3 agents and 2 came" in said
+    assert "--federation-config 'num-supernodes=3'" in said
+
+
+def foreign_app(problems: list[Any]) -> ClientApp:
+    """Return a ClientApp as a user writes it: own training handler, no enrolment."""
+    app = ClientApp()
+    participant = Participant(lambda context: problems[position(context)])
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        return participant.train(message, context)
+
+    return app
+
+
+def test_foreign_client_app_trains_under_its_node_ids(caplog: Any) -> None:
+    problems = logistic_agents(3)
+    grid = InlineGrid(foreign_app(problems), 3)
+    result, strategy, _ = train(problems, 120, grid=grid, local_epochs=5)
+    assert np.allclose(model(result), minimize(problems).x, atol=1e-8)
+    assert strategy.session is not None
+    assert set(strategy.session.roster.agents) == {"1000", "1001", "1002"}
+    warnings = [r for r in caplog.records if "not reproducible" in r.getMessage()]
+    assert len(warnings) == 3
+
+
+def test_flowers_own_loop_can_drive_the_strategy() -> None:
+    """configure_train and aggregate_train alone make a round."""
+    problems = logistic_agents(4)
+    options: dict[str, Any] = {
+        "rho": 1.0,
+        "local_epochs": 3,
+        "num_agents": 4,
+        "participation": Fraction(0.5),
+    }
+    driven = Strategy.start(
+        FedPLT(**options), InlineGrid(app_of(problems), 4), zeros(4), num_rounds=7
+    )
+    ours, _, _ = train(problems, 7, participation=Fraction(0.5))
+    assert driven.arrays["x"].numpy().tobytes() == model(ours).tobytes()
+    assert driven.train_metrics_clientapp[7]["participants"] == 2
+
+
+def test_engine_runs_other_peoples_strategies_and_apps() -> None:
+    app = ClientApp()
+
+    @app.train()
+    def add_one(message: Message, context: Context) -> Message:
+        (array,) = message.content["arrays"].to_numpy_ndarrays()  # type: ignore[union-attr]
+        message.content["scratch"] = ConfigRecord({"mine": 1})  # must not reach the others
+        assert len(message.content) == 3
+        content = {"arrays": ArrayRecord([array + context.node_config["partition-id"]])}
+        metrics = MetricRecord({"num-examples": 1})
+        return Message(RecordDict({**content, "metrics": metrics}), reply_to=message)
+
+    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=3, min_available_nodes=3)
+    result = strategy.start(InlineGrid(app, 3), ArrayRecord([np.zeros(2)]), num_rounds=4)
+    assert np.allclose(result.arrays.to_numpy_ndarrays()[0], 4.0)
+
+
+def test_messages_are_independent_of_the_order_of_the_nodes() -> None:
+    """Folding is sorted by name: nodes that enrol in another order change no bit."""
+    problems = logistic_agents(11)
+    grid = InlineGrid(
+        app_of(problems),
+        [{"partition-id": i, "num-partitions": 11} for i in reversed(range(11))],
+    )
+    shuffled, _, _ = train(problems, 5, grid=grid)
+    assert model(shuffled).tobytes() == model(train(problems, 5)[0]).tobytes()
+
+
+def test_state_path_carries_an_agent_over_a_restart(tmp_path: Path) -> None:
+    problems = logistic_agents(2)
+    nodes = [{"partition-id": i, "state-path": str(tmp_path / f"{i}.npz")} for i in range(2)]
+    grid = InlineGrid(app_of(problems), nodes)
+    train(problems, 3, grid=grid, start={"checkpoint": tmp_path / "checkpoint.npz"})
+    fresh = InlineGrid(app_of(problems), nodes)
+    result, _, _ = train(problems, 6, grid=fresh, start={"resume": tmp_path / "checkpoint.npz"})
+    assert result.history[3].notes == ()  # both nodes still hold the state: nothing was sent
+    assert model(result).tobytes() == model(train(problems, 6)[0]).tobytes()
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK", b"not a state at all"])
+def test_damaged_state_file_is_named_and_the_others_go_on(tmp_path: Path, damage: bytes) -> None:
+    problems = logistic_agents(2)
+    file = tmp_path / "state.npz"
+    file.write_bytes(damage)
+    nodes = [{"partition-id": 0, "state-path": str(file)}, {"partition-id": 1}]
+    _, strategy, _ = train(problems, 1, grid=InlineGrid(app_of(problems), nodes))
+    assert strategy.session is not None
+    assert list(strategy.session.roster.agents) == ["1"]
+    (why,) = strategy.session.roster.rejected.values()
+    assert "agent 0: state-path" in why
+    assert "is damaged" in why
+
+
+def test_two_nodes_of_one_name_the_newer_counts(caplog: Any) -> None:
+    problems = logistic_agents(2)
+    grid = InlineGrid(app_of(problems), [{"partition-id": 0}, {"partition-id": 1}])
+    strategy = FedPLT(rho=1.0, local_epochs=3, num_agents=2)
+    strategy.start(grid, zeros(4), num_rounds=2)
+    from privet.strategies.loop import play_round
+
+    newer = Context(
+        run_id=grid.run.run_id,
+        node_id=5000,
+        node_config={"partition-id": 1},
+        state=RecordDict(),
+        run_config={},
+    )
+    grid.contexts[5000] = newer
+    grid.online.add(5000)
+    done = play_round(strategy, grid, 3, evaluate=False)
+    assert done.participants == ("0", "1")
+    assert done.notes == ("agent 1 was sent its state of round 2",)
+    assert strategy.session is not None
+    assert strategy.session.roster.agents["1"].node == 5000
+    assert "two nodes carry this name" in caplog.text
+
+
+def test_agent_that_appears_later_joins() -> None:
+    problems = logistic_agents(3)
+    grid = InlineGrid(app_of(problems), 3)
+    grid.online.discard(1002)
+    strategy = FedPLT(rho=1.0, local_epochs=10, num_agents=2)
+    strategy.start(grid, zeros(4), num_rounds=3)
+    grid.online.add(1002)
+    from privet.strategies.loop import play_round
+
+    done = play_round(strategy, grid, 4, evaluate=False)
+    assert done.notes == ("agent 2 joined",)
+    for number in range(5, 80):
+        play_round(strategy, grid, number, evaluate=False)
+    assert strategy.session is not None
+    last = strategy.half.models(strategy.session.state)["last"]
+    assert np.allclose(last, minimize(problems).x, atol=1e-8)

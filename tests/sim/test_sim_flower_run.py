@@ -1,0 +1,135 @@
+"""A simulation from the command line: the SuperLink's verdict comes back, nothing stays behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privet.sim.flower_run import FlowerRunError, run_simulation
+from support.paths import ROOT
+
+APP = ROOT / "tests" / "support" / "tiny_app"
+
+INTERRUPTED = f"""
+from privet.sim.flower_run import run_simulation
+run_simulation({str(APP)!r}, num_supernodes=2, run_config={{"rounds": 100000}},
+               on_line=lambda line: print(line, flush=True))
+"""
+
+
+def descendants(root: int) -> dict[int, str]:
+    """Return pid -> start time and command of a process tree, by ps."""
+    listing = subprocess.check_output(["ps", "-wweo", "pid=,ppid=,stat=,lstart=,args="], text=True)
+    rows = [line.split(None, 3) for line in listing.splitlines()]
+    living = {int(pid): (int(parent), rest) for pid, parent, stat, rest in rows if stat[0] != "Z"}
+    tree = {root}
+    while more := {pid for pid, (parent, _) in living.items() if parent in tree} - tree:
+        tree |= more
+    return {pid: living[pid][1] for pid in tree - {root} if pid in living}
+
+
+def survivors(pids: dict[int, str]) -> dict[int, str]:
+    """Return those of a former process tree that still run, told from pids given out again."""
+    listing = subprocess.check_output(["ps", "-wweo", "pid=,stat=,lstart="], text=True)
+    rows = [line.split(None, 2) for line in listing.splitlines()]
+    living = {int(pid): start for pid, stat, start in rows if stat[0] != "Z"}
+    return {p: c for p, c in pids.items() if p in living and c.startswith(living[p].strip())}
+
+
+class Watch:
+    """Collects the JSON lines of a run and every process below this one while it prints them."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+        self.lines: list[str] = []
+        self.processes: dict[int, str] = {}
+
+    def __call__(self, line: str) -> None:
+        self.lines.append(line)
+        self.processes |= descendants(os.getpid())
+        if line.startswith("{"):
+            self.records.append(json.loads(line))
+
+
+@pytest.mark.ray
+def test_a_completed_run_streams_its_log_and_leaves_no_process(tmp_path: Path) -> None:
+    watch = Watch()
+    outcome = run_simulation(
+        APP, num_supernodes=3, run_config={"nodes": 3}, flwr_home=tmp_path, on_line=watch
+    )
+    assert outcome.completed
+    assert (outcome.status, outcome.details) == ("finished:completed", "")
+    assert int(outcome.run_id) > 0
+    assert watch.records[0] == {"nodes": 3}
+    for number, record in enumerate(watch.records[1:], start=1):
+        assert record["round"] == number
+        assert record["answers"] == [{"partition": p, "calls": number} for p in range(3)]
+    assert len(watch.records) == 3
+    assert any("raylet" in command for command in watch.processes.values())
+    assert any("flower-superlink" in command for command in watch.processes.values())
+    assert not survivors(watch.processes)
+
+
+@pytest.mark.ray
+def test_a_server_that_raises_is_a_failed_run(tmp_path: Path) -> None:
+    watch = Watch()
+    message = 'the "model" \u2260 finite\\n'
+    config = {"rounds": 0, "message": message}
+    outcome = run_simulation(APP, num_supernodes=2, run_config=config, on_line=watch)
+    assert not outcome.completed
+    assert outcome.status == "finished:failed"
+    assert message in outcome.details
+    assert any("RuntimeError" in line for line in watch.lines)
+    assert not any("\x1b" in line for line in watch.lines)
+    assert not survivors(watch.processes)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
+    ],
+)
+def test_an_interrupted_run_leaves_no_process(number: signal.Signals) -> None:
+    command = [sys.executable, "-c", INTERRUPTED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as caller:
+        assert caller.stdout is not None
+        assert any(line.startswith('{"round": 1,') for line in caller.stdout)
+        processes = descendants(caller.pid)
+        assert any("raylet" in command for command in processes.values())
+        caller.send_signal(number)
+        caller.wait(30.0)
+    assert caller.returncode == (143 if number is signal.SIGTERM else -number)
+    # Whoever is killed outright cannot wait for the others to end; its keeper ends them.
+    deadline = time.monotonic() + (15.0 if number is signal.SIGKILL else 0.0)
+    while (left := survivors(processes)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
+
+
+def test_an_unknown_key_is_named_before_anything_starts() -> None:
+    with pytest.raises(FlowerRunError, match="run config 'no-such-key' is not a key of"):
+        run_simulation(APP, num_supernodes=2, run_config={"no-such-key": 1})
+
+
+def test_what_flower_refuses_is_reported_in_one_line(tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    app.mkdir()
+    text = (APP / "pyproject.toml").read_text().replace("tiny_server:app", "no_such_module:app")
+    (app / "pyproject.toml").write_text(text)
+    watch = Watch()
+    with pytest.raises(FlowerRunError, match="no_such_module") as caught:
+        run_simulation(app, num_supernodes=2, on_line=watch)
+    assert "\n" not in str(caught.value)
+    assert not survivors(watch.processes)

@@ -1,0 +1,127 @@
+"""Checkpoints: stop and go on bit-identically, and never lose the previous one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.sim.engine import InlineGrid
+from privet.strategies import FedPLT, Fraction
+from privet.strategies.checkpoint import Checkpoint, load, save
+from privet.wire import RunError
+from support.federations import app_of, logistic_agents, model, train, zeros
+
+
+@pytest.mark.parametrize("solver", ["gd", "agd", "sgd"])
+def test_resumed_run_is_bit_identical(tmp_path: Path, solver: str) -> None:
+    problems = logistic_agents(5)
+    options: dict[str, Any] = {
+        "participation": Fraction(0.6),
+        "local_solver": solver,
+        "batch_size": 4,
+        "seed": 3,
+    }
+    whole, _, _ = train(problems, 9, **options)
+    file = tmp_path / "checkpoint.npz"
+    train(problems, 4, start={"checkpoint": file}, **options)
+    # A fresh grid: no agent has a state; the server's table determines them.
+    rest, _, _ = train(problems, 9, start={"resume": file}, **options)
+    assert np.array_equal(model(rest), model(whole))
+    same = ("round", "participants", "residual", "bytes_up")
+    for before, after in zip(whole.history, rest.history, strict=True):
+        assert [getattr(before, name) for name in same] == [getattr(after, name) for name in same]
+
+
+def test_run_folder_can_be_given_instead_of_the_file(tmp_path: Path) -> None:
+    problems = logistic_agents(2)
+    train(problems, 2, start={"checkpoint": tmp_path / "checkpoint.npz"})
+    result, _, _ = train(problems, 3, start={"resume": tmp_path})
+    assert [done.round for done in result.history] == [1, 2, 3]
+
+
+def test_agents_that_do_not_come_back_stay_absent(tmp_path: Path) -> None:
+    problems = logistic_agents(3)
+    file = tmp_path / "checkpoint.npz"
+    train(problems, 3, start={"checkpoint": file})
+    grid = InlineGrid(app_of(problems), 2)
+    strategy = FedPLT(rho=1.0, local_epochs=3, num_agents=2)
+    result = strategy.start(grid, zeros(4), num_rounds=4, resume=file)
+    assert result.history[-1].participants == ("0", "1")
+    assert result.history[-1].failures == {"2": "not connected"}
+    assert strategy.session is not None
+    assert strategy.session.state.z.shape == (3, 4)
+
+
+def test_newcomers_join_a_resumed_run(tmp_path: Path) -> None:
+    problems = logistic_agents(4)
+    file = tmp_path / "checkpoint.npz"
+    train(problems[:3], 3, start={"checkpoint": file})
+    result, _, _ = train(problems, 60, start={"resume": file}, local_epochs=10)
+    assert result.history[3].participants == ("0", "1", "2", "3")
+    fresh, _, _ = train(problems, 60, local_epochs=10)
+    assert np.allclose(model(result), model(fresh), atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [({"seed": 1}, "has seed 0, this run 1"), ({"num_agents": 3}, "waited")],
+)
+def test_resume_that_does_not_fit_is_one_line(
+    tmp_path: Path, options: dict[str, Any], reason: str
+) -> None:
+    problems = logistic_agents(2)
+    file = tmp_path / "checkpoint.npz"
+    train(problems, 1, start={"checkpoint": file})
+    with pytest.raises(RunError, match=reason):
+        train(problems, 2, start={"resume": file}, wait_timeout=0.1, **options)
+
+
+def test_resume_with_a_model_of_another_size(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint.npz"
+    train(logistic_agents(2), 1, start={"checkpoint": file})
+    with pytest.raises(RunError, match="has 4 parameters, this run's 6"):
+        train(logistic_agents(2, dim=6), 2, start={"resume": file})
+
+
+def test_missing_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no checkpoint at"):
+        load(tmp_path)
+    half = tmp_path / "checkpoint.npz"
+    save(half, Checkpoint({"round": 1}, {"x": np.zeros(1000)}))
+    half.write_bytes(half.read_bytes()[:500])
+    with pytest.raises(RunError, match="is damaged"):
+        load(tmp_path)
+    np.savez(half, manifest=np.frombuffer(b'{"format": 99}', np.uint8))
+    with pytest.raises(RunError, match="format 99"):
+        load(half)
+
+
+def test_full_disk_keeps_the_previous_checkpoint_and_the_run(
+    tmp_path: Path, monkeypatch: Any, caplog: Any
+) -> None:
+    problems = logistic_agents(2)
+    file = tmp_path / "checkpoint.npz"
+    train(problems, 2, start={"checkpoint": file})
+    before = file.read_bytes()
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("numpy.savez", full)
+    result, _, _ = train(problems, 4, start={"resume": file, "checkpoint": file})
+    assert [done.round for done in result.history] == [1, 2, 3, 4]
+    assert file.read_bytes() == before
+    assert "No space left on device" in caplog.text
+    monkeypatch.undo()
+    again, _, _ = train(problems, 4, start={"resume": file})
+    assert np.array_equal(model(again), model(result))
+
+
+def test_run_stops_early_at_tolerance() -> None:
+    result, _, _ = train(logistic_agents(3), 500, local_epochs=10, start={"tolerance": 1e-10})
+    assert result.stopped == "tolerance"
+    assert result.history[-1].residual <= 1e-10 < result.history[-2].residual
+    assert len(result.history) < 100

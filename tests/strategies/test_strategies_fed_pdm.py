@@ -1,0 +1,344 @@
+"""FedPDM's server half and Strategy: aggregation, duals, faults, and runs with known ends."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Message
+from numpy.typing import NDArray
+
+from privet.client_apps import client_app
+from privet.problems import make_h, minimize
+from privet.sim.engine import InlineGrid
+from privet.strategies import Balanced, FedPDM, Fraction, PrivetResult, Schedule
+from privet.strategies.fed_pdm import Server, State
+from privet.strategies.loop import play_round
+from privet.wire import ConfigError, UploadError, resolve
+from privet.wire.payload import ENCODED, encoded
+from privet.wire.sparse import SparseError, decode, encode
+from support.federations import FaultyGrid, logistic_agents, lose_state, model, position, zeros
+
+
+def app_of(problems: list[Any]) -> Any:
+    return client_app("fed-pdm", lambda context: problems[position(context)])
+
+
+def run(
+    problems: list[Any], rounds: int, grid: InlineGrid | None = None, **options: Any
+) -> tuple[PrivetResult, FedPDM]:
+    settings = {"step_size_rule": "constant", "step_size_base": 0.3, "max_local_steps": 4}
+    strategy = FedPDM(num_agents=len(problems), **{**settings, **options})
+    grid = grid or InlineGrid(app_of(problems), len(problems))
+    return strategy.start(grid, zeros(problems[0].dim), num_rounds=rounds), strategy
+
+
+def upload(values: list[float], indices: list[int], dim: int) -> dict[str, NDArray[Any]]:
+    return encoded(encode(np.array(values), np.array(indices, int), dim))
+
+
+def state_of(half: Server, count: int, dim: int = 4) -> State:
+    state, _ = half.broadcast(half.initialise(np.zeros(dim), count))
+    return state
+
+
+# ------------------------------------------------------------------ the server by hand
+
+
+def test_mean_is_over_those_that_sent_a_coordinate() -> None:
+    half = Server(rho=2.0)
+    state = half.fold(
+        state_of(half, 3),
+        {0: upload([4.0, 0.0], [0, 1], 4), 2: upload([2.0, 6.0], [0, 2], 4)},
+    )
+    # Coordinate 0: (4 + 2)/2; 1: a zero that was sent counts; 2: sent once; 3: nobody sent it.
+    assert state.center.tolist() == [3.0, 0.0, 6.0, 0.0]
+
+
+def test_plain_averaging_divides_by_the_number_of_participants() -> None:
+    half = Server(rho=2.0, aggregation="plain")
+    state = half.fold(
+        state_of(half, 3),
+        {0: upload([4.0, 0.0], [0, 1], 4), 2: upload([2.0, 6.0], [0, 2], 4)},
+    )
+    assert state.center.tolist() == [3.0, 0.0, 3.0, 0.0]
+
+
+def test_threshold_of_the_l1_norm_is_gamma_over_rho() -> None:
+    half = Server(rho=2.0, h=make_h("l1", **{"h-weight": 0.5}))
+    state = half.fold(state_of(half, 1), {0: upload([1.0, -0.2, -3.0], [0, 1, 2], 4)})
+    assert state.center.tolist() == [0.75, 0.0, -2.75, 0.0]
+
+
+def test_broadcast_is_the_largest_coordinates_ties_to_the_smaller_index() -> None:
+    half = Server(downlink_k=2)
+    state = State(np.array([1.0, -3.0, 1.0, 1.0]), np.zeros(4), np.zeros((1, 0)))
+    state, arrays = half.broadcast(state)
+    assert decode(arrays[ENCODED], max_dim=4).indices.tolist() == [0, 1]
+    assert state.sent.tolist() == [1.0, -3.0, 0.0, 0.0]
+
+
+def test_public_dual_moves_where_something_was_sent() -> None:
+    half = Server(rho=2.0, public=True)
+    state = half.initialise(np.array([1.0, 1.0, 1.0, 1.0]), 2)
+    state.lam[1] = [0.5, 0.5, 0.5, 0.5]
+    state, _ = half.broadcast(state)
+    state = half.fold(state, {1: upload([3.0], [2], 4)})
+    # (0.5 + 2 (1 - 3)) / 2 at the coordinate that was sent.
+    assert state.lam.tolist() == [[0.0] * 4, [0.5, 0.5, -1.75, 0.5]]
+    assert half.recovery(state, 1)["lam"].tolist() == [0.5, 0.5, -1.75, 0.5]  # type: ignore[index]
+    assert Server().recovery(state_of(Server(), 1), 0) is None
+
+
+def test_table_adds_what_the_agents_own_duals_do_not_explain() -> None:
+    half = Server(rho=2.0, public=True, aggregation="table")
+    state = half.initialise(np.array([1.0, 7.0]), 2)
+    state.lam[:] = [[2.0, 0.0], [6.0, 4.0]]
+    state, _ = half.broadcast(state)
+    state = half.fold(state, {0: upload([3.0], [0], 2)})
+    # y + lam_0/rho - mean(lam)/rho = 3 + 1 - 2; a coordinate nobody sent stays.
+    assert state.center.tolist() == [2.0, 7.0]
+
+
+def test_table_needs_public_duals() -> None:
+    with pytest.raises(ConfigError, match="public"):
+        FedPDM(dual="private", aggregation="table")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "reason"),
+    [
+        ({"x": np.zeros(4)}, "holds x"),
+        (upload([1.0], [0], 5), "5 numbers, at most 4"),
+        (upload([1.0], [0], 3), "length 3"),
+        (encoded(encode(np.zeros(4, "f4"))), "float32"),
+        (upload([np.nan], [0], 4), "not finite"),
+        (encoded(encode(np.zeros(4))[:-1]), "ends inside"),
+    ],
+)
+def test_unusable_upload_is_refused_with_the_reason(arrays: Any, reason: str) -> None:
+    half = Server()
+    with pytest.raises((UploadError, SparseError), match=reason):
+        half.accept(state_of(half, 1), 0, arrays)
+
+
+def test_memory_of_a_fold_does_not_grow_with_the_number_of_agents() -> None:
+    dim, k = 100_000, 10_000
+    rng = np.random.default_rng(0)
+    half = Server()
+    uploads = {
+        i: encoded(encode(rng.standard_normal(k), np.sort(rng.choice(dim, k, False)), dim))
+        for i in range(40)
+    }
+
+    def peak(count: int) -> int:
+        state = state_of(half, 40, dim)
+        tracemalloc.start()
+        kept = {i: half.accept(state, i, uploads[i])[0] for i in range(count)}
+        half.fold(state, kept)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    few, many = peak(2), peak(40)
+    assert many < few + dim  # bytes: far below one more vector a message
+    assert many < 8 * dim * 8
+
+
+# ------------------------------------------------------------------ runs with known ends
+
+
+@pytest.mark.parametrize("options", [{"dual": "private"}, {"dual": "public"}])
+def test_converges_to_the_centralised_minimiser(options: dict[str, Any]) -> None:
+    problems = logistic_agents(5)
+    best = minimize(problems, make_h("zero")).x
+    result, _ = run(problems, 300, **options)
+    assert np.abs(model(result) - best).max() < 1e-9
+
+
+@pytest.mark.parametrize("weight", [0.02, 0.2])
+def test_h_is_weighed_against_the_mean_of_the_losses(weight: float) -> None:
+    problems = logistic_agents(5)
+    best = minimize(problems, make_h("l1", **{"h-weight": 5 * weight})).x
+    result, _ = run(problems, 400, h=make_h("l1", **{"h-weight": weight}))
+    assert np.abs(model(result) - best).max() < 1e-8
+    assert (model(result) == 0).tolist() == (np.abs(best) < 1e-9).tolist()
+
+
+@pytest.mark.parametrize("participation", [Balanced(0.25), Fraction(0.25)])
+def test_table_converges_exactly_with_five_of_twenty(participation: Any) -> None:
+    problems = logistic_agents(20)
+    best = minimize(problems, make_h("zero")).x
+    options = {"dual": "public", "participation": participation, "rho": 2.0}
+    exact, _ = run(problems, 400, aggregation="table", **options)
+    assert np.abs(model(exact) - best).max() < 1e-9
+    stalled, _ = run(problems, 400, aggregation="participants", **options)
+    assert np.abs(model(stalled) - best).max() > 1e-3
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("participation", [None, Fraction(0.5)])
+def test_public_dual_has_the_private_duals_iterates(steps: int, participation: Any) -> None:
+    problems = logistic_agents(6)
+    options = {"max_local_steps": steps, "participation": participation, "rho": 0.7}
+    private, _ = run(problems, 12, dual="private", **options)
+    public, strategy = run(problems, 12, dual="public", **options)
+    assert np.abs(model(private) - model(public)).max() < 1e-12
+    assert strategy.session is not None
+    assert np.abs(strategy.session.state.lam).max() > 0.01
+
+
+def test_one_step_with_rho_eta_one_half_is_fed_sgd_with_twice_the_step() -> None:
+    problems = logistic_agents(4)
+    result, _ = run(problems, 25, max_local_steps=1, rho=2.0, step_size_base=0.25)
+    x = np.zeros(4)
+    for _ in range(25):
+        x = x - 2 * 0.25 * np.mean([problem.gradient(x) for problem in problems], axis=0)
+    assert np.abs(model(result) - x).max() < 1e-12
+
+
+def test_fewer_bytes_with_fewer_coordinates() -> None:
+    problems = logistic_agents(3, dim=2000, rows=5)
+    dense, _ = run(problems, 1)
+    sparse, _ = run(problems, 1, sparsifier="top-k", alpha_u=0.1, alpha_d=0.5)
+    assert dense.history[0].bytes_up == 3 * (24 + 8 * 2000)
+    assert sparse.history[0].bytes_up < 3 * (8 * 200 + 200 * 0.62 + 32)
+    assert sparse.history[0].bytes_down < dense.history[0].bytes_down * 0.55
+
+
+def test_broadcast_is_encoded_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    import privet.strategies.fed_pdm as module
+
+    calls: list[int] = []
+
+    def counting(*args: Any) -> bytes:
+        calls.append(1)
+        return encode(*args)
+
+    monkeypatch.setattr(module, "encode", counting)
+    problems = logistic_agents(7)
+    run(problems, 3, alpha_d=0.5)
+    assert len(calls) == 3
+
+
+# ------------------------------------------------------------------ faults
+
+
+def corrupt(grid: FaultyGrid, message: Message, agent: int) -> Message | None:
+    reply = grid.normally(message)
+    assert reply is not None
+    payload = bytearray(reply.content["privet"]["payload"])
+    payload[40] ^= 16
+    reply.content["privet"]["payload"] = bytes(payload)
+    return reply
+
+
+@pytest.mark.parametrize("dual", ["private", "public"])
+def test_corrupted_payload_drops_that_agent_by_name(dual: str) -> None:
+    problems = logistic_agents(4)
+    grid = FaultyGrid(app_of(problems), 4, {(2, 3): corrupt})
+    result, _ = run(problems, 6, grid, dual=dual)
+    assert result.history[2].participants == ("0", "1", "3")
+    assert "checksum" in result.history[2].failures["2"]
+    names = ["0", "1", "2", "3"]
+    schedule = Schedule(tuple(tuple(n for n in names if (n, r) != ("2", 3)) for r in range(1, 7)))
+    absent, _ = run(problems, 6, dual=dual, participation=schedule)
+    assert np.array_equal(model(result), model(absent))
+
+
+def test_lost_public_dual_changes_nothing() -> None:
+    problems = logistic_agents(4)
+    grid = FaultyGrid(app_of(problems), 4, {(1, 5): lose_state})
+    result, _ = run(problems, 20, grid, dual="public")
+    assert result.history[4].notes == ("agent 1 was sent its state of round 4",)
+    assert result.history[4].failures == {}
+    undisturbed, _ = run(problems, 20, dual="public")
+    assert np.array_equal(model(result), model(undisturbed))
+
+
+def test_lost_private_dual_starts_at_zero_says_so_and_converges() -> None:
+    problems = logistic_agents(4)
+    best = minimize(problems, make_h("zero")).x
+    grid = FaultyGrid(app_of(problems), 4, {(1, 50): lose_state})
+    result, _ = run(problems, 300, grid, dual="private")
+    assert result.history[49].notes == ("agent 1 lost its state of round 49: it starts again",)
+    assert result.history[49].failures == {}
+    shorter, _ = run(problems, 50, FaultyGrid(app_of(problems), 4, {(1, 50): lose_state}))
+    undisturbed, _ = run(problems, 50)
+    before, after = (np.abs(model(r) - best).max() for r in (undisturbed, shorter))
+    assert after > 100 * before
+    assert np.abs(model(result) - best).max() < 1e-9
+
+
+@pytest.mark.parametrize("dual", ["private", "public"])
+def test_resumed_run_is_the_same_bit_for_bit(dual: str, tmp_path: Path) -> None:
+    problems = logistic_agents(4)
+    options: dict[str, Any] = {
+        "dual": dual,
+        "sparsifier": "rand-k",
+        "alpha_u": 0.5,
+        "alpha_d": 0.75,
+        "participation": Fraction(0.5),
+        "batch": "sample",
+        "batch_size": 5,
+        "step_size_rule": "inverse-sqrt",
+        "step_size_base": 0.3,
+    }
+    whole, _ = run(problems, 9, **options)
+    grid = InlineGrid(app_of(problems), 4)
+    first = FedPDM(num_agents=4, max_local_steps=4, **options)
+    first.start(grid, zeros(4), num_rounds=5, checkpoint=tmp_path / "c.npz")
+    fresh = InlineGrid(app_of(problems), 4)
+    second = FedPDM(num_agents=4, max_local_steps=4, **options)
+    resumed = second.start(fresh, zeros(4), num_rounds=9, resume=tmp_path / "c.npz")
+    assert np.array_equal(model(whole), model(resumed))
+
+
+def test_agent_that_joins_later_has_a_dual_of_zero() -> None:
+    problems = logistic_agents(3)
+    grid = InlineGrid(app_of(problems), 3)
+    nodes = sorted(grid.online)
+    grid.online = set(nodes[:2])
+    strategy = FedPDM(num_agents=2, dual="public", max_local_steps=2)
+    strategy.begin(grid, zeros(4))
+    play_round(strategy, grid, 1, evaluate=False)
+    grid.online = set(nodes)
+    play_round(strategy, grid, 2, evaluate=False)
+    assert strategy.session is not None
+    assert strategy.session.history[-1].participants == ("0", "1", "2")
+    assert strategy.session.state.lam.shape == (3, 4)
+
+
+# ------------------------------------------------------------------ configuration
+
+
+def test_private_preset_is_what_the_certificate_covers() -> None:
+    config = resolve({"preset": "private"}, "fed-pdm")
+    assert config["max-local-steps"] == 1
+    assert config["clip"] == 1.0
+    assert config["rho"] * config["step-size-base"] == 0.5
+    strategy = FedPDM(preset="private", noise_scale=0.1)
+    assert strategy.half.settings()["dual"] == "public"
+    with pytest.raises(ConfigError, match="no such preset"):
+        resolve({"preset": "private"}, "fed-plt")
+
+
+def test_top_k_with_noise_is_refused_with_three_ways_out() -> None:
+    config = resolve({"sparsifier": "top-k", "alpha-u": 0.1, "target-epsilon": 1.0}, "fed-pdm")
+    with pytest.raises(ConfigError, match="rand-k, public-top-k or noisy-top-k"):
+        FedPDM.from_config(config)
+
+
+def test_dual_is_public_where_there_is_noise() -> None:
+    for raw, dual in (
+        ({}, "private"),
+        ({"noise-scale": 0.1}, "public"),
+        ({"target-epsilon": 1.0}, "public"),
+        ({"noise-scale": 0.1, "dual": "private"}, "private"),
+        ({"dual": "public"}, "public"),
+    ):
+        half = FedPDM.from_config(resolve(raw, "fed-pdm")).half
+        assert half.settings()["dual"] == dual

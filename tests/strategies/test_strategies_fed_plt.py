@@ -1,0 +1,172 @@
+"""Fed-PLT's server half on numbers one can check by hand, and its theory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privet.problems import Moduli, make_h
+from privet.strategies.fed_plt import FedPLT, Server
+from privet.strategies.fed_plt_theory import (
+    Setting,
+    convergence_matrix,
+    predict,
+    search,
+    solver_factor,
+    splitting_factor,
+)
+from privet.wire import ConfigError, UploadError, digest
+
+
+def two_agents(**options: Any) -> tuple[Server, Any]:
+    half = Server(**options)
+    return half, half.state(np.array([[1.0], [3.0]]), np.array([[2.0], [6.0]]))
+
+
+def test_two_agents_by_hand() -> None:
+    half, state = two_agents()
+    state, sent = half.broadcast(state)
+    assert sent["y"] == [4.0]  # mean of 2 and 6
+    folded, agreed = half.accept(state, 0, {"x": np.array([5.0])})
+    assert folded["z"] == [4.0]  # 2 + 2 (5 - 4)
+    assert agreed == digest(np.array([4.0]))
+    state = half.fold(state, {0: folded})
+    assert state.x.tolist() == [[5.0], [3.0]]  # the absent agent keeps x and z
+    assert state.z.tolist() == [[4.0], [6.0]]
+    assert state.residual == 1.0
+    assert half.models(state)["last"] == [5.0]  # (4 + 6) / 2: absent agents count
+    assert half.models(state)["mean"] == [4.0]
+
+
+def test_h_enters_with_rho_over_n() -> None:
+    half, state = two_agents(rho=3.0, h=make_h("l1", **{"h-weight": 1.0}))
+    _, sent = half.broadcast(state)
+    assert sent["y"] == [4.0 - 3.0 / 2]
+
+
+def test_newcomer_takes_its_place_in_the_order() -> None:
+    half, state = two_agents()
+    state = half.admit(state, 1, np.array([10.0]))
+    assert state.z.tolist() == [[2.0], [10.0], [6.0]]
+    assert half.broadcast(state)[1]["y"] == [6.0]
+
+
+def test_state_survives_a_checkpoint() -> None:
+    half, state = two_agents(rho=2.0, h=make_h("l1", **{"h-weight": 0.3}))
+    state, _ = half.broadcast(state)
+    state = half.fold(state, {1: half.accept(state, 1, {"x": np.array([0.5])})[0]})
+    back = half.load({name: array.copy() for name, array in half.dump(state).items()})
+    assert half.broadcast(back)[1]["y"] == half.broadcast(state)[1]["y"]
+    assert (back.x == state.x).all()
+    assert back.residual == state.residual
+
+
+@pytest.mark.parametrize(
+    "upload",
+    [
+        {},
+        {"z": np.zeros(1)},
+        {"x": np.zeros(2)},
+        {"x": np.zeros(1, "f4")},
+        {"x": np.array([np.nan])},
+        {"x": np.array([np.inf])},
+    ],
+)
+def test_malformed_uploads_are_refused(upload: dict[str, Any]) -> None:
+    half, state = two_agents()
+    state, _ = half.broadcast(state)
+    with pytest.raises(UploadError, match="upload"):
+        half.accept(state, 0, upload)
+
+
+def test_unknown_option_is_an_error() -> None:
+    with pytest.raises(TypeError, match="local_epoch"):
+        FedPLT(local_epoch=3)
+    with pytest.raises(ConfigError, match="local-solver"):
+        FedPLT(local_solver="newton")
+
+
+# --------------------------------------------------------------------------- theory
+
+
+def true_radius(curvatures: tuple[float, ...], setting: Setting) -> float:
+    """Return the spectral radius of the exact linear map of f_i = h_i x^2 / 2, gradient solver."""
+    count = len(curvatures)
+    step = np.eye(2 * count)
+    one_round = np.zeros((2 * count, 2 * count))
+    for column in range(2 * count):
+        x, z = np.split(step[column], 2)
+        y = z.mean()
+        new_x = x.copy()
+        v = 2 * y - z
+        for _ in range(setting.local_epochs):
+            slope = np.array(curvatures) * new_x + (new_x - v) / setting.rho
+            new_x = new_x - setting.step_size * slope
+        one_round[:, column] = np.concatenate([new_x, z + 2 * (new_x - y)])
+    return float(np.max(np.abs(np.linalg.eigvals(one_round))))
+
+
+def test_printed_matrix_calls_a_diverging_setting_stable_and_ours_does_not() -> None:
+    moduli, setting = Moduli(0.95, 1.15), Setting(rho=0.4, step_size=0.35, local_epochs=1)
+    printed = convergence_matrix(moduli, setting, printed=True)
+    assert np.linalg.norm(printed, 2) == pytest.approx(0.945, abs=1e-3)
+    assert np.max(np.abs(np.linalg.eigvals(printed))) < 1
+    assert true_radius((0.95, 1.15), setting) == pytest.approx(1.196, abs=1e-3)
+    assert predict(moduli, setting).radius > 1
+    assert predict(moduli, setting).rounds == math.inf
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.floats(0.01, 2.0),
+    st.floats(1.0, 10.0),
+    st.floats(0.02, 20.0),
+    st.floats(0.05, 1.0),
+    st.integers(1, 20),
+)
+def test_a_setting_called_stable_converges(
+    low: float, spread: float, rho: float, factor: float, epochs: int
+) -> None:
+    high = low * spread
+    setting = Setting(rho, factor * 2.0 / (low + high + 2.0 / rho), epochs)
+    radius = float(
+        np.max(np.abs(np.linalg.eigvals(convergence_matrix(Moduli(low, high), setting))))
+    )
+    if radius < 1:
+        assert true_radius((low, high), setting) < 1 + 1e-9
+        # S bounds the two norms by a non-negative matrix, so its radius bounds the map's.
+        assert true_radius((low, (low + high) / 2, high), setting) <= radius + 1e-9
+
+
+def test_accelerated_factor_is_the_corrected_lemma_8() -> None:
+    # kappa = 10 at rho = inf-like: (L + 1/rho) / (lambda + 1/rho) = 10.
+    factor = solver_factor(Moduli(0.0, 9.0), Setting(1.0, 0.0, 20, "agd"))
+    assert factor == pytest.approx(0.074, abs=1e-3)
+    assert factor**2 == pytest.approx(0.0055, abs=1e-4)  # what the paper prints
+
+
+def test_splitting_factor_is_least_at_the_geometric_mean() -> None:
+    best = splitting_factor(Moduli(0.5, 2.0), 1.0)
+    assert best == pytest.approx(1 / 3)
+    assert splitting_factor(Moduli(0.5, 2.0), 1.3) > best
+    assert splitting_factor(Moduli(0.5, 2.0), 0.7) > best
+
+
+def test_search_sorts_by_cost_and_counts_communication() -> None:
+    moduli = Moduli(0.5, 1.5)
+    dear = search(moduli, [0.5, 1.0, 2.0], range(1, 20), communication_cost=1000.0)
+    cheap = search(moduli, [0.5, 1.0, 2.0], range(1, 20), communication_cost=0.0)
+    assert dear[0].cost == min(one.cost for one in dear)
+    assert dear[0].setting.local_epochs > cheap[0].setting.local_epochs
+    with pytest.raises(ConfigError, match="strong convexity"):
+        search(Moduli(0.0, 1.0), [1.0], [1])
+
+
+def test_participation_slows_the_prediction() -> None:
+    moduli, setting = Moduli(0.5, 1.5), Setting(1.0, 0.5, 20)
+    assert predict(moduli, setting).rounds < predict(moduli, setting, participation=0.5).rounds

@@ -1,0 +1,174 @@
+"""SCAFFOLD, FedDyn and DP-FedSGD against their papers' algorithms written down with loops."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from privet.client_apps import client_app
+from privet.client_apps.dp_fedsgd import Agent
+from privet.client_apps.scaffold import Agent as ScaffoldAgent
+from privet.privacy import Release
+from privet.problems import make_h, minimize
+from privet.sim.engine import InlineGrid
+from privet.strategies import DPFedSGD, FedDyn, FedPDM, Fraction, PrimalDualStrategy, Scaffold
+from privet.wire import ConfigError, stream
+from support.federations import FaultyGrid, logistic_agents, lose_state, model, position, zeros
+
+Vector = NDArray[np.float64]
+PROBLEMS = logistic_agents(6)
+NAMES = [str(i) for i in range(6)]
+ROUNDS = 9
+
+
+def play(strategy: PrimalDualStrategy, rounds: int = ROUNDS, **start: Any) -> Vector:
+    app = client_app(strategy.algorithm, lambda context: PROBLEMS[position(context)])
+    grid = start.pop("grid", None) or InlineGrid(app, len(PROBLEMS))
+    return model(strategy.start(grid, zeros(4), num_rounds=rounds, **start))
+
+
+def active(round_: int, fraction: float) -> list[int]:
+    return [int(name) for name in Fraction(fraction).select(round_, NAMES, 0)]
+
+
+def options(**own: Any) -> dict[str, Any]:
+    return {"num_agents": 6, "step_size_base": 0.3, "participation": Fraction(0.5), **own}
+
+
+def test_scaffold_is_algorithm_1_with_option_ii() -> None:
+    found = play(Scaffold(**options(max_local_steps=3, server_step_size=0.8)))
+    x, c, own = np.zeros(4), np.zeros(4), np.zeros((6, 4))
+    for number in range(1, ROUNDS + 1):
+        eta = 0.3 / math.sqrt(number)
+        moves, changes = [], []
+        for i in active(number, 0.5):
+            y = x.copy()
+            for _ in range(3):
+                y = y - eta * (PROBLEMS[i].gradient(y) - own[i] + c)
+            new = own[i] - c + (x - y) / (3 * eta)
+            moves.append(y - x)
+            changes.append(new - own[i])
+            own[i] = new
+        x = x + 0.8 * np.mean(moves, axis=0)
+        c = c + len(moves) / 6 * np.mean(changes, axis=0)
+    assert np.abs(found - x).max() < 1e-12
+
+
+def test_fed_dyn_is_algorithm_1() -> None:
+    found = play(FedDyn(**options(max_local_steps=4, fed_dyn_alpha=0.5)))
+    x, h, own = np.zeros(4), np.zeros(4), np.zeros((6, 4))
+    for number in range(1, ROUNDS + 1):
+        eta, models = 0.3 / math.sqrt(number), {}
+        for i in active(number, 0.5):
+            w = x.copy()
+            for _ in range(4):
+                w = w - eta * (PROBLEMS[i].gradient(w) - own[i] + 0.5 * (w - x))
+            own[i] = own[i] - 0.5 * (w - x)
+            models[i] = w
+        h = h - 0.5 * sum(w - x for w in models.values()) / 6
+        x = np.mean(list(models.values()), axis=0) - h / 0.5
+    assert np.abs(found - x).max() < 1e-12
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.05])
+def test_dp_fedsgd_is_the_heavy_ball_with_prox(weight: float) -> None:
+    h = make_h("l1", **{"h-weight": weight})
+    found = play(DPFedSGD(**options(momentum=0.7, h=h)))
+    x, m = np.zeros(4), np.zeros(4)
+    for number in range(1, ROUNDS + 1):
+        eta = 0.3 / math.sqrt(number)
+        m = 0.7 * m + np.mean([PROBLEMS[i].gradient(x) for i in active(number, 0.5)], axis=0)
+        x = x - eta * m
+        x = np.sign(x) * np.maximum(np.abs(x) - eta * weight, 0)
+    assert np.abs(found - x).max() < 1e-12
+
+
+def test_all_three_and_fed_pdm_are_fed_sgd_with_one_step_and_everybody() -> None:
+    base = {"num_agents": 6, "step_size_rule": "constant", "max_local_steps": 1}
+    sgd = play(DPFedSGD(momentum=0.0, step_size_base=0.4, **base))
+    x = np.zeros(4)
+    for _ in range(ROUNDS):
+        x = x - 0.4 * np.mean([problem.gradient(x) for problem in PROBLEMS], axis=0)
+    assert np.abs(sgd - x).max() < 1e-12
+    # c is the mean of the c_i, so the corrections cancel when everybody takes part.
+    scaffold = play(Scaffold(step_size_base=0.4, **base))
+    assert np.abs(scaffold - x).max() < 1e-12
+    pdm = play(FedPDM(rho=2.5, step_size_base=0.2, **base))
+    assert np.abs(pdm - x).max() < 1e-12
+
+
+@pytest.mark.parametrize("kind", [Scaffold, FedDyn])
+def test_both_corrections_converge_to_the_minimiser(kind: Any) -> None:
+    best = minimize(PROBLEMS, make_h("zero")).x
+    settings = options(max_local_steps=5, step_size_rule="constant")
+    if kind is FedDyn:
+        settings["fed_dyn_alpha"] = 1.0
+    assert np.abs(play(kind(**settings), 500) - best).max() < 1e-9
+
+
+@pytest.mark.parametrize("kind", [Scaffold, FedDyn, DPFedSGD])
+def test_lost_state_and_resuming_change_nothing(kind: Any, tmp_path: Path) -> None:
+    settings = options() if kind is DPFedSGD else options(max_local_steps=2)
+    whole = play(kind(**settings))
+    number = next(t for t in range(3, 9) if 1 in active(t, 0.5))
+    app = client_app(kind.algorithm, lambda context: PROBLEMS[position(context)])
+    grid = FaultyGrid(app, 6, {(1, number): lose_state})
+    assert np.array_equal(play(kind(**settings), grid=grid), whole)
+    play(kind(**settings), 5, checkpoint=tmp_path / "c.npz")
+    assert np.array_equal(play(kind(**settings), resume=tmp_path / "c.npz"), whole)
+
+
+def test_a_message_counts_as_many_releases_as_it_has_noised_steps() -> None:
+    settings = {"clip": 0.5, "noise-scale": 0.2, "max-local-steps": 3}
+    rows = PROBLEMS[0].num_examples
+    release = ScaffoldAgent.from_settings(settings).release(PROBLEMS[0], 1)
+    assert release == Release(
+        "gaussian",
+        scale=0.2,
+        sensitivity=1.0 / rows,
+        count=3,
+        what="scaffold noised local gradients",
+    )
+    one = Agent.from_settings({"clip": 0.5, "noise-scale": 0.2, "relation": "add-remove"})
+    assert one.release(PROBLEMS[0], 1).sensitivity == 0.5 / rows
+    assert one.release(PROBLEMS[0], 1).count == 1
+    assert Agent.from_settings({"clip": 0.5}).release(PROBLEMS[0], 1).mechanism == "none"
+    whole = Agent.from_settings({"clip": 0.5, "noise-scale": 0.2, "clipping": "batch"})
+    assert whole.release(PROBLEMS[0], 1).sensitivity == 1.0
+
+
+def test_noise_has_the_scale_it_is_accounted_with() -> None:
+    settings = options(
+        noise_scale=0.3,
+        clip=100.0,
+        noise_seed=3,
+        participation=None,
+        momentum=0.0,
+        step_size_rule="constant",
+    )
+    clean = play(DPFedSGD(**{**settings, "noise_scale": 0.0}), 1)
+    gaps = [(play(DPFedSGD(**{**settings, "noise_seed": s}), 1) - clean) / 0.3 for s in range(200)]
+    # 800 draws of N(0, 0.3^2 / 6): five standard deviations of the estimated deviation.
+    assert np.std(gaps) == pytest.approx(0.3 / math.sqrt(6), rel=5 / math.sqrt(1600))
+
+
+def test_mini_batches_come_from_the_agents_own_stream() -> None:
+    found = play(DPFedSGD(**options(batch="sample", batch_size=4, momentum=0.0)), 1)
+    slopes = []
+    for i in active(1, 0.5):
+        rows = stream(0, "batches", str(i), 1).choice(20, 4, replace=False, shuffle=False)
+        slopes.append(PROBLEMS[i].gradient(np.zeros(4), rows))
+    assert np.abs(found + 0.3 * np.mean(slopes, axis=0)).max() < 1e-12
+
+
+@pytest.mark.parametrize("kind", [Scaffold, FedDyn])
+def test_no_prox_where_the_algorithm_has_none(kind: Any) -> None:
+    with pytest.raises(ConfigError, match="no proximal step"):
+        kind(h=make_h("l1", **{"h-weight": 0.1}))
+    with pytest.raises(ConfigError, match="one gradient a round"):
+        DPFedSGD(max_local_steps=3)

@@ -1,0 +1,112 @@
+"""A TCP proxy on loopback that counts the bytes it carries each way."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from types import TracebackType
+
+
+class CountingProxy:
+    """Carries connections from a port of its own to a target port.
+
+    Attributes
+    ----------
+    port : int
+        Where it listens.
+    up, down : int
+        Bytes carried so far towards the target and back from it.
+    """
+
+    def __init__(self, target_port: int) -> None:
+        self.up = 0
+        self.down = 0
+        self._target_port = target_port
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def __enter__(self) -> CountingProxy:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def total(self) -> tuple[int, int]:
+        """Bytes up and down, read together."""
+        with self._lock:
+            return self.up, self.down
+
+    def close(self) -> None:
+        """Cut all connections and wait for the threads that carried them."""
+        # shutdown, unlike close, wakes a thread that is blocked in accept or recv.
+        with self._lock:
+            for connection in (self._listener, *self._open):
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self._serve(client)
+
+    def _serve(self, client: socket.socket) -> None:
+        try:
+            server = socket.create_connection(("127.0.0.1", self._target_port))
+        except OSError:
+            client.close()
+            return
+        with self._lock:
+            self._open |= {client, server}
+        both = _Countdown(client, server)
+        for source, sink, upward in ((client, server, True), (server, client, False)):
+            thread = threading.Thread(target=self._carry, args=(source, sink, upward, both))
+            self._threads.append(thread)
+            thread.start()
+
+    def _carry(
+        self, source: socket.socket, sink: socket.socket, upward: bool, both: _Countdown
+    ) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                with self._lock:
+                    if upward:
+                        self.up += len(data)
+                    else:
+                        self.down += len(data)
+                sink.sendall(data)
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+        with self._lock:
+            if both.finished():
+                self._open -= {source, sink}
+
+
+class _Countdown:
+    """Closes a pair of sockets when both directions are done."""
+
+    def __init__(self, *sockets: socket.socket) -> None:
+        self._sockets = sockets
+        self._left = 2
+
+    def finished(self) -> bool:
+        self._left -= 1
+        if self._left:
+            return False
+        for connection in self._sockets:
+            connection.close()
+        return True

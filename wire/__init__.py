@@ -1,0 +1,55 @@
+"""How vectors travel, the message contract, the registry and the table of run-config keys."""
+
+from .contract import (
+    AGENT_RECORD,
+    CONTRACT_VERSION,
+    ENROL,
+    FAILED,
+    RECORD,
+    REFUSED,
+    Enrolment,
+    Instruction,
+    Settings,
+    Update,
+)
+from .dense import digest, finite, pack, unpack
+from .errors import ConfigError, PrivetError, RunError, UploadError, WireError
+from .keys import Key, defaults, resolve
+from .layout import Layout
+from .names import name_key, sort_names
+from .registry import Algorithm, algorithm, algorithms
+from .sizes import content_bytes
+from .streams import stream
+
+__all__ = [
+    "AGENT_RECORD",
+    "CONTRACT_VERSION",
+    "ENROL",
+    "FAILED",
+    "RECORD",
+    "REFUSED",
+    "Algorithm",
+    "ConfigError",
+    "Enrolment",
+    "Instruction",
+    "Key",
+    "Layout",
+    "PrivetError",
+    "RunError",
+    "Settings",
+    "Update",
+    "UploadError",
+    "WireError",
+    "algorithm",
+    "algorithms",
+    "content_bytes",
+    "defaults",
+    "digest",
+    "finite",
+    "name_key",
+    "pack",
+    "resolve",
+    "sort_names",
+    "stream",
+    "unpack",
+]

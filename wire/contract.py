@@ -1,0 +1,328 @@
+"""The message contract: what travels in a Flower message between the two halves.
+
+Server to agent (TRAIN), two small records, so that what is the same for all agents is one object
+on the wire however many agents there are::
+
+    "privet"        the contract version, protocol, its version, experiment, round, settings
+                    (JSON of the algorithm's parameters), payload (what is broadcast)
+    "privet.agent"  tag (round of the upload last accepted from this agent, 0 for none) and, when
+                    the server knows that the agent cannot hold that state, the state itself
+                    with the account (``ledger``) that the agent last sent
+
+Agent to server, one record ``"privet"`` of kind ``update``, ``need-state`` or ``enrolment``.
+Failures travel as Flower error replies whose reason is one line.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from flwr.app import ConfigRecord, RecordDict
+from numpy.typing import NDArray
+
+from .errors import WireError
+from .payload import from_payload, to_payload
+
+CONTRACT_VERSION = 1
+RECORD = "privet"
+AGENT_RECORD = "privet.agent"
+ENROL = "query.privet"
+"""Message type of the enrolment question, so that a user's own query handler stays free."""
+
+SPARSE_FIELD = "privet.sparse"
+"""Field of a ``ConfigRecord`` that stands for the arrays of another strategy's reply."""
+
+REFUSED = 100
+"""Error code of an agent that declined on purpose (its budget, its rules)."""
+FAILED = 101
+"""Error code of an agent whose handler failed."""
+
+LONGEST_NAME = 128
+LONGEST_ABOUT = 1 << 24
+"""Characters of an agent's name, and of the JSON text in its reply, at most."""
+
+T = TypeVar("T")
+Settings = Mapping[str, bool | int | float | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One agent's training instruction as read from a message."""
+
+    protocol: str
+    version: int
+    experiment: str
+    round: int
+    settings: str
+    payload: bytes
+    tag: int
+    recovery: bytes | None
+    ledger: str = ""
+    """The agent's own account as the server last saw it, for one that may have lost it."""
+
+    def broadcast(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays every agent was sent."""
+        return from_payload(self.payload)
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolment:
+    """What a node says about itself when asked."""
+
+    agent: str
+    num_examples: int
+    dim: int
+    dtype: str
+    protocol: str
+    version: int
+    experiment: str
+    rounds: tuple[int, ...]
+    """Rounds of ``experiment`` whose state the node still holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One agent's upload as read from a reply."""
+
+    agent: str
+    round: int
+    num_examples: int
+    digest: int
+    payload: bytes
+    epsilon: float
+    delta: float
+    note: str
+    ledger: str
+    """The agent's releases so far as JSON, empty where it keeps no account."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the uploaded arrays as read-only views."""
+        return from_payload(self.payload)
+
+
+def encode_settings(settings: Settings) -> str:
+    """Return the parameters as canonical JSON (floats round-trip exactly)."""
+    return json.dumps(dict(settings), sort_keys=True, separators=(",", ":"))
+
+
+def decode_settings(text: str) -> dict[str, Any]:
+    """Return the parameters of ``encode_settings``.
+
+    Raises
+    ------
+    WireError
+        If the text is not a JSON object.
+    """
+    try:
+        settings = json.loads(text)
+    except ValueError:
+        raise WireError("settings are not JSON") from None
+    if not isinstance(settings, dict):
+        raise WireError("settings are not a JSON object")
+    return settings
+
+
+def shared_record(
+    protocol: str,
+    version: int,
+    experiment: str,
+    round_: int,
+    settings: str,
+    arrays: Mapping[str, NDArray[Any]],
+) -> ConfigRecord:
+    """Return the record that is the same for all agents of a round."""
+    return ConfigRecord(
+        {
+            "contract": CONTRACT_VERSION,
+            "protocol": protocol,
+            "version": version,
+            "experiment": experiment,
+            "round": round_,
+            "settings": settings,
+            "payload": to_payload(arrays),
+        }
+    )
+
+
+def agent_record(tag: int, recovery: bytes | None = None, ledger: str = "") -> ConfigRecord:
+    """Return the record that differs per agent; ``recovery`` is its packed state."""
+    record = ConfigRecord({"tag": tag})
+    if recovery is not None:
+        record["recovery"] = recovery
+    if ledger:
+        record["ledger"] = ledger
+    return record
+
+
+def read_instruction(content: RecordDict) -> Instruction:
+    """Return the instruction of a TRAIN message.
+
+    Raises
+    ------
+    WireError
+        If the records are missing, malformed or of another contract version.
+    """
+    shared = _record(content, RECORD)
+    own = _record(content, AGENT_RECORD)
+    if shared.get("contract") != CONTRACT_VERSION:
+        raise WireError(
+            f"message contract version {shared.get('contract')!r}, "
+            f"this side speaks {CONTRACT_VERSION}"
+        )
+    recovery = own.get("recovery")
+    if recovery is not None and not isinstance(recovery, bytes):
+        raise WireError("message field 'recovery' is not bytes")
+    return Instruction(
+        protocol=_field(shared, "protocol", str),
+        version=_field(shared, "version", int),
+        experiment=_field(shared, "experiment", str),
+        round=_field(shared, "round", int),
+        settings=_field(shared, "settings", str),
+        payload=_field(shared, "payload", bytes),
+        tag=_field(own, "tag", int),
+        recovery=recovery,
+        ledger=_field(own, "ledger", str) if "ledger" in own else "",
+    )
+
+
+def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
+    """Return the reply to the enrolment question."""
+    return ConfigRecord(
+        {
+            "kind": "enrolment",
+            "contract": CONTRACT_VERSION,
+            "agent": enrolment.agent,
+            "num-examples": enrolment.num_examples,
+            "dim": enrolment.dim,
+            "dtype": enrolment.dtype,
+            "protocol": enrolment.protocol,
+            "version": enrolment.version,
+            "experiment": enrolment.experiment,
+            "rounds": list(enrolment.rounds),
+        }
+    )
+
+
+def read_enrolment(content: RecordDict) -> Enrolment:
+    """Return a node's answer to the enrolment question (raises ``WireError``)."""
+    record = _record(content, RECORD)
+    if record.get("kind") != "enrolment" or record.get("contract") != CONTRACT_VERSION:
+        raise WireError("reply is not an enrolment of this contract version")
+    rounds = _field(record, "rounds", list)
+    if any(type(value) is not int for value in rounds):
+        raise WireError("message field 'rounds' holds more than whole numbers")
+    agent = _field(record, "agent", str)
+    if not 0 < len(agent) <= LONGEST_NAME or not agent.isprintable():
+        raise WireError(f"agent name is not 1 to {LONGEST_NAME} printable characters")
+    return Enrolment(
+        agent=agent,
+        num_examples=_field(record, "num-examples", int),
+        dim=_field(record, "dim", int),
+        dtype=_field(record, "dtype", str),
+        protocol=_field(record, "protocol", str),
+        version=_field(record, "version", int),
+        experiment=_field(record, "experiment", str),
+        rounds=tuple(rounds),
+    )
+
+
+def update_record(protocol: str, version: int, update: Update) -> ConfigRecord:
+    """Return an agent's upload as one record of three fields.
+
+    The small fields are one JSON text: Flower checks every field of a record on both sides, and
+    twelve of them cost more than the payload.
+    """
+    about = {
+        "protocol": protocol,
+        "version": version,
+        "agent": update.agent,
+        "round": update.round,
+        "num-examples": update.num_examples,
+        "digest": update.digest,
+        "epsilon": update.epsilon if math.isfinite(update.epsilon) else "inf",
+        "delta": update.delta,
+    }
+    if update.note:
+        about["note"] = update.note
+    if update.ledger:
+        about["ledger"] = update.ledger
+    return ConfigRecord({"kind": "update", "about": json.dumps(about), "payload": update.payload})
+
+
+def need_state_record(agent: str) -> ConfigRecord:
+    """Return the reply of an agent that does not hold the state it was asked to go on from."""
+    return ConfigRecord({"kind": "need-state", "agent": agent})
+
+
+def is_need_state(content: RecordDict) -> bool:
+    """Whether a reply asks for the agent's state."""
+    return _record(content, RECORD).get("kind") == "need-state"
+
+
+def read_update(content: RecordDict, protocol: str, version: int, round_: int) -> Update:
+    """Return the upload in a reply, checked against the protocol and round it must belong to.
+
+    Raises
+    ------
+    WireError
+        If the reply is of another protocol, version or round, or is malformed.
+    """
+    record = _record(content, RECORD)
+    if record.get("kind") != "update":
+        raise WireError(f"reply of kind {record.get('kind')!r}, expected 'update'")
+    about = _read_about(_field(record, "about", str))
+    said = (about.get("protocol"), about.get("version"))
+    if said != (protocol, version):
+        raise WireError(
+            f"reply speaks {said[0]} version {said[1]}, expected {protocol} version {version}"
+        )
+    if about.get("round") != round_:
+        raise WireError(f"reply is of round {about.get('round')}, expected {round_}")
+    return Update(
+        agent=_entry(about, "agent", str),
+        round=round_,
+        num_examples=_entry(about, "num-examples", int),
+        digest=_entry(about, "digest", int),
+        payload=_field(record, "payload", bytes),
+        epsilon=math.inf if about.get("epsilon") == "inf" else _entry(about, "epsilon", float),
+        delta=_entry(about, "delta", float),
+        note=_entry(about, "note", str) if "note" in about else "",
+        ledger=_entry(about, "ledger", str) if "ledger" in about else "",
+    )
+
+
+def _read_about(text: str) -> dict[str, Any]:
+    if len(text) > LONGEST_ABOUT:
+        raise WireError(f"message field 'about' is longer than {LONGEST_ABOUT} characters")
+    try:
+        about = json.loads(text)
+    except (ValueError, RecursionError):
+        raise WireError("message field 'about' is not JSON") from None
+    if not isinstance(about, dict):
+        raise WireError("message field 'about' is not a JSON object")
+    return about
+
+
+def _entry(about: Mapping[str, Any], name: str, kind: type[T]) -> T:
+    value = about.get(name)
+    if type(value) is not kind:
+        raise WireError(f"message field {name!r} is {type(value).__name__}, not {kind.__name__}")
+    return value
+
+
+def _record(content: RecordDict, name: str) -> ConfigRecord:
+    record = content.get(name)
+    if not isinstance(record, ConfigRecord):
+        raise WireError(f"message has no record {name!r}: not a message of this library")
+    return record
+
+
+def _field(record: ConfigRecord, name: str, kind: type[T]) -> T:
+    value = record.get(name)
+    if type(value) is not kind:
+        raise WireError(f"message field {name!r} is {type(value).__name__}, not {kind.__name__}")
+    return value

@@ -1,0 +1,149 @@
+"""Named dense arrays as one bytes value.
+
+A Flower ``Array`` costs three objects on the wire and about 60 us to build and read; one bytes
+field of one ``ConfigRecord`` costs a single object and a few microseconds. Layout, little endian::
+
+    b"PVD1" | u16 count | per array: u8 len, name, u8 dtype, u8 ndim, u64 dims... | raw data...
+
+Each array's data begin at a multiple of 8 bytes so that a view can be taken without a copy.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import WireError
+
+MAGIC = b"PVD1"
+MAX_ARRAYS = 256
+MAX_DIMS = 8
+LARGE = 1 << 14
+
+_DTYPES: dict[int, np.dtype[Any]] = {
+    0: np.dtype("<f8"),
+    1: np.dtype("<f4"),
+    2: np.dtype("<i8"),
+    3: np.dtype("<i4"),
+    4: np.dtype("u1"),
+    5: np.dtype("<u8"),
+}
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+
+
+def pack(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return the arrays as one bytes value.
+
+    Parameters
+    ----------
+    arrays : mapping of name to array
+        Any shape; float64, float32, int64, int32, uint64 or uint8. Kept in C order.
+
+    Raises
+    ------
+    WireError
+        If a dtype, a name or the number of arrays cannot be carried.
+    """
+    if len(arrays) > MAX_ARRAYS:
+        raise WireError(f"{len(arrays)} arrays in one payload, at most {MAX_ARRAYS}")
+    head = [MAGIC, struct.pack("<H", len(arrays))]
+    body: list[bytes | memoryview] = []
+    for name, array in arrays.items():
+        code = _CODES.get(array.dtype)
+        label = name.encode()
+        if code is None or len(label) > 255 or array.ndim > MAX_DIMS:
+            raise WireError(f"array {name!r} ({array.dtype}, {array.ndim}-d) cannot be packed")
+        head.append(
+            struct.pack(
+                f"<B{len(label)}sBB{array.ndim}Q",
+                len(label),
+                label,
+                code,
+                array.ndim,
+                *array.shape,
+            )
+        )
+        # A large array is copied once, by the join.
+        large = array.nbytes >= LARGE
+        body.append(np.ascontiguousarray(array).data.cast("B") if large else array.tobytes())
+        pad = -array.nbytes % 8
+        if pad:
+            body.append(bytes(pad))
+    prefix = b"".join(head)
+    return b"".join([prefix, bytes(-len(prefix) % 8), *body])
+
+
+def unpack(data: bytes) -> dict[str, NDArray[Any]]:
+    """Return the arrays of ``pack`` as read-only views on ``data``.
+
+    Raises
+    ------
+    WireError
+        If the bytes are not a payload of exactly this format. Nothing is allocated beyond the
+        views, whatever the header claims.
+    """
+    try:
+        return _unpack(data)
+    except WireError:
+        raise
+    except (struct.error, ValueError, IndexError, OverflowError) as error:
+        raise WireError(f"truncated or malformed dense payload ({error})") from None
+
+
+def _unpack(data: bytes) -> dict[str, NDArray[Any]]:
+    if data[:4] != MAGIC:
+        raise WireError("not a dense payload (wrong magic bytes)")
+    (count,) = struct.unpack_from("<H", data, 4)
+    if count > MAX_ARRAYS:
+        raise WireError(f"dense payload claims {count} arrays, at most {MAX_ARRAYS}")
+    at = 6
+    entries: list[tuple[str, np.dtype[Any], tuple[int, ...]]] = []
+    for _ in range(count):
+        length = data[at]
+        name = data[at + 1 : at + 1 + length].decode()
+        at += 1 + length
+        code, ndim = data[at], data[at + 1]
+        if code not in _DTYPES or ndim > MAX_DIMS:
+            raise WireError(f"dense payload has unknown dtype {code} or {ndim} dimensions")
+        shape = struct.unpack_from(f"<{ndim}Q", data, at + 2)
+        at += 2 + 8 * ndim
+        entries.append((name, _DTYPES[code], shape))
+    at += -at % 8
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, dtype, shape in entries:
+        items = prod(shape)
+        if at + items * dtype.itemsize > len(data):
+            raise WireError(f"dense payload ends inside array {name!r}")
+        if name in arrays:
+            raise WireError(f"dense payload names array {name!r} twice")
+        arrays[name] = np.frombuffer(data, dtype, items, at).reshape(shape)
+        at += items * dtype.itemsize
+        at += -at % 8
+    if at != len(data):
+        raise WireError(f"dense payload has {len(data) - at} bytes left over")
+    return arrays
+
+
+def digest(array: NDArray[Any]) -> int:
+    """Return a 63-bit checksum of an array's bytes, for "both sides hold the same".
+
+    Not cryptographic: it guards against two honest copies that drifted apart. It is the sum of
+    the bytes taken as 64-bit words, mixed with the length, at the speed of memory.
+    """
+    raw = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+    whole = raw.size - raw.size % 8
+    total = int(np.add.reduce(raw[:whole].view(np.uint64), dtype=np.uint64))
+    tail = int.from_bytes(raw[whole:].tobytes(), "little")
+    return (total * 0x9E3779B97F4A7C15 + tail + raw.size) & 0x7FFFFFFFFFFFFFFF
+
+
+def finite(array: NDArray[Any]) -> bool:
+    """Whether every entry is a finite number, in one pass where possible."""
+    with np.errstate(all="ignore"):
+        total = np.add.reduce(array, axis=None)
+    return bool(np.isfinite(total)) or bool(np.isfinite(array).all())

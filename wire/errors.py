@@ -1,0 +1,31 @@
+"""Errors that a user reads: one line each, naming the key, file or agent."""
+
+from __future__ import annotations
+
+LONGEST_LINE = 300
+
+
+def one_line(text: str) -> str:
+    """Return a text from elsewhere as one printable line of bounded length."""
+    line = " ".join(text[: 4 * LONGEST_LINE].split())[:LONGEST_LINE]
+    return "".join(letter if letter.isprintable() else "?" for letter in line)
+
+
+class PrivetError(Exception):
+    """A failure whose text is one line, meant for the user, and names no data record."""
+
+
+class ConfigError(PrivetError, ValueError):
+    """A configuration key is unknown, missing, or has a value that cannot be used."""
+
+
+class WireError(PrivetError, ValueError):
+    """Bytes or records that do not follow the message contract."""
+
+
+class UploadError(PrivetError, ValueError):
+    """An agent's upload that the server must not fold; the text is the reason."""
+
+
+class RunError(PrivetError, RuntimeError):
+    """A run that cannot go on; the text is the cause."""

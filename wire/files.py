@@ -1,0 +1,57 @@
+"""Files that are whole or not there: temporary name, fsync, rename."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def write_npz(path: Path, members: Mapping[str, NDArray[Any]]) -> None:
+    """Write named arrays so that ``path`` always holds a whole file (raises ``OSError``).
+
+    A full disk or a killed process leaves the previous file as it was.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            np.savez(file, allow_pickle=False, **members)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the named arrays of a file, without ever unpickling.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError
+        If it is damaged.
+    """
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as members:
+            return {name: members[name] for name in members.files}
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,45 @@
+"""What a half hands over as arrays, as the one bytes value of a message, and back.
+
+Named arrays travel in the dense format. A half that has encoded its numbers itself (as a sparse
+vector) hands over a single uint8 array named ``ENCODED``; its bytes travel as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import dense, sparse
+from .errors import WireError
+
+ENCODED = "encoded"
+
+
+def encoded(data: bytes) -> dict[str, NDArray[Any]]:
+    """Return encoded bytes in the form in which halves exchange arrays."""
+    return {ENCODED: np.frombuffer(data, np.uint8)}
+
+
+def to_payload(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return the bytes that travel (raises ``WireError`` for arrays that cannot be packed)."""
+    if arrays.keys() == {ENCODED}:
+        return arrays[ENCODED].tobytes()
+    return dense.pack(arrays)
+
+
+def from_payload(data: bytes) -> dict[str, NDArray[Any]]:
+    """Return the arrays of ``to_payload`` as read-only views.
+
+    Raises
+    ------
+    WireError
+        If the bytes are of no format that is known here.
+    """
+    if data[: len(sparse.MAGIC)] == sparse.MAGIC:
+        return encoded(data)
+    if data[: len(dense.MAGIC)] != dense.MAGIC:
+        raise WireError("payload is of no known format (wrong magic bytes)")
+    return dense.unpack(data)

@@ -1,0 +1,131 @@
+"""Which k of d coordinates travel: the largest, or a random set both sides can draw."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .index_coding import Indices, SparseError
+
+
+def top_k(vector: NDArray[Any], k: int) -> Indices:
+    """Return the indices of the k entries of largest magnitude, ascending.
+
+    Always exactly k: ties, and zeros where there are fewer than k others, go to the smaller index.
+
+    Parameters
+    ----------
+    vector : float array (d,)
+    k : int
+        0 <= k <= d.
+
+    Raises
+    ------
+    SparseError
+        If k is out of range, or a choice has to be made among numbers of which one is a NaN.
+    """
+    dim = vector.size
+    if not 0 <= k <= dim:
+        raise SparseError(f"top-k: k = {k}, expected 0 ... {dim}")
+    if k in (0, dim):
+        return np.arange(k, dtype=np.intp)
+    sample = vector[:: 1 + dim // 4096]
+    if 2 * np.count_nonzero(sample) > len(sample):
+        return _largest(vector, k)
+    # A partition over very many equal entries is slow: without the zeros, if possible.
+    nonzero = vector != 0
+    support = int(np.count_nonzero(nonzero))
+    if support <= k:
+        if np.isnan(vector.max()):
+            raise SparseError("top-k: the vector holds numbers that are not numbers")
+        nonzero[np.flatnonzero(~nonzero)[: k - support]] = True
+        return np.flatnonzero(nonzero)
+    places = np.flatnonzero(nonzero)
+    found: Indices = places[_largest(vector[places], k)]
+    return found
+
+
+def _largest(vector: NDArray[Any], k: int) -> Indices:
+    """Return the indices of the 0 < k <= d largest magnitudes by partition."""
+    size = np.abs(vector)
+    size.partition(size.size - k)
+    threshold = size[size.size - k]
+    if np.isnan(size[size.size - k :].max()):
+        raise SparseError("top-k: the vector holds numbers that are not numbers")
+    # The partition has scrambled the magnitudes; comparing twice is cheaper than a copy of them.
+    mask, chosen = _mask(vector.size, k)
+    np.greater_equal(vector, threshold, out=chosen)
+    chosen |= vector <= -threshold
+    if np.count_nonzero(chosen) > k:
+        above = vector > threshold
+        above |= vector < -threshold
+        cut = _after(chosen ^ above, k - int(np.count_nonzero(above)))
+        chosen[cut:] = above[cut:]
+    return np.flatnonzero(mask)[:k]
+
+
+def _after(mask: NDArray[np.bool_], count: int) -> int:
+    """Return the position after the ``count``-th true entry, by bisection."""
+    low, high = 0, len(mask) if count else 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = int(np.count_nonzero(mask[low:middle]))
+        if found >= count:
+            high = middle
+        else:
+            count -= found
+            low = middle
+    return high
+
+
+def _mask(dim: int, k: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return a mask and its first ``dim`` entries, the rest of it true.
+
+    numpy lists the true entries without branching, four times faster, only where more than a tenth
+    are true: a mask of k entries just below that is made longer.
+    """
+    extra = (dim - 10 * k) // 9 + 2 if dim / 50 < k <= dim / 10 else 0
+    mask = np.zeros(dim + extra, np.bool_)
+    mask[dim:] = True
+    return mask, mask[:dim]
+
+
+def rand_k(seed: int, dim: int, k: int) -> Indices:
+    """Return k of ``dim`` indices drawn uniformly without replacement, ascending.
+
+    From the raw 64-bit words of Philox keyed by ``seed``, a stream numpy keeps stable: words modulo
+    ``dim`` are taken until k differ (until dim - k are left out, where that is less). The modulo
+    favours no index by more than dim / 2^64.
+
+    Parameters
+    ----------
+    seed : int
+        0 ... 2^64 - 1; see ``index_seed``.
+    """
+    if not 0 <= k <= dim:
+        raise SparseError(f"rand-k: k = {k}, expected 0 ... {dim}")
+    if not 0 <= seed < 2**64:
+        raise SparseError(f"rand-k: seed {seed} is not a 64-bit number")
+    source = np.random.Philox(key=seed)
+    few = min(k, dim - k)
+    mask, drawn = _mask(dim, few)
+    missing = few
+    while missing:
+        # Never more words than are missing: the draw ends exactly at the last index it needs.
+        drawn[source.random_raw(missing) % np.uint64(dim)] = True
+        missing = few - int(np.count_nonzero(drawn))
+    return np.flatnonzero(mask)[:k] if few == k else np.flatnonzero(~drawn)
+
+
+def index_seed(seed: int, agent: str, round_: int) -> int:
+    """Return the seed of an agent's index set in a round; it depends on no data."""
+    name = "\x1f".join(("privet", str(seed), "indices", agent, str(round_)))
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
+def budget(count: int, share: float, dim: int) -> int:
+    """Return k: ``count`` where it is given, else ``share`` of ``dim``, from 1 to ``dim``."""
+    return min(count, dim) if count else max(1, round(share * dim))

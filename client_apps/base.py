@@ -162,8 +162,8 @@ class Participant:
             log.exception("agent %s failed", name)
             kind = type(problem).__name__
             quiet = speaks_little(message, context)
-            text = f"{kind} (text withheld: private run)" if quiet else one_line(str(problem)) or kind
-            error = Error(FAILED, f"agent {name}: {text}")
+            said = f"{kind} (text withheld: private run)" if quiet else one_line(str(problem))
+            error = Error(FAILED, f"agent {name}: {said or kind}")
         return Message(error, reply_to=message)
 
     def _problem(self, context: Context) -> Problem:

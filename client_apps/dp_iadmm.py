@@ -34,6 +34,7 @@ from privet.problems import LinearModel, Moduli, Norm, Problem, make_set
 from privet.wire import ConfigError, resolve
 from privet.wire.agreement import ascend
 
+from .audible import require_audible
 from .half import Arrays, Local, Streams
 
 Vector = NDArray[Any]
@@ -223,6 +224,10 @@ class Agent:
         pull = w * kind(rho)
         pull += lam
         near, shrink = kind(1.0 / eta), kind(1.0 / (rho + 1.0 / eta))
+        if self.private:
+            # Objective noise meets rho w + lam, output noise what that has become.
+            beside = pull if self.perturbation == "objective" else pull * shrink
+            require_audible(self.release(problem, streams.round).scale, beside)
         draws = self._draws(problem, noise, w)
         z = mean = state["inner"]
         for step in range(self.local_updates):

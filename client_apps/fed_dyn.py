@@ -47,7 +47,7 @@ class Agent(NoisyStepsAgent):
         step, alpha = kind(self.step_size(streams.round)), kind(self.fed_dyn_alpha)
         batches = self.batches(problem, streams)
         for _ in range(self.max_local_steps):
-            slope = self.noised(problem, w, batches.draw(), noise) - g
+            slope = self.noised(problem, w, batches.draw(), noise, float(step)) - g
             slope += alpha * (w - x)
             w = w - step * slope
         new = dynamic_gradient(g, w, x, self.fed_dyn_alpha)

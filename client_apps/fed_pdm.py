@@ -15,7 +15,6 @@ was sent instead (`privet.wire.agreement.public_dual`), so that the server knows
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -25,8 +24,9 @@ from privet.problems import LinearModel, Problem
 from privet.wire import ConfigError
 from privet.wire.agreement import public_dual
 from privet.wire.payload import ENCODED, encoded
-from privet.wire.sparse import SparseVector, decode
+from privet.wire.sparse import decode
 
+from .audible import require_audible
 from .gradients import GradientAgent
 from .half import Arrays, Local, Streams, Vector
 from .sparsifiers import Choice, choose
@@ -111,6 +111,8 @@ class Agent(GradientAgent):
         """Do one round: local steps, the dual, and what is sent of y."""
         lam = state["lam"]
         center = self._center(broadcast, problem)
+        if self.private:
+            require_audible(self.noise_scale, center, lam / self.rho)
         x = self._descend(problem, center, lam, streams)
         rho = center.dtype.type(self.rho)
         new = center - x
@@ -128,10 +130,17 @@ class Agent(GradientAgent):
         return Choice(self.sparsifier, self.uplink_k, self.alpha_u, self.noise_scale)
 
     def _center(self, broadcast: Arrays, problem: Problem) -> Vector:
+        """Return x0hat; a view on the message where it is dense."""
         data = broadcast.get(ENCODED)
         if data is None:
             raise ConfigError("broadcast holds no sparse vector")
-        return _decoded(data.tobytes(), problem.dim, str(problem.dtype))
+        found = decode(data, max_dim=problem.dim)
+        if found.dim != problem.dim or found.values.dtype != problem.dtype:
+            raise ConfigError(
+                f"broadcast is of length {found.dim} in {found.values.dtype}, "
+                f"expected {problem.dim} in {problem.dtype}"
+            )
+        return found.values if found.positions is None else found.to_dense()
 
     def _descend(self, problem: Problem, center: Vector, lam: Vector, streams: Streams) -> Vector:
         """Return x after the local steps, eq. (10) and Algorithm 1, lines 9-12."""
@@ -150,19 +159,6 @@ class Agent(GradientAgent):
             if small:
                 break
         return x
-
-
-@lru_cache(maxsize=2)
-def _decoded(data: bytes, dim: int, dtype: str) -> Vector:
-    """Return x0hat; the agents of one process are all sent the same bytes."""
-    found: SparseVector = decode(data, max_dim=dim)
-    if found.dim != dim or found.values.dtype != np.dtype(dtype):
-        raise ConfigError(
-            f"broadcast is of length {found.dim} in {found.values.dtype}, expected {dim} in {dtype}"
-        )
-    center = found.to_dense()
-    center.flags.writeable = False
-    return center
 
 
 def _regularizer_modulus(problem: Problem, steps: int) -> float:

@@ -13,6 +13,7 @@ from privet.privacy import NoCertificateError, NoiseSource, Release
 from privet.problems import ClippableProblem, LinearModel, Problem
 from privet.wire import ConfigError, resolve
 
+from .audible import require_audible
 from .half import Arrays, Streams, Vector
 
 
@@ -121,9 +122,18 @@ class NoisyStepsAgent(GradientAgent):
     """
 
     def noised(
-        self, problem: Problem, x: Vector, rows: Vector | None, noise: NoiseSource
+        self,
+        problem: Problem,
+        x: Vector,
+        rows: Vector | None,
+        noise: NoiseSource,
+        step: float = 1.0,
     ) -> Vector:
-        """Return one step's clipped gradient with its noise."""
+        """Return one step's clipped gradient with its noise.
+
+        ``step`` is what the gradient is multiplied by before it meets x again, if it does.
+        """
+        require_audible(self.noise_scale * min(1.0, step), x)
         slope = self.gradient(problem, x, rows)
         if self.noise_scale > 0:
             slope = slope + noise.gaussian(x.size, self.noise_scale, x.dtype)

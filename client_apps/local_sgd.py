@@ -42,7 +42,7 @@ class Agent(NoisyStepsAgent):
         batches = self.batches(problem, streams)
         w: Vector = x
         for _ in range(self.max_local_steps):
-            slope = self.noised(problem, w, batches.draw(), noise)
+            slope = self.noised(problem, w, batches.draw(), noise, float(step))
             w = w - step * (slope + mu * (w - x))
         return Local({}, {"x": w}, w)
 

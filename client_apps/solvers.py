@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from privet.privacy import NoiseSource
 from privet.problems import ClippableProblem, Moduli, Problem
 from privet.wire import ConfigError
 
+from .audible import require_audible
 from .half import Streams
 
 Vector = NDArray[Any]
@@ -95,24 +95,9 @@ def noisy_gradient(task: Subproblem, x: Vector, streams: Streams, noise: NoiseSo
         gradient = problem.gradient
     scale = math.sqrt(2.0 * task.step_size * task.noise_variance)
     if task.clip > 0:
-        _require_audible(scale, x, task.v)
+        require_audible(scale, x, task.v)
     draws = noise.gaussian((task.steps, x.size), scale, x.dtype)
     return _descend(task, x, gradient, draws)
-
-
-def _require_audible(scale: float, *arrays: Vector) -> None:
-    """Refuse noise that rounding would swallow, as beside numbers sent to be too large for it.
-
-    Raises
-    ------
-    ConfigError
-        If the standard deviation is below 16 units in the last place of the largest number. The
-        numbers are the server's or were sent before, so that the refusal betrays nothing.
-    """
-    size = max(float(np.abs(array).max()) for array in arrays)
-    unit = float(np.finfo(arrays[0].dtype).eps)
-    if scale > 0 and not scale >= 16.0 * unit * size:
-        raise ConfigError(f"noise of scale {scale:.3g} would be lost in rounding at {size:.3g}")
 
 
 def _clipped(problem: ClippableProblem, clip: float, w: Vector) -> Vector:

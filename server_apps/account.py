@@ -9,6 +9,7 @@ from typing import Any
 
 from privet.privacy import Account, AgentLedger, account
 from privet.strategies import PrimalDualStrategy
+from privet.wire.errors import one_line
 
 ASSUMPTIONS = (
     "unit: one record of one agent; honest-but-curious coordinator that sees every message",
@@ -23,18 +24,28 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
 
     ``private``, ``reason``, ``accounts`` (towards the coordinator, and for the final model, which
     is post-processing of the same messages) and ``agents`` (each one's releases and epsilons; the
-    largest is the run's). A run in which anything left without noise claims nothing.
+    largest is the run's). A run in which anything left without noise, now or before a resume, or in
+    which an agent's account cannot be read, claims nothing.
     """
     session = strategy.session
-    taking_part = (
-        {} if session is None else {n: a for n, a in session.roster.agents.items() if a.tag}
-    )
+    agents = {} if session is None else session.roster.agents
+    taking_part = {name: agent for name, agent in agents.items() if agent.tag or agent.ledger}
     reason = _not_private(config, [agent.ledger for agent in taking_part.values()])
+    history = [] if session is None else session.history
+    if not reason and history and math.isinf(history[-1].epsilon):
+        reason = "an agent's update left without noise of its own"
     if reason:
-        return {"private": False, "reason": f"not private: {reason}", "accounts": []}
+        return _refused(reason)
     delta = float(config["delta"])
-    per_agent = {name: _account(agent.ledger, delta) for name, agent in taking_part.items()}
+    per_agent: dict[str, Account] = {}
+    for name, agent in taking_part.items():
+        try:
+            per_agent[name] = _account(agent.ledger, delta)
+        except (ValueError, ArithmeticError) as error:  # the text is the agent's
+            return _refused(f"the account of agent {name} cannot be read: {one_line(str(error))}")
     worst = max(per_agent.values(), key=lambda found: found.epsilon)
+    if math.isinf(worst.epsilon):
+        return _refused("the noise is too small for any epsilon")
     printed = as_printed(strategy, config)
     accounts = [
         {
@@ -68,6 +79,10 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
     }
 
 
+def _refused(reason: str) -> dict[str, Any]:
+    return {"private": False, "reason": f"not private: {reason}", "accounts": []}
+
+
 def _not_private(config: Mapping[str, Any], ledgers: list[str]) -> str:
     if not ledgers:
         return "no agent has taken part"
@@ -90,7 +105,10 @@ def as_printed(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> float
     """Return the paper's own formula for the run, which is not a claim; None where it has none."""
     if strategy.session is None or config["algorithm"] not in _AS_PRINTED:
         return None
-    return _AS_PRINTED[config["algorithm"]](strategy, config)
+    try:
+        return _AS_PRINTED[config["algorithm"]](strategy, config)
+    except ValueError:  # a setting outside the formula's conditions, such as no row-norm
+        return None
 
 
 def _fed_plt(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> float | None:

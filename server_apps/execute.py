@@ -195,6 +195,8 @@ def _finish(
         "run-folder": str(folder.path),
         "config": dict(config),
     }
+    if not folder.has_history:  # a resumed run that had no round left to play
+        folder.begin_history(history)
     folder.write_json("summary.json", summary)
     folder.write_json("privacy.json", privacy)
     if history:

@@ -48,6 +48,11 @@ class RunFolder:
         """Where the checkpoint is."""
         return self.path / "checkpoint.npz"
 
+    @property
+    def has_history(self) -> bool:
+        """Whether ``history.jsonl`` has been begun."""
+        return (self.path / "history.jsonl").exists()
+
     def begin_history(self, earlier: list[Round]) -> None:
         """Start ``history.jsonl`` with the rounds before a resume."""
         lines = [json.dumps(done.to_dict()) + "\n" for done in earlier]

@@ -8,7 +8,6 @@ that lost their state, checkpoints and early stopping.
 from __future__ import annotations
 
 import logging
-import math
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,6 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
-from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from numpy.typing import NDArray
 
 from privet.wire import (
@@ -43,13 +41,13 @@ from privet.wire.contract import (
     read_update,
     shared_record,
 )
-
 from privet.wire.errors import one_line
 
 from .exchange import Reply, owner_by_message, sort_replies
 from .half import Arrays, ServerHalf
 from .history import Round
 from .loop import Observer, PrivetResult, run_loop
+from .metrics import average_metrics
 from .participation import All, Participation
 from .roster import ENROL_TIMEOUT, Question, Roster, wait_for_nodes
 
@@ -69,6 +67,8 @@ class Session:
     roster: Roster
     round: int = 0
     history: list[Round] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    """The history as JSON, as far as it is in a checkpoint."""
 
 
 @dataclass
@@ -147,9 +147,7 @@ class PrimalDualStrategy(Strategy):
 
     # ------------------------------------------------------------------ beginning a run
 
-    def begin(
-        self, grid: Grid, arrays: ArrayRecord, *, state: Any = None, experiment: str = ""
-    ) -> Session:
+    def begin(self, grid: Grid, arrays: ArrayRecord, *, state: Any = None) -> Session:
         """Wait for the agents, enrol them and set up the state before round 1.
 
         ``state`` replaces the half's own starting state, e.g. with one start per agent.
@@ -159,7 +157,7 @@ class PrimalDualStrategy(Strategy):
         RunError
             If too few agents came, or too few could be enrolled.
         """
-        session = self.enrol(grid, arrays, experiment or uuid.uuid4().hex)
+        session = self.enrol(grid, arrays, uuid.uuid4().hex)
         if self.prepare is not None:
             self.half = self.prepare(self.half, session.roster)
         if state is None:
@@ -238,8 +236,8 @@ class PrimalDualStrategy(Strategy):
         """Build and remember the messages of this round for some agents.
 
         An agent whose node does not hold the state last accepted is sent it (``force`` sends it in
-        any case), with the account of its releases, which it would else begin anew; where the half does not hold that state either, the agent starts again by its
-        own rule.
+        any case), with the account of its releases, which it would else begin anew; where the half
+        does not hold that state either, the agent starts again by its own rule.
         """
         session, pending = self._session(), self._pending()
         position = {name: i for i, name in enumerate(session.roster.names)}
@@ -361,6 +359,9 @@ class PrimalDualStrategy(Strategy):
             session.roster.agents[name] = replace(agent, held=(), tag=tag)
             raise UploadError("does not hold its state; the next message takes care of it")
         update = read_update(reply.content, self.half.name, self.half.version, pending.round)
+        if update.ledger:  # what left the agent counts, also where it cannot be folded
+            agent = session.roster.agents[name]
+            session.roster.agents[name] = replace(agent, ledger=update.ledger)
         folded, agreed = self.half.accept(session.state, position, update.arrays())
         if update.digest != agreed:
             agent = session.roster.agents[name]
@@ -404,19 +405,8 @@ class PrimalDualStrategy(Strategy):
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Average the agents' metrics, weighted by their numbers of examples.
-
-        Replies whose metrics are not those of most others, or not finite numbers, are left out.
-        """
-        found = [reply.content for reply in replies if reply.has_content()]
-        usable: dict[tuple[str, ...], list[RecordDict]] = {}
-        for content in found:
-            if names := _metric_names(content):
-                usable.setdefault(names, []).append(content)
-        good = max(usable.values(), key=len, default=[])
-        if len(good) < len(found):
-            log.warning("evaluation: %d unusable replies left out", len(found) - len(good))
-        return aggregate_metricrecords(good, "num-examples") if good else None
+        """Average the agents' metrics, weighted by their numbers of examples."""
+        return average_metrics([reply.content for reply in replies if reply.has_content()])
 
     def summary(self) -> None:
         """Log the algorithm, its parameters and who takes part."""
@@ -443,7 +433,11 @@ class PrimalDualStrategy(Strategy):
         observers: Iterable[Observer] = (),
         initial_state: Any = None,
     ) -> PrivetResult:
-        """Run the algorithm; see ``privet.strategies.loop.run_loop`` for the arguments."""
+        """Run the algorithm; see ``privet.strategies.loop.run_loop`` for the arguments.
+
+        ``timeout`` replaces ``round_timeout``. ``train_config`` is there because Flower's own
+        strategies have it; the agents are sent the algorithm's parameters and nothing else.
+        """
         if timeout is not None:
             self.round_timeout = timeout
         return run_loop(
@@ -478,16 +472,3 @@ class PrimalDualStrategy(Strategy):
         if self.pending is None:
             raise RunError("no round is under way: call configure_train() first")
         return self.pending
-
-
-def _metric_names(content: RecordDict) -> tuple[str, ...]:
-    """Return the names of a reply's metrics; none where they cannot be averaged."""
-    records = list(content.metric_records.values())
-    if len(records) != 1:
-        return ()
-    values = list(records[0].values())
-    weight = records[0].get("num-examples", 0)
-    usable = all(isinstance(v, int | float) and math.isfinite(v) for v in values)
-    if not usable or not isinstance(weight, int | float) or weight <= 0:
-        return ()
-    return tuple(sorted(records[0]))

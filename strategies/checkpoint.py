@@ -7,6 +7,7 @@ a full disk or a killed process leaves the previous checkpoint as it was.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,14 @@ class Checkpoint:
     """All that a run needs to go on.
 
     ``arrays`` is the algorithm's server state, ``node_states`` the agents' own states where the
-    engine can hand them over (in process), ``manifest`` everything that is not an array.
+    engine can hand them over (in process), ``history`` the finished rounds as lines of JSON,
+    ``manifest`` everything else that is not an array.
     """
 
     manifest: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
     node_states: dict[str, bytes] = field(default_factory=dict)
+    history: Sequence[str] = ()
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
@@ -39,6 +42,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     manifest = {"format": FORMAT, **checkpoint.manifest}
     members: dict[str, NDArray[Any]] = {
         "manifest": np.frombuffer(json.dumps(manifest).encode(), np.uint8),
+        "history": np.frombuffer("\n".join(checkpoint.history).encode(), np.uint8),
         **{f"state/{name}": array for name, array in checkpoint.arrays.items()},
         **{
             f"node/{name}": np.frombuffer(blob, np.uint8)
@@ -62,6 +66,7 @@ def load(where: Path) -> Checkpoint:
     try:
         members = read_npz(path)
         manifest = json.loads(members.pop("manifest").tobytes())
+        history = members["history"].tobytes().decode().splitlines() if "history" in members else []
     except (OSError, ValueError, KeyError) as error:
         raise RunError(f"resume: {path} is damaged ({error})") from None
     if manifest.get("format") != FORMAT:
@@ -70,4 +75,4 @@ def load(where: Path) -> Checkpoint:
         )
     arrays = {n[6:]: array for n, array in members.items() if n.startswith("state/")}
     nodes = {n[5:]: a.tobytes() for n, a in members.items() if n.startswith("node/")}
-    return Checkpoint(manifest, arrays, nodes)
+    return Checkpoint(manifest, arrays, nodes, history)

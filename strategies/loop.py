@@ -6,9 +6,10 @@ that lost it, drop what is malformed, fold, evaluate, record, checkpoint, stop e
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -98,7 +99,7 @@ def run_loop(
         Rounds between calls of the monitor; the last round is always evaluated.
     tolerance : float
         Stop when the monitor's ``stationarity`` (the squared fixed-point residual where there is
-        none) is at most this; 0 never stops.
+        no monitor) is at most this, looked at in the rounds it is measured; 0 never stops.
     observers : tuple of callables
         Called with every finished round.
     initial_state
@@ -120,12 +121,14 @@ def run_loop(
         _record(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, initial_arrays))
     for number in range(session.round + 1, num_rounds + 1):
         last = number == num_rounds
-        done = play_round(strategy, grid, number, evaluate=last or number % evaluate_every == 0)
+        evaluate = last or number % evaluate_every == 0
+        done = play_round(strategy, grid, number, evaluate=evaluate)
+        measured = evaluate or strategy.monitor is None
+        stop = tolerance > 0 and measured and _measure(done) <= tolerance
         arrays = session.layout.restore(strategy.half.models(session.state)["last"])
-        if evaluate_fn is not None and (last or number % evaluate_every == 0):
+        if evaluate_fn is not None and (evaluate or stop):
             _record(result.evaluate_metrics_serverapp, number, evaluate_fn(number, arrays))
         _federated_evaluation(strategy, grid, number, arrays, evaluate_config, result)
-        stop = tolerance > 0 and _measure(done) <= tolerance
         if checkpoint is not None and (
             last or stop or (checkpoint_every and number % checkpoint_every == 0)
         ):
@@ -227,12 +230,13 @@ def write_checkpoint(strategy: PrimalDualStrategy, grid: Grid, path: Path) -> bo
             }
             for name in session.roster.names
         ],
-        "history": [done.to_dict() for done in session.history],
     }
     node_states = grid.node_states() if hasattr(grid, "node_states") else {}
     arrays = strategy.half.dump(session.state)
+    # Each round is encoded once, not again for every checkpoint that follows it.
+    session.lines += [json.dumps(done.to_dict()) for done in session.history[len(session.lines) :]]
     try:
-        save(path, Checkpoint(manifest, arrays, node_states))
+        save(path, Checkpoint(manifest, arrays, node_states, session.lines))
     except OSError as error:
         log.warning("checkpoint %s not written (%s): the previous one is kept", path, error)
         return False
@@ -261,23 +265,32 @@ def restore(
         raise RunError(
             f"resume: the checkpoint has seed {manifest['seed']}, this run {strategy.seed}"
         )
-    state = strategy.half.load(saved.arrays)
     if saved.node_states and hasattr(grid, "restore_node_states"):
         grid.restore_node_states(saved.node_states)
-    session = strategy.begin(
-        grid, initial_arrays, state=state, experiment=str(manifest["experiment"])
-    )
-    model = strategy.half.models(state)["last"]
-    if model.shape != session.start.shape:
+    session = strategy.enrol(grid, initial_arrays, str(manifest["experiment"]))
+    session.state = strategy.half.load(saved.arrays)
+    model = strategy.half.models(session.state)["last"]
+    if (model.shape, model.dtype) != (session.start.shape, session.start.dtype):
         raise RunError(
-            f"resume: the checkpoint's model has {model.size} parameters, "
-            f"this run's {session.start.size}"
+            f"resume: the checkpoint's model has {model.size} parameters in {model.dtype}, "
+            f"this run's {session.start.size} in {session.start.dtype}"
         )
     _merge_roster(strategy, session, manifest["agents"])
     session.round = int(manifest["round"])
-    session.history = [Round.from_dict(line) for line in manifest["history"]]
+    session.history = [Round.from_dict(json.loads(line)) for line in saved.history]
+    if strategy.prepare is not None:  # after the merge: agents that are absent count as well
+        strategy.half = strategy.prepare(strategy.half, session.roster)
+    _warn_of_changes(manifest["settings"], strategy.half.settings())
+    strategy.session = session
     log.info("resumed after round %d with %d agents", session.round, len(session.roster.agents))
     return session
+
+
+def _warn_of_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    changed = [key for key in now if before.get(key) != now[key]]
+    if changed:
+        text = ", ".join(f"{key} {before.get(key)} -> {now[key]}" for key in changed)
+        log.warning("resume: settings differ from the checkpoint's: %s", text)
 
 
 def _merge_roster(strategy: PrimalDualStrategy, session: Session, saved: list[Any]) -> None:

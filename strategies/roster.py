@@ -93,9 +93,7 @@ class Roster:
         # A foreign agent says only with its uploads how many examples it has.
         count = update.num_examples if old.foreign else old.num_examples
         held = (old.tag, update.round)
-        self.agents[name] = Agent(
-            old.node, count, update.round, held, old.foreign, update.ledger
-        )
+        self.agents[name] = Agent(old.node, count, update.round, held, old.foreign, update.ledger)
 
     def enrol_all(self, grid: Grid, question: Question, timeout: float) -> None:
         """Ask every connected node until all have answered or ``timeout`` seconds are over."""

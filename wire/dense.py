@@ -133,13 +133,15 @@ def digest(array: NDArray[Any]) -> int:
     """Return a 63-bit checksum of an array's bytes, for "both sides hold the same".
 
     Not cryptographic: it guards against two honest copies that drifted apart. It is the sum of
-    the bytes taken as 64-bit words, mixed with the length, at the speed of memory.
+    the bytes taken as 64-bit words, mixed with the rest and the length, at the speed of memory.
     """
     raw = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
     whole = raw.size - raw.size % 8
     total = int(np.add.reduce(raw[:whole].view(np.uint64), dtype=np.uint64))
     tail = int.from_bytes(raw[whole:].tobytes(), "little")
-    return (total * 0x9E3779B97F4A7C15 + tail + raw.size) & 0x7FFFFFFFFFFFFFFF
+    mixed = total * 0x9E3779B97F4A7C15 + tail * 0xC2B2AE3D27D4EB4F + raw.size * 0x165667B19E3779F9
+    # The top bit is kept, the lowest dropped: a changed sign is a changed top bit and nothing else.
+    return (mixed & 0xFFFFFFFFFFFFFFFF) >> 1
 
 
 def finite(array: NDArray[Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -73,7 +74,8 @@ def run(
     if preset:
         raw = load_preset(preset, str(raw.get("algorithm", ""))) | raw
     quiet() if json_line else plain()
-    name = f"{datetime.now():%Y%m%d-%H%M%S}-{raw.get('algorithm', 'fed-plt')}"
+    # The process id keeps runs apart that are started in the same second.
+    name = f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}-{raw.get('algorithm', 'fed-plt')}"
     finished = run_inline(raw, name)
     if json_line:
         print(json.dumps(finished.summary))

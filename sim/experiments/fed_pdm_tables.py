@@ -216,8 +216,10 @@ Written by `python -m privet.sim.experiments.fed_pdm_tables DATA docs/results`; 
 0.04 / sqrt(1 + t), softmax regression, h = 1e-4 ||x||_1 where the algorithm has a prox, and a
 nonconvex regulariser of weight 1e-4. `accuracy` is that of the last model on the held-out set. With
 noise: one clipped full-batch step a round, balanced participation, public duals, eight settings
-per method (two steps, two clips, two of its own), the best shown; accuracies are means over the
-last 20 rounds. FedAvg and FedProx with one step are DP-FedSGD without momentum.
+per method (two steps, two clips, two of its own), the best on the test set shown, which favours
+all alike and is not part of the account; accuracies are means over the last 20 rounds. Epsilon is
+per record of an agent: where images are re-used, one image counts once for each agent that has it.
+FedAvg and FedProx with one step are DP-FedSGD without momentum.
 
 """
 FOOT = """

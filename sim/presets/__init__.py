@@ -1,7 +1,7 @@
 """Presets: run configs that are worth starting from, as TOML files ``<algorithm>/<name>.toml``.
 
-A preset is a plain run config, so Flower takes the same file:
-``flwr run . --run-config sim/presets/dp-iadmm/mnist.toml``.
+A preset is a plain run config, so ``flwr run . --run-config`` takes a copy of it as well; Flower
+allows no further keys beside a file, so ``data-path`` has to be in that copy.
 """
 
 from __future__ import annotations

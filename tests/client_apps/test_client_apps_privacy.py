@@ -15,7 +15,9 @@ from privet.client_apps import client_app
 from privet.privacy import AgentLedger, account
 from privet.problems import L2, BinaryLogistic, MultinomialLogistic, RidgeRegression
 from privet.sim.engine import InlineGrid
-from privet.strategies import FedPLT, PrivetResult
+from privet.strategies import FedPLT, PrivetResult, Schedule
+from privet.wire import pack
+from privet.wire.contract import agent_record, encode_settings, shared_record
 from support.federations import logistic_agents, model, position, zeros
 
 PRIVATE: dict[str, Any] = {
@@ -344,3 +346,106 @@ def test_open_agents_evaluate_as_fed_avg_asks() -> None:
     result = strategy.start(grid, zeros(4), num_rounds=2)
     losses = [problem.value(model(result)) for problem in problems]
     assert result.evaluate_metrics_clientapp[2]["loss"] == pytest.approx(np.mean(losses))
+
+
+def test_nobody_evaluates_in_a_private_run() -> None:
+    """Not even an agent that has not taken part yet: its next upload could not be accounted."""
+    problems = logistic_agents(3)
+    grid = InlineGrid(client_app("fed-plt", lambda context: problems[position(context)]), 3)
+    only_first = Schedule((("0",),))
+    strategy = FedPLT(
+        **{"num_agents": 3, "participation": only_first, "fraction_evaluate": 1.0, **PRIVATE}
+    )
+    result = strategy.start(grid, zeros(4), num_rounds=1)
+    assert result.evaluate_metrics_clientapp == {}
+    asked = Message(RecordDict({"arrays": zeros(4), "config": ConfigRecord()}), 1002, "evaluate")
+    (reply,) = grid.send_and_receive([asked])
+    assert "declines evaluation" in reply.error.reason
+
+
+# --------------------------------------------------------------------------- hostile instructions
+
+
+def instruct(problem: Any, x: list[float], y: list[float], **options: Any) -> Message:
+    """Return an agent's reply to an instruction written by hand."""
+    grid = InlineGrid(client_app("fed-plt", lambda context: problem), 1)
+    half = FedPLT(**{**PRIVATE, **options}).half
+    settings = encode_settings({**half.settings(), "seed": 0})
+    shared = shared_record("fed-plt", 1, "e", 1, settings, {"y": np.array(y)})
+    own = agent_record(0, pack({"x": np.array(x), "z": np.array(y)}))
+    message = Message(RecordDict({"privet": shared, "privet.agent": own}), 1000, "train")
+    (reply,) = grid.send_and_receive([message])
+    return reply
+
+
+@pytest.mark.parametrize("bad", [math.inf, math.nan, -1e300])
+def test_numbers_that_meet_the_data_as_nan_are_refused(bad: float) -> None:
+    """Whether inf * a_ij is NaN tells whether a_ij is 0, and no noise hides a NaN."""
+    zero = [0.0] * 4
+    for x, y in (([bad, 0.0, 0.0, 0.0], zero), (zero, [bad, 0.0, 0.0, 0.0])):
+        reply = instruct(logistic_agents(1)[0], x, y)
+        assert "too large or not finite" in reply.error.reason
+
+
+def test_noise_that_rounding_would_swallow_is_refused() -> None:
+    """At 2^53 neighbouring numbers are 2 apart: noise of 0.04 is rounded away, the data are not."""
+    far = [2.0**53, 0.0, 0.0, 0.0]
+    options = {"local_epochs": 1, "step_size": 1.0, "clip": 2.0, "rho": 1e9, "noise_variance": 1e-3}
+    reply = instruct(logistic_agents(1)[0], far, far, **options)
+    assert "would be lost in rounding" in reply.error.reason
+    assert instruct(logistic_agents(1)[0], [1.0] * 4, [1.0] * 4, **options).has_content()
+
+
+# --------------------------------------------------------------------------- what is counted
+
+
+def test_restarted_agent_goes_on_with_its_account() -> None:
+    """It lost its memory, and with it its ledger; what had left it before still counts."""
+    from support.federations import FaultyGrid, app_of, lose_state
+
+    problems = logistic_agents(2)
+    grid = FaultyGrid(app_of(problems), 2, {(1, 4): lose_state})
+    strategy = FedPLT(**{"num_agents": 2, **PRIVATE})
+    result = strategy.start(grid, zeros(4), num_rounds=5)
+    assert strategy.session is not None
+    agents = strategy.session.roster.agents
+    assert AgentLedger.from_json(agents["1"].ledger).messages == 5
+    assert agents["0"].ledger == agents["1"].ledger
+    assert result.history[-1].epsilon == pytest.approx(spent_after(5))
+
+
+def test_resumed_run_counts_what_left_before(tmp_path: Path) -> None:
+    problems = logistic_agents(2)
+    file = tmp_path / "checkpoint.npz"
+    app = client_app("fed-plt", lambda context: problems[position(context)])
+
+    class Forgetful(InlineGrid):
+        """Agents whose memory ends with the run, as that of SuperNodes does."""
+
+        def restore_node_states(self, states: Any) -> None:
+            pass
+
+    for rounds, options in ((2, {"checkpoint": file}), (5, {"resume": file})):
+        strategy = FedPLT(**{"num_agents": 2, **PRIVATE})
+        strategy.start(Forgetful(app, 2), zeros(4), num_rounds=rounds, **options)
+    assert strategy.session is not None
+    for agent in strategy.session.roster.agents.values():
+        assert AgentLedger.from_json(agent.ledger).messages == 5
+
+
+@pytest.mark.parametrize("divisor", [1.0, 5.0, 20.0, 1000.0])
+def test_sensitivity_is_that_of_the_sum_as_it_is_divided(divisor: float) -> None:
+    """A record moves a clipped gradient by 2 C / D, whatever the number of examples is."""
+    data = logistic_agents(1)[0]
+    problem = BinaryLogistic(data.features, data.labels, regularizer=L2(0.5), divisor=divisor)
+    _, strategy, _ = run([problem], 1, step_size=0.01, local_epochs=1)
+    assert strategy.session is not None
+    (release,) = AgentLedger.from_json(strategy.session.roster.agents["0"].ledger).releases()
+    other = BinaryLogistic(
+        np.vstack([-data.features[:1], data.features[1:]]), data.labels, divisor=divisor
+    )
+    x = np.zeros(4)
+    bare = BinaryLogistic(data.features, data.labels, divisor=divisor)
+    moved = bare.clipped_gradient(x, 0.5) - other.clipped_gradient(x, 0.5)
+    assert 0.01 * np.linalg.norm(moved) <= release.sensitivity
+    assert release.sensitivity == pytest.approx(0.01 * 2 * 0.5 / divisor)

@@ -112,7 +112,7 @@ def test_contents_are_the_rooms_and_nothing_else(installed: Installed) -> None:
         f"privet/{path.relative_to(installed.source)}"
         for room in ROOMS
         for path in (installed.source / room).rglob("*")
-        if path.suffix == ".py" or path.name == "py.typed"
+        if path.suffix in {".py", ".toml"} or path.name == "py.typed"
     }
     assert packaged == expected
     assert {f"privet/{room}/py.typed" for room in ROOMS} <= packaged

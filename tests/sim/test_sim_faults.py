@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
 from privet.client_apps import client_app
 from privet.problems import BinaryLogistic
@@ -16,6 +16,7 @@ from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT, Schedule
 from privet.strategies.fed_plt import Server
 from privet.wire import RunError, pack
+from privet.wire.contract import LONGEST_ABOUT
 from support.federations import (
     FaultyGrid,
     app_of,
@@ -58,6 +59,14 @@ def not_a_number(record: Any) -> None:
     record["payload"] = pack({"x": np.array([1.0, np.nan, 0.0, 0.0])})
 
 
+def too_large(record: Any) -> None:
+    record["payload"] = pack({"x": np.full(4, 1.7e308)})  # finite, but 2 (x - y) is not
+
+
+def too_long(record: Any) -> None:
+    record["about"] = "[" * (LONGEST_ABOUT + 1)
+
+
 def wrong_shape(record: Any) -> None:
     record["payload"] = pack({"x": np.zeros(5)})
 
@@ -78,7 +87,11 @@ def merely_absent(problems: list[Any], agent: int, number: int) -> np.ndarray:
     [
         (lose_reply, "no reply within"),
         (alter(not_a_number), "not finite"),
+        (alter(too_large), "not finite, or too large"),
+        (alter(too_long), "longer than"),
         (alter(wrong_shape), "shape (5,)"),
+        (alter(set_field("ledger", 3)), "'ledger' is int"),
+        (alter(set_field("protocol", "a\nb\x1b[2J" + 999 * "c")), "a b?[2Jccc"),
         (alter(set_field("version", 99)), "version 99"),
         (alter(set_field("protocol", "fed-avg")), "fed-avg"),
         (alter(set_field("digest", 1)), "digest"),
@@ -93,6 +106,8 @@ def test_bad_reply_counts_as_absence(reaction: Any, reason: str) -> None:
     failed = result.history[2]
     assert list(failed.failures) == ["2"]
     assert reason in failed.failures["2"]
+    assert failed.failures["2"].isprintable()
+    assert len(failed.failures["2"]) <= 300
     assert failed.participants == ("0", "1", "3")
     # The agent's next upload starts from the state last accepted: the run is the one in which
     # that agent was merely absent, bit for bit.
@@ -227,3 +242,79 @@ def test_agent_of_another_protocol_version_is_turned_away() -> None:
     strategy.half = NextVersion(half.rho, half.h, half.agent_settings)
     with pytest.raises(RunError, match="speaks fed-plt version 1, this run fed-plt version 2"):
         strategy.start(InlineGrid(app_of(problems), 2), zeros(4), num_rounds=1)
+
+
+class HostileGrid(InlineGrid):
+    """Agent 1 answers messages of one type with whatever ``change`` makes of its reply."""
+
+    def __init__(self, count: int, kind: str, change: Callable[[Message], None]) -> None:
+        problems = logistic_agents(count)
+        super().__init__(app_of(problems), count)
+        self.kind, self.change = kind, change
+
+    def deliver(self, message: Message) -> Message | None:
+        reply = super().deliver(message)
+        agent = position(self.contexts[message.metadata.dst_node_id])
+        if reply is not None and agent == 1 and message.metadata.message_type == self.kind:
+            self.change(reply)
+        return reply
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("agent", "1" * 5000, "agent name"),
+        ("agent", "ward\nb", "agent name"),
+        ("agent", "", "agent name"),
+        ("rounds", ["x"], "'rounds'"),
+        ("dim", "4", "'dim'"),
+        ("dtype", "x" * 5000, "computes in xxx"),
+    ],
+)
+def test_enrolment_that_is_not_one_turns_its_node_away(field: str, value: Any, reason: str) -> None:
+    def change(reply: Message) -> None:
+        reply.content["privet"][field] = value
+
+    grid = HostileGrid(3, "query.privet", change)
+    strategy = FedPLT(num_agents=3)
+    result = strategy.start(grid, zeros(4), num_rounds=2)
+    assert result.history[-1].participants == ("0", "2")
+    assert strategy.session is not None
+    (why,) = strategy.session.roster.rejected.values()
+    assert reason in why
+    assert "node 1001" in why or "agent 1" in why
+    assert len(why) < 400
+
+
+def test_upload_that_no_check_foresees_costs_its_agent_only(monkeypatch: Any) -> None:
+    accept = Server.accept
+
+    def strict(self: Any, state: Any, position: int, upload: Any) -> Any:
+        return accept(self, state, position, upload) if position != 1 else upload["w"]
+
+    monkeypatch.setattr(Server, "accept", strict)
+    result, _, _ = train(logistic_agents(3), 2)
+    assert result.history[-1].participants == ("0", "2")
+    assert result.history[-1].failures == {"1": "reply cannot be used (KeyError('w'))"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        RecordDict({"x": ConfigRecord({"loss": 1.0})}),
+        RecordDict({"metrics": MetricRecord({"loss": 1.0})}),
+        RecordDict({"metrics": MetricRecord({"loss": float("nan"), "num-examples": 20})}),
+        RecordDict({"metrics": MetricRecord({"loss": 1.0, "num-examples": -60})}),
+        RecordDict({"metrics": MetricRecord({"other": [1.0], "num-examples": 20})}),
+        RecordDict(),
+    ],
+)
+def test_evaluation_that_cannot_be_averaged_is_left_out(content: RecordDict) -> None:
+    def change(reply: Message) -> None:
+        reply.content = content
+
+    grid = HostileGrid(3, "evaluate", change)
+    result = FedPLT(num_agents=3, fraction_evaluate=1.0).start(grid, zeros(4), num_rounds=1)
+    problems = logistic_agents(3)
+    expected = np.mean([problems[i].value(model(result)) for i in (0, 2)])
+    assert result.evaluate_metrics_clientapp[1]["loss"] == pytest.approx(expected)

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import MetricRecord
 
+from privet.problems import BinaryLogistic
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT, Fraction
 from privet.strategies.checkpoint import Checkpoint, load, save
@@ -82,7 +84,7 @@ def test_resume_that_does_not_fit_is_one_line(
 def test_resume_with_a_model_of_another_size(tmp_path: Path) -> None:
     file = tmp_path / "checkpoint.npz"
     train(logistic_agents(2), 1, start={"checkpoint": file})
-    with pytest.raises(RunError, match="has 4 parameters, this run's 6"):
+    with pytest.raises(RunError, match="has 4 parameters in float64, this run's 6 in"):
         train(logistic_agents(2, dim=6), 2, start={"resume": file})
 
 
@@ -125,3 +127,55 @@ def test_run_stops_early_at_tolerance() -> None:
     assert result.stopped == "tolerance"
     assert result.history[-1].residual <= 1e-10 < result.history[-2].residual
     assert len(result.history) < 100
+
+
+def test_tolerance_is_compared_with_what_the_monitor_measured() -> None:
+    """Between evaluations there is no stationarity; the residual is another number."""
+    calls: list[int] = []
+
+    def monitor(round_: int, models: Any) -> dict[str, float]:
+        calls.append(round_)
+        return {"stationarity": 1.0 if round_ < 30 else 0.0}
+
+    problems = logistic_agents(3)
+    start: dict[str, Any] = {"tolerance": 1e-6, "evaluate_every": 10}
+    result, _, _ = train(problems, 100, local_epochs=10, monitor=monitor, start=start)
+    assert result.history[20].residual < 1e-6
+    assert (result.stopped, calls) == ("tolerance", [10, 20, 30])
+
+
+def test_stop_by_tolerance_is_evaluated() -> None:
+    start = {"tolerance": 1e-10, "evaluate_every": 1000, "evaluate_fn": lambda *_: MetricRecord()}
+    result, _, _ = train(logistic_agents(3), 500, local_epochs=10, start=start)
+    assert list(result.evaluate_metrics_serverapp) == [0, result.history[-1].round]
+
+
+def test_resume_calibrates_for_agents_that_are_absent_too(tmp_path: Path) -> None:
+    problems = logistic_agents(3)
+    file = tmp_path / "checkpoint.npz"
+    train(problems, 1, start={"checkpoint": file})
+    seen: list[list[str]] = []
+
+    def prepare(half: Any, roster: Any) -> Any:
+        seen.append(roster.names)
+        return half
+
+    strategy = FedPLT(rho=1.0, local_epochs=3, num_agents=2, prepare=prepare)
+    strategy.start(InlineGrid(app_of(problems), 2), zeros(4), num_rounds=2, resume=file)
+    assert seen == [["0", "1", "2"]]
+
+
+def test_resume_says_what_is_not_as_it_was(tmp_path: Path, caplog: Any) -> None:
+    problems = logistic_agents(2)
+    file = tmp_path / "checkpoint.npz"
+    train(problems, 1, start={"checkpoint": file})
+    train(problems, 2, rho=4.0, start={"resume": file})
+    assert "settings differ from the checkpoint's: rho 1.0 -> 4.0" in caplog.text
+    narrow = [
+        BinaryLogistic(p.features.astype("f4"), p.labels, regularizer=p.regularizer)
+        for p in problems
+    ]
+    grid = InlineGrid(app_of(narrow), 2)
+    strategy = FedPLT(rho=1.0, local_epochs=3, num_agents=2)
+    with pytest.raises(RunError, match="in float64, this run's 4 in float32"):
+        strategy.start(grid, zeros(4, "float32"), num_rounds=2, resume=file)

@@ -109,3 +109,8 @@ def test_finite(bad: float) -> None:
     array[17] = bad
     assert not finite(array)
     assert not finite(np.array([np.inf, -np.inf]))
+
+
+def test_digest_notices_a_changed_sign() -> None:
+    z = np.array([1.0, -2.0, 3.0])
+    assert digest(z) != digest(z * [1.0, 1.0, -1.0])

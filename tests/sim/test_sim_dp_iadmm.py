@@ -1,0 +1,502 @@
+"""DP-IADMM on the in-process engine: worked instances, faults, recovery, resume, accounts."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord
+from numpy.typing import NDArray
+
+from privet.client_apps import client_app
+from privet.problems import L2, MultinomialLogistic
+from privet.sim.cli.main import main
+from privet.sim.engine import InlineGrid
+from privet.sim.inline import run_inline
+from privet.sim.replays import load_instance, replay_file
+from privet.sim.replays.fed_plt import build_problems
+from privet.strategies import DPIADMM, PrivetResult, Schedule
+from privet.strategies.loop import play_round
+from privet.wire import RunError
+from support.federations import FaultyGrid, lose_reply, lose_state, position
+from support.paths import SHARED
+
+GOLDEN = sorted((SHARED / "golden").glob("dp-iadmm-*.json"))
+needs_golden = pytest.mark.skipif(not GOLDEN, reason="no worked instances beside the repository")
+CLASSES, COLUMNS, AGENTS, ROUNDS = 3, 4, 3, 6
+
+
+def softmax_agents(count: int = AGENTS, seed: int = 0) -> list[MultinomialLogistic]:
+    """Agents of 8 examples whose loss is (2c)."""
+    rng = np.random.default_rng(seed)
+    return [
+        MultinomialLogistic(
+            rng.standard_normal((8, COLUMNS)),
+            rng.integers(0, CLASSES, 8),
+            CLASSES,
+            regularizer=L2(0.02),
+            divisor=8.0 * count,
+        )
+        for _ in range(count)
+    ]
+
+
+def app_of(problems: list[Any]) -> Any:
+    return client_app("dp-iadmm", lambda context: problems[position(context)])
+
+
+def train(
+    problems: list[Any],
+    rounds: int = ROUNDS,
+    *,
+    grid: InlineGrid | None = None,
+    start: dict[str, Any] | None = None,
+    **options: Any,
+) -> tuple[PrivetResult, DPIADMM]:
+    """Run with seeded noise, so that two runs can be compared."""
+    grid = grid or InlineGrid(app_of(problems), len(problems))
+    settings: dict[str, Any] = {"epsilon": 5.0, "clip": 0.5, "noise_seed": 3, "rho_period": 2}
+    strategy = DPIADMM(num_agents=len(problems), **{**settings, **options})
+    zeros = ArrayRecord({"x": Array(np.zeros((COLUMNS, CLASSES)))})
+    return strategy.start(grid, zeros, num_rounds=rounds, **(start or {})), strategy
+
+
+def last(result: PrivetResult) -> bytes:
+    return result.arrays["x"].numpy().tobytes()
+
+
+# ------------------------------------------------------------------ worked instances
+
+
+@needs_golden
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_worked_instances(path: Path) -> None:
+    found = replay_file(path)
+    assert found.rounds == len(load_instance(path).rounds)
+    assert found.max_abs_error <= 1e-9
+
+
+@needs_golden
+def test_a_changed_instance_is_noticed(tmp_path: Path) -> None:
+    raw = json.loads(GOLDEN[0].read_text())
+    raw["rounds"][2]["lam"][1][0][0] += 1e-6
+    path = tmp_path / "changed.json"
+    path.write_text(json.dumps(raw))
+    assert replay_file(path).max_abs_error == pytest.approx(1e-6, rel=1e-3)
+
+
+@needs_golden
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_papers_sensitivity_of_the_instances(path: Path) -> None:
+    """delta_bar[0][p] of each round, at the inner iterate that the round starts from."""
+    instance = load_instance(path)
+    total = sum(len(labels) for labels in instance.problem["labels"])
+    problems: list[Any] = build_problems(instance.problem, divisor=total)
+    inner = np.asarray(instance.init["z"], float)
+    for done in instance.rounds:
+        for p, problem in enumerate(problems):
+            _, found = problem.gradient_and_largest(inner[p].reshape(-1), "l1")
+            assert found == pytest.approx(done["delta_bar"][0][p], abs=1e-12)
+        inner = np.asarray(done["z_inner_last"], float)
+
+
+def plain(
+    features: list[NDArray[Any]],
+    labels: list[NDArray[Any]],
+    active: list[list[int]],
+    noise: NDArray[Any],
+    updates: int,
+    beta: float,
+) -> list[dict[str, NDArray[Any]]]:
+    """Algorithm 1 from the paper's formulas, absent agents as they were."""
+    agents, total = len(features), sum(len(own) for own in labels)
+    z = np.zeros((agents, features[0].shape[1], CLASSES))
+    lam, inner = np.zeros_like(z), np.zeros_like(z)
+    rounds = []
+    for t, present in enumerate(active, start=1):
+        rho, eta = min(1e9, 2 * 1.2 ** (t // 2) + 5 / 0.8), 1 / math.sqrt(t)
+        w = np.mean(z - lam / rho, axis=0)
+        for p in present:
+            steps = []
+            for e in range(updates):
+                scores = np.exp(features[p] @ inner[p])
+                residual = scores / scores.sum(axis=1, keepdims=True) - np.eye(CLASSES)[labels[p]]
+                slope = features[p].T @ residual / total + 2 * beta / agents * inner[p]
+                top = rho * w + lam[p] - noise[t - 1, e, p] - slope + inner[p] / eta
+                inner[p] = np.clip(top / (rho + 1 / eta), -0.2, 0.2)
+                steps.append(inner[p].copy())
+            z[p] = np.mean(steps, axis=0)
+            lam[p] = lam[p] + rho * (w - z[p])
+        rounds.append(
+            {
+                "rho": np.array(rho),
+                "eta": np.array(eta),
+                "w": w,
+                "z": z.copy(),
+                "lam": lam.copy(),
+                "z_inner_last": inner.copy(),
+            }
+        )
+    return rounds
+
+
+def test_an_instance_of_our_own_with_absent_agents(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    features = [rng.standard_normal((n, COLUMNS)) for n in (3, 5, 4)]
+    labels = [rng.integers(0, CLASSES, len(rows)) for rows in features]
+    active = [[0, 1, 2], [0, 2], [1], [0, 1, 2]]
+    noise = 0.1 * rng.standard_normal((4, 2, 3, COLUMNS, CLASSES))
+    rounds = plain(features, labels, active, noise, 2, 0.03)
+    path = tmp_path / "own.json"
+    path.write_text(
+        json.dumps(
+            {
+                "format": 1,
+                "algorithm": "dp-iadmm",
+                "compare": ["rho", "eta", "w", "z", "lam", "z_inner_last"],
+                "problem": {
+                    "kind": "multinomial",
+                    "features": [rows.tolist() for rows in features],
+                    "labels": [own.tolist() for own in labels],
+                    "classes": CLASSES,
+                },
+                "config": {
+                    "local-updates": 2,
+                    "eta-rule": "nonsmooth",
+                    "rho-period": 2,
+                    "epsilon": 0.8,
+                    "beta": 0.03,
+                    "set": "box",
+                    "set-radius": 0.2,
+                },
+                "init": {
+                    "z": np.zeros((3, COLUMNS, CLASSES)).tolist(),
+                    "lam": np.zeros((3, COLUMNS, CLASSES)).tolist(),
+                },
+                "participation": active,
+                "noise": noise.tolist(),
+                "rounds": [{k: v.tolist() for k, v in done.items()} for done in rounds],
+            }
+        )
+    )
+    assert replay_file(path).max_abs_error <= 1e-12
+
+
+# ------------------------------------------------------------------ faults and recovery
+
+
+@pytest.mark.parametrize("updates", [1, 3])
+def test_lost_reply_is_mere_absence(updates: int) -> None:
+    problems = softmax_agents()
+    grid = FaultyGrid(app_of(problems), AGENTS, {(1, 3): lose_reply})
+    lost, _ = train(problems, grid=grid, local_updates=updates, round_timeout=0.05)
+    assert lost.history[2].failures.keys() == {"1"}
+    assert lost.history[2].notes == ("absent, counted with their old z_p and lam_p: 1",)
+    everyone, two = ("0", "1", "2"), ("0", "2")
+    schedule = Schedule((everyone, everyone, two, everyone, everyone, everyone))
+    absent, _ = train(problems, local_updates=updates, participation=schedule)
+    assert last(lost) == last(absent)
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [{}, {"local_updates": 3, "perturbation": "output", "row_norm": 3.0}],
+    ids=["one inner step", "output"],
+)
+def test_restarted_node_goes_on_bit_identically(variant: dict[str, Any]) -> None:
+    problems = softmax_agents()
+    grid = FaultyGrid(app_of(problems), AGENTS, {(1, 4): lose_state})
+    restarted, _ = train(problems, grid=grid, **variant)
+    assert restarted.history[3].notes == ("agent 1 was sent its state of round 3",)
+    assert restarted.history[3].failures == {}
+    assert last(restarted) == last(train(problems, **variant)[0])
+
+
+def test_restarted_node_with_several_inner_steps_restarts_them_at_z_p() -> None:
+    problems = softmax_agents()
+    grid = FaultyGrid(app_of(problems), AGENTS, {(1, 4): lose_state})
+    restarted, _ = train(problems, grid=grid, local_updates=3)
+    note = "agent 1 was sent its state of round 3; its inner iterate restarts at z_p"
+    assert restarted.history[3].notes == (note,)
+    assert last(restarted) != last(train(problems, local_updates=3)[0])
+    assert last(restarted) == _with_inner_at_z(problems, agent=1, number=4)
+
+
+def _with_inner_at_z(problems: list[Any], *, agent: int, number: int) -> bytes:
+    """The same run in which that agent's inner iterate is put to z_p by hand."""
+    from privet.client_apps.state import read_state, write_state
+
+    class Moved(FaultyGrid):
+        def deliver(self, message: Any) -> Any:
+            record = message.content.get("privet")
+            context = self.contexts[message.metadata.dst_node_id]
+            asked = record is not None and record.get("round") == number
+            if position(context) == agent and asked:
+                held = read_state(context)
+                state = held.at(held.experiment, number - 1)
+                assert state is not None
+                assert strategy.session is not None
+                state["inner"] = strategy.session.state.z[agent].copy()
+                write_state(
+                    context, held.follow(held.experiment, -1, state, number - 1, state, held.ledger)
+                )
+            return super().deliver(message)
+
+    strategy = DPIADMM(
+        num_agents=AGENTS, epsilon=5.0, clip=0.5, noise_seed=3, rho_period=2, local_updates=3
+    )
+    zeros = ArrayRecord({"x": Array(np.zeros((COLUMNS, CLASSES)))})
+    return last(strategy.start(Moved(app_of(problems), AGENTS, {}), zeros, num_rounds=ROUNDS))
+
+
+def test_state_path_keeps_the_inner_iterate_over_a_restart(tmp_path: Path) -> None:
+    problems = softmax_agents()
+    nodes = [
+        {"partition-id": i, "num-partitions": AGENTS, "state-path": str(tmp_path / f"{i}.npz")}
+        for i in range(AGENTS)
+    ]
+    grid = FaultyGrid(app_of(problems), nodes, {(1, 4): lose_state})  # type: ignore[arg-type]
+    restarted, _ = train(problems, grid=grid, local_updates=3)
+    assert restarted.history[3].notes == ()
+    assert last(restarted) == last(train(problems, local_updates=3)[0])
+
+
+def test_agents_that_are_not_drawn_are_named() -> None:
+    problems = softmax_agents(12)
+    schedule = Schedule((("0",), tuple(map(str, range(12)))))
+    result, _ = train(problems, 2, participation=schedule)
+    names = ", ".join(map(str, range(1, 11)))
+    note = f"absent, counted with their old z_p and lam_p: {names} and 1 more"
+    assert result.history[0].notes[-1] == note
+    assert not any("absent" in text for text in result.history[1].notes)
+
+
+def test_dual_is_never_sent() -> None:
+    problems = softmax_agents()
+    result, _ = train(problems)
+    one = 8 * COLUMNS * CLASSES
+    # one vector up and one down an agent, and what describes them
+    assert result.history[-1].bytes_up < AGENTS * (one + 600)
+    assert result.history[-1].bytes_down < AGENTS * (one + 200)
+
+
+# ------------------------------------------------------------------ data
+
+
+def test_agent_that_lacks_a_class_takes_part() -> None:
+    problems = softmax_agents()
+    rows = np.random.default_rng(1).standard_normal((8, COLUMNS))
+    problems[1] = MultinomialLogistic(rows, [0, 1] * 4, CLASSES, divisor=24.0)
+    result, _ = train(problems)
+    assert result.history[-1].participants == ("0", "1", "2")
+    assert np.isfinite(result.arrays["x"].numpy()).all()
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "line"),
+    [
+        ([0, 1, 2, 5] * 2, 3, "agent 1: labels must be integers 0..2, found 5"),
+        ([-1, 1, 2, 0] * 2, 3, "agent 1: labels must be integers 0..2, found -1"),
+        ([0, 1] * 4, 2, "agent 1: its model has 8 parameters, the server's 12"),
+    ],
+)
+def test_unusable_labels_are_one_line(labels: list[int], classes: int, line: str) -> None:
+    problems: list[Any] = softmax_agents()
+    rows = np.ones((8, COLUMNS))
+
+    def problem(context: Any) -> Any:
+        if position(context) == 1:
+            return MultinomialLogistic(rows, labels, classes, divisor=24.0)
+        return problems[position(context)]
+
+    grid = InlineGrid(client_app("dp-iadmm", problem), AGENTS)
+    with pytest.raises(RunError) as caught:
+        train(problems, grid=grid, min_agents=3, clip=0.0, epsilon=math.inf)
+    assert line in str(caught.value)
+    # With clipping, which means a private run, what data are wrong stays with the agent.
+    with pytest.raises(RunError) as caught:
+        train(problems, grid=InlineGrid(client_app("dp-iadmm", problem), AGENTS), min_agents=3)
+    assert ("found" in line) == ("(text withheld: private run)" in str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["local-updates=0"], "local-updates = 0: must be >= 1"),
+        (["epsilon=0"], "epsilon = 0.0: must be > 0"),
+        (["epsilon=-0.5"], "epsilon = -0.5: must be > 0"),
+        (["rho-growth=0.9"], "rho-growth = 0.9: must be >= 1"),
+        (["epsilon=0.5"], "epsilon = 0.5 needs clip > 0"),
+        (["target-epsilon=1.0"], "target-epsilon needs clip > 0"),
+    ],
+)
+def test_usage_errors_are_one_line_and_exit_2(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["run", "algorithm=dp-iadmm", "num-server-rounds=1", *arguments])
+    assert caught.value.code == 2
+    text = capsys.readouterr().err
+    assert line in text
+    assert text.count("\n") == 1
+
+
+def test_labels_of_a_file_outside_the_classes_exit_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = np.zeros((20, 784), np.uint8)
+    labels = np.array([0, 11] * 10, np.uint8)
+    np.savez(tmp_path / "bad.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    with pytest.raises(SystemExit) as caught:
+        main(["run", "--preset", "dp-iadmm/mnist", f"data-path={tmp_path / 'bad.npz'}"])
+    assert caught.value.code == 2
+    assert "y_train in 0 ... 9, got 0 ... 11" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------ long runs
+
+
+@pytest.mark.parametrize("updates", [1, 3])
+def test_resume_is_bit_identical(updates: int, tmp_path: Path) -> None:
+    problems = softmax_agents()
+    options: dict[str, Any] = {"local_updates": updates, "set": "l2", "set_radius": 0.5}
+    whole, strategy = train(problems, 9, **options)
+    path = tmp_path / "checkpoint.npz"
+    train(problems, 4, start={"checkpoint": path}, **options)
+    resumed, again = train(problems, 9, start={"resume": path}, **options)
+    assert last(resumed) == last(whole)
+    assert strategy.session is not None
+    assert again.session is not None
+    for name, model in strategy.half.models(strategy.session.state).items():
+        assert again.half.models(again.session.state)[name].tobytes() == model.tobytes()
+    assert [done.residual for done in resumed.history] == [done.residual for done in whole.history]
+
+
+@pytest.mark.slow
+def test_20_000_iterations_in_bounded_memory_and_resumed_bit_identically(tmp_path: Path) -> None:
+    """The second 10,000 rounds may keep their history, 2 kB a round, and nothing else."""
+    problems = softmax_agents()
+    path = tmp_path / "checkpoint.npz"
+    megabytes: dict[int, float] = {}
+
+    def watch(done: Any, strategy: Any) -> None:
+        if done.round % 10_000 == 0:
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            megabytes[done.round] = pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    options: dict[str, Any] = {"epsilon": 5.0, "clip": 0.5, "noise_seed": 3}
+    start = {"observers": (watch,), "checkpoint": path, "checkpoint_every": 10_000}
+    whole, _ = train(problems, 20_000, start=start, **options)
+    assert megabytes[20_000] - megabytes[10_000] < 10_000 * 2e-3
+    half = tmp_path / "half.npz"
+    train(problems, 10_000, start={"checkpoint": half, "checkpoint_every": 0}, **options)
+    resumed, _ = train(problems, 20_000, start={"resume": half}, **options)
+    assert last(resumed) == last(whole)
+
+
+# ------------------------------------------------------------------ the account of a run
+
+
+def account_of(folder: Path, **settings: Any) -> dict[str, Any]:
+    raw = {
+        "algorithm": "dp-iadmm",
+        "num-server-rounds": 5,
+        "num-agents": 4,
+        "output-dir": str(folder),
+        **settings,
+    }
+    run_inline(raw, "run")
+    found: dict[str, Any] = json.loads((folder / "run" / "privacy.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        ({"local-updates": 3}, 15),
+        ({"mechanism": "laplace"}, 5),
+        ({"perturbation": "output"}, 5),
+        ({"perturbation": "output", "local-updates": 3, "row-norm": 2.0}, 5),
+        ({"set": "l2", "set-radius": 2.0, "local-updates": 2}, 10),
+    ],
+)
+def test_calibrated_run_meets_its_target(
+    settings: dict[str, Any], count: int, tmp_path: Path
+) -> None:
+    found = account_of(tmp_path, clip=1.0, **{"target-epsilon": 2.0}, **settings)
+    assert found["private"] is True
+    for entry in found["accounts"]:
+        assert 1.99 < entry["epsilon"] <= 2.0
+    for agent in found["agents"].values():
+        (release,) = agent["releases"]
+        assert release["count"] == count
+        # I is the number of training examples of all agents together
+        assert release["sensitivity"] == pytest.approx(2.0 / 455)
+
+
+def test_epsilon_per_release_composes(tmp_path: Path) -> None:
+    found = account_of(tmp_path, clip=1.0, epsilon=0.01, mechanism="laplace", delta=1e-9)
+    (entry, _) = found["accounts"]
+    # five pure 0.01 releases cost at most 0.05, and at so small a delta hardly less
+    assert 0.045 < entry["epsilon"] <= 0.05 + 1e-6
+    assert entry["as-printed"] == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({}, "without accounted noise"),
+        ({"noise-scale": 0.1}, "without accounted noise"),
+        ({"clip": 1.0, "epsilon": 1.0, "perturbation": "none"}, "without accounted noise"),
+        ({"clip": 1.0, "epsilon": 1.0, "noise-seed": 1}, "seeded"),
+        (
+            {"epsilon": 1.0, "mechanism": "laplace", "sensitivity": "paper"},
+            "computed from the data",
+        ),
+    ],
+)
+def test_runs_that_are_not_private_say_so(
+    settings: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    found = account_of(tmp_path, **settings)
+    assert found["private"] is False
+    assert reason in found["reason"]
+    assert found["accounts"] == []
+
+
+def test_node_with_rules_refuses_the_papers_sensitivity() -> None:
+    problems = softmax_agents()
+    nodes = [{"partition-id": i, "min-noise": 0.1} for i in range(AGENTS)]
+    with pytest.raises(RunError, match="refuses a sensitivity computed from the data"):
+        train(
+            problems,
+            grid=InlineGrid(app_of(problems), nodes),
+            clip=0.0,
+            noise_seed=-1,
+            mechanism="laplace",
+            sensitivity="paper",
+        )
+
+
+def test_run_saves_both_averages(tmp_path: Path) -> None:
+    account_of(tmp_path)
+    with np.load(tmp_path / "run" / "model.npz") as file:
+        assert {"x", "mean/x", "average/x", "weighted-average/x"} <= set(file.files)
+
+
+def test_without_noise_the_optimum_is_reached() -> None:
+    problems = softmax_agents()
+    grid = InlineGrid(app_of(problems), AGENTS)
+    strategy = DPIADMM(num_agents=AGENTS, eta_rule="smooth", rho=0.2, local_updates=2)
+    session = strategy.begin(grid, ArrayRecord({"x": Array(np.zeros((COLUMNS, CLASSES)))}))
+    for number in range(1, 2500):
+        play_round(strategy, grid, number, evaluate=False)
+    model = strategy.half.models(session.state)["last"]
+    slope = sum(problem.gradient(model) for problem in problems)
+    assert np.linalg.norm(slope) < 1e-9
+    assert strategy.half.residual(session.state) < 1e-18

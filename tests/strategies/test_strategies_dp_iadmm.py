@@ -1,0 +1,225 @@
+"""The server half of DP-IADMM on numbers that can be checked by hand, and its schedules."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privet.strategies import DPIADMM
+from privet.strategies.dp_iadmm import Server
+from privet.strategies.dp_iadmm_settings import Penalty
+from privet.wire import ConfigError, UploadError, defaults, digest, resolve
+
+# ------------------------------------------------------------------ the penalty
+
+
+def test_penalty_follows_24() -> None:
+    penalty = Penalty(c1=2.0, c2=5.0, growth=1.2, period=2, epsilon=0.5)
+    assert [penalty(t) for t in range(1, 6)] == pytest.approx([12.0, 12.4, 12.4, 12.88, 12.88])
+    assert Penalty(period=1, largest=50.0, growth=2.0)(10) == 50.0
+    assert Penalty(period=1, growth=1e6)(10**6) == 1e9  # no overflow on the way
+    assert Penalty(constant=3.0, epsilon=0.1)(7) == 3.0
+
+
+@given(
+    c1=st.floats(0.0, 10.0),
+    c2=st.floats(0.1, 10.0),
+    growth=st.floats(1.0, 3.0),
+    period=st.integers(1, 50),
+    epsilon=st.floats(0.01, 100.0),
+    t=st.integers(1, 10_000),
+)
+def test_penalty_is_positive_and_never_decreases(
+    c1: float, c2: float, growth: float, period: int, epsilon: float, t: int
+) -> None:
+    penalty = Penalty(c1=c1, c2=c2, growth=growth, period=period, epsilon=epsilon)
+    assert 0 < penalty(t) <= penalty(t + 1) <= 1e9
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"growth": 0.9}, "rho-growth = 0.9: must be >= 1, rho never decreases"),
+        ({"c1": 0.0}, "rho-c1 = 0: needs rho > 0, or rho-c2 > 0 with a finite epsilon"),
+    ],
+)
+def test_penalty_refuses(settings: dict[str, float], line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Penalty(**settings)  # type: ignore[arg-type]
+    assert str(caught.value) == line
+
+
+# ------------------------------------------------------------------ two agents by hand
+
+
+def two_agents() -> tuple[Server, Any]:
+    """Two agents in one dimension: z = (1, 3), lam = (2, -4), rho = 2."""
+    server = Server(Penalty(constant=2.0))
+    state = server.state(np.array([[1.0], [3.0]]), np.array([[2.0], [-4.0]]))
+    return server, state
+
+
+def test_round_of_two_agents_by_hand() -> None:
+    server, state = two_agents()
+    state, sent = server.broadcast(state)
+    # w = ((1 - 2/2) + (3 + 4/2)) / 2 = 2.5
+    assert sent["w"].tolist() == [2.5]
+    assert int(sent["t"]) == 1
+    assert float(sent["rho"]) == 2.0
+    first, agreed = server.accept(state, 0, {"z": np.array([2.0])})
+    # lam_0 = 2 + 2 (2.5 - 2) = 3
+    assert first["lam"].tolist() == [3.0]
+    assert agreed == digest(np.array([3.0]))
+    second, _ = server.accept(state, 1, {"z": np.array([3.5])})
+    # lam_1 = -4 + 2 (2.5 - 3.5) = -6
+    assert second["lam"].tolist() == [-6.0]
+    state = server.fold(state, {0: first, 1: second})
+    # next w = ((2 - 3/2) + (3.5 + 6/2)) / 2 = 3.5
+    assert server.broadcast(state)[1]["w"].tolist() == [3.5]
+    # mean ||z - w||^2 + ||new w - w||^2 = (0.25 + 1)/2 + 1
+    assert server.residual(state) == pytest.approx(1.625)
+
+
+def test_absent_agent_keeps_and_counts_with_its_old_pair() -> None:
+    server, state = two_agents()
+    state, _ = server.broadcast(state)
+    first, _ = server.accept(state, 0, {"z": np.array([2.0])})
+    state = server.fold(state, {0: first})
+    assert state.z.tolist() == [[2.0], [3.0]]
+    assert state.lam.tolist() == [[3.0], [-4.0]]
+    # ((2 - 3/2) + (3 + 4/2)) / 2
+    assert server.broadcast(state)[1]["w"].tolist() == [2.75]
+
+
+def test_recovery_is_the_mirrored_pair() -> None:
+    server, state = two_agents()
+    sent = server.recovery(state, 1)
+    assert {name: array.tolist() for name, array in sent.items()} == {
+        "lam": [-4.0],
+        "inner": [3.0],
+    }
+
+
+def test_newcomer_starts_with_a_zero_dual() -> None:
+    server, state = two_agents()
+    state = server.admit(state, 1, np.array([7.0]))
+    assert state.z.tolist() == [[1.0], [7.0], [3.0]]
+    assert state.lam.tolist() == [[2.0], [0.0], [-4.0]]
+    assert server.models(state)["last"].tolist() == pytest.approx([(0.0 + 7.0 + 5.0) / 3])
+
+
+def test_averages_are_those_of_the_theorems() -> None:
+    rng = np.random.default_rng(0)
+    server = Server(Penalty(constant=1.5))
+    state = server.initialise(np.zeros(3), 2)
+    sent = []
+    for _ in range(7):
+        state, broadcast = server.broadcast(state)
+        sent.append(broadcast["w"].copy())
+        uploads = {p: server.accept(state, p, {"z": rng.standard_normal(3)})[0] for p in range(2)}
+        state = server.fold(state, uploads)
+    models = server.models(state)
+    weights = np.arange(1, 8) * 2 / (7 * 8)
+    np.testing.assert_allclose(models["average"], np.mean(sent, axis=0), rtol=1e-13)
+    np.testing.assert_allclose(models["weighted-average"], weights @ np.array(sent), rtol=1e-13)
+    np.testing.assert_allclose(models["mean"], state.z.mean(axis=0), rtol=1e-13)
+
+
+def test_models_before_round_1_are_the_start() -> None:
+    server = Server()
+    models = server.models(server.initialise(np.array([1.0, 2.0], np.float32), 3))
+    assert set(models) == {"last", "mean", "average", "weighted-average"}
+    for model in models.values():
+        assert model.dtype == np.float32
+        assert model.tolist() == pytest.approx([1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("upload", "line"),
+    [
+        ({}, "no z"),
+        ({"z": np.zeros(2)}, r"z of shape \(2,\) float64, expected \(1,\) float64"),
+        ({"z": np.zeros(1, np.float32)}, "float32, expected"),
+        ({"z": np.array([math.nan])}, "not finite"),
+        ({"z": np.array([math.inf])}, "not finite"),
+    ],
+)
+def test_malformed_uploads_are_named(upload: dict[str, Any], line: str) -> None:
+    server, state = two_agents()
+    state, _ = server.broadcast(state)
+    with pytest.raises(UploadError, match=line):
+        server.accept(state, 0, upload)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_state_survives_a_checkpoint_bit_for_bit(kind: Any) -> None:
+    rng = np.random.default_rng(1)
+    server = Server(Penalty(c2=0.3, epsilon=0.7, period=2))
+    state = server.initialise(rng.standard_normal(5).astype(kind), 3)
+    for _ in range(3):
+        state, _ = server.broadcast(state)
+        z = rng.standard_normal(5).astype(kind)
+        state = server.fold(state, {1: server.accept(state, 1, {"z": z})[0]})
+    again = server.load({name: array.copy() for name, array in server.dump(state).items()})
+    for name, model in server.models(state).items():
+        assert server.models(again)[name].tobytes() == model.tobytes()
+    one, other = server.broadcast(state)[1], server.broadcast(again)[1]
+    assert {k: v.tobytes() for k, v in one.items()} == {k: v.tobytes() for k, v in other.items()}
+    assert server.residual(again) == server.residual(state)
+
+
+# ------------------------------------------------------------------ settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"epsilon": 0.5}, "epsilon = 0.5 needs clip > 0"),
+        ({"local_updates": 0}, "local-updates = 0: must be >= 1"),
+        ({"epsilon": 0.0}, "epsilon = 0.0: must be > 0"),
+        ({"epsilon": -1.0}, "epsilon = -1.0: must be > 0"),
+        ({"rho_growth": 0.5}, "rho-growth = 0.5: must be >= 1"),
+        ({"eta_rule": "fast"}, "eta-rule = 'fast': choose one of"),
+        ({"set": "simplex"}, "set = 'simplex': choose one of"),
+        ({"sensitivity": "paper", "epsilon": 1.0}, "sensitivity = paper needs mechanism = laplace"),
+        (
+            {"sensitivity": "paper", "epsilon": 1.0, "mechanism": "laplace", "clip": 1.0},
+            "sensitivity = paper needs clip = 0",
+        ),
+        (
+            {"sensitivity": "paper", "mechanism": "laplace", "perturbation": "output"},
+            "sensitivity = paper needs perturbation = objective",
+        ),
+    ],
+)
+def test_bad_settings_are_one_line(settings: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError, match=line):
+        DPIADMM(**settings)
+
+
+def test_epsilon_alone_shapes_the_schedule_without_perturbation() -> None:
+    strategy = DPIADMM(epsilon=0.5, perturbation="none")
+    half = strategy.half
+    assert isinstance(half, Server)
+    assert half.penalty(1) == 12.0
+
+
+def test_run_config_makes_the_same_half_as_the_constructor() -> None:
+    raw = {
+        **defaults(),
+        "algorithm": "dp-iadmm",
+        "local-updates": 3,
+        "rho-c1": 4.0,
+        "clip": 1.0,
+        "epsilon": 2.0,
+    }
+    strategy = DPIADMM.from_config(resolve(raw, "dp-iadmm"))
+    same = DPIADMM(local_updates=3, rho_c1=4.0, clip=1.0, epsilon=2.0)
+    assert strategy.half == same.half
+    with pytest.raises(ConfigError, match="h = l1: dp-iadmm has the set W"):
+        DPIADMM.from_config(resolve({**raw, "h": "l1"}, "dp-iadmm"))

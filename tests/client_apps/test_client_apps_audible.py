@@ -1,4 +1,4 @@
-"""A coordinator cannot make the noise vanish by sending numbers beside which it rounds to nothing."""
+"""A coordinator cannot make the noise vanish by sending numbers beside which it is rounded off."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from privet.client_apps.audible import require_audible
 from privet.client_apps.half import Streams
 from privet.privacy import SystemNoise

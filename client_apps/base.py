@@ -150,7 +150,6 @@ class Participant:
         pin_blas_threads()
         name = agent_name(context)
         try:
-            node_veto(context)  # a budget that cannot be read closes the node
             return Message(handler(message, context, name), reply_to=message)
         except BudgetRefused as refusal:
             log.warning("agent %s refuses: %s", name, refusal.reason)
@@ -192,6 +191,7 @@ class Participant:
         return half
 
     def _query(self, message: Message, context: Context, name: str) -> RecordDict:
+        node_veto(context)  # a budget that cannot be read closes the node at once
         asked = message.content[RECORD]
         if not isinstance(asked, ConfigRecord) or asked.get("contract") != CONTRACT_VERSION:
             raise WireError(f"enrolment question is not of contract version {CONTRACT_VERSION}")

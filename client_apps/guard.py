@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 from flwr.app import ConfigRecord, Context, Message
 from numpy.typing import NDArray
 
@@ -133,7 +132,8 @@ def require_tame(arrays: Iterable[NDArray[Any]]) -> None:
     for array in arrays:
         if array.dtype.kind != "f" or not array.size:
             continue
-        if not float(np.abs(array).max()) <= LARGEST[array.dtype.itemsize]:
+        most = LARGEST[array.dtype.itemsize]
+        if not (float(array.max()) <= most and float(array.min()) >= -most):
             raise WireError("instruction holds numbers that are too large or not finite")
 
 

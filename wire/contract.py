@@ -19,6 +19,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from flwr.app import ConfigRecord, RecordDict
@@ -236,21 +237,24 @@ def update_record(protocol: str, version: int, update: Update) -> ConfigRecord:
     The small fields are one JSON text: Flower checks every field of a record on both sides, and
     twelve of them cost more than the payload.
     """
-    about = {
-        "protocol": protocol,
-        "version": version,
-        "agent": update.agent,
-        "round": update.round,
-        "num-examples": update.num_examples,
-        "digest": update.digest,
-        "epsilon": update.epsilon if math.isfinite(update.epsilon) else "inf",
-        "delta": update.delta,
-    }
+    head = _about_head(protocol, version, update.agent, update.num_examples)
+    epsilon = repr(float(update.epsilon)) if math.isfinite(update.epsilon) else '"inf"'
+    about = (
+        f'{head}, "round": {update.round}, "digest": {update.digest}, '
+        f'"epsilon": {epsilon}, "delta": {float(update.delta)!r}'
+    )
     if update.note:
-        about["note"] = update.note
+        about += f', "note": {json.dumps(update.note)}'
     if update.ledger:
-        about["ledger"] = update.ledger
-    return ConfigRecord({"kind": "update", "about": json.dumps(about), "payload": update.payload})
+        about += f', "ledger": {json.dumps(update.ledger)}'
+    return ConfigRecord({"kind": "update", "about": about + "}", "payload": update.payload})
+
+
+@lru_cache(maxsize=4096)
+def _about_head(protocol: str, version: int, agent: str, num_examples: int) -> str:
+    """Return the part of an upload's JSON that is the same in every round, without its brace."""
+    same = {"protocol": protocol, "version": version, "agent": agent, "num-examples": num_examples}
+    return json.dumps(same)[:-1]
 
 
 def need_state_record(agent: str) -> ConfigRecord:

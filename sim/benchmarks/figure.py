@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -62,7 +64,20 @@ def best_seconds(action: Callable[[], Any], repeats: int) -> float:
     """Return the shortest of several timings: the one least disturbed by other work."""
     times = []
     for _ in range(repeats):
-        begin = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - begin)
+        with undisturbed():
+            begin = time.perf_counter()
+            action()
+            times.append(time.perf_counter() - begin)
     return min(times)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Keep Python's garbage collector out of a measurement, as ``timeit`` does."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

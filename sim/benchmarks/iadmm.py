@@ -7,7 +7,6 @@ a bare float32 loop, and the float64 script one would write first.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,7 +23,7 @@ from privet.strategies.loop import play_round
 from privet.wire import stream
 from privet.wire.threads import pin_blas_threads
 
-from .figure import Figure, Show
+from .figure import Figure, Show, best_seconds
 
 AGENTS, ROWS, FEATURES, CLASSES = 10, 1000, 784, 10
 CLIP, EPSILON, RHO, DECAY, DEVIATION = 0.5, 0.5, 12.0, 2e-7, 1e-3
@@ -63,9 +62,7 @@ def _interleaved(steps: Mapping[str, Callable[[], Any]], turns: int) -> dict[str
     best = dict.fromkeys(steps, float("inf"))
     for _ in range(turns):
         for name, step in steps.items():
-            begin = time.perf_counter()
-            step()
-            best[name] = min(best[name], time.perf_counter() - begin)
+            best[name] = min(best[name], best_seconds(step, 1))
     return best
 
 

@@ -49,7 +49,7 @@ from .history import Round
 from .loop import Observer, PrivetResult, run_loop
 from .metrics import average_metrics
 from .participation import All, Participation
-from .roster import ENROL_TIMEOUT, Question, Roster, wait_for_nodes
+from .roster import ENROL_PATIENCE, ENROL_TIMEOUT, Question, Roster, wait_for_nodes
 
 log = logging.getLogger("flwr.privet")
 
@@ -171,7 +171,8 @@ class PrimalDualStrategy(Strategy):
         wait_for_nodes(grid, self.num_agents, self.min_agents, self.wait_timeout)
         layout = Layout.of(arrays)
         session = Session(experiment, layout, layout.flatten(arrays), None, Roster())
-        session.roster.enrol_all(grid, self._question(session), self.wait_timeout)
+        patience = max(self.wait_timeout, ENROL_PATIENCE)
+        session.roster.enrol_all(grid, self._question(session), patience)
         if len(session.roster.agents) < self.min_agents:
             reasons = "; ".join(session.roster.rejected.values()) or "none answered"
             raise RunError(

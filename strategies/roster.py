@@ -36,8 +36,11 @@ CLIENT_APP_FAILED = 2
 """Flower's error code for an exception of the ClientApp."""
 NO_HANDLER = "No query function registered"
 """What Flower says of a ClientApp that was not made by this library."""
+ENROL_PATIENCE = 180.0
+"""Seconds the connected nodes have to answer before round 1. After a crash of the SuperLink they
+are busy with the lost run for about a minute."""
 ENROL_TIMEOUT = 30.0
-"""Seconds a node may take to answer; one that does not is asked again later."""
+"""Seconds a node that appears later may take to answer; one that does not is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,9 @@ class Roster:
         deadline = time.monotonic() + timeout
         while True:
             left = deadline - time.monotonic()
-            self.refresh(grid, question, min(ENROL_TIMEOUT, max(left, 1.0)))
+            # One long wait: a node that is busy with an older run answers when it is done, and
+            # asking it again would only lengthen its queue.
+            self.refresh(grid, question, max(left, 1.0))
             if not self._unknown() or time.monotonic() >= deadline:
                 return
             time.sleep(0.5)

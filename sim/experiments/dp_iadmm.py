@@ -99,12 +99,14 @@ class Variant:
                     }
 
 
-L1_CLIPS = (20.0, 80.0, 200.0)
+LAPLACE: Any = {"clips": (5.0, 20.0, 80.0), "smoothnesses": (0.3, 1.0, 3.0)}
+"""Clips of the l1 norm, and more damping for the larger noise."""
+
 VARIANTS: tuple[Variant, ...] = (
     Variant("objective, Gaussian", "objective", "gaussian", 1),
     Variant("objective, Gaussian", "objective", "gaussian", 10),
-    Variant("objective, Laplace", "objective", "laplace", 1, clips=L1_CLIPS),
-    Variant("objective, Laplace", "objective", "laplace", 10, clips=L1_CLIPS),
+    Variant("objective, Laplace", "objective", "laplace", 1, **LAPLACE),
+    Variant("objective, Laplace", "objective", "laplace", 10, **LAPLACE),
     Variant("output, Gaussian", "output", "gaussian", 1),
     # Its certificate needs bounded rows and steps that do not spread differences much.
     Variant(

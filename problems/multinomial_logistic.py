@@ -93,7 +93,7 @@ class MultinomialLogistic(MatrixScoreModel):
     @staticmethod
     def _to_probabilities(scores: FloatArray) -> None:
         np.exp(scores, scores)
-        scores /= scores.sum(axis=0)
+        scores *= np.reciprocal(scores.sum(axis=0))  # one division an example, not one a class
 
     def _pull_back(self, design: FloatArray, residuals: FloatArray) -> FloatArray:
         result: FloatArray = residuals.dot(design)[: self.classes].T.reshape(-1)

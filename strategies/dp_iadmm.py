@@ -137,13 +137,15 @@ class Server:
         state.t += 1
         state.total += state.w
         state.weighted += np.multiply(state.w, state.t, dtype=np.float64)
+        apart = 0.0
         for position, arrays in uploads.items():
+            gap = arrays["z"] - state.w
+            apart += float(gap @ gap)
             state.z[position] = arrays["z"]
             state.lam[position] = arrays["lam"]
         state.center = self._consensus(state.z, state.lam, state.t + 1)
-        gaps, moved = state.z - state.w, state.center - state.w
-        apart = float(np.vdot(gaps, gaps)) / state.z.shape[0]
-        state.residual = apart + float(moved @ moved)
+        moved = state.center - state.w
+        state.residual = apart / max(1, len(uploads)) + float(moved @ moved)
         return state
 
     def recovery(self, state: State, position: int) -> Arrays:
@@ -168,7 +170,7 @@ class Server:
         }
 
     def residual(self, state: State) -> float:
-        """Return the mean of ||z_p - w||^2 plus the squared step of w; both are 0 at rest."""
+        """Return the participants' mean ||z_p - w||^2 plus the squared step of w; 0 at rest."""
         return state.residual
 
     def dump(self, state: State) -> Arrays:

@@ -22,7 +22,9 @@ def require_audible(scale: float, *arrays: NDArray[Any]) -> None:
         number is not finite. Give it only what the server knows or what has been noised before,
         so that the refusal betrays nothing.
     """
+    if not scale > 0:
+        return
     size = max(float(np.abs(array).max()) for array in arrays)
     unit = float(np.finfo(arrays[0].dtype).eps)
-    if scale > 0 and not scale >= UNITS * unit * size:
+    if not scale >= UNITS * unit * size:
         raise ConfigError(f"noise of scale {scale:.3g} would be lost in rounding at {size:.3g}")

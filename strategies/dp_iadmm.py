@@ -144,8 +144,9 @@ class Server:
             state.z[position] = arrays["z"]
             state.lam[position] = arrays["lam"]
         state.center = self._consensus(state.z, state.lam, state.t + 1)
-        moved = state.center - state.w
-        state.residual = apart / max(1, len(uploads)) + float(moved @ moved)
+        if uploads:  # a round without uploads says nothing of how far the agents are apart
+            moved = state.center - state.w
+            state.residual = apart / len(uploads) + float(moved @ moved)
         return state
 
     def recovery(self, state: State, position: int) -> Arrays:

@@ -213,6 +213,7 @@ class Participant:
             version=half.version,
             experiment=held.experiment,
             rounds=known,
+            unit=str(context.node_config.get("unit", "")),
         )
         return RecordDict({RECORD: enrolment_record(said)})
 

@@ -1,6 +1,6 @@
 """Server halves of the algorithms as Flower Strategies, on one shared round loop."""
 
-from .base import PrimalDualStrategy, Session
+from .base import PrimalDualStrategy
 from .dp_fedsgd import DPFedSGD
 from .dp_iadmm import DPIADMM
 from .fed_dyn import FedDyn

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,69 +19,28 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from privet.wire import (
-    AGENT_RECORD,
-    RECORD,
-    ConfigError,
-    Layout,
-    PrivetError,
-    RunError,
-    Update,
-    UploadError,
-    WireError,
-    content_bytes,
-    pack,
-    stream,
-)
-from privet.wire.contract import (
-    agent_record,
-    encode_settings,
-    is_need_state,
-    read_update,
-    shared_record,
-)
-from privet.wire.errors import one_line
+from privet.wire import ConfigError, Layout, RunError, stream
 
 from .exchange import Reply, owner_by_message, sort_replies
-from .half import Arrays, ServerHalf
+from .half import ServerHalf
 from .history import Round
 from .loop import Observer, PrivetResult, run_loop
 from .metrics import average_metrics
 from .participation import All, Participation
 from .roster import ENROL_PATIENCE, ENROL_TIMEOUT, Question, Roster, wait_for_nodes
+from .round import (
+    Pending,
+    Session,
+    admit,
+    close_round,
+    messages_for,
+    open_round,
+    place_all,
+)
 
 log = logging.getLogger("flwr.privet")
 
 Monitor = Callable[[int, Mapping[str, NDArray[Any]]], Mapping[str, float]]
-
-
-@dataclass
-class Session:
-    """The state of one run on the server."""
-
-    experiment: str
-    layout: Layout
-    start: NDArray[Any]
-    state: Any
-    roster: Roster
-    round: int = 0
-    history: list[Round] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-    """The history as JSON, as far as it is in a checkpoint."""
-
-
-@dataclass
-class Pending:
-    """A round that was sent out: the shared record, the messages, and what came of it."""
-
-    round: int
-    shared: ConfigRecord
-    messages: dict[str, Message]
-    asked: tuple[str, ...]
-    bytes_down: int
-    bytes_up: int = 0
-    absent: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
 
 class PrimalDualStrategy(Strategy):
@@ -162,7 +120,7 @@ class PrimalDualStrategy(Strategy):
             self.half = self.prepare(self.half, session.roster)
         if state is None:
             state = self.half.initialise(session.start, len(session.roster.agents))
-        session.state = state
+        session.state = place_all(self.half, state, session.roster)
         self.session = session
         return session
 
@@ -199,8 +157,7 @@ class PrimalDualStrategy(Strategy):
         patience = min(ENROL_TIMEOUT, self.round_timeout)
         new = session.roster.refresh(grid, self._question(session), patience)
         for name in new:
-            position = session.roster.names.index(name)
-            session.state = self.half.admit(session.state, position, session.start)
+            admit(self.half, session, name)
         return new
 
     # ------------------------------------------------------------------ Flower's round interface
@@ -215,61 +172,20 @@ class PrimalDualStrategy(Strategy):
         else:
             newcomers = self._enrol_newcomers(grid, self.session)
         session = self._session()
-        notes = [f"agent {name} joined" for name in newcomers]
         chosen = self.participation.select(server_round, session.roster.names, self.seed)
-        present = [name for name in chosen if session.roster.connected(name)]
-        session.state, broadcast = self.half.broadcast(session.state)
-        settings = {**self.half.settings(), "seed": self.seed}
-        shared = shared_record(
-            self.half.name,
-            self.half.version,
-            session.experiment,
-            server_round,
-            encode_settings(settings),
-            broadcast,
-        )
-        pending = Pending(server_round, shared, {}, tuple(chosen), 0, notes=notes)
-        pending.absent = {name: "not connected" for name in chosen if name not in present}
-        self.pending = pending
-        return list(self.messages_for(present, force=False).values())
+        self.pending = open_round(self.half, session, server_round, chosen, self.seed)
+        self.pending.notes += [f"agent {name} joined" for name in newcomers]
+        present = [name for name in chosen if name not in self.pending.absent]
+        return list(self.messages_for(present).values())
 
-    def messages_for(self, names: Iterable[str], *, force: bool) -> dict[str, Message]:
+    def messages_for(self, names: Iterable[str], *, force: bool = False) -> dict[str, Message]:
         """Build and remember the messages of this round for some agents.
 
-        An agent whose node does not hold the state last accepted is sent it (``force`` sends it in
-        any case), with the account of its releases, which it would else begin anew; where the half
-        does not hold that state either, the agent starts again by its own rule.
+        ``force`` sends every agent its state, whether or not its node is known to hold it.
         """
-        session, pending = self._session(), self._pending()
-        position = {name: i for i, name in enumerate(session.roster.names)}
-        base = len(pending.shared["payload"])  # type: ignore[arg-type]
-        records: dict[tuple[int, bytes | None, str], ConfigRecord] = {}
-        built: dict[str, Message] = {}
-        for name in names:
-            agent = session.roster.agents[name]
-            recovery, ledger = None, ""
-            if force or agent.tag == 0 or agent.tag not in agent.held:
-                recovery = self.half.recovery(session.state, position[name])
-                ledger = agent.ledger
-            packed = None if recovery is None else pack(recovery)
-            tag = 0 if force and packed is None else agent.tag
-            if tag != agent.tag:
-                pending.notes.append(
-                    f"agent {name} lost its state of round {agent.tag}: it starts again"
-                )
-            own = records.get((tag, packed, ledger))
-            if own is None:  # one object on the wire for all agents that are sent the same
-                own = agent_record(tag, packed, ledger)
-                records[tag, packed, ledger] = own
-            if packed is not None:
-                pending.bytes_down += len(packed)
-                if agent.tag:
-                    pending.notes.append(self.recovered(name, agent.tag))
-            content = RecordDict({RECORD: pending.shared, AGENT_RECORD: own})
-            built[name] = Message(content, agent.node, MessageType.TRAIN)
-            pending.bytes_down += base
-        pending.messages.update(built)
-        return built
+        return messages_for(
+            self.half, self._session(), self._pending(), names, self.recovered, force=force
+        )
 
     def recovered(self, name: str, tag: int) -> str:
         """Return the note on an agent that was sent its state."""
@@ -296,90 +212,7 @@ class PrimalDualStrategy(Strategy):
         RunError
             If fewer uploads than ``min_agents`` (or than were asked) could be folded.
         """
-        session, pending = self._session(), self._pending()
-        names = session.roster.names
-        position = {name: i for i, name in enumerate(names)}
-        failures = dict(pending.absent)
-        uploads: dict[int, Arrays] = {}
-        updates: dict[str, Update] = {}
-        epsilon = 0.0
-        for name in names:
-            if name not in pending.messages:
-                continue
-            reply = replies.get(name, Reply(None, "no reply"))
-            try:
-                folded, update = self._accept(name, position[name], reply, pending)
-            except Exception as error:  # whatever an agent sends costs that agent's reply only
-                known = isinstance(error, PrivetError)
-                why = str(error) if known else f"reply cannot be used ({error!r})"
-                failures[name] = one_line(why)
-                log.warning(
-                    "round %d: agent %s dropped: %s",
-                    pending.round,
-                    name,
-                    failures[name],
-                    exc_info=not known,
-                )
-                continue
-            uploads[position[name]] = folded
-            updates[name] = update
-            epsilon = max(epsilon, update.epsilon)
-        for name, reason in pending.absent.items():
-            log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
-        self._require(len(uploads), pending, failures)
-        session.state = self.half.fold(session.state, uploads)
-        for name, update in updates.items():
-            session.roster.accepted(name, update)
-        before = session.history[-1].epsilon if session.history else 0.0
-        done = Round(
-            round=pending.round,
-            participants=tuple(names[index] for index in uploads),
-            failures=failures,
-            notes=tuple(pending.notes),
-            residual=self.half.residual(session.state),
-            bytes_up=pending.bytes_up,
-            bytes_down=pending.bytes_down,
-            epsilon=max(before, epsilon),
-        )
-        session.history.append(done)
-        session.round = pending.round
-        return done
-
-    def _accept(
-        self, name: str, position: int, reply: Reply, pending: Pending
-    ) -> tuple[Arrays, Update]:
-        """Return what is folded of one reply, and the reply as read."""
-        session = self._session()
-        if reply.content is None:
-            raise UploadError(reply.reason)
-        pending.bytes_up += content_bytes(reply.content)
-        if is_need_state(reply.content):
-            agent = session.roster.agents[name]
-            kept = self.half.recovery(session.state, position) is not None
-            tag = agent.tag if kept else 0
-            session.roster.agents[name] = replace(agent, held=(), tag=tag)
-            raise UploadError("does not hold its state; the next message takes care of it")
-        update = read_update(reply.content, self.half.name, self.half.version, pending.round)
-        if update.ledger:  # what left the agent counts, also where it cannot be folded
-            agent = session.roster.agents[name]
-            session.roster.agents[name] = replace(agent, ledger=update.ledger)
-        folded, agreed = self.half.accept(session.state, position, update.arrays())
-        if update.digest != agreed:
-            agent = session.roster.agents[name]
-            session.roster.agents[name] = replace(agent, held=())
-            raise WireError("digest differs: agent and server do not hold the same state")
-        if update.note:
-            pending.notes.append(f"agent {name}: {one_line(update.note)}")
-        return folded, update
-
-    def _require(self, folded: int, pending: Pending, failures: Mapping[str, str]) -> None:
-        if folded >= min(self.min_agents, len(pending.asked)):
-            return
-        reasons = "; ".join(f"agent {name}: {why}" for name, why in failures.items())
-        raise RunError(
-            f"round {pending.round}: {folded} of {len(pending.asked)} agents replied, below "
-            f"min-agents = {self.min_agents}: {reasons}"
-        )
+        return close_round(self.half, self._session(), self._pending(), replies, self.min_agents)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

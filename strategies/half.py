@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -83,4 +83,29 @@ class ServerHalf(Protocol[S]):
 
     def load(self, arrays: Arrays) -> S:
         """Return the state of ``dump``."""
+        ...
+
+
+@runtime_checkable
+class GroupedHalf(Protocol[S]):
+    """A server half whose agents belong to units that are sent different models."""
+
+    def place(self, state: S, position: int, name: str, unit: str) -> S:
+        """Return the state with an agent in its unit; called once for every agent.
+
+        ``unit`` is what the agent's node config says, empty where it says nothing.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such unit.
+        """
+        ...
+
+    def group(self, state: S, position: int) -> str:
+        """Return the unit of an agent."""
+        ...
+
+    def broadcast_to(self, state: S, group: str) -> Arrays:
+        """Return what the agents of a unit are sent beside the arrays of ``broadcast``."""
         ...

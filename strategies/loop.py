@@ -25,9 +25,10 @@ from .checkpoint import Checkpoint, load, save
 from .exchange import Reply, exchange
 from .history import Round
 from .roster import Agent
+from .round import Session, admit
 
 if TYPE_CHECKING:
-    from .base import PrimalDualStrategy, Session
+    from .base import PrimalDualStrategy
 
 log = logging.getLogger("flwr.privet")
 
@@ -227,6 +228,7 @@ def write_checkpoint(strategy: PrimalDualStrategy, grid: Grid, path: Path) -> bo
                 "num-examples": session.roster.agents[name].num_examples,
                 "tag": session.roster.agents[name].tag,
                 "ledger": session.roster.agents[name].ledger,
+                "unit": session.roster.agents[name].unit,
             }
             for name in session.roster.names
         ],
@@ -302,14 +304,19 @@ def _merge_roster(strategy: PrimalDualStrategy, session: Session, saved: list[An
     merged: dict[str, Agent] = {}
     for entry in saved:
         name = str(entry["name"])
-        old = Agent(0, int(entry["num-examples"]), int(entry["tag"]), ledger=entry["ledger"])
+        old = Agent(
+            0,
+            int(entry["num-examples"]),
+            int(entry["tag"]),
+            ledger=entry["ledger"],
+            unit=entry.get("unit", ""),
+        )
         now = here.get(name)
         merged[name] = old if now is None else replace(now, tag=old.tag, ledger=old.ledger)
     session.roster.agents = merged
     for name in sorted(set(here) - set(merged)):
         merged[name] = here[name]
-        position = session.roster.names.index(name)
-        session.state = strategy.half.admit(session.state, position, session.start)
+        admit(strategy.half, session, name)
 
 
 __all__ = [

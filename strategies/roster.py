@@ -71,6 +71,8 @@ class Agent:
     foreign: bool = False
     ledger: str = ""
     """The agent's account of its releases, as it last sent it."""
+    unit: str = ""
+    """The unit it says it belongs to; empty where it says nothing."""
 
 
 @dataclass
@@ -96,7 +98,9 @@ class Roster:
         # A foreign agent says only with its uploads how many examples it has.
         count = update.num_examples if old.foreign else old.num_examples
         held = (old.tag, update.round)
-        self.agents[name] = Agent(old.node, count, update.round, held, old.foreign, update.ledger)
+        self.agents[name] = Agent(
+            old.node, count, update.round, held, old.foreign, update.ledger, old.unit
+        )
 
     def enrol_all(self, grid: Grid, question: Question, timeout: float) -> None:
         """Ask every connected node until all have answered or ``timeout`` seconds are over."""
@@ -169,7 +173,7 @@ class Roster:
         held = said.rounds if said.experiment == question.experiment else ()
         old = self.agents.get(said.agent)
         if old is None:
-            self.agents[said.agent] = Agent(node, said.num_examples, held=held)
+            self.agents[said.agent] = Agent(node, said.num_examples, held=held, unit=said.unit)
             return
         if old.node in self.online:
             log.warning("agent %s: two nodes carry this name, the newer one counts", said.agent)

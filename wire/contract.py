@@ -83,6 +83,8 @@ class Enrolment:
     experiment: str
     rounds: tuple[int, ...]
     """Rounds of ``experiment`` whose state the node still holds."""
+    unit: str = ""
+    """The unit (of several servers) that the node config names; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,7 @@ def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
             "version": enrolment.version,
             "experiment": enrolment.experiment,
             "rounds": list(enrolment.rounds),
+            "unit": enrolment.unit,
         }
     )
 
@@ -219,6 +222,9 @@ def read_enrolment(content: RecordDict) -> Enrolment:
     agent = _field(record, "agent", str)
     if not 0 < len(agent) <= LONGEST_NAME or not agent.isprintable():
         raise WireError(f"agent name is not 1 to {LONGEST_NAME} printable characters")
+    unit = _field(record, "unit", str)
+    if len(unit) > LONGEST_NAME or not unit.isprintable():
+        raise WireError(f"unit is not up to {LONGEST_NAME} printable characters")
     return Enrolment(
         agent=agent,
         num_examples=_field(record, "num-examples", int),
@@ -228,6 +234,7 @@ def read_enrolment(content: RecordDict) -> Enrolment:
         version=_field(record, "version", int),
         experiment=_field(record, "experiment", str),
         rounds=tuple(rounds),
+        unit=unit,
     )
 
 

@@ -258,6 +258,7 @@ PUBLIC = {
     "/privet/kind": "constant",
     "/privet/contract": "constant",
     "/privet/agent": "the agent's name, set by its operator",
+    "/privet/unit": "the agent's unit, set by its operator",
     "/privet/num-examples": "declared public",
     "/privet/dim": "shape of the model",
     "/privet/dtype": "declared in the configuration",

@@ -1,0 +1,286 @@
+"""One round on the server: the messages that go out, and what becomes of the replies."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from numpy.typing import NDArray
+
+from privet.wire import (
+    AGENT_RECORD,
+    RECORD,
+    Layout,
+    PrivetError,
+    RunError,
+    Update,
+    UploadError,
+    WireError,
+    content_bytes,
+    pack,
+)
+from privet.wire.contract import (
+    agent_record,
+    encode_settings,
+    is_need_state,
+    read_update,
+    shared_record,
+)
+from privet.wire.errors import one_line
+
+from .exchange import Reply
+from .half import Arrays, GroupedHalf, ServerHalf
+from .history import Round
+from .roster import Roster
+
+log = logging.getLogger("flwr.privet")
+
+ALL = ""
+"""The one group of agents where the algorithm does not divide them."""
+
+
+@dataclass
+class Session:
+    """The state of one run on the server."""
+
+    experiment: str
+    layout: Layout
+    start: NDArray[Any]
+    state: Any
+    roster: Roster
+    round: int = 0
+    history: list[Round] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    """The history as JSON, as far as it is in a checkpoint."""
+    encoded: tuple[Any, str] = (None, "")
+    """The settings as JSON, and the half and seed they are of."""
+
+    def settings(self, half: ServerHalf[Any], seed: int) -> str:
+        """Return what travels with every message, encoded once and not every round."""
+        of, text = self.encoded
+        if of is None or of[0] is not half or of[1] != seed:
+            text = encode_settings({**half.settings(), "seed": seed})
+            self.encoded = ((half, seed), text)
+        return text
+
+
+@dataclass
+class Pending:
+    """A round that was sent out: the shared records, the messages, and what came of it."""
+
+    round: int
+    shared: dict[str, ConfigRecord]
+    """What the agents of a group are all sent, by group."""
+    messages: dict[str, Message]
+    asked: tuple[str, ...]
+    bytes_down: int = 0
+    bytes_up: int = 0
+    absent: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def place_all(half: ServerHalf[Any], state: Any, roster: Roster) -> Any:
+    """Return the state in which every agent is in its unit, where the half divides them."""
+    if isinstance(half, GroupedHalf):
+        for position, name in enumerate(roster.names):
+            state = half.place(state, position, name, roster.agents[name].unit)
+    return state
+
+
+def admit(half: ServerHalf[Any], session: Session, name: str) -> None:
+    """Take a newcomer into the state."""
+    position = session.roster.names.index(name)
+    session.state = half.admit(session.state, position, session.start)
+    if isinstance(half, GroupedHalf):
+        unit = session.roster.agents[name].unit
+        session.state = half.place(session.state, position, name, unit)
+
+
+def open_round(
+    half: ServerHalf[Any], session: Session, number: int, asked: Iterable[str], seed: int
+) -> Pending:
+    """Begin a round for the agents that are asked: broadcast, and note who is not connected."""
+    names = tuple(asked)
+    roster = session.roster
+    session.state, arrays = half.broadcast(session.state)
+    settings = session.settings(half, seed)
+
+    def record(broadcast: Arrays) -> ConfigRecord:
+        return shared_record(
+            half.name, half.version, session.experiment, number, settings, broadcast
+        )
+
+    if isinstance(half, GroupedHalf):
+        position = {name: index for index, name in enumerate(roster.names)}
+        groups = {half.group(session.state, position[name]) for name in names}
+        shared = {
+            group: record({**arrays, **half.broadcast_to(session.state, group)})
+            for group in sorted(groups)
+        }
+    else:
+        shared = {ALL: record(arrays)}
+    absent = {name: "not connected" for name in names if not roster.connected(name)}
+    return Pending(number, shared, {}, names, absent=absent)
+
+
+def messages_for(
+    half: ServerHalf[Any],
+    session: Session,
+    pending: Pending,
+    names: Iterable[str],
+    recovered: Callable[[str, int], str],
+    *,
+    force: bool = False,
+) -> dict[str, Message]:
+    """Build and remember the messages of this round for some agents.
+
+    An agent whose node does not hold the state last accepted is sent it (``force`` sends it in
+    any case), with the account of its releases, which it would else begin anew; where the half
+    does not hold that state either, the agent starts again by its own rule. ``recovered`` gives
+    the note on an agent that was sent its state of a round.
+    """
+    position = {name: i for i, name in enumerate(session.roster.names)}
+    group_of = half.group if isinstance(half, GroupedHalf) else None
+    records: dict[tuple[int, bytes | None, str], ConfigRecord] = {}
+    built: dict[str, Message] = {}
+    for name in names:
+        agent = session.roster.agents[name]
+        recovery, ledger = None, ""
+        if force or agent.tag == 0 or agent.tag not in agent.held:
+            recovery = half.recovery(session.state, position[name])
+            ledger = agent.ledger
+        packed = None if recovery is None else pack(recovery)
+        tag = 0 if force and packed is None else agent.tag
+        if tag != agent.tag:
+            pending.notes.append(
+                f"agent {name} lost its state of round {agent.tag}: it starts again"
+            )
+        own = records.get((tag, packed, ledger))
+        if own is None:  # one object on the wire for all agents that are sent the same
+            own = agent_record(tag, packed, ledger)
+            records[tag, packed, ledger] = own
+        if packed is not None:
+            pending.bytes_down += len(packed)
+            if agent.tag:
+                pending.notes.append(recovered(name, agent.tag))
+        group = ALL if group_of is None else group_of(session.state, position[name])
+        shared = pending.shared[group]
+        content = RecordDict({RECORD: shared, AGENT_RECORD: own})
+        built[name] = Message(content, agent.node, MessageType.TRAIN)
+        pending.bytes_down += len(shared["payload"])  # type: ignore[arg-type]
+    pending.messages.update(built)
+    return built
+
+
+def close_round(
+    half: ServerHalf[Any],
+    session: Session,
+    pending: Pending,
+    replies: Mapping[str, Reply],
+    min_agents: int,
+) -> Round:
+    """Accept or drop each reply, fold the accepted ones, and record the round.
+
+    Raises
+    ------
+    RunError
+        If fewer uploads than ``min_agents`` (or than were asked) could be folded.
+    """
+    names = session.roster.names
+    failures = dict(pending.absent)
+    uploads: dict[int, Arrays] = {}
+    updates: dict[str, Update] = {}
+    epsilon = 0.0
+    for position, name in enumerate(names):
+        if name not in pending.messages:
+            continue
+        reply = replies.get(name, Reply(None, "no reply"))
+        try:
+            uploads[position], update = _accept(half, session, pending, name, position, reply)
+        except Exception as error:  # whatever an agent sends costs that agent's reply only
+            failures[name] = _dropped(pending.round, name, error)
+            continue
+        updates[name] = update
+        epsilon = max(epsilon, update.epsilon)
+    for name, reason in pending.absent.items():
+        log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
+    _require(len(uploads), min_agents, pending, failures)
+    session.state = half.fold(session.state, uploads)
+    for name, update in updates.items():
+        session.roster.accepted(name, update)
+    before = session.history[-1].epsilon if session.history else 0.0
+    done = Round(
+        round=pending.round,
+        participants=tuple(updates),
+        failures=failures,
+        notes=tuple(pending.notes),
+        residual=half.residual(session.state),
+        bytes_up=pending.bytes_up,
+        bytes_down=pending.bytes_down,
+        epsilon=max(before, epsilon),
+    )
+    session.history.append(done)
+    session.round = pending.round
+    return done
+
+
+def _dropped(round_: int, name: str, error: Exception) -> str:
+    known = isinstance(error, PrivetError)
+    why = one_line(str(error) if known else f"reply cannot be used ({error!r})")
+    log.warning("round %d: agent %s dropped: %s", round_, name, why, exc_info=not known)
+    return why
+
+
+def _accept(
+    half: ServerHalf[Any],
+    session: Session,
+    pending: Pending,
+    name: str,
+    position: int,
+    reply: Reply,
+) -> tuple[Arrays, Update]:
+    """Return what is folded of one reply, and the reply as read."""
+    agents = session.roster.agents
+    if reply.content is None:
+        raise UploadError(reply.reason)
+    pending.bytes_up += content_bytes(reply.content)
+    if is_need_state(reply.content):
+        kept = half.recovery(session.state, position) is not None
+        tag = agents[name].tag if kept else 0
+        agents[name] = replace(agents[name], held=(), tag=tag)
+        raise UploadError("does not hold its state; the next message takes care of it")
+    update = read_update(reply.content, half.name, half.version, pending.round)
+    if update.ledger:  # what left the agent counts, also where it cannot be folded
+        agents[name] = replace(agents[name], ledger=update.ledger)
+    folded, agreed = half.accept(session.state, position, update.arrays())
+    if update.digest != agreed:
+        agents[name] = replace(agents[name], held=())
+        raise WireError("digest differs: agent and server do not hold the same state")
+    if update.note:
+        pending.notes.append(f"agent {name}: {one_line(update.note)}")
+    return folded, update
+
+
+def _require(folded: int, least: int, pending: Pending, failures: Mapping[str, str]) -> None:
+    if folded >= min(least, len(pending.asked)):
+        return
+    reasons = "; ".join(f"agent {name}: {why}" for name, why in failures.items())
+    raise RunError(
+        f"round {pending.round}: {folded} of {len(pending.asked)} agents replied, below "
+        f"min-agents = {least}: {reasons}"
+    )
+
+
+__all__ = [
+    "ALL",
+    "Pending",
+    "Session",
+    "admit",
+    "close_round",
+    "messages_for",
+    "open_round",
+    "place_all",
+]

@@ -20,7 +20,7 @@ from privet.problems.base import (
 )
 from privet.problems.binary_logistic import BinaryLogistic
 from privet.problems.clipping import clip_rows
-from privet.problems.linear import LinearModel
+from privet.problems.linear import LinearModel, can_clip
 from privet.problems.multinomial_logistic import MultinomialLogistic
 from privet.problems.one_class_logistic import OneClassLogistic
 from privet.problems.proximal import (
@@ -74,6 +74,7 @@ __all__ = [
     "Scaled",
     "Zero",
     "best_step",
+    "can_clip",
     "clip_rows",
     "make_h",
     "make_regularizer",

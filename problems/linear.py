@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeGuard, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from privet.problems.base import FloatArray, Moduli, Norm, RowIndex
+from privet.problems.base import ClippableProblem, FloatArray, Moduli, Norm, RowIndex
 from privet.problems.clipping import clip_rows
 from privet.problems.regularizers import NoRegularizer, Regularizer
 from privet.problems.spectrum import gram_extremes
@@ -294,3 +294,12 @@ class MatrixScoreModel(LinearModel[npt.NDArray[np.intp]]):
 
     def _clip_residuals(self, residuals: FloatArray, limits: FloatArray, norm: Norm) -> None:
         residuals *= limits / np.maximum(self._residual_norms(residuals, norm), limits)
+
+
+def can_clip(problem: object) -> TypeGuard[ClippableProblem]:
+    """Return whether a problem can bound its per-example gradients.
+
+    For the models of this library the class says so: asking a protocol takes longer than clipping
+    a small problem.
+    """
+    return isinstance(problem, LinearModel | ClippableProblem)

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from .index_coding import Indices, SparseError
 
+_BLOCK = 1 << 15
+"""Entries compared at a time, so that they are read from memory once."""
+
 
 def top_k(vector: NDArray[Any], k: int) -> Indices:
     """Return the indices of the k entries of largest magnitude, ascending.
@@ -57,14 +60,30 @@ def _largest(vector: NDArray[Any], k: int) -> Indices:
         raise SparseError("top-k: the vector holds numbers that are not numbers")
     # The partition has scrambled the magnitudes; comparing twice is cheaper than a copy of them.
     mask, chosen = _mask(vector.size, k)
-    np.greater_equal(vector, threshold, out=chosen)
-    chosen |= vector <= -threshold
-    if np.count_nonzero(chosen) > k:
-        above = vector > threshold
-        above |= vector < -threshold
-        cut = _after(chosen ^ above, k - int(np.count_nonzero(above)))
-        chosen[cut:] = above[cut:]
+    for start in range(0, vector.size, _BLOCK):
+        own = vector[start : start + _BLOCK]
+        part = chosen[start : start + _BLOCK]
+        np.greater_equal(own, threshold, out=part)
+        part |= own <= -threshold
+    _drop_ties(vector, threshold, chosen, int(np.count_nonzero(chosen)) - k)
     return np.flatnonzero(mask)[:k]
+
+
+def _drop_ties(
+    vector: NDArray[Any], threshold: Any, chosen: NDArray[np.bool_], excess: int
+) -> None:
+    """Give up the ``excess`` entries of the largest index whose magnitude is the threshold."""
+    end = vector.size
+    while excess > 0:
+        start = max(0, end - _BLOCK)
+        own, part = vector[start:end], chosen[start:end]
+        above = own > threshold
+        above |= own < -threshold
+        ties = int(np.count_nonzero(part)) - int(np.count_nonzero(above))
+        cut = _after(part ^ above, ties - excess) if ties > excess else 0
+        part[cut:] = above[cut:]
+        excess -= min(ties, excess)
+        end = start
 
 
 def _after(mask: NDArray[np.bool_], count: int) -> int:

@@ -47,6 +47,17 @@ def test_top_k_on_larger_inputs(dtype: str, zeros: float, levels: int) -> None:
         assert np.array_equal(top_k(vector, k), expected)
 
 
+@pytest.mark.parametrize("levels", [1, 3])
+def test_ties_over_several_blocks_go_to_the_smaller_index(levels: int) -> None:
+    vector = np.round(RNG.standard_normal(150_001) * levels) / levels
+    order = np.argsort(-np.abs(vector), kind="stable")
+    for k in (1, 1000, 15_000, 31_000, 40_000, 75_000):
+        assert np.array_equal(top_k(vector, k), np.sort(order[:k]))
+    same = np.full(150_001, -2.0)
+    same[140_000] = 3.0
+    assert top_k(same, 70_000).tolist() == [*range(69_999), 140_000]
+
+
 def test_top_k_is_not_slow_on_mostly_zero_input() -> None:
     dense = RNG.standard_normal(1_000_000)
     sparse = np.where(RNG.random(1_000_000) < 0.05, dense, 0.0)

@@ -1,4 +1,4 @@
-"""Fed-PLT on a real SuperLink with SuperNodes: the same bits, and the node's own rules."""
+"""Runs on a real SuperLink with SuperNodes: the same bits, and the node's own rules."""
 
 from __future__ import annotations
 
@@ -26,6 +26,22 @@ COMMON: dict[str, Any] = {
     "noise-seed": 3,
     "clip": 1.0,
     "row-norm": 4.0,
+    "seed": 7,
+    "round-timeout": 120.0,
+}
+IADMM: dict[str, Any] = {
+    "algorithm": "dp-iadmm",
+    "num-agents": 3,
+    "num-server-rounds": 3,
+    "participation": "fraction",
+    "fraction": 0.67,
+    "local-updates": 3,
+    "rho": 5.0,
+    "set": "l2",
+    "set-radius": 3.0,
+    "clip": 1.0,
+    "noise-scale": 0.01,
+    "noise-seed": 3,
     "seed": 7,
     "round-timeout": 120.0,
 }
@@ -64,12 +80,13 @@ def history(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.parametrize("config", [COMMON, IADMM], ids=["fed-plt", "dp-iadmm"])
 def test_deployed_run_gives_the_bits_of_the_inline_one(
-    deployment: Deployment, tmp_path: Path
+    deployment: Deployment, tmp_path: Path, config: dict[str, Any]
 ) -> None:
-    verdict, folder = run(deployment, tmp_path, **COMMON)
+    verdict, folder = run(deployment, tmp_path, **config)
     assert verdict.completed, verdict.details
-    inline = run_inline({**COMMON, "output-dir": str(tmp_path)}, "inline").folder
+    inline = run_inline({**config, "output-dir": str(tmp_path)}, "inline").folder
     with np.load(folder / "model.npz") as ours, np.load(inline / "model.npz") as reference:
         assert sorted(ours.files) == sorted(reference.files)
         for name in reference.files:

@@ -19,7 +19,7 @@ export FLWR_TELEMETRY_ENABLED := 0
 export FLWR_DISABLE_UPDATE_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-all lint types format wheel clean
+.PHONY: help venv run test test-all lint types links docs format wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,7 @@ $(RUN): pyproject.toml scripts/venv.sh
 run: $(RUN) ## train Fed-PLT over 10 agents in Flower's simulation
 	@$(BIN)/python -m privet.sim.cli flower-run
 
+# The report is looked at in Chromium, where there is one: apt-get install chromium.
 test: lint ## lint, types and every test that is not slow
 	$(BIN)/pytest -m "not slow" $(PYTEST_ARGS)
 
@@ -50,12 +51,18 @@ lint: $(DEV) ## style, formatting, import contracts, types
 	$(BIN)/lint-imports --no-logo
 	@$(MAKE) --no-print-directory types
 
-# mypy cannot follow the editable install's finder: show it the rooms as folders of `privet`.
-types: $(DEV)
+types: $(DEV) links
+	MYPYPATH="$(LINKS)" $(BIN)/mypy $(ROOMS:%=-p privet.%) $(ENTRIES:%=-m %)
+
+# mypy and mkdocstrings cannot follow the editable install's finder: show them the rooms as folders
+# of `privet`.
+links:
 	@rm -rf "$(LINKS)" && mkdir -p "$(LINKS)/privet"
 	@for room in $(ROOMS); do ln -s "$(CURDIR)/$$room" "$(LINKS)/privet/$$room"; done
 	@for entry in $(ENTRIES); do ln -s "$(CURDIR)/$$entry.py" "$(LINKS)/$$entry.py"; done
-	MYPYPATH="$(LINKS)" $(BIN)/mypy $(ROOMS:%=-p privet.%) $(ENTRIES:%=-m %)
+
+docs: $(DEV) links ## build the documentation into build/site, warnings as errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 format: $(DEV) ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix .

@@ -1,5 +1,12 @@
 """Agent halves of the algorithms as Flower ClientApps."""
 
+from .adapters import (
+    CallableProblem,
+    SklearnModel,
+    SklearnProblem,
+    TorchProblem,
+    trainable_arrays,
+)
 from .base import LOCAL_KEYS, Participant, agent_name, client_app
 from .half import AgentHalf, Local, Streams
 from .sparse_mod import sparse_mod
@@ -7,10 +14,15 @@ from .sparse_mod import sparse_mod
 __all__ = [
     "LOCAL_KEYS",
     "AgentHalf",
+    "CallableProblem",
     "Local",
     "Participant",
+    "SklearnModel",
+    "SklearnProblem",
     "Streams",
+    "TorchProblem",
     "agent_name",
     "client_app",
     "sparse_mod",
+    "trainable_arrays",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from privet.wire import ConfigError
 
 UNITS = 16.0
+
+Real = TypeVar("Real", bound=np.floating[Any])
 
 
 def require_audible(scale: float, *arrays: NDArray[Any]) -> None:
@@ -24,7 +26,20 @@ def require_audible(scale: float, *arrays: NDArray[Any]) -> None:
     """
     if not scale > 0:
         return
-    size = max(float(np.abs(array).max()) for array in arrays)
-    unit = float(np.finfo(arrays[0].dtype).eps)
-    if not scale >= UNITS * unit * size:
+    # Through float64, because -2^63 has no absolute value among the integers; one array after the
+    # other, because Python's max() overlooks what is not a number.
+    sizes = [float(np.abs(array.astype(np.float64, copy=False)).max()) for array in arrays]
+    unit, size = float(np.finfo(arrays[0].dtype).eps), max(sizes)
+    if not all(scale >= UNITS * unit * each for each in sizes):
         raise ConfigError(f"noise of scale {scale:.3g} would be lost in rounding at {size:.3g}")
+
+
+def within_earshot(scale: float, array: NDArray[Real]) -> NDArray[Real]:
+    """Return the array with its numbers held to where noise of this scale can still be heard.
+
+    For numbers that nobody else may know: a refusal would betray them. No two arrays are further
+    apart afterwards than before.
+    """
+    limit = scale / (UNITS * float(np.finfo(array.dtype).eps))
+    held: NDArray[Real] = np.clip(array, -limit, limit)
+    return held

@@ -12,11 +12,11 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
-from privet.privacy import BudgetRefused, NoCertificateError
+from privet.privacy import BudgetRefused, MaskError, NoCertificateError
 from privet.problems import Problem
 from privet.wire import (
     FAILED,
@@ -24,7 +24,6 @@ from privet.wire import (
     REFUSED,
     ConfigError,
     Enrolment,
-    Layout,
     PrivetError,
     Update,
     WireError,
@@ -45,11 +44,16 @@ from privet.wire.errors import one_line
 from privet.wire.payload import to_payload
 from privet.wire.threads import pin_blas_threads
 
-from .guard import Guard, NoiseFactory, is_private, node_veto, require_tame, speaks_little
+from .guard import Guard, NoiseFactory, Spent, is_private, node_veto, require_tame, speaks_little
 from .half import AgentHalf, Streams
+from .masking import MaskFactory, Masking, new_keys, plan_masking, require_agreement
+from .measures import broadcast_model, measures, sent_model
 from .state import PRIVATE_RECORD, AgentState, read_state, write_state
 
 log = logging.getLogger("flwr.privet")
+
+METRICS = "metrics"
+"""Name of the record of an agent's measures."""
 
 ProblemFn = Callable[[Context], Problem]
 
@@ -88,6 +92,11 @@ class Participant:
     noise_factory : callable, optional
         Replaces the source of privacy noise; what it gives counts as explicit noise, and the
         run as not private.
+    mask_factory : callable, optional
+        Replaces the key agreement of secure sums; such a run is not private either.
+    train_metrics : bool
+        Whether an upload comes with a MetricRecord ``metrics``: ``num-examples``, and ``loss`` and
+        the problem's own metrics at the model that was received. Never from a private agent.
     """
 
     def __init__(
@@ -97,6 +106,8 @@ class Participant:
         protocol: str | None = None,
         overrides: Mapping[str, Any] | None = None,
         noise_factory: NoiseFactory | None = None,
+        mask_factory: MaskFactory | None = None,
+        train_metrics: bool = False,
     ) -> None:
         for key in overrides or {}:
             if key not in LOCAL_KEYS:
@@ -105,8 +116,11 @@ class Participant:
         self._protocol = protocol
         self._overrides = dict(overrides or {})
         self._noise_factory = noise_factory
+        self._mask_factory = mask_factory
+        self._train_metrics = train_metrics
         self._problems: dict[tuple[int, int], Problem] = {}
         self._prepared: dict[tuple[int, int], tuple[AgentHalf, Problem]] = {}
+        self._heard: tuple[bytes, bool, dict[str, Any]] = (b"", False, {})
 
     # ------------------------------------------------------------------ handlers
 
@@ -114,7 +128,8 @@ class Participant:
         """Answer the enrolment question.
 
         Privacy: the reply holds the agent's name, its declared number of examples (public), the
-        model's shape and dtype, and which rounds' states it holds; nothing else.
+        model's shape and dtype, which rounds' states it holds and, for secure sums, a fresh public
+        key; nothing else.
         """
         return self._guarded(self._query, message, context)
 
@@ -122,12 +137,13 @@ class Participant:
         """Do one round's local work and return the upload.
 
         Privacy: the upload is one release; it is charged to the agent's ledger, and its budget
-        asked, before anything is computed from the data.
+        asked, before anything is computed from the data. In a run of secure sums it is masked;
+        what it costs is the same, as if the server saw it.
         """
         return self._guarded(self._train, message, context)
 
     def evaluate(self, message: Message, context: Context) -> Message:
-        """Return the loss of the model at this agent's data, unless the agent is private.
+        """Return the loss, and metrics, of the model at this agent's data, unless it is private.
 
         Privacy: an evaluation is an un-noised release, so an agent with a budget, or one that was
         enrolled or has taken part in a private run, declines.
@@ -154,16 +170,20 @@ class Participant:
         except BudgetRefused as refusal:
             log.warning("agent %s refuses: %s", name, refusal.reason)
             error = Error(REFUSED, f"agent {name}: {refusal.reason}")
-        except (PrivetError, NoCertificateError) as problem:
+        except (PrivetError, NoCertificateError, MaskError) as problem:
             log.warning("agent %s: %s", name, problem)
             error = Error(FAILED, f"agent {name}: {problem}")
         except Exception as problem:
             log.exception("agent %s failed", name)
             kind = type(problem).__name__
-            quiet = speaks_little(message, context)
+            quiet = self._quiet(message, context)
             said = f"{kind} (text withheld: private run)" if quiet else one_line(str(problem))
             error = Error(FAILED, f"agent {name}: {said or kind}")
         return Message(error, reply_to=message)
+
+    def _quiet(self, message: Message, context: Context) -> bool:
+        """Whether the text of a failure must stay with the agent."""
+        return speaks_little(message, context)
 
     def _problem(self, context: Context) -> Problem:
         key = (context.run_id, context.node_id)
@@ -190,6 +210,16 @@ class Participant:
             raise WireError(f"speaks {protocol} version {half.version}, asked for {version}")
         return half
 
+    def _broadcast(self, asked: Instruction, private: bool) -> Mapping[str, Any]:
+        """Return what all agents were sent; agents of one process read the same bytes once."""
+        payload, tame, arrays = self._heard
+        if payload is not asked.payload or tame is not private:
+            arrays = asked.broadcast()
+            if private:
+                require_tame(arrays.values())
+            self._heard = (asked.payload, private, arrays)
+        return arrays
+
     def _query(self, message: Message, context: Context, name: str) -> RecordDict:
         node_veto(context)  # a budget that cannot be read closes the node at once
         asked = message.content[RECORD]
@@ -199,11 +229,12 @@ class Participant:
         half = algorithm(protocol).load_agent()
         if self._protocol not in (None, protocol):
             raise WireError(f"serves {self._protocol}, not {protocol}")
-        if asked.get("quiet"):
+        if asked.get("quiet") or asked.get("secure-sum"):
             context.state[PRIVATE_RECORD] = ConfigRecord()
         problem = self._problem(context)
         held = read_state(context)
-        known = held.rounds if held.experiment == asked["experiment"] else ()
+        experiment = str(asked["experiment"])
+        known = held.rounds if held.experiment == experiment else ()
         said = Enrolment(
             agent=name,
             num_examples=problem.num_examples,
@@ -214,6 +245,7 @@ class Participant:
             experiment=held.experiment,
             rounds=known,
             unit=str(context.node_config.get("unit", "")),
+            public_key=new_keys(context, experiment) if asked.get("secure-sum") else b"",
         )
         return RecordDict({RECORD: enrolment_record(said)})
 
@@ -221,16 +253,23 @@ class Participant:
         asked = read_instruction(message.content)
         half = self._half(asked.protocol, asked.version, asked.settings, context)
         problem = self._prepared_problem(half, context)
-        broadcast = asked.broadcast()
+        broadcast = self._broadcast(asked, half.private)
         held = read_state(context)
         base = _base_state(asked, held)
         if base is None:
             if asked.tag:
                 return RecordDict({RECORD: need_state_record(name)})
             base = dict(half.restart(broadcast, problem))
-        if half.private:
-            require_tame((*base.values(), *broadcast.values()))
         settings = _settings(asked.settings)
+        masked = bool(settings.get("secure-sum", False))
+        require_agreement(context, asked, masked)
+        masking = None
+        if masked:
+            masking = plan_masking(context, asked, name, self._mask_factory)
+            if masking is None:
+                return RecordDict({RECORD: need_state_record(name)})
+        if half.private:
+            require_tame(base.values())
         ledger = held.ledger or asked.ledger
         guard = Guard(context, settings, ledger, name, asked.round, self._noise_factory)
         spent = guard.charge(half, problem)
@@ -240,14 +279,18 @@ class Participant:
             agent=name,
             round=asked.round,
             num_examples=problem.num_examples,
-            digest=digest(local.agreed),
-            payload=to_payload(local.upload),
+            digest=0 if masking else digest(local.agreed),
+            payload=masking.payload(local.upload) if masking else to_payload(local.upload),
             epsilon=spent.epsilon,
             delta=spent.delta,
-            note=spent.note,
+            note=_note(spent, masking, asked.round),
             ledger=spent.ledger,
         )
         content = RecordDict({RECORD: update_record(asked.protocol, asked.version, reply)})
+        if masking:
+            masking.keep(context)
+        elif self._train_metrics and not (half.private or is_private(context)):
+            content[METRICS] = measures(problem, broadcast_model(broadcast, problem))
         write_state(
             context,
             held.follow(asked.experiment, asked.tag, base, asked.round, local.state, spent.ledger),
@@ -257,18 +300,8 @@ class Participant:
     def _evaluate(self, message: Message, context: Context, name: str) -> RecordDict:
         if is_private(context):
             raise BudgetRefused("declines evaluation: it would be an un-noised release")
-        arrays = message.content["arrays"]
-        if not isinstance(arrays, ArrayRecord):
-            raise WireError("evaluation message has no ArrayRecord 'arrays'")
         problem = self._problem(context)
-        vector = Layout.of(arrays).flatten(arrays)
-        if vector.size != problem.dim:
-            raise WireError(f"model has {vector.size} parameters, the problem {problem.dim}")
-        metrics: dict[str, int | float] = {
-            "loss": problem.value(vector.astype(problem.dtype, copy=False)),
-            "num-examples": problem.num_examples,
-        }
-        return RecordDict({"metrics": MetricRecord(metrics)})  # type: ignore[arg-type]
+        return RecordDict({METRICS: measures(problem, sent_model(message.content, problem))})
 
 
 def client_app(
@@ -277,6 +310,8 @@ def client_app(
     *,
     settings: Mapping[str, Any] | None = None,
     noise_factory: NoiseFactory | None = None,
+    mask_factory: MaskFactory | None = None,
+    train_metrics: bool = False,
     mods: list[Mod] | None = None,
 ) -> ClientApp:
     """Return a Flower ClientApp that takes part in an algorithm.
@@ -292,6 +327,10 @@ def client_app(
         ``strong-convexity``, ``smoothness``.
     noise_factory : callable, optional
         ``(agent, round) -> NoiseSource`` in place of the system's noise; for replays.
+    mask_factory : callable, optional
+        ``(agent, round) -> MaskSource`` in place of the key agreement of secure sums; for replays.
+    train_metrics : bool
+        Whether uploads come with the loss of the received model, as in `Participant`.
     mods : list of Flower mods, optional
 
     Examples
@@ -303,7 +342,12 @@ def client_app(
     if protocol is not None:
         algorithm(protocol)
     participant = Participant(
-        problem_fn, protocol=protocol, overrides=settings, noise_factory=noise_factory
+        problem_fn,
+        protocol=protocol,
+        overrides=settings,
+        noise_factory=noise_factory,
+        mask_factory=mask_factory,
+        train_metrics=train_metrics,
     )
     app = ClientApp(mods=mods)
     app.query("privet")(participant.query)
@@ -322,6 +366,13 @@ def _agent_half(protocol: str, settings: str, overrides: tuple[tuple[str, Any], 
     merged = {**decode_settings(settings), **dict(overrides)}
     half: AgentHalf = algorithm(protocol).load_agent().from_settings(merged)
     return half
+
+
+def _note(spent: Spent, masking: Masking | None, round_: int) -> str:
+    """Return what the server's log should say of an upload."""
+    if spent.note or masking is None or masking.source.private:
+        return spent.note
+    return "not private: masks are given" if round_ == 1 else ""
 
 
 def _base_state(asked: Instruction, held: AgentState) -> dict[str, Any] | None:

@@ -7,7 +7,8 @@ Updates", Algorithm 1. The agent keeps lam_p and its last inner iterate z; in ro
     z_p <- mean of the E inner iterates,      lam_p <- lam_p + rho (w - z_p)
 
 with g the gradient of (2c) and xi the noise, and sends z_p alone. The next round goes on from the
-last inner iterate, not from the mean.
+last inner iterate, not from the mean. With a secure sum z_p is rounded to multiples of 2^-40 before
+it is used, and sent with its change and ||z_p - w||.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from privet.privacy import (
     NoCertificateError,
@@ -30,9 +31,10 @@ from privet.privacy import (
     dp_iadmm_sensitivity,
 )
 from privet.privacy.mechanisms import gaussian_scale
-from privet.problems import LinearModel, Moduli, Norm, Problem, make_set
+from privet.problems import LinearModel, Moduli, Norm, Problem, can_clip, make_set
 from privet.wire import ConfigError, resolve
-from privet.wire.agreement import ascend
+from privet.wire.agreement import ascend, distance
+from privet.wire.ring import rounded
 
 from .audible import require_audible
 from .half import Arrays, Local, Streams
@@ -63,6 +65,7 @@ class Agent:
     row_norm: float = 0.0
     delta: float = 1e-5
     relation: str = "replace-one"
+    secure_sum: bool = False
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
@@ -100,9 +103,15 @@ class Agent:
         """
         if not (self.clip > 0 or self._scaled_by_data):
             return problem
-        if not isinstance(problem, LinearModel):
-            raise ConfigError("dp-iadmm clips linear models only, not a problem of your own")
-        return problem.with_rows_within(self.row_norm) if self.row_norm > 0 else problem
+        if isinstance(problem, LinearModel):
+            return problem.with_rows_within(self.row_norm) if self.row_norm > 0 else problem
+        if self._scaled_by_data:
+            raise ConfigError("sensitivity = 'paper' needs a linear model")
+        if not can_clip(problem):
+            raise ConfigError(f"clip = {self.clip:g}: this problem cannot clip per example")
+        if self.row_norm > 0:
+            raise ConfigError("row-norm: the rows of a problem of your own cannot be clipped")
+        return problem
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
         """Return lam_p = 0, z = w; only for servers that did not send the state."""
@@ -138,12 +147,16 @@ class Agent:
             if not isinstance(own, Moduli):
                 raise ConfigError("this problem does not know its moduli: give them")
             return own
+        if not isinstance(problem, LinearModel):
+            raise ConfigError(
+                f"a private run with eta-rule = {self.eta_rule} on a problem of your own needs the "
+                "modulus: strong-convexity or smoothness"
+            )
         if self.row_norm <= 0:
             raise ConfigError(
                 f"a private run with eta-rule = {self.eta_rule} needs row-norm, a public bound on "
                 "the rows, or the modulus itself"
             )
-        assert isinstance(problem, LinearModel)
         return problem.public_moduli(
             self.row_norm, problem.regularizer, share=problem.num_examples / problem.divisor
         )
@@ -165,7 +178,19 @@ class Agent:
             return UN_NOISED
         if self.perturbation == "output":
             self._gain(problem, 1.0, self.eta(problem, 1))
-        return _release(self, _divisor(problem))
+        return self._release(problem)
+
+    @cached_property
+    def _releases(self) -> dict[int, Release]:
+        return {}
+
+    def _release(self, problem: Problem) -> Release:
+        """Return the release of a round; computed once for all rounds and agents that agree."""
+        count = _divisor(problem)
+        known = self._releases.get(count)
+        if known is None:
+            known = self._releases[count] = _release(self, count)
+        return known
 
     def scale(self, count: int) -> float:
         """Return the scale of xi: the one given, else epsilon's for the sensitivity 2C/I."""
@@ -225,10 +250,8 @@ class Agent:
         pull += lam
         near, shrink = kind(1.0 / eta), kind(1.0 / (rho + 1.0 / eta))
         if self.private:
-            # Objective noise meets rho w + lam, output noise what that has become.
-            beside = pull if self.perturbation == "objective" else pull * shrink
-            require_audible(self.release(problem, streams.round).scale, beside)
-        draws = self._draws(problem, noise, w)
+            self._require_audible(problem, rho, eta, pull, state["inner"])
+        draws = self._draws(problem, noise, w.dtype)
         z = mean = state["inner"]
         for step in range(self.local_updates):
             slope, xi = self._slope(problem, z, noise)
@@ -247,54 +270,76 @@ class Agent:
             mean *= kind(1.0 / self.local_updates)
         if self.perturbation == "output" and self.noisy:
             mean = domain.project(self._perturbed(problem, mean, rho, eta, noise))
+        if self.secure_sum:
+            mean = rounded(mean)
         if self.perturbation == "output":
             z = mean  # what was not released must not live on
         new_lam = ascend(lam, w, mean, rho)
+        if self.secure_sum:
+            moved = np.subtract(mean, state["z"], dtype=np.float64)
+            upload = {"z": mean, "moved": moved, "distance": distance(mean, w)}
+            return Local({"lam": new_lam, "inner": z, "z": mean}, upload, mean)
         return Local({"lam": new_lam, "inner": z}, {"z": mean}, new_lam)
 
-    def _draws(self, problem: Problem, noise: NoiseSource, like: Vector) -> Vector | None:
+    def _require_audible(
+        self, problem: Problem, rho: float, eta: float, pull: Vector, inner: Vector
+    ) -> None:
+        """Refuse a round in which rounding would swallow the noise, or one draw serve two entries.
+
+        Objective noise is added to rho w + lam + z/eta, output noise to (rho + 1/eta)^-1 times
+        that. All of it is known to the server or noised before.
+        """
+        near, shape = 1.0 / eta, (problem.dim,)
+        if rho <= 0 or pull.shape != shape or inner.shape != shape:
+            raise ConfigError(f"a private round needs rho > 0, and w, lam and z of shape {shape}")
+        scale = self._release(problem).scale
+        if self.perturbation == "output":
+            scale *= self._gain(problem, rho, eta) * (rho + near)
+        require_audible(scale / max(1.0, near), inner)
+        require_audible(scale, pull)
+
+    def _draws(self, problem: Problem, noise: NoiseSource, dtype: DTypeLike) -> Vector | None:
         """Return the noise of all inner steps (E, d), None where each step has its own or none."""
         if self.perturbation != "objective" or not self.noisy or self._scaled_by_data:
             return None
-        scale = self.noise_scale or _release(self, _divisor(problem)).scale
-        return self._draw(noise, (self.local_updates, like.size), scale, like)
+        scale = self.noise_scale or self._release(problem).scale
+        return self._draw(noise, (self.local_updates, problem.dim), scale, dtype)
 
     def _draw(
-        self, noise: NoiseSource, size: tuple[int, ...], scale: float, like: Vector
+        self, noise: NoiseSource, size: tuple[int, ...], scale: float, dtype: DTypeLike
     ) -> Vector:
         source = noise.laplace if self.mechanism == "laplace" else noise.gaussian
-        return source(size, scale, like.dtype)
+        return source(size, scale, dtype)
 
     def _slope(
         self, problem: Problem, z: Vector, noise: NoiseSource
     ) -> tuple[Vector, Vector | None]:
         """Return g(z), and with the paper's sensitivity (9b) the noise that it sets."""
-        if not isinstance(problem, LinearModel) or not (self.clip > 0 or self._scaled_by_data):
-            return problem.gradient(z), None
         if not self._scaled_by_data:
-            return problem.clipped_gradient(z, self.clip, self.norm), None
+            if self.clip > 0 and can_clip(problem):
+                return problem.clipped_gradient(z, self.clip, self.norm), None
+            return problem.gradient(z), None
+        assert isinstance(problem, LinearModel)
         slope, largest = problem.gradient_and_largest(z, "l1")
-        return slope, self._draw(noise, z.shape, largest / self.epsilon, z)
+        return slope, self._draw(noise, z.shape, largest / self.epsilon, z.dtype)
 
     def _perturbed(
         self, problem: Problem, mean: Vector, rho: float, eta: float, noise: NoiseSource
     ) -> Vector:
         """Return the mean of the inner iterates with the noise of output perturbation."""
-        scale = self.noise_scale or _release(self, _divisor(problem)).scale
+        scale = self.noise_scale or self._release(problem).scale
         scale *= self._gain(problem, rho, eta)
-        return mean + self._draw(noise, mean.shape, scale, mean)
+        return mean + self._draw(noise, mean.shape, scale, mean.dtype)
 
 
 def _divisor(problem: Problem) -> int:
     """Return I, the public number that the sum over an agent's examples is divided by."""
-    if not isinstance(problem, LinearModel):
-        raise NoCertificateError("a problem of your own has no certificate for its clipping")
-    return math.floor(problem.divisor)
+    if not can_clip(problem):
+        raise NoCertificateError("this problem cannot clip per example: it has no certificate")
+    return math.floor(getattr(problem, "divisor", problem.num_examples))
 
 
-@lru_cache(maxsize=64)
 def _release(half: Agent, count: int) -> Release:
-    """Return the release of a round; computed once for all rounds and agents that agree."""
     once = half.perturbation == "output"
     release = dp_iadmm_release(
         clip=half.clip,

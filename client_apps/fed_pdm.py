@@ -14,24 +14,33 @@ was sent instead (`privet.wire.agreement.public_dual`), so that the server knows
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from privet.privacy import NoCertificateError, NoiseSource, Release, fed_pdm_release
+from privet.privacy import (
+    NoCertificateError,
+    NoiseSource,
+    Release,
+    fed_pdm_certificate,
+    fed_pdm_release,
+)
 from privet.problems import LinearModel, Problem
 from privet.wire import ConfigError
 from privet.wire.agreement import public_dual
 from privet.wire.payload import ENCODED, encoded
 from privet.wire.sparse import decode
 
-from .audible import require_audible
+from .audible import require_audible, within_earshot
 from .gradients import GradientAgent
 from .half import Arrays, Local, Streams, Vector
-from .sparsifiers import Choice, choose
+from .sparsifiers import Choice, choose, choose_shared
 
 UN_NOISED = Release("none", what="fed-pdm y")
+HIDDEN = "hidden"
+"""Entry of the state of an agent with a private dual: what its neighbours' can differ by."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,7 @@ class Agent(GradientAgent):
     uplink_k: int = 0
     alpha_u: float = 1.0
     row_norm: float = 0.0
+    secure_sum: bool = False
 
     def __post_init__(self) -> None:
         if self.dual == "auto":
@@ -59,6 +69,7 @@ class Agent(GradientAgent):
 
     def prepare(self, problem: Problem) -> Problem:
         """Return the problem with rows clipped to ``row-norm``, on which a certificate may rest."""
+        self.require_clipping(problem)
         if not self.private or self.row_norm <= 0:
             return problem
         if not isinstance(problem, LinearModel):
@@ -81,24 +92,30 @@ class Agent(GradientAgent):
         if not self.private:
             return UN_NOISED
         self.require_mean(problem)
-        clipped = self.clip > 0
         return fed_pdm_release(
             noise_scale=self.noise_scale,
-            clipping=self.clipping if clipped else "none",  # type: ignore[arg-type]
-            clip=self.clip if clipped else None,
-            rho=self.rho,
-            step_size=self.step_size(round_),
-            local_steps=self.max_local_steps,
-            batch_size=self.size_of_batch(problem),
-            num_examples=problem.num_examples,
-            loss=getattr(problem, "kind", type(problem).__name__),
-            row_norm=self.row_norm or None,
-            regularizer_modulus=_regularizer_modulus(problem, self.max_local_steps),
-            stopping_threshold=self.nu,
-            dual=self.dual,  # type: ignore[arg-type]
             sparsifier="none" if self._choice.keeps_all(problem.dim) else self.sparsifier,
-            relation=self.relation,  # type: ignore[arg-type]
+            **self._bounds(problem, round_),
         )
+
+    def _bounds(self, problem: Problem, round_: int) -> dict[str, Any]:
+        """Return what the certificate of a round rests on."""
+        clipped = self.clip > 0
+        return {
+            "clipping": self.clipping if clipped else "none",
+            "clip": self.clip if clipped else None,
+            "rho": self.rho,
+            "step_size": self.step_size(round_),
+            "local_steps": self.max_local_steps,
+            "batch_size": self.size_of_batch(problem),
+            "num_examples": problem.num_examples,
+            "loss": getattr(problem, "kind", type(problem).__name__),
+            "row_norm": self.row_norm or None,
+            "regularizer_modulus": _regularizer_modulus(problem, self.max_local_steps),
+            "stopping_threshold": self.nu,
+            "dual": self.dual,
+            "relation": self.relation,
+        }
 
     def local_update(
         self,
@@ -111,19 +128,55 @@ class Agent(GradientAgent):
         """Do one round: local steps, the dual, and what is sent of y."""
         lam = state["lam"]
         center = self._center(broadcast, problem)
+        hidden = 0.0
         if self.private:
-            require_audible(self.noise_scale, center, lam / self.rho)
+            hidden = self._hidden(state, problem, streams.round)
+            step = self.step_size(streams.round)
+            require_audible(self.noise_scale / max(1.0, step), center)
+            if hidden > 0:
+                lam = within_earshot(self.noise_scale * self.rho, lam)
+            else:
+                require_audible(self.noise_scale, lam / self.rho)
         x = self._descend(problem, center, lam, streams)
         rho = center.dtype.type(self.rho)
         new = center - x
         new *= rho
         new += lam
         y = x - new / rho
-        data, sent = choose(self._choice, y, center, streams, noise)
+        if self.secure_sum:
+            seed = int(broadcast["indices"]) if "indices" in broadcast else None
+            sent = choose_shared(self._choice, y, seed, noise)
+            upload: Arrays = {"y": sent.values}
+        else:
+            data, sent = choose(self._choice, y, center, streams, noise)
+            upload = encoded(data)
         if self.dual == "public":
             new = public_dual(lam, center, sent, self.rho)
-            return Local({"lam": new}, encoded(data), new)
-        return Local({"lam": new}, encoded(data), sent.values)
+            return Local({"lam": new}, upload, new)
+        kept: Arrays = {"lam": new, HIDDEN: np.array(hidden)} if hidden > 0 else {"lam": new}
+        return Local(kept, upload, sent.values)
+
+    def _hidden(self, state: Arrays, problem: Problem, round_: int) -> float:
+        """Return how far the duals of neighbours can be apart, 0 where the dual is public.
+
+        Raises
+        ------
+        ConfigError
+            If they can be further apart than this round's certificate allows, because the dual
+            is of a round with looser bounds.
+        """
+        if self.dual == "public" and HIDDEN not in state:
+            return 0.0
+        try:
+            hidden = fed_pdm_certificate(**self._bounds(problem, round_)).hidden
+        except NoCertificateError:
+            hidden = math.inf  # reached with given noise alone, which is not accounted
+        if HIDDEN in state and not float(state[HIDDEN]) <= hidden:
+            raise ConfigError(
+                "the private dual was made under looser bounds than this round's (dual, clip, "
+                "batch): noise for these would not cover it"
+            )
+        return hidden
 
     @property
     def _choice(self) -> Choice:

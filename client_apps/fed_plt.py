@@ -6,7 +6,8 @@ Training", Algorithm 1. The agent keeps x_i and z_i; when it takes part it compu
     v = 2 y - z_i,   w <- N_e solver steps on f_i(w) + ||w - v||^2 / (2 rho), started at x_i
     x_i <- w,        z_i <- z_i + 2 (x_i - y)
 
-and sends x_i. Starting at x_i, not at y, is the feedback that makes the limit exact.
+and sends x_i. Starting at x_i, not at y, is the feedback that makes the limit exact. With a secure
+sum x_i is rounded to multiples of 2^-40 before it is used, and ||x_i - y|| is added up as well.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from privet.privacy import (
     fed_plt_contraction,
     fed_plt_release,
 )
-from privet.problems import LinearModel, Moduli, Problem, best_step
+from privet.problems import LinearModel, Moduli, Problem, best_step, can_clip
 from privet.wire import ConfigError, resolve
-from privet.wire.agreement import reflect
+from privet.wire.agreement import distance, reflect
+from privet.wire.ring import rounded
 
 from .half import Arrays, Local, Streams
 from .solvers import SOLVERS, Subproblem
@@ -51,6 +53,7 @@ class Agent:
     clip: float = 0.0
     noise_variance: float = 0.0
     relation: str = "replace-one"
+    secure_sum: bool = False
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
@@ -77,13 +80,21 @@ class Agent:
         ConfigError
             If a private run gives no bound, or the problem cannot be held to it.
         """
-        if not self.private or self.smoothness > 0:
+        if not self.private:
             return problem
-        if self.row_norm <= 0:
-            raise ConfigError("a private run needs row-norm, a public bound on the rows")
-        if not isinstance(problem, LinearModel):
-            raise ConfigError("a private run on a problem of your own needs smoothness")
-        return problem.with_rows_within(self.row_norm)
+        if not can_clip(problem):
+            raise ConfigError("a private run needs a problem that can clip per example")
+        if self.smoothness > 0:
+            return problem
+        if isinstance(problem, LinearModel):
+            if self.row_norm <= 0:
+                raise ConfigError("a private run needs row-norm, a public bound on the rows")
+            return problem.with_rows_within(self.row_norm)
+        if self.step_size <= 0:
+            raise ConfigError(
+                "a private run on a problem of your own needs step-size or smoothness"
+            )
+        return problem
 
     def moduli(self, problem: Problem) -> Moduli:
         """Return the moduli of f_i: those given, public bounds in a private run, else computed.
@@ -98,7 +109,7 @@ class Agent:
             return problem.public_moduli(self.row_norm, problem.regularizer, share=share)
         own = getattr(problem, "moduli", None)
         if not isinstance(own, Moduli):
-            raise ConfigError("this problem does not know its moduli: give smoothness")
+            raise ConfigError("this problem does not know its moduli: give step-size or smoothness")
         return own
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
@@ -118,13 +129,16 @@ class Agent:
         """
         if not self.private:
             return UN_NOISED
-        if not isinstance(problem, LinearModel):
-            raise NoCertificateError("a problem of your own has no certificate for its clipping")
-        moduli = self.moduli(problem)
-        step = self._step(moduli)
+        if not can_clip(problem):
+            raise NoCertificateError("this problem cannot clip per example: it has no certificate")
+        if isinstance(problem, LinearModel) or self.step_size <= 0:
+            moduli = self.moduli(problem)
+            step = self._step(moduli)
+        else:
+            moduli, step = Moduli(0.0, 0.0), self.step_size
         return fed_plt_release(
             clip=self.clip,
-            num_examples=math.floor(problem.divisor),
+            num_examples=math.floor(getattr(problem, "divisor", problem.num_examples)),
             step_size=step,
             local_steps=self.local_epochs,
             tau=math.sqrt(self.noise_variance),
@@ -132,8 +146,13 @@ class Agent:
             relation=self.relation,  # type: ignore[arg-type]
         )
 
-    def _contraction(self, problem: LinearModel[Any], moduli: Moduli, step: float) -> float:
-        """Return chi of a clipped step; 1, plain composition, where the moduli are only claimed."""
+    def _contraction(self, problem: Problem, moduli: Moduli, step: float) -> float:
+        """Return chi of a clipped step; 1, plain composition, where the moduli are only claimed.
+
+        Composition needs nothing of a loss but its clipping, so it serves any other problem.
+        """
+        if not isinstance(problem, LinearModel):
+            return 1.0
         chi = fed_plt_contraction(
             loss=problem.kind,
             step_size=step,
@@ -174,5 +193,9 @@ class Agent:
             self.noise_variance,
         )
         new_x = SOLVERS[self.local_solver](task, x, streams, noise)
+        if self.secure_sum:
+            new_x = rounded(new_x)
+            upload = {"x": new_x, "distance": distance(new_x, y)}
+            return Local({"x": new_x, "z": reflect(z, new_x, y)}, upload, new_x)
         new_z = reflect(z, new_x, y)
         return Local({"x": new_x, "z": new_z}, {"x": new_x}, new_z)

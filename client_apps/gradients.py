@@ -10,28 +10,25 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from privet.privacy import NoCertificateError, NoiseSource, Release
-from privet.problems import ClippableProblem, LinearModel, Problem
-from privet.wire import ConfigError, resolve
+from privet.problems import LinearModel, Problem, can_clip
+from privet.wire import ConfigError, WireError, resolve
 
+from .adapters.finite_sum import FiniteSum
 from .audible import require_audible
 from .half import Arrays, Streams, Vector
 
 
 @dataclass(frozen=True)
-class GradientAgent:
-    """Settings of local gradient steps; the fields are the run-config keys of the same names."""
+class ClippedGradients:
+    """Batches and clipping; the fields are the run-config keys of the same names."""
 
     name: ClassVar[str] = ""
     version: ClassVar[int] = 1
 
-    step_size_base: float = 0.04
-    step_size_rule: str = "inverse-sqrt"
-    max_local_steps: int = 10
     batch: str = "full"
     batch_size: int = 32
     clip: float = 0.0
     clipping: str = "example"
-    noise_scale: float = 0.0
     relation: str = "replace-one"
 
     @classmethod
@@ -41,20 +38,25 @@ class GradientAgent:
         config = resolve({k: v for k, v in settings.items() if k in names}, cls.name)
         return cls(**{field: config[key] for key, field in names.items()})
 
-    @property
-    def private(self) -> bool:
-        """Whether noised and clipped; without a clip the noise proves nothing."""
-        return self.noise_scale > 0 and self.clip > 0
-
     def prepare(self, problem: Problem) -> Problem:
-        """Return the problem as it is."""
+        """Return the problem as it is (raises ``ConfigError`` where it cannot be clipped)."""
+        self.require_clipping(problem)
         return problem
 
-    def step_size(self, round_: int) -> float:
-        """Return eta_t of a round counted from 1 (t from 0)."""
-        if self.step_size_rule == "constant":
-            return self.step_size_base
-        return self.step_size_base / math.sqrt(round_)
+    def require_clipping(self, problem: Problem) -> None:
+        """Refuse a problem that does not offer the clipping asked for.
+
+        Raises
+        ------
+        ConfigError
+        """
+        if self.clip <= 0:
+            return
+        if self.clipping == "batch":
+            if not isinstance(problem, LinearModel | FiniteSum):
+                raise ConfigError("clipping = 'batch': this problem cannot clip its gradient")
+        elif not can_clip(problem):
+            raise ConfigError(f"clip = {self.clip:g}: this problem cannot clip per example")
 
     def size_of_batch(self, problem: Problem) -> int:
         """Return the number of examples of one step."""
@@ -87,13 +89,32 @@ class GradientAgent:
         """Return the gradient on these rows, clipped as configured."""
         if self.clip <= 0:
             return problem.gradient(x, rows)
-        if self.clipping == "batch":
-            if not isinstance(problem, LinearModel):
-                raise ConfigError("clipping = 'batch': this problem cannot clip its gradient")
+        if self.clipping == "batch" and isinstance(problem, LinearModel | FiniteSum):
             return problem.batch_clipped_gradient(x, self.clip, rows)
-        if not isinstance(problem, ClippableProblem):
-            raise ConfigError(f"clip = {self.clip:g}: this problem cannot clip per example")
-        return problem.clipped_gradient(x, self.clip, rows=rows)
+        if self.clipping == "example" and can_clip(problem):
+            return problem.clipped_gradient(x, self.clip, rows=rows)
+        raise ConfigError(f"clip = {self.clip:g}: this problem cannot clip")
+
+
+@dataclass(frozen=True)
+class GradientAgent(ClippedGradients):
+    """Settings of local gradient steps; the fields are the run-config keys of the same names."""
+
+    step_size_base: float = 0.04
+    step_size_rule: str = "inverse-sqrt"
+    max_local_steps: int = 10
+    noise_scale: float = 0.0
+
+    @property
+    def private(self) -> bool:
+        """Whether noised and clipped; without a clip the noise proves nothing."""
+        return self.noise_scale > 0 and self.clip > 0
+
+    def step_size(self, round_: int) -> float:
+        """Return eta_t of a round counted from 1 (t from 0)."""
+        if self.step_size_rule == "constant":
+            return self.step_size_base
+        return self.step_size_base / math.sqrt(round_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +154,8 @@ class NoisyStepsAgent(GradientAgent):
 
         ``step`` is what the gradient is multiplied by before it meets x again, if it does.
         """
+        if x.shape != (problem.dim,):
+            raise WireError(f"model has shape {x.shape}, expected ({problem.dim},)")
         require_audible(self.noise_scale * min(1.0, step), x)
         slope = self.gradient(problem, x, rows)
         if self.noise_scale > 0:

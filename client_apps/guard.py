@@ -26,7 +26,7 @@ from privet.privacy import (
 )
 from privet.problems import Problem
 from privet.wire import ConfigError, WireError
-from privet.wire.contract import RECORD, decode_settings
+from privet.wire.contract import RECORD, decode_settings, means_privacy
 
 from .half import AgentHalf
 from .state import PRIVATE_RECORD, read_state
@@ -166,6 +166,6 @@ def speaks_little(message: Message, context: Context) -> bool:
         if not isinstance(record, ConfigRecord):
             return False
         settings = decode_settings(str(record.get("settings", "{}")))
-        return bool(record.get("quiet")) or float(settings.get("clip", 0.0)) > 0
+        return bool(record.get("quiet")) or means_privacy(settings)
     except Exception:  # whatever the message holds: no text of ours is worth a record
         return True

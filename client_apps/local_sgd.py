@@ -15,7 +15,9 @@ from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import Mod
 
+from privet.privacy import BudgetRefused
 from privet.problems import Problem
 from privet.wire import ConfigError, Layout, WireError
 
@@ -56,6 +58,15 @@ class LocalSGD(Participant):
         self._agent = Agent.from_settings(own)
         self._settings = dict(settings)
 
+    def _quiet(self, message: Message, context: Context) -> bool:
+        # The messages are Flower's own: that the run is private is said here, not by them.
+        return self._agent.private or super()._quiet(message, context)
+
+    def _evaluate(self, message: Message, context: Context, name: str) -> RecordDict:
+        if self._agent.private:
+            raise BudgetRefused("declines evaluation: it would be an un-noised release")
+        return super()._evaluate(message, context, name)
+
     def _train(self, message: Message, context: Context, name: str) -> RecordDict:
         arrays, config = message.content.get("arrays"), message.content.get("config")
         if not isinstance(arrays, ArrayRecord) or not isinstance(config, ConfigRecord):
@@ -82,13 +93,16 @@ class LocalSGD(Participant):
         return RecordDict({"arrays": layout.restore(local.upload["x"]), "metrics": metrics})
 
 
-def local_sgd_app(problem_fn: ProblemFn, **settings: Any) -> ClientApp:
+def local_sgd_app(
+    problem_fn: ProblemFn, *, mods: list[Mod] | None = None, **settings: Any
+) -> ClientApp:
     """Return a ClientApp for Flower's FedAvg or FedProx.
 
     Parameters
     ----------
     problem_fn : callable
         ``context -> Problem``.
+    mods : list of Flower mods, optional
     settings
         Run-config keys of the gradient steps with underscores: ``step_size_base``,
         ``max_local_steps``, ``batch``, ``clip``, ``noise_scale``, ..., ``seed``, ``delta``.
@@ -98,7 +112,7 @@ def local_sgd_app(problem_fn: ProblemFn, **settings: Any) -> ClientApp:
     """
     named = {name.replace("_", "-"): value for name, value in settings.items()}
     participant = LocalSGD(problem_fn, named)
-    app = ClientApp()
+    app = ClientApp(mods=mods)
     app.train()(participant.train)
     app.evaluate()(participant.evaluate)
     return app

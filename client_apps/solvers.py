@@ -14,7 +14,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from privet.privacy import NoiseSource
-from privet.problems import ClippableProblem, Moduli, Problem
+from privet.problems import ClippableProblem, Moduli, Problem, can_clip
 from privet.wire import ConfigError
 
 from .audible import require_audible
@@ -88,14 +88,16 @@ def noisy_gradient(task: Subproblem, x: Vector, streams: Streams, noise: NoiseSo
     problem = task.problem
     gradient: Callable[[Vector], Vector]
     if task.clip > 0:
-        if not isinstance(problem, ClippableProblem):
+        if not can_clip(problem):
             raise ConfigError(f"clip = {task.clip:g}: this problem cannot clip per example")
         gradient = partial(_clipped, problem, task.clip)
     else:
         gradient = problem.gradient
     scale = math.sqrt(2.0 * task.step_size * task.noise_variance)
     if task.clip > 0:
-        require_audible(scale, x, task.v)
+        # What a step makes of x and v before its noise is added: at most so many times as much.
+        most = max(1.0, task.step_size, task.step_size / task.rho)
+        require_audible(scale / most, x, task.v)
     draws = noise.gaussian((task.steps, x.size), scale, x.dtype)
     return _descend(task, x, gradient, draws)
 

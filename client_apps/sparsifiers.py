@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.privacy import NoiseSource
+from privet.wire import ConfigError
+from privet.wire.ring import rounded
 from privet.wire.selection import budget, index_seed, rand_k, top_k
 from privet.wire.sparse import SparseVector, encode
 
@@ -78,6 +80,19 @@ def choose(
         return encode(values, dim=dim, seed=seed), SparseVector(dim, values, places)
     places = _public_places(center, k, seed)
     return _explicit(_noised(y[places], scale, noise), places, dim)
+
+
+def choose_shared(choice: Choice, y: Vector, seed: int | None, noise: NoiseSource) -> SparseVector:
+    """Return what is sent of y with a secure sum: all, or k coordinates by the round's own seed.
+
+    Rounded to multiples of 2^-40 after the noise: what is added up is exactly what is returned.
+    """
+    if choice.keeps_all(y.size):
+        return SparseVector(y.size, rounded(_noised(y, choice.noise_scale, noise)))
+    if choice.sparsifier != "rand-k" or seed is None:
+        raise ConfigError("a secure sum needs all coordinates, or rand-k with a seed for all")
+    places = rand_k(seed, y.size, budget(choice.count, choice.share, y.size))
+    return SparseVector(y.size, rounded(_noised(y[places], choice.noise_scale, noise)), places)
 
 
 def _explicit(values: Vector, places: NDArray[np.intp], dim: int) -> tuple[bytes, SparseVector]:

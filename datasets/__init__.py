@@ -6,12 +6,8 @@ from privet.datasets.context import problem_from_context
 from privet.datasets.dataset import DataError, Dataset
 from privet.datasets.loaders import NAMES, load
 from privet.datasets.partitions import SCHEMES, partition
-from privet.datasets.problem import (
-    DataSettings,
-    Federation,
-    federation_from_config,
-    problem_from_config,
-)
+from privet.datasets.problem import Federation, federation_from_config, problem_from_config
+from privet.datasets.settings import DataSettings
 
 __all__ = [
     "NAMES",

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.datasets import hub
 from privet.datasets.dataset import DataError, Dataset, standardise
 
 TRAIN_FILE = "adult-train.csv.gz"
@@ -57,6 +60,14 @@ CATEGORICAL = {
     ),
 }
 INCOME = {"<=50K": -1, ">50K": 1}
+# Files have no header; tables of the hub do, and differ in punctuation.
+_NAMES = (
+    NUMERIC | {k: name for k, (name, _) in CATEGORICAL.items()} | {3: "education", 14: "income"}
+)
+_TABLE = [_NAMES[field] for field in range(FIELDS)]
+
+Columns = list[tuple[str, ...]]
+Encoded = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]
 
 
 def _rows(path: Path) -> list[list[str]]:
@@ -76,7 +87,7 @@ def _rows(path: Path) -> list[list[str]]:
     return rows
 
 
-def _one_hot(values: tuple[str, ...], field: int, path: Path) -> NDArray[np.float64]:
+def _one_hot(values: tuple[str, ...], field: int, path: str) -> NDArray[np.float64]:
     """Drop-first one-hot: the first category and '?' are both the zero row."""
     name, text = CATEGORICAL[field]
     codes = {value: code for code, value in enumerate(text.split())} | {"?": 0}
@@ -91,7 +102,7 @@ def _one_hot(values: tuple[str, ...], field: int, path: Path) -> NDArray[np.floa
     return result
 
 
-def _numeric(values: tuple[str, ...], field: int, path: Path) -> NDArray[np.float64]:
+def _numeric(values: tuple[str, ...], field: int, path: str) -> NDArray[np.float64]:
     try:
         column = np.array(values, dtype=np.float64)
     except ValueError as error:
@@ -101,7 +112,7 @@ def _numeric(values: tuple[str, ...], field: int, path: Path) -> NDArray[np.floa
     return column
 
 
-def _income(values: tuple[str, ...], path: Path) -> NDArray[np.int64]:
+def _income(values: tuple[str, ...], path: str) -> NDArray[np.int64]:
     try:
         # The distributed test file ends its labels in a full stop.
         return np.array([INCOME[value.rstrip(".")] for value in values], dtype=np.int64)
@@ -109,39 +120,64 @@ def _income(values: tuple[str, ...], path: Path) -> NDArray[np.int64]:
         raise DataError(f"{path}: income is {error.args[0]!r}, not <=50K or >50K") from None
 
 
-def _read(path: Path) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    columns = list(zip(*_rows(path), strict=True))
+def _encode(columns: Columns, path: str) -> Encoded:
     numeric = np.column_stack([_numeric(columns[field], field, path) for field in NUMERIC])
     one_hot = np.hstack([_one_hot(columns[field], field, path) for field in CATEGORICAL])
     return numeric, one_hot, _income(columns[FIELDS - 1], path)
 
 
-def load_adult(folder: Path) -> Dataset:
-    """Read ``adult-train.csv.gz`` and ``adult-test.csv.gz`` of a folder.
+def _table_columns(table: Any, source: str) -> Columns:
+    """Return the 15 columns of a table as the strings a file has."""
+    known = {re.sub(r"[^a-z]+", "-", name.lower()): name for name in table.column_names}
+    missing = [name for name in _TABLE if name not in known]
+    if missing:
+        raise DataError(
+            f"{source}: expected the columns of UCI Adult, there is no {', '.join(missing)}"
+        )
+    return [
+        tuple("?" if value is None else str(value).strip() for value in table[known[name]])
+        for name in _TABLE
+    ]
+
+
+def load_adult(source: str, *, seed: int, id_column: str) -> Dataset:
+    """Read ``adult-train.csv.gz`` and ``adult-test.csv.gz`` of a folder, or an ``hf:`` table.
 
     82 columns: 6 numeric, standardised with the mean and deviation of the training file, then
     76 drop-first one-hot (8 + 7 + 14 + 6 + 5 + 2 + 41 categories of 7 attributes, one less each).
-    A missing value ('?') is a zero row. Labels: +1 is an income above 50K.
+    A missing value ('?') is a zero row. Labels: +1 is an income above 50K. A table has the
+    columns of the code book, age ... income, in any order.
 
     Raises
     ------
     DataError
         A file is missing, or is not UCI Adult; names the file, and the row where there is one.
     """
-    if not folder.is_dir():
-        raise DataError(f"{folder}: expected a folder with {TRAIN_FILE} and {TEST_FILE}")
-    train_numeric, train_one_hot, train_labels = _read(folder / TRAIN_FILE)
-    test_numeric, test_one_hot, test_labels = _read(folder / TEST_FILE)
-    train_scaled, test_scaled = standardise(train_numeric, test_numeric)
-    train = np.hstack([train_scaled, train_one_hot])
+    ids = None
+    if source.startswith(hub.PREFIX):
+        tables = hub.train_and_test(source, seed, id_column)
+        ids = hub.ids(tables[0], id_column, source)
+        train, test = (_encode(_table_columns(table, source), source) for table in tables)
+    else:
+        folder = Path(source)
+        if not folder.is_dir():
+            raise DataError(f"{folder}: expected a folder with {TRAIN_FILE} and {TEST_FILE}")
+        train, test = (_read(folder / name) for name in (TRAIN_FILE, TEST_FILE))
+    train_scaled, test_scaled = standardise(train[0], test[0])
+    features = np.hstack([train_scaled, train[1]])
     return Dataset(
         name="adult",
-        train_features=train,
-        train_labels=train_labels,
-        test_features=np.hstack([test_scaled, test_one_hot]),
-        test_labels=test_labels,
+        train_features=features,
+        train_labels=train[2],
+        test_features=np.hstack([test_scaled, test[1]]),
+        test_labels=test[2],
         classes=2,
         task="binary",
-        description=f"UCI Adult: {train.shape[1]} columns, 6 numeric standardised and "
-        f"{train.shape[1] - 6} drop-first one-hot, education left out",
+        description=f"UCI Adult: {features.shape[1]} columns, 6 numeric standardised and "
+        f"{features.shape[1] - 6} drop-first one-hot, education left out",
+        train_ids=ids,
     )
+
+
+def _read(path: Path) -> Encoded:
+    return _encode(list(zip(*_rows(path), strict=True)), str(path))

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from privet.datasets.dataset import DataError
-from privet.datasets.problem import DataSettings, problem_from_config
+from privet.datasets.problem import problem_from_config
+from privet.datasets.settings import DataSettings
 from privet.problems import LinearModel
 
 DATA_KEYS = {name.replace("_", "-") for name in DataSettings.__dataclass_fields__}

@@ -35,6 +35,9 @@ class Dataset:
     task : "binary", "multinomial" or "regression"
     description : str
         One sentence: source, scaling, and the exact columns.
+    train_ids : array of shape (examples,), optional
+        The natural id of each training example, for instance who wrote it; None where there is
+        none.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Dataset:
     classes: int
     task: Task
     description: str
+    train_ids: LabelArray | None = None
 
     @property
     def columns(self) -> int:
@@ -91,5 +95,6 @@ def finished(dataset: Dataset, dtype: str, intercept: bool) -> Dataset:
         train_labels=labels(dataset.train_labels),
         test_features=features(dataset.test_features),
         test_labels=labels(dataset.test_labels),
+        train_ids=None if dataset.train_ids is None else frozen(dataset.train_ids),
         description=dataset.description + ("; and an intercept" if intercept else ""),
     )

@@ -8,6 +8,7 @@ versions, which it does not promise for ``Generator.permutation``. Dirichlet dra
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 
@@ -16,15 +17,41 @@ from numpy.typing import NDArray
 
 from privet.datasets.dataset import DataError, LabelArray
 
-SCHEMES = ("iid", "label", "dirichlet")
+FLWR_SCHEMES = ("flwr-iid", "flwr-dirichlet", "flwr-pathological")
+SCHEMES = ("iid", "label", "dirichlet", "natural-id", "none", *FLWR_SCHEMES)
+HELD_OUT = 0.2
 _DIRICHLET_DRAWS = 100
 
 Indices = NDArray[np.intp]
+log = logging.getLogger("flwr.privet")
 
 
 def permutation(count: int, source: np.random.Philox) -> Indices:
     """Return a uniform permutation of 0 ... count - 1 from raw 64-bit words of the source."""
     return np.argsort(source.random_raw(count), kind="stable")
+
+
+def hold_out(count: int, seed: int, ids: LabelArray | None = None) -> tuple[Indices, Indices]:
+    """Return training and held-out positions, ascending: a fifth is held out, fixed by the seed.
+
+    With ``ids``, it is a fifth of the examples of each id, rounded: who has one or two keeps them.
+    """
+    order = permutation(count, np.random.Philox(seed))
+    parts = [order]
+    if ids is not None:
+        drawn = np.argsort(order)
+        parts = [part[np.argsort(drawn[part])] for part in by_id(ids)]
+    cuts = [round(len(part) * HELD_OUT) for part in parts]
+    test = np.concatenate([part[:cut] for part, cut in zip(parts, cuts, strict=True)])
+    train = np.concatenate([part[cut:] for part, cut in zip(parts, cuts, strict=True)])
+    return np.sort(train), np.sort(test)
+
+
+def by_id(ids: LabelArray) -> list[Indices]:
+    """Return the positions of each distinct id, ascending, in the order of the sorted ids."""
+    values, first = np.unique(np.sort(ids), return_index=True)
+    order = np.argsort(ids, kind="stable")
+    return np.split(order, first[1:]) if len(values) else []
 
 
 def partition(
@@ -35,8 +62,12 @@ def partition(
     seed: int = 0,
     classes_per_agent: int = 2,
     alpha: float = 0.5,
+    ids: LabelArray | None = None,
 ) -> list[Indices]:
-    """Split examples over agents: disjoint, covering, nobody empty, fixed by the seed.
+    """Split examples over agents: disjoint, nobody empty, fixed by the seed.
+
+    Every example is dealt to one agent, except as ``natural-id``, ``none`` and
+    ``flwr-pathological`` say.
 
     Parameters
     ----------
@@ -51,12 +82,22 @@ def partition(
         two shards of an agent may share one.
         ``dirichlet``: each class is divided in proportions drawn from Dirichlet(alpha, ...,
         alpha); drawn again, up to 100 times, while an agent has nothing.
+        ``natural-id``: agent i has the examples of the i-th of the sorted ids; with fewer agents
+        than ids, those of the other ids are nobody's.
+        ``none``: every agent has everything; for a node whose files are its own alone.
+        ``flwr-iid``, ``flwr-dirichlet``, ``flwr-pathological``: as a FederatedDataset of
+        flwr-datasets shuffles with this seed and then deals by its IidPartitioner,
+        DirichletPartitioner (at least one example each) or PathologicalPartitioner, which gives
+        an agent exactly ``classes_per_agent`` labels, the first by its number, and leaves labels
+        that no agent drew to nobody.
     seed : int
         Non-negative.
     classes_per_agent : int
-        Shards per agent (``label``).
+        Shards per agent (``label``), labels per agent (``flwr-pathological``).
     alpha : float
-        Concentration (``dirichlet``): small is skewed, large is iid.
+        Concentration (``dirichlet``, ``flwr-dirichlet``): small is skewed, large is iid.
+    ids : array of shape (examples,), optional
+        The natural id of each example.
 
     Returns
     -------
@@ -65,17 +106,26 @@ def partition(
     Raises
     ------
     DataError
-        Unknown scheme, a parameter out of range, or too few examples for the agents.
+        Unknown scheme, a parameter out of range, too few examples or ids for the agents, or
+        flwr-datasets is needed and not installed.
     """
     values = np.asarray(labels)
     if num_agents < 1:
         raise DataError(f"num-agents must be >= 1, got {num_agents}")
     if seed < 0:
         raise DataError(f"partition-seed must be >= 0, got {seed}")
-    if len(values) < num_agents:
+    if scheme != "none" and len(values) < num_agents:
         raise DataError(f"{len(values)} examples cannot give each of {num_agents} agents one")
     source = np.random.Philox(seed)
-    if scheme == "iid":
+    if scheme in FLWR_SCHEMES:
+        from privet.datasets.flwr_partitions import flwr_partition
+
+        parts = flwr_partition(values, num_agents, scheme, seed, classes_per_agent, alpha)
+    elif scheme == "none":
+        parts = [np.arange(len(values))] * num_agents
+    elif scheme == "natural-id":
+        parts = _natural(ids, num_agents)
+    elif scheme == "iid":
         parts = np.array_split(permutation(len(values), source), num_agents)
     elif scheme == "label":
         parts = _by_label(values, num_agents, classes_per_agent, source)
@@ -84,6 +134,26 @@ def partition(
     else:
         raise DataError(f"partition {scheme!r} is unknown; expected one of {', '.join(SCHEMES)}")
     return [np.sort(part) for part in parts]
+
+
+def _natural(ids: LabelArray | None, num_agents: int) -> list[Indices]:
+    if ids is None:
+        raise DataError(
+            "partition natural-id: the data have no ids; expected dataset femnist, or an hf: table "
+            "and id-column"
+        )
+    parts = by_id(ids)
+    if len(parts) < num_agents:
+        raise DataError(f"partition natural-id: {len(parts)} ids for {num_agents} agents")
+    if len(parts) > num_agents:
+        left = sum(map(len, parts[num_agents:]))
+        log.warning(
+            "partition natural-id: %d ids for %d agents, %d examples are not used",
+            len(parts),
+            num_agents,
+            left,
+        )
+    return parts[:num_agents]
 
 
 def _by_label(

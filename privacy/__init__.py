@@ -9,11 +9,13 @@ from privet.privacy.agent_ledger import AgentLedger
 from privet.privacy.errors import (
     BudgetRefused,
     LedgerError,
+    MaskError,
     NoCertificateError,
     UnsupportedAccountError,
 )
 from privet.privacy.events import Release
 from privet.privacy.ledger import LedgerFile, Spent
+from privet.privacy.masks import Binding, GivenMasks, KeyPair, MaskSource, PairwiseMasks, key_pair
 from privet.privacy.mechanisms import (
     gaussian_delta,
     gaussian_log_delta,
@@ -42,12 +44,18 @@ from privet.privacy.veto import Veto
 __all__ = [
     "Account",
     "AgentLedger",
+    "Binding",
     "BudgetRefused",
     "Certificate",
+    "GivenMasks",
+    "KeyPair",
     "LedgerError",
     "LedgerFile",
+    "MaskError",
+    "MaskSource",
     "NoCertificateError",
     "NoiseSource",
+    "PairwiseMasks",
     "Release",
     "SeededNoise",
     "Spent",
@@ -70,6 +78,7 @@ __all__ = [
     "gaussian_scale",
     "gfl_release",
     "gfl_sensitivity",
+    "key_pair",
     "laplace_scale",
     "rdp_curve",
     "unnoised_release",

@@ -136,6 +136,14 @@ def rdp_curve(
     return _curve(gaussian, laplace, grid)
 
 
+def epsilon_of_curve(
+    curve: NDArray[np.float64], orders: NDArray[np.float64], delta: float
+) -> float:
+    """Return the epsilon at delta of a composed Renyi curve, e.g. a running sum of `rdp_curve`."""
+    _check_delta(delta)
+    return _convert(curve, orders, delta)
+
+
 def _check_delta(delta: float) -> None:
     if not 0 < delta < 1:
         raise ValueError(f"delta is {delta!r}, expected a number in (0, 1)")

@@ -15,6 +15,10 @@ class LedgerError(ValueError):
     """The ledger file is damaged or cannot be trusted; a human has to look at it."""
 
 
+class MaskError(ValueError):
+    """An upload must not be masked for this roster; the text names agents and no record."""
+
+
 class BudgetRefused(ValueError):
     """The agent's veto: this reply must not leave.
 

@@ -23,10 +23,16 @@ Dual: TypeAlias = Literal["public", "private"]
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A proven L2 sensitivity and the case that proves it."""
+    """A proven L2 sensitivity and the case that proves it.
+
+    ``hidden`` is how far the duals of neighbours can be apart where the agent keeps its dual to
+    itself: the sensitivity holds for duals of at most that, so for those of rounds whose own
+    certificate says no more.
+    """
 
     sensitivity: float
     case: str
+    hidden: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +184,7 @@ def _private(setting: _Setting, clipping: str) -> Certificate:
         )
     k = setting.rho * setting.drift(setting.decay)
     sensitivity = setting.gap / setting.rho * (2.0 * k + abs(2.0 * k - 1.0))
-    return Certificate(sensitivity, f"private dual, {clipping} clip")
+    return Certificate(sensitivity, f"private dual, {clipping} clip", setting.gap)
 
 
 def _public(

@@ -62,7 +62,12 @@ class Problem(Protocol):
 
 @runtime_checkable
 class ClippableProblem(Problem, Protocol):
-    """A problem whose per-example gradients can be bounded, as privacy needs it."""
+    """A problem whose per-example gradients can be bounded, as privacy needs it.
+
+    Privacy: whoever writes one vouches that replacing one example moves ``clipped_gradient`` by
+    at most 2 clip / D in ``norm``, at every x, where D is its attribute ``divisor``
+    (``num_examples`` without one).
+    """
 
     def clipped_gradient(
         self, x: FloatArray, clip: float, norm: Norm = "l2", rows: RowIndex = None

@@ -18,7 +18,7 @@ from privet.problems.base import ClippableProblem, FloatArray, Moduli, Norm, Row
 from privet.problems.clipping import clip_rows
 from privet.problems.regularizers import NoRegularizer, Regularizer
 from privet.problems.spectrum import gram_extremes
-from privet.problems.validation import check_features, check_positive
+from privet.problems.validation import check_classes, check_features, check_positive
 
 Target = TypeVar("Target", bound=npt.NDArray[Any])
 
@@ -280,9 +280,38 @@ class ScalarScoreModel(LinearModel[FloatArray]):
 
 
 class MatrixScoreModel(LinearModel[npt.NDArray[np.intp]]):
-    """Losses of one score per class; residuals have shape (classes, n)."""
+    """Losses of one score per class; residuals have shape (classes, n).
+
+    Parameters
+    ----------
+    features : (n, d) array
+        The a_i; see `LinearModel` for this and the keywords.
+    labels : (n,) array
+        The c_i, integers 0..classes-1.
+    classes : int
+        K >= 2, whether or not all of them occur.
+    """
 
     classes: int
+
+    def __init__(
+        self,
+        features: npt.ArrayLike,
+        labels: npt.ArrayLike,
+        classes: int,
+        *,
+        regularizer: Regularizer | None = None,
+        divisor: float | None = None,
+    ) -> None:
+        super().__init__(features, regularizer=regularizer, divisor=divisor)
+        self.classes = int(classes)
+        self.labels = check_classes(labels, self.features, self.classes)
+        self._set_data(self.features, self.labels, self.num_features * self.classes)
+
+    def _with_features(self, features: FloatArray) -> Self:
+        return type(self)(
+            features, self.labels, self.classes, regularizer=self.regularizer, divisor=self.divisor
+        )
 
     def _residual_norms(self, residuals: FloatArray, norm: Norm) -> FloatArray:
         result: FloatArray

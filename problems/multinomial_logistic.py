@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from privet.problems.base import FloatArray
 from privet.problems.linear import MatrixScoreModel
-from privet.problems.regularizers import Regularizer
-from privet.problems.validation import check_classes
 
 _TILE = 4
 """Rows that matrix kernels take at a time: 12 classes cost less than 10 (0.9 of the time)."""
@@ -43,20 +41,9 @@ class MultinomialLogistic(MatrixScoreModel):
     # two classes of probability 1/2.
     curvature: ClassVar[tuple[float, float]] = (0.0, 0.5)
 
-    def __init__(
-        self,
-        features: npt.ArrayLike,
-        labels: npt.ArrayLike,
-        classes: int,
-        *,
-        regularizer: Regularizer | None = None,
-        divisor: float | None = None,
-    ) -> None:
-        super().__init__(features, regularizer=regularizer, divisor=divisor)
-        self.classes = int(classes)
-        self.labels = check_classes(labels, self.features, self.classes)
-        self._set_data(self.features, self.labels, self.num_features * self.classes)
-        self._flat = _flat_index(self.labels)
+    def _set_data(self, design: FloatArray, targets: npt.NDArray[np.intp], dim: int) -> None:
+        super()._set_data(design, targets, dim)
+        self._flat = _flat_index(targets)
 
     def _scores(self, x: FloatArray, design: FloatArray) -> FloatArray:
         # Scores minus the largest of each example, then rows of zeros up to a multiple of
@@ -69,11 +56,6 @@ class MultinomialLogistic(MatrixScoreModel):
         own = scores[: self.classes]
         own -= own.max(axis=0)
         return scores
-
-    def _with_features(self, features: FloatArray) -> Self:
-        return type(self)(
-            features, self.labels, self.classes, regularizer=self.regularizer, divisor=self.divisor
-        )
 
     def _losses(self, x: FloatArray) -> FloatArray:
         scores = self._scores(x, self._design)[: self.classes]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from privet.problems.base import FloatArray, Moduli
 from privet.problems.linear import MatrixScoreModel
-from privet.problems.regularizers import Regularizer
 from privet.problems.spectrum import gram_extremes
-from privet.problems.validation import check_classes
 
 
 class OneClassLogistic(MatrixScoreModel):
@@ -34,20 +32,6 @@ class OneClassLogistic(MatrixScoreModel):
     kind: ClassVar[str] = "one-class-logistic"
     curvature: ClassVar[tuple[float, float]] = (0.0, 0.25)
 
-    def __init__(
-        self,
-        features: npt.ArrayLike,
-        labels: npt.ArrayLike,
-        classes: int,
-        *,
-        regularizer: Regularizer | None = None,
-        divisor: float | None = None,
-    ) -> None:
-        super().__init__(features, regularizer=regularizer, divisor=divisor)
-        self.classes = int(classes)
-        self.labels = check_classes(labels, self.features, self.classes)
-        self._set_data(self.features, self.labels, self.classes * self.num_features)
-
     def _margins(
         self, x: FloatArray, design: FloatArray, targets: npt.NDArray[np.intp]
     ) -> FloatArray:
@@ -55,11 +39,6 @@ class OneClassLogistic(MatrixScoreModel):
         scores: FloatArray = design.dot(x.reshape(self.classes, -1).T)
         result: FloatArray = scores[np.arange(len(targets)), targets]
         return result
-
-    def _with_features(self, features: FloatArray) -> Self:
-        return type(self)(
-            features, self.labels, self.classes, regularizer=self.regularizer, divisor=self.divisor
-        )
 
     def _losses(self, x: FloatArray) -> FloatArray:
         margins = self._margins(x, self._design, self._targets)

@@ -11,6 +11,8 @@ from privet.privacy import Account, AgentLedger, account
 from privet.strategies import PrimalDualStrategy
 from privet.wire.errors import one_line
 
+from .gfl_account import gfl_account
+
 ASSUMPTIONS = (
     "unit: one record of one agent; honest-but-curious coordinator that sees every message",
     "examples per agent, clipping and row norm are public and enforced by the agents",
@@ -27,6 +29,8 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
     largest is the run's). A run in which anything left without noise, now or before a resume, or in
     which an agent's account cannot be read, claims nothing.
     """
+    if config["algorithm"] in _OWN:
+        return _OWN[config["algorithm"]](strategy, config)
     session = strategy.session
     agents = {} if session is None else session.roster.agents
     taking_part = {name: agent for name, agent in agents.items() if agent.tag or agent.ledger}
@@ -155,3 +159,8 @@ _AS_PRINTED: dict[str, Callable[[PrimalDualStrategy, Mapping[str, Any]], float |
     "dp-iadmm": _dp_iadmm,
     "fed-plt": _fed_plt,
 }
+
+_OWN: dict[str, Callable[[PrimalDualStrategy, Mapping[str, Any]], dict[str, Any]]] = {
+    "gfl": gfl_account,
+}
+"""Accounts of algorithms whose noise is not the agents' own."""

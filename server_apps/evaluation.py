@@ -7,7 +7,7 @@ training data. Nothing is asked of the agents.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,14 +19,20 @@ from privet.problems import L2, BinaryLogistic, ProximalFunction, Zero, minimize
 from privet.problems.reference import NEWTON_UP_TO
 
 Vector = NDArray[Any]
+Measure = Callable[[int, Mapping[str, Vector]], Mapping[str, float]]
+"""``(round, models) -> numbers by name``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Measures models against a federation whose data the server can see."""
+    """Measures models against a federation whose data the server can see.
+
+    ``measures`` are what an algorithm has measured beside the numbers common to all.
+    """
 
     federation: Federation
     h: ProximalFunction
+    measures: tuple[Measure, ...] = ()
 
     def __call__(self, round_: int, models: Mapping[str, Vector]) -> dict[str, float]:
         """Return held-out ``loss`` and ``accuracy`` of the last model, and ``stationarity``.
@@ -46,6 +52,8 @@ class Evaluation:
                 point = models.get("mean", point)
             slope = self.federation.gradient(point)
             numbers["stationarity"] = self.h.subgradient_residual(point, slope) ** 2
+        for measure in self.measures:
+            numbers |= measure(round_, models)
         return numbers
 
     def optimum(self) -> Vector | None:

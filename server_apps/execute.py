@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from flwr.app import Array, ArrayRecord
 from flwr.serverapp import Grid
 
 from privet.datasets import DataError, federation_from_config
+from privet.privacy import SystemNoise
 from privet.problems import Scaled, make_h
 from privet.strategies import PrimalDualStrategy, PrivetResult, Round
 from privet.wire import ConfigError, PrivetError, algorithm, resolve, stream
@@ -22,7 +23,10 @@ from privet.wire.threads import pin_blas_threads
 
 from .account import privacy_account
 from .calibration import calibrate
-from .evaluation import Evaluation
+from .evaluation import Evaluation, Measure
+from .gfl_links import Links, Spending
+from .gfl_measures import GflMeasures
+from .peers_run import hosted_unit
 from .progress import progress
 from .report import write_report
 from .run_folder import RunFolder, to_json
@@ -70,15 +74,18 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
     pin_blas_threads()
     config = read_config(raw)
     evaluation = build_evaluation(config)
-    strategy: PrimalDualStrategy = (
-        algorithm(config["algorithm"])
-        .load_strategy()
-        .from_config(
-            config,
-            monitor=evaluation,
-            prepare=calibrate(config, evaluation.federation),
-        )
-    )
+    with hosted_unit(config, evaluation.federation.dim) as (own, options):
+        strategy = build_strategy(own, evaluation, **options)
+        return _execute(strategy, grid, config, evaluation, run_id)
+
+
+def _execute(
+    strategy: PrimalDualStrategy,
+    grid: Grid,
+    config: Mapping[str, Any],
+    evaluation: Evaluation,
+    run_id: str,
+) -> Finished:
     folder = RunFolder.create(config["output-dir"], run_id)
     log.info("run folder: %s", folder.path)
     began = time.monotonic()
@@ -92,6 +99,25 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
     folder.write_model(result)
     summary = _finish(folder, strategy, config, outcome)
     return Finished(folder.path, result, summary)
+
+
+def build_strategy(
+    config: Mapping[str, Any], evaluation: Evaluation, **options: Any
+) -> PrimalDualStrategy:
+    """Return the strategy that a resolved config asks for, with its monitor and its noise.
+
+    ``options`` are further arguments of the algorithm's ``from_config``.
+    """
+    kind = algorithm(config["algorithm"]).load_strategy()
+    if getattr(kind, "adds_noise", False):
+        options = {"noise": SystemNoise(), **options}
+    strategy: PrimalDualStrategy = kind.from_config(
+        config,
+        monitor=evaluation,
+        prepare=calibrate(config, evaluation.federation),
+        **options,
+    )
+    return strategy
 
 
 def build_evaluation(config: Mapping[str, Any]) -> Evaluation:
@@ -109,7 +135,23 @@ def build_evaluation(config: Mapping[str, Any]) -> Evaluation:
     h = make_h(config["h"], **parameters)
     if algorithm(config["algorithm"]).load_strategy().h_over_mean and config["h"] != "zero":
         h = Scaled(h, float(config["num-agents"]))
-    return Evaluation(federation, h)
+    evaluation = Evaluation(federation, h)
+    if config["algorithm"] in _MEASURES:
+        measure = _MEASURES[config["algorithm"]](config, evaluation)
+        evaluation = replace(evaluation, measures=(measure,))
+    return evaluation
+
+
+def _gfl_measures(config: Mapping[str, Any], evaluation: Evaluation) -> Measure:
+    links = Links.of(config, evaluation.federation.dim)
+    spending = None if links is None else Spending(links, config["delta"])
+    return GflMeasures(evaluation.optimum, config["units"], spending)
+
+
+_MEASURES: Mapping[str, Callable[[Mapping[str, Any], Evaluation], Measure]] = {
+    "gfl": _gfl_measures,
+}
+"""What else is measured of an algorithm's models, made from the config."""
 
 
 def starting_model(config: Mapping[str, Any], dim: int) -> ArrayRecord:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +11,9 @@ from privet.server_apps import report_plots as plots
 from privet.server_apps import report_tables as tables
 from privet.server_apps.report_format import text
 from privet.server_apps.report_page import document
-from privet.server_apps.report_runs import COUNTS, MEASURES, ReportError, Run, read_runs
+from privet.server_apps.report_runs import ReportError, Run, read_runs
 
-__all__ = ["ReportError", "write_csv", "write_report"]
+__all__ = ["ReportError", "write_report"]
 
 _TILES = (
     "accuracy",
@@ -34,8 +33,10 @@ _HIDDEN = {
 _DEFINITIONS = (
     "Loss, accuracy and stationarity are as the run recorded them, at the last round that has "
     "them; lower stationarity is closer to a stationary point of the objective. Bytes are the "
-    "array and bytes contents of the messages, without transport; 1 kB is 1000 B. An ε is rounded "
-    "up, and means something only with its δ and the assumptions beside it."
+    "array and bytes contents of the messages, without transport; 1 kB is 1000 B. An ε is "
+    "rounded up, and means something only with its δ and the assumptions beside it. The ε of a "
+    "round is the largest total in any agent's own ledger, which adds up more cautiously than the "
+    "account, and over all the runs the ledger knows."
 )
 
 
@@ -67,35 +68,8 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     return path
 
 
-def write_csv(run_dirs: Sequence[Path], out: Path) -> Path:
-    """Write the histories of the runs as one CSV file, a row per run and round; return its path.
-
-    Columns: run, round, participants, failures (counts), loss, accuracy, stationarity, bytes-up,
-    bytes-down, seconds, epsilon, participant-names (separated by spaces, where recorded). An
-    empty field is a value that was not recorded. Bytes are those of the round, not running totals.
-
-    Raises
-    ------
-    ReportError
-        As `write_report`.
-    """
-    runs = read_runs([Path(folder) for folder in run_dirs])
-    path = Path(out)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    keys = (*COUNTS, *MEASURES)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["run", "round", *keys, "participant-names"])
-        for run in runs:
-            for position, t in enumerate(run.rounds):
-                values = [run.columns[key][position] for key in keys]
-                names = " ".join(run.participants[position])
-                writer.writerow([run.name, t, *values, names])
-    return path
-
-
 def _page(runs: Sequence[Run]) -> str:
-    names = [text(run.name) for run in runs]
+    names = [text(run.label) for run in runs]
     title = _title(runs)
     incidents = "\n".join(
         (f"<h3>{name}</h3>" if len(runs) > 1 else "") + table
@@ -143,10 +117,14 @@ def _outcomes(runs: Sequence[Run]) -> str:
             f'<dl class="tiles">{tiles}</dl>\n{_remarks(run)}</div>'
         )
     return "\n".join(
-        f'<div class="outcome"><h3>{_swatch(number)} {text(run.name)}</h3>\n'
+        f'<div class="outcome"><h3>{_swatch(number)} {text(run.label)}</h3>{_full_name(run)}\n'
         f"<p>{text(_sentence(run))}</p>\n{_remarks(run)}</div>"
         for number, run in enumerate(runs)
     )
+
+
+def _full_name(run: Run) -> str:
+    return f'<p class="soft">{text(run.name)}</p>' if run.label != run.name else ""
 
 
 def _tile(run: Run, key: str) -> str:
@@ -156,7 +134,7 @@ def _tile(run: Run, key: str) -> str:
     label = next(label for name, label, _ in tables.FINAL if name == key)
     value, remark = found
     note = f"<small>{text(remark)}</small>" if remark else ""
-    return f"<div><dt>{label}</dt><dd>{text(tables.SHOW[key](value))}{note}</dd></div>"
+    return f"<div><dt>{label}</dt><dd>{text(tables.shown(key, value))}{note}</dd></div>"
 
 
 def _sentence(run: Run) -> str:
@@ -174,7 +152,7 @@ def _sentence(run: Run) -> str:
     ):
         found = tables.final(run, key)
         if found is not None:
-            facts.append(pattern.format(tables.SHOW[key](found[0])))
+            facts.append(pattern.format(tables.shown(key, found[0])))
     return f"{head}: {', '.join(facts)}." if head else f"{', '.join(facts)}."
 
 
@@ -221,7 +199,7 @@ def _curves(runs: Sequence[Run]) -> str:
             "<code>pip install 'flwr-privet[plots]'</code>, then write the report again.</p>"
         )
     figures, missing = [], []
-    for panel in plots.PANELS:
+    for panel in plots.panels(runs):
         recorded = [value for _, read in panel.curves for run in runs for value in read(run)[1]]
         if not recorded:
             missing.append(panel.title.lower())
@@ -241,7 +219,7 @@ def _curves(runs: Sequence[Run]) -> str:
 def _legend(panel: plots.Panel, runs: Sequence[Run]) -> str:
     entries = []
     if len(runs) > 1:
-        entries += [f"{_swatch(number)}{text(run.name)}" for number, run in enumerate(runs)]
+        entries += [f"{_swatch(number)}{text(run.label)}" for number, run in enumerate(runs)]
     if len(panel.curves) > 1:
         entries += [
             f"{plots.swatch(style=style, colour='--ink' if len(runs) > 1 else '--run-0')}{name}"
@@ -263,7 +241,7 @@ def _undrawn(panel: plots.Panel, runs: Sequence[Run]) -> str:
             series = read(run)
             hidden = len(series[0]) - len(plots.drawable(panel, series)[0])
             if hidden:
-                prefix = f"{text(run.name)}: " if len(runs) > 1 else ""
+                prefix = f"{text(run.label)}: " if len(runs) > 1 else ""
                 notes.append(
                     f"{prefix}{_HIDDEN.get(panel.key, _HIDDEN_VALUES)}: {hidden} of "
                     f"{len(series[0])} rounds."

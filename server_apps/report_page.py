@@ -15,10 +15,10 @@ def _palette(colours: tuple[str, ...]) -> str:
 
 _STYLE = f"""
 :root{{color-scheme:light dark;--ink:#1d2420;--soft:#59645e;--paper:#f7f8f6;--card:#fff;
---grid:#dfe4e0;--accent:#2f6b46;--warn:#9a2c16;--warn-paper:#fdece7;
+--grid:#dfe4e0;--edge:#0003;--warn:#9a2c16;--warn-paper:#fdece7;
 --font:system-ui,-apple-system,"Segoe UI",Roboto,"Liberation Sans",sans-serif;{_palette(_LIGHT)}}}
 @media (prefers-color-scheme:dark){{:root{{--ink:#e6ebe7;--soft:#a3aea7;--paper:#131714;
---card:#1c211e;--grid:#353d38;--accent:#8fd0a8;--warn:#ffb09c;--warn-paper:#3a1f18;
+--card:#1c211e;--grid:#353d38;--edge:#000a;--warn:#ffb09c;--warn-paper:#3a1f18;
 {_palette(_DARK)}}}}}
 """
 
@@ -52,7 +52,9 @@ figure svg *{stroke-linejoin:round}
 font-size:.85rem}
 .legend li{display:flex;align-items:center;gap:.4rem;min-width:0;overflow-wrap:anywhere}
 h3>svg,.legend svg{flex:none;width:1.9rem;height:.6rem}
-.scroll{overflow-x:auto;background:var(--card);border:1px solid var(--grid);border-radius:.6rem}
+.scroll{overflow-x:auto;border:1px solid var(--grid);border-radius:.6rem;
+background:linear-gradient(to left,var(--card) 40%,transparent) right/1.5rem 100% no-repeat local,
+linear-gradient(to left,var(--edge),transparent) right/1rem 100% no-repeat scroll,var(--card)}
 table{border-collapse:separate;border-spacing:0;width:100%;font-size:.9rem}
 th,td{padding:.4rem .7rem;text-align:left;vertical-align:top;border-top:1px solid var(--grid)}
 thead th{border-top:0;color:var(--soft);font-weight:600;overflow-wrap:anywhere;min-width:7.5rem}
@@ -64,12 +66,15 @@ tbody th{font-weight:400;color:var(--soft);overflow-wrap:break-word}
 min-width:6.5rem;max-width:11rem}
 .settings td{overflow-wrap:anywhere;min-width:7rem}
 .account ul{margin:0;padding-left:1.1rem}
-.differs td{font-weight:700}
 .absent{color:var(--soft)}
 details{margin:.6rem 0}
 summary{cursor:pointer;padding:.3rem 0;overflow-wrap:anywhere}
 footer{margin-top:2.5rem;color:var(--soft);font-size:.85rem}
 @media (max-width:40rem){
+table{font-size:.82rem}
+th,td{padding:.35rem .4rem}
+thead th{min-width:5.2rem}
+.numbers tbody th,.settings tbody th{min-width:5rem;max-width:6.5rem}
 .account thead{display:none}
 .account tr{display:block;padding:.5rem .2rem;border-top:1px solid var(--grid)}
 .account tr:first-child{border-top:0}

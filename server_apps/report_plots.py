@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from privet.server_apps.report_format import byte_unit, number, power_of_ten
-from privet.server_apps.report_runs import Number, Run
+from privet.server_apps.report_runs import Number, Run, extras_of
+from privet.server_apps.report_tables import title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,6 +54,13 @@ PANELS: tuple[Panel, ...] = (
         "log",
     ),
     Panel(
+        "residual",
+        "Fixed-point residual",
+        "squared residual",
+        (("", lambda run: run.series("residual")),),
+        "log",
+    ),
+    Panel(
         "bytes",
         "Bytes up and down, cumulative",
         "total",
@@ -86,6 +94,15 @@ PANELS: tuple[Panel, ...] = (
         "steps-mid",
     ),
 )
+
+
+def panels(runs: Sequence[Run]) -> list[Panel]:
+    """Return the panels that every run has, then one for each column an algorithm added."""
+    return [*PANELS, *map(_added, extras_of(runs))]
+
+
+def _added(key: str) -> Panel:
+    return Panel(f"added-{key}", title(key), key, (("", lambda run: run.series(key)),), "auto")
 
 
 def have_matplotlib() -> bool:

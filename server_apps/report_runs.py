@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -13,8 +14,18 @@ from typing import Any
 from privet.wire.errors import PrivetError
 
 COUNTS = ("participants", "failures")
-MEASURES = ("loss", "accuracy", "stationarity", "bytes-up", "bytes-down", "seconds", "epsilon")
-TOTALS = ("failures", "bytes-up", "bytes-down", "seconds")
+MEASURES = (
+    "loss",
+    "accuracy",
+    "stationarity",
+    "residual",
+    "bytes-up",
+    "bytes-down",
+    "seconds",
+    "epsilon",
+)
+_EXTRA_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+_RUN_NAME = re.compile(r"\d{8}-(\d\d)(\d\d)(\d\d)-\d+-(.+)")
 
 Number = int | float
 
@@ -43,11 +54,17 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: columns are aligned with ``rounds``; None is a value that was not recorded."""
+    """One run: columns are aligned with ``rounds``; None is a value that was not recorded.
+
+    ``label`` is a short name for pages; ``extras`` are the columns that an algorithm added.
+    """
 
     name: str
+    label: str
+    folder: Path
     rounds: tuple[int, ...]
     columns: Mapping[str, tuple[Number | None, ...]]
+    extras: tuple[str, ...]
     participants: tuple[tuple[str, ...], ...]
     incidents: tuple[Incident, ...]
     summary: Mapping[str, Any]
@@ -56,7 +73,8 @@ class Run:
 
     def series(self, key: str) -> tuple[list[int], list[Number]]:
         """Rounds and values of a column where it was recorded."""
-        pairs = zip(self.rounds, self.columns[key], strict=True)
+        column = self.columns.get(key, (None,) * len(self.rounds))
+        pairs = zip(self.rounds, column, strict=True)
         known = [(t, value) for t, value in pairs if value is not None]
         return [t for t, _ in known], [value for _, value in known]
 
@@ -93,20 +111,51 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
         names = [f"{folder.parent.name}/{folder.name}" for folder in resolved]
     if len(set(names)) < len(names):
         names = [f"{number}: {name}" for number, name in enumerate(names, start=1)]
-    return [_read_run(folder, name) for folder, name in zip(folders, names, strict=True)]
+    return [
+        _read_run(folder, name, label)
+        for folder, name, label in zip(folders, names, _labels(names), strict=True)
+    ]
 
 
-def _read_run(folder: Path, name: str) -> Run:
+def _labels(names: Sequence[str]) -> list[str]:
+    """Shorten names made of date, time, process and algorithm, where they stay distinct."""
+    found = [_RUN_NAME.fullmatch(name) for name in names]
+    if all(found):
+        parts = [match.groups() for match in found if match]
+        for labels in (
+            [algorithm for *_, algorithm in parts],
+            [
+                f"{algorithm} {hours}:{minutes}:{seconds}"
+                for hours, minutes, seconds, algorithm in parts
+            ],
+        ):
+            if len(set(labels)) == len(names):
+                return labels
+    return list(names)
+
+
+def extras_of(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Return the columns that any of the runs added, in order of their first appearance."""
+    return tuple(dict.fromkeys(key for run in runs for key in run.extras))
+
+
+def _read_run(folder: Path, name: str, label: str) -> Run:
     records, notes = _read_history(folder / "history.jsonl")
     summary = _read_json(folder / "summary.json")
     if not isinstance(summary, dict | None):
         raise ReportError(f"{folder / 'summary.json'}: expected a JSON object")
     rounds = tuple(sorted(records))
     rows = [records[t] for t in rounds]
+    extras = tuple(dict.fromkeys(key for row in rows for key in row["extras"]))
+    columns = {key: tuple(row[key] for row in rows) for key in (*COUNTS, *MEASURES)}
+    columns |= {key: tuple(row["extras"].get(key) for row in rows) for key in extras}
     return Run(
         name=name,
+        label=label,
+        folder=folder,
         rounds=rounds,
-        columns={key: tuple(row[key] for row in rows) for key in (*COUNTS, *MEASURES)},
+        columns=columns,
+        extras=extras,
         participants=tuple(row["names"] for row in rows),
         incidents=tuple(incident for row in rows for incident in row["incidents"]),
         summary=summary or {},
@@ -155,7 +204,17 @@ def _record(row: Any, where: str) -> tuple[int, dict[str, Any]]:
     present = row.get("participants")
     record["names"] = tuple(map(str, present)) if isinstance(present, list) else ()
     record["incidents"] = _incidents(row)
+    record["extras"] = _extras(row.get("measures") or {}, where)
     return row["round"], record
+
+
+def _extras(measures: Any, where: str) -> dict[str, Number | None]:
+    if not isinstance(measures, dict):
+        raise ReportError(f"{where}: expected measures an object of numbers, got {measures!r}")
+    for name in measures:
+        if not _EXTRA_NAME.fullmatch(name) or name in {"round", *COUNTS, *MEASURES}:
+            raise ReportError(f"{where}: expected a new name in kebab-case, got measure {name!r}")
+    return {name: _number(value, name, where) for name, value in measures.items()}
 
 
 def _incidents(row: Mapping[str, Any]) -> list[Incident]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from privet.server_apps import report_format as fmt
 from privet.server_apps.report_format import text
-from privet.server_apps.report_runs import COUNTS, MEASURES, Number, Privacy, Run
+from privet.server_apps.report_runs import COUNTS, MEASURES, Number, Privacy, Run, extras_of
 
 _SHOWN_ROUNDS = 20
 _SHOWN_INCIDENTS = 30
@@ -35,13 +35,26 @@ FINAL: tuple[tuple[str, str, Show], ...] = (
     ("loss", "Loss", fmt.number),
     ("accuracy", "Accuracy", fmt.fraction),
     ("stationarity", "Stationarity", fmt.number),
+    ("residual", "Fixed-point residual", fmt.number),
     ("distance", "Distance to the optimum", fmt.number),
     ("bytes-up", "Bytes up, total", fmt.byte_count),
     ("bytes-down", "Bytes down, total", fmt.byte_count),
     ("seconds", "Time in rounds", fmt.duration),
-    ("epsilon", "Privacy spent, ε", fmt.epsilon),
+    ("epsilon", "Privacy spent, ε of the agents' ledgers", fmt.epsilon),
 )
-SHOW: Mapping[str, Show] = {key: show for key, _, show in FINAL}
+_SHOW: Mapping[str, Show] = {key: show for key, _, show in FINAL}
+
+
+def shown(key: str, value: Number) -> str:
+    """Return a number as the metric of that name is written."""
+    # Rounding an epsilon to nearest would understate it.
+    added: Show = fmt.epsilon if key.startswith("epsilon") else fmt.number
+    return _SHOW.get(key, added)(value)
+
+
+def title(key: str) -> str:
+    """Return the name of an added column in words."""
+    return key.replace("-", " ").capitalize()
 
 
 def final(run: Run, key: str) -> tuple[Number, str] | None:
@@ -81,20 +94,21 @@ def _distance(summary: Mapping[str, Any]) -> tuple[Number, str] | None:
 def final_table(runs: Sequence[Run], names: Sequence[str]) -> str:
     """Return the table of final numbers: one column per run, a dash where nothing was recorded."""
     rows = []
-    for key, label, show in FINAL:
-        cells = [_final_cell(number, key, final(run, key), show) for number, run in enumerate(runs)]
+    added = [(key, title(key)) for key in extras_of(runs)]
+    for key, label in (*((key, label) for key, label, _ in FINAL), *added):
+        cells = [_final_cell(number, key, final(run, key)) for number, run in enumerate(runs)]
         if any("data-value" in cell for cell in cells):
             rows.append(f'<tr><th scope="row">{label}</th>{"".join(cells)}</tr>')
     return _table(["", *names], rows, "numbers")
 
 
-def _final_cell(number: int, key: str, found: tuple[Number, str] | None, show: Show) -> str:
+def _final_cell(number: int, key: str, found: tuple[Number, str] | None) -> str:
     where = f'id="run-{number}-{key}" data-run="{number}" data-metric="{key}"'
     if found is None:
         return f'<td {where} class="absent">not recorded</td>'
     value, remark = found
     note = f" <small>({text(remark)})</small>" if remark else ""
-    return f'<td {where} data-value="{text(_exact(value))}">{text(show(value))}{note}</td>'
+    return f'<td {where} data-value="{text(_exact(value))}">{text(shown(key, value))}{note}</td>'
 
 
 def _exact(value: Number) -> str:
@@ -119,33 +133,38 @@ def _privacy_row(
         value = entry.get(key)
         where = f'id="run-{number}-privacy-{position}-{key}" data-label="{head}"'
         if key in {"epsilon", "as-printed"}:
-            shown = text(fmt.epsilon(value))
+            content = text(fmt.epsilon(value))
             void = key == "epsilon" and privacy.private is False
-            shown += " <small>(not private)</small>" if void else ""
+            content += " <small>(not private)</small>" if void else ""
         elif key == "assumptions" and isinstance(value, list):
-            shown = f"<ul>{''.join(f'<li>{text(item)}</li>' for item in value)}</ul>"
+            content = f"<ul>{''.join(f'<li>{text(item)}</li>' for item in value)}</ul>"
         else:
-            shown = text(fmt.stated(value) if key == "delta" else fmt.setting(value))
+            content = text(fmt.stated(value) if key == "delta" else fmt.setting(value))
         exact = value if isinstance(value, str) or value is None else repr(value)
         stored = "" if key == "assumptions" or exact is None else f' data-value="{text(exact)}"'
-        cells.append(f"<td {where}{stored}>{shown}</td>")
+        cells.append(f"<td {where}{stored}>{content}</td>")
     return f"<tr>{''.join(cells)}</tr>"
 
 
 def settings_table(runs: Sequence[Run], names: Sequence[str]) -> str:
-    """Return summaries and configurations side by side, marking rows that differ."""
+    """Return summaries and configurations side by side: what differs, then folded the rest."""
     columns = [fmt.flat(run.summary) for run in runs]
-    keys = list(dict.fromkeys(key for column in columns for key in column))
-    rows = []
-    for key in keys:
-        shown = [fmt.setting(column[key]) if key in column else "absent" for column in columns]
-        mark = ' class="differs"' if len(set(shown)) > 1 else ""
+    differing: list[str] = []
+    common: list[str] = []
+    for key in dict.fromkeys(key for column in columns for key in column):
+        values = [fmt.setting(column[key]) if key in column else "absent" for column in columns]
         cells = "".join(
             f'<td data-run="{number}" data-key="{text(key)}">{text(value)}</td>'
-            for number, value in enumerate(shown)
+            for number, value in enumerate(values)
         )
-        rows.append(f'<tr{mark}><th scope="row">{text(key)}</th>{cells}</tr>')
-    return _table(["", *names], rows, "settings") if rows else ""
+        rows = differing if len(set(values)) > 1 else common
+        rows.append(f'<tr><th scope="row">{text(key)}</th>{cells}</tr>')
+    parts = [_table(["", *names], differing, "settings")] if differing else []
+    if common:
+        what = f"{len(common)} entries" + (" that are the same in all runs" if differing else "")
+        table = _table(["", *names], common, "settings")
+        parts.append(f"<details><summary>{what}</summary>{table}</details>")
+    return "\n".join(parts)
 
 
 def incidents_table(run: Run, number: int) -> str:
@@ -180,7 +199,9 @@ def rounds_table(run: Run, number: int) -> str:
     step = max(1, math.ceil((count - 1) / (_SHOWN_ROUNDS - 1))) if count else 1
     positions = sorted({*range(0, count, step), *([count - 1] if count else [])})
     keys = [
-        key for key in (*COUNTS, *MEASURES) if any(value is not None for value in run.columns[key])
+        key
+        for key in (*COUNTS, *MEASURES, *run.extras)
+        if any(value is not None for value in run.columns[key])
     ]
     rows = []
     for position in positions:
@@ -188,8 +209,8 @@ def rounds_table(run: Run, number: int) -> str:
         for key in keys:
             value = run.columns[key][position]
             known = "" if value is None else f' data-value="{text(_exact(value))}"'
-            shown = "" if value is None else text(SHOW[key](value))
-            cells.append(f'<td data-metric="{key}"{known}>{shown}</td>')
+            written = "" if value is None else text(shown(key, value))
+            cells.append(f'<td data-metric="{key}"{known}>{written}</td>')
         t = run.rounds[position]
         rows.append(
             f'<tr data-run="{number}" data-round="{t}"><th scope="row">{t}</th>'

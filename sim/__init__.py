@@ -1,1 +1,19 @@
+"""Engines that run a federation on one machine, experiments, and the ``privet`` command.
 
+`FederatedClassifier` is the front for those who know scikit-learn; it is imported when asked for,
+and scikit-learn with it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from privet.sim.estimator import FederatedClassifier
+
+__all__ = ["FederatedClassifier"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("privet.sim.estimator"), name)

@@ -1,9 +1,11 @@
-"""A whole run in this process, from a run config."""
+"""A whole run from a run config, on an engine of this library."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from flwr.clientapp import ClientApp
 
 from privet.client_apps import client_app
 from privet.datasets import problem_from_context
@@ -20,6 +22,31 @@ def run_inline(raw: Mapping[str, Any], run_id: str) -> Finished:
         As ``privet.server_apps.execute``.
     """
     config = read_config(raw)
-    app = client_app(None, problem_from_context)
-    grid = InlineGrid(app, int(config["num-agents"]), config)
+    grid = InlineGrid(configured_app(), int(config["num-agents"]), config)
     return execute(grid, raw, run_id)
+
+
+def run_ray(
+    raw: Mapping[str, Any], run_id: str, *, actors: int | None = None, address: str | None = None
+) -> Finished:
+    """Run what a run config asks for on the Ray engine.
+
+    ``actors`` and ``address`` are those of ``privet.sim.ray_engine.RayGrid``. On a cluster every
+    node has this library, and the data at the same ``data-path``.
+
+    Raises
+    ------
+    ConfigError, RunError
+        As ``privet.server_apps.execute``, and where Ray does not start.
+    """
+    from privet.sim.ray_engine import RayGrid
+
+    config = read_config(raw)
+    agents = int(config["num-agents"])
+    with RayGrid(configured_app, agents, config, actors=actors, address=address) as grid:
+        return execute(grid, raw, run_id)
+
+
+def configured_app() -> ClientApp:
+    """Return the ClientApp whose agents take their problems from the run config."""
+    return client_app(None, problem_from_context)

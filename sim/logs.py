@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def quiet() -> None:
@@ -20,3 +22,17 @@ def plain() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
     own.handlers = [handler]
+
+
+@contextmanager
+def hushed() -> Iterator[None]:
+    """Show warnings and errors only, for as long as the block takes."""
+    loggers = [logging.getLogger("flwr"), logging.getLogger("flwr.privet")]
+    before = [one.level for one in loggers]
+    for one in loggers:
+        one.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        for one, level in zip(loggers, before, strict=True):
+            one.setLevel(level)

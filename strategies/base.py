@@ -11,21 +11,24 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack, cast
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
-from privet.wire import ConfigError, Layout, RunError, stream
+from privet.wire import ConfigError, Layout, RunError
+from privet.wire.contract import means_privacy
+from privet.wire.errors import listed
+from privet.wire.rosters import LEAST_ROSTER
 
 from .exchange import Reply, owner_by_message, sort_replies
-from .half import ServerHalf
+from .flower_options import FlowerArguments, FlowerOptions
+from .half import FoldingHalf, ServerHalf, summing
 from .history import Round
 from .loop import Observer, PrivetResult, run_loop
-from .metrics import average_metrics
 from .participation import All, Participation
 from .roster import ENROL_PATIENCE, ENROL_TIMEOUT, Question, Roster, wait_for_nodes
 from .round import (
@@ -37,6 +40,7 @@ from .round import (
     open_round,
     place_all,
 )
+from .secure_sum import PendingSums, close_sums, open_sums, settle
 
 log = logging.getLogger("flwr.privet")
 
@@ -68,9 +72,17 @@ class PrimalDualStrategy(Strategy):
     prepare : callable, optional
         ``(half, roster) -> half``, called once before round 1 when the agents are known, e.g. to
         calibrate noise to their declared numbers of examples.
+    secure_sum : bool
+        Whether the agents mask their uploads so that the server sees sums of them only.
+    flower
+        FedAvg's other arguments, as in `FlowerArguments`.
     """
 
     algorithm: ClassVar[str] = ""
+    no_secure_sum: ClassVar[str] = "its server needs every agent's upload"
+    """Why the algorithm cannot do with sums, where it cannot."""
+    least_roster: int = LEAST_ROSTER
+    """Agents on the roster of a secure sum, at least; fewer only to replay given masks."""
     h_over_mean: ClassVar[bool] = False
     """Whether h is weighed against the mean of the f_i in place of their sum."""
 
@@ -87,13 +99,18 @@ class PrimalDualStrategy(Strategy):
         fraction_evaluate: float = 0.0,
         monitor: Monitor | None = None,
         prepare: Callable[[Any, Roster], Any] | None = None,
+        secure_sum: bool = False,
+        **flower: Unpack[FlowerArguments],
     ) -> None:
         if min_agents < 1:
             raise ConfigError(f"min-agents = {min_agents!r}: must be >= 1")
+        if secure_sum and not summing(half):
+            raise ConfigError(f"secure-sum = true: not with {half.name}: {self.no_secure_sum}")
         self.half = half
         self.num_agents = num_agents
         self.min_agents = min_agents
-        self.participation: Participation = participation or All()
+        self.flower = FlowerOptions(**flower)
+        self.participation: Participation = self.flower.participation(participation) or All()
         self.seed = seed
         self.wait_timeout = wait_timeout
         self.round_timeout = round_timeout
@@ -102,6 +119,7 @@ class PrimalDualStrategy(Strategy):
         self.prepare = prepare
         self.session: Session | None = None
         self.pending: Pending | None = None
+        self.train_metrics: MetricRecord | None = None
 
     # ------------------------------------------------------------------ beginning a run
 
@@ -126,13 +144,14 @@ class PrimalDualStrategy(Strategy):
 
     def enrol(self, grid: Grid, arrays: ArrayRecord, experiment: str) -> Session:
         """Wait for the agents and return a session that knows them (raises ``RunError``)."""
-        wait_for_nodes(grid, self.num_agents, self.min_agents, self.wait_timeout)
+        wanted = max(self.num_agents, self.flower.min_available_nodes)
+        wait_for_nodes(grid, wanted, self.min_agents, self.wait_timeout)
         layout = Layout.of(arrays)
         session = Session(experiment, layout, layout.flatten(arrays), None, Roster())
         patience = max(self.wait_timeout, ENROL_PATIENCE)
-        session.roster.enrol_all(grid, self._question(session), patience)
+        session.roster.enrol_all(grid, self.question(session), patience)
         if len(session.roster.agents) < self.min_agents:
-            reasons = "; ".join(session.roster.rejected.values()) or "none answered"
+            reasons = listed(session.roster.rejected.values()) or "none answered"
             raise RunError(
                 f"{len(session.roster.agents)} agents could be enrolled, below min-agents = "
                 f"{self.min_agents}: {reasons}"
@@ -141,21 +160,25 @@ class PrimalDualStrategy(Strategy):
 
     @property
     def _private(self) -> bool:
-        return float(self.half.settings().get("clip", 0.0)) > 0
+        return means_privacy(self.half.settings())
 
-    def _question(self, session: Session) -> Question:
+    def question(self, session: Session) -> Question:
+        """Return what every node is asked before it takes part."""
         return Question(
             self.half.name,
             self.half.version,
             session.experiment,
             session.layout.dim,
             str(session.layout.dtype),
-            quiet=self._private,
+            quiet=self._private or summing(self.half) is not None,
+            secure_sum=summing(self.half) is not None,
         )
 
     def _enrol_newcomers(self, grid: Grid, session: Session) -> list[str]:
+        if least := self.flower.min_available_nodes:
+            wait_for_nodes(grid, least, least, self.wait_timeout)
         patience = min(ENROL_TIMEOUT, self.round_timeout)
-        new = session.roster.refresh(grid, self._question(session), patience)
+        new = session.roster.refresh(grid, self.question(session), patience)
         for name in new:
             admit(self.half, session, name)
         return new
@@ -175,6 +198,9 @@ class PrimalDualStrategy(Strategy):
         chosen = self.participation.select(server_round, session.roster.names, self.seed)
         self.pending = open_round(self.half, session, server_round, chosen, self.seed)
         self.pending.notes += [f"agent {name} joined" for name in newcomers]
+        masked = summing(self.half)
+        if masked is not None:
+            self.pending = open_sums(masked, session, self.pending, self.least_roster)
         present = [name for name in chosen if name not in self.pending.absent]
         return list(self.messages_for(present).values())
 
@@ -202,6 +228,7 @@ class PrimalDualStrategy(Strategy):
         done = session.history[-1]
         models = self.half.models(session.state)
         metrics = MetricRecord({"participants": len(done.participants), "residual": done.residual})
+        metrics.update(self.train_metrics or {})
         return session.layout.restore(models["last"]), metrics
 
     def fold_round(self, replies: Mapping[str, Reply]) -> Round:
@@ -210,37 +237,46 @@ class PrimalDualStrategy(Strategy):
         Raises
         ------
         RunError
-            If fewer uploads than ``min_agents`` (or than were asked) could be folded.
+            If fewer uploads than ``min_agents`` (or than were asked) could be folded, or the round
+            is folded already.
         """
-        return close_round(self.half, self._session(), self._pending(), replies, self.min_agents)
+        session, pending = self._session(), self._pending()
+        if pending.folded:
+            raise RunError(f"round {pending.round}: its uploads are folded already")
+        masked = summing(self.half)
+        if masked is not None and isinstance(pending, PendingSums):
+            settle(masked, session, pending, replies)
+            return close_sums(masked, session, pending, self.min_agents)
+        half = cast("FoldingHalf[Any]", self.half)
+        done = close_round(half, session, pending, replies, self.min_agents)
+        accepted = (replies[name].content for name in done.participants)
+        self.train_metrics = self.flower.train_metrics(c for c in accepted if c is not None)
+        return done
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Ask a share of the agents to evaluate the model, as FedAvg does.
 
-        Nobody is asked in a private run: the answer would be an un-noised release, also of an agent
-        that has not taken part yet.
+        Nobody is asked in a private run or one of secure sums: the answer would be an un-noised
+        release, also of an agent that has not taken part yet.
         """
-        if self.fraction_evaluate <= 0 or self.session is None or self._private:
+        if self.fraction_evaluate <= 0 or self.session is None:
             return []
-        roster = self.session.roster
-        names = [name for name in roster.names if roster.connected(name)]
-        count = min(len(names), max(1, round(self.fraction_evaluate * len(names))))
-        rng = stream(self.seed, "evaluation", round_=server_round)
-        chosen = sorted(rng.choice(len(names), size=count, replace=False))
-        content = RecordDict(
-            {"arrays": arrays, "config": ConfigRecord({**config, "server-round": server_round})}
+        if self._private or summing(self.half):
+            return []
+        chosen = self.flower.evaluators(
+            self.fraction_evaluate, server_round, self.session.roster, self.seed
         )
-        return [
-            Message(content, roster.agents[names[i]].node, MessageType.EVALUATE) for i in chosen
-        ]
+        content = self.flower.evaluation(arrays, {**config, "server-round": server_round})
+        return [Message(content, node, MessageType.EVALUATE) for node in chosen]
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Average the agents' metrics, weighted by their numbers of examples."""
-        return average_metrics([reply.content for reply in replies if reply.has_content()])
+        contents = (reply.content for reply in replies if reply.has_content())
+        return self.flower.evaluate_metrics(contents)
 
     def summary(self) -> None:
         """Log the algorithm, its parameters and who takes part."""
@@ -248,6 +284,8 @@ class PrimalDualStrategy(Strategy):
         for name, value in self.half.settings().items():
             log.info("\t│\t├── %s: %s", name, value)
         log.info("\t└──> Participation: %s", self.participation)
+        if summing(self.half):
+            log.info("\t└──> Secure sum: the server sees sums over groups of agents only")
 
     def start(
         self,

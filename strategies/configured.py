@@ -36,6 +36,8 @@ class ConfiguredStrategy(PrimalDualStrategy):
     ----------
     h : ProximalFunction, optional
         Shared regulariser; none by default.
+    secure_sum : bool
+        Whether uploads are masked, where the algorithm can do with sums.
     options
         Run-config keys of the algorithm with underscores, then the arguments of
         ``PrimalDualStrategy``.
@@ -45,19 +47,37 @@ class ConfiguredStrategy(PrimalDualStrategy):
     keys: ClassVar[tuple[str, ...]] = GRADIENT_KEYS
     """Run-config keys of the algorithm."""
 
-    def __init__(self, *, h: ProximalFunction | None = None, **options: Any) -> None:
+    def __init__(
+        self, *, h: ProximalFunction | None = None, secure_sum: bool = False, **options: Any
+    ) -> None:
         own: dict[str, Any] = {}
         for name in (*self.keys, "preset"):
             key = name.replace("-", "_")
             if key in options:
                 own[name] = options.pop(key)
         config = resolve(own, self.algorithm)
-        super().__init__(self.half_of(config, h or Zero()), **options)
+        half = self.half_of(config, h or Zero())
+        if secure_sum:
+            half = self.summing_half_of(half, config, int(options.get("seed", 0)))
+        super().__init__(half, secure_sum=secure_sum, **options)
 
     @staticmethod
     @abstractmethod
     def half_of(config: Mapping[str, Any], h: ProximalFunction) -> ServerHalf[Any]:
         """Return the server half for a resolved config."""
+
+    @classmethod
+    def summing_half_of(
+        cls, half: ServerHalf[Any], config: Mapping[str, Any], seed: int
+    ) -> ServerHalf[Any]:
+        """Return a half of the same settings for masked uploads, where there is one.
+
+        Raises
+        ------
+        ConfigError
+            If these settings need more than sums.
+        """
+        return half
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **options: Any) -> Self:
@@ -66,6 +86,7 @@ class ConfiguredStrategy(PrimalDualStrategy):
             **{name.replace("-", "_"): config[name] for name in cls.keys},
             h=make_h(config["h"], **{k: v for k, v in config.items() if k.startswith("h-")}),
             participation=participation.from_config(config),
+            secure_sum=config["secure-sum"],
             **{
                 k.replace("-", "_"): config[k]
                 for k in ("num-agents", "min-agents", "seed", "wait-timeout", "round-timeout")

@@ -25,7 +25,7 @@ from . import participation
 from .base import PrimalDualStrategy
 from .dp_iadmm_settings import AGENT_KEYS, SCHEDULE_KEYS, Penalty, check_noise
 from .exchange import Reply
-from .half import Arrays, Vector
+from .half import Arrays, ServerHalf, Vector
 from .history import Round
 
 _MOST_NAMED = 10
@@ -215,6 +215,9 @@ class DPIADMM(PrimalDualStrategy):
         Noise in every inner step (the paper's), or once on the mean of the inner iterates.
     mechanism : {"gaussian", "laplace"}
         With the l2 or the l1 norm of the gradients clipped to ``clip``.
+    secure_sum : bool
+        Whether uploads are masked; the server then keeps means alone (``dp_iadmm_sum.py``) and an
+        agent that loses its state is out of the run.
     options
         Further settings by run-config name with underscores (``clip``, ``noise_scale``, ``set``,
         ``set_radius``, ...), then the arguments of ``PrimalDualStrategy``.
@@ -242,6 +245,8 @@ class DPIADMM(PrimalDualStrategy):
         rho: float = 0.0,
         perturbation: str = "objective",
         mechanism: str = "gaussian",
+        *,
+        secure_sum: bool = False,
         **options: Any,
     ) -> None:
         own = {
@@ -259,7 +264,13 @@ class DPIADMM(PrimalDualStrategy):
         config = resolve(own, self.algorithm)
         check_noise(config)
         penalty = Penalty(*[config[name] for name in (*SCHEDULE_KEYS, "epsilon")])
-        super().__init__(Server(penalty, {name: config[name] for name in AGENT_KEYS}), **options)
+        settings = {name: config[name] for name in AGENT_KEYS}
+        half: ServerHalf[Any] = Server(penalty, settings)
+        if secure_sum:
+            from . import dp_iadmm_sum
+
+            half = dp_iadmm_sum.Server(penalty, settings)
+        super().__init__(half, secure_sum=secure_sum, **options)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **options: Any) -> Self:
@@ -278,6 +289,7 @@ class DPIADMM(PrimalDualStrategy):
         return cls(
             **{name.replace("-", "_"): config[name] for name in keys},
             participation=participation.from_config(config),
+            secure_sum=config["secure-sum"],
             **options,
         )
 

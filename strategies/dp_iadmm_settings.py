@@ -28,6 +28,7 @@ AGENT_KEYS = (
     "relation",
 )
 SCHEDULE_KEYS = ("rho", "rho-c1", "rho-c2", "rho-growth", "rho-period", "rho-max")
+PERTURBATIONS = ("none", "objective", "output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,10 @@ class Penalty:
 
 def check_noise(config: Mapping[str, Any]) -> None:
     """Refuse settings of the noise that contradict each other or name no scale."""
+    if config["perturbation"] not in PERTURBATIONS:
+        raise ConfigError(
+            f"perturbation = {config['perturbation']!r}: dp-iadmm has {', '.join(PERTURBATIONS)}"
+        )
     if config["perturbation"] == "none":
         return
     if config["sensitivity"] == "paper":

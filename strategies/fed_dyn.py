@@ -114,6 +114,7 @@ class FedDyn(ConfiguredStrategy):
     """
 
     algorithm: ClassVar[str] = "fed-dyn"
+    no_secure_sum: ClassVar[str] = "its server mirrors the gradient estimate of every agent"
     keys: ClassVar[tuple[str, ...]] = (*GRADIENT_KEYS, "fed-dyn-alpha")
 
     @staticmethod

@@ -31,7 +31,7 @@ from privet.wire.sparse import SparseVector, decode, encode
 from privet.wire.sparse_sum import SparseSum
 
 from .configured import GRADIENT_KEYS, ConfiguredStrategy
-from .half import Arrays, Vector
+from .half import Arrays, ServerHalf, Vector
 
 AGENT_KEYS = (
     *GRADIENT_KEYS,
@@ -60,12 +60,15 @@ class State:
         Public duals of all agents in the order of the sorted names; empty with private duals.
     residual : float
         ||x0 - x0 of the round before||^2.
+    drawn : int
+        Index sets drawn for all agents together, with a secure sum: one a round.
     """
 
     center: Vector
     sent: Vector
     lam: Vector
     residual: float = math.nan
+    drawn: int = 0
 
 
 @dataclass(frozen=True)
@@ -247,6 +250,8 @@ class FedPDM(ConfiguredStrategy):
         noise if all coordinates are sent. "auto" is public where there is noise.
     h : ProximalFunction, optional
         Weighed against the mean of the f_i; none by default.
+    secure_sum : bool
+        Whether uploads are masked (``fed_pdm_sum.py``): dense or rand-k by one seed for all.
     options
         Further settings by run-config name with underscores (``aggregation``, ``alpha_d``,
         ``clip``, ``noise_scale``, ``preset``, ...), then the arguments of ``PrimalDualStrategy``.
@@ -301,6 +306,15 @@ class FedPDM(ConfiguredStrategy):
             alpha_d=config["alpha-d"],
             agent_settings=settings,
         )
+
+    @classmethod
+    def summing_half_of(
+        cls, half: ServerHalf[Any], config: Mapping[str, Any], seed: int
+    ) -> ServerHalf[Any]:
+        """Return the half for masked uploads: dense or rand-k, without a table of duals."""
+        from . import fed_pdm_sum
+
+        return fed_pdm_sum.Server(**vars(half), seed=seed)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **options: Any) -> Self:

@@ -22,8 +22,9 @@ from privet.problems import ProximalFunction, Zero, make_h
 from privet.wire import Settings, UploadError, digest, finite, resolve
 from privet.wire.agreement import reflect
 
-from . import participation
+from . import fed_plt_sum, participation
 from .base import PrimalDualStrategy
+from .cost import Cost
 from .half import Arrays, Vector
 
 AGENT_KEYS = (
@@ -182,6 +183,9 @@ class FedPLT(PrimalDualStrategy):
         gamma; 0 lets every agent take 2 / (smoothness + strong convexity + 2/rho) of its own.
     h : ProximalFunction, optional
         Shared regulariser with a proximal operator; none by default.
+    secure_sum : bool
+        Whether uploads are masked; the server then keeps the mean of the z_i alone
+        (``fed_plt_sum.py``) and an agent that loses its state is out of the run.
     options
         Further agent settings by run-config name with underscores (``batch_size``, ``clip``,
         ``noise_variance``, ...), then the arguments of ``PrimalDualStrategy``.
@@ -194,6 +198,7 @@ class FedPLT(PrimalDualStrategy):
     """
 
     algorithm: ClassVar[str] = "fed-plt"
+    cost: ClassVar[Cost] = Cost(agent=2, coordinator=2, shared=2)
 
     def __init__(
         self,
@@ -203,6 +208,7 @@ class FedPLT(PrimalDualStrategy):
         step_size: float = 0.0,
         *,
         h: ProximalFunction | None = None,
+        secure_sum: bool = False,
         **options: Any,
     ) -> None:
         own = {
@@ -217,7 +223,10 @@ class FedPLT(PrimalDualStrategy):
                 own[name] = options.pop(key)
         config = resolve(own, self.algorithm)
         settings = {name: config[name] for name in AGENT_KEYS}
-        super().__init__(Server(float(settings["rho"]), h or Zero(), settings), **options)
+        half = (fed_plt_sum.Server if secure_sum else Server)(
+            float(settings["rho"]), h or Zero(), settings
+        )
+        super().__init__(half, secure_sum=secure_sum, **options)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **options: Any) -> Self:
@@ -227,6 +236,7 @@ class FedPLT(PrimalDualStrategy):
             **settings,
             h=make_h(config["h"], **{k: v for k, v in config.items() if k.startswith("h-")}),
             participation=participation.from_config(config),
+            secure_sum=config["secure-sum"],
             **{
                 k.replace("-", "_"): config[k]
                 for k in ("num-agents", "min-agents", "seed", "wait-timeout", "round-timeout")

@@ -165,12 +165,8 @@ def search(
     ConfigError
         If f is not strongly convex: the theory says nothing then.
     """
-    if moduli.strong_convexity <= 0:
-        raise ConfigError(
-            f"strong convexity is {moduli.strong_convexity:g}: the theory needs it above 0 "
-            "(add an l2 regulariser)"
-        )
-    found = [
+    require_strong_convexity(moduli)
+    return cheapest_first(
         predict(
             moduli,
             setting,
@@ -182,5 +178,18 @@ def search(
         for setting in settings(
             moduli, rhos, local_epochs, solver=solver, step_factors=step_factors
         )
-    ]
+    )
+
+
+def require_strong_convexity(moduli: Moduli) -> None:
+    """Raise ``ConfigError`` if f is not strongly convex: the theory says nothing then."""
+    if moduli.strong_convexity <= 0:
+        raise ConfigError(
+            f"strong convexity is {moduli.strong_convexity:g}: the theory needs it above 0 "
+            "(add an l2 regulariser)"
+        )
+
+
+def cheapest_first(found: Iterable[Prediction]) -> list[Prediction]:
+    """Return predictions in the order of their cost, and of their radius where that is the same."""
     return sorted(found, key=lambda one: (one.cost, one.radius))

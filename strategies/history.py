@@ -31,6 +31,8 @@ class Round:
         Wall time of the round with its evaluation.
     epsilon : float
         Largest total epsilon an agent has reported; infinity where a reply was not private.
+    measures : dict of str to float
+        What else the algorithm or the monitor measures, by kebab-case name.
     """
 
     round: int
@@ -45,6 +47,7 @@ class Round:
     bytes_down: int = 0
     seconds: float = 0.0
     epsilon: float = math.inf
+    measures: dict[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the line as JSON types: NaN is null, infinity the string "inf"."""
@@ -61,6 +64,7 @@ class Round:
             "bytes-down": self.bytes_down,
             "seconds": self.seconds,
             "epsilon": _number(self.epsilon),
+            **({"measures": _numbers(self.measures)} if self.measures else {}),
         }
 
     @classmethod
@@ -68,11 +72,19 @@ class Round:
         """Return the round of ``to_dict``."""
         values: dict[str, Any] = {key.replace("-", "_"): value for key, value in line.items()}
         for name in ("loss", "accuracy", "stationarity", "residual", "epsilon"):
-            value = values[name]
-            values[name] = math.nan if value is None else float(value)
+            values[name] = _float(values[name])
+        values["measures"] = {k: _float(v) for k, v in values.get("measures", {}).items()}
         values["participants"] = tuple(values["participants"])
         values["notes"] = tuple(values["notes"])
         return cls(**values)
+
+
+def _numbers(values: dict[str, float]) -> dict[str, float | str | None]:
+    return {name: _number(value) for name, value in values.items()}
+
+
+def _float(value: Any) -> float:
+    return math.nan if value is None else float(value)
 
 
 def _number(value: float) -> float | str | None:

@@ -23,14 +23,19 @@ from privet.wire import RunError, WireError
 
 from .checkpoint import Checkpoint, load, save
 from .exchange import Reply, exchange
+from .half import summing
 from .history import Round
 from .roster import Agent
-from .round import Session, admit
+from .round import Pending, Session, admit
+from .secure_sum import PendingSums, play_sums
 
 if TYPE_CHECKING:
     from .base import PrimalDualStrategy
 
 log = logging.getLogger("flwr.privet")
+
+OWN_FIELDS = ("loss", "accuracy", "stationarity")
+"""What of a monitor's numbers has a field of its own in a round's record."""
 
 Observer = Callable[[Round, "PrimalDualStrategy"], None]
 """Called after every round; what it raises ends the run."""
@@ -56,7 +61,7 @@ class PrivetResult(Result):
 
 
 class HoldsNodeStates(Protocol):
-    """A grid that can hand over and take back the agents' states (the in-process engine)."""
+    """A grid that can hand over and take back the agents' states (this library's engines)."""
 
     def node_states(self) -> dict[str, bytes]:
         """Return the packed state of every node by agent name."""
@@ -124,6 +129,7 @@ def run_loop(
         last = number == num_rounds
         evaluate = last or number % evaluate_every == 0
         done = play_round(strategy, grid, number, evaluate=evaluate)
+        _record(result.train_metrics_clientapp, number, strategy.train_metrics)
         measured = evaluate or strategy.monitor is None
         stop = tolerance > 0 and measured and _measure(done) <= tolerance
         arrays = session.layout.restore(strategy.half.models(session.state)["last"])
@@ -158,23 +164,36 @@ def play_round(strategy: PrimalDualStrategy, grid: Grid, number: int, *, evaluat
     pending = strategy.pending
     assert pending is not None
     deadline = begin + strategy.round_timeout
-    replies = exchange(grid, pending.messages, strategy.round_timeout)
-    lost = [name for name, reply in replies.items() if needs_state(reply)]
-    if lost:
-        again = strategy.messages_for(lost, force=True)
-        left = max(1.0, deadline - time.monotonic())
-        replies.update(exchange(grid, again, left))
-    done = strategy.fold_round(replies)
+    masked = summing(strategy.half)
+    if masked is not None and isinstance(pending, PendingSums):
+        play_sums(strategy, masked, pending, grid, deadline)
+        done = strategy.fold_round({})
+    else:
+        done = strategy.fold_round(_collect(strategy, pending, grid, deadline))
     numbers = strategy.measure(number) if evaluate else {}
     done = replace(
         done,
         loss=numbers.get("loss", np.nan),
         accuracy=numbers.get("accuracy", np.nan),
         stationarity=numbers.get("stationarity", np.nan),
+        measures={**done.measures, **{k: v for k, v in numbers.items() if k not in OWN_FIELDS}},
         seconds=time.monotonic() - begin,
     )
     session.history[-1] = done
     return done
+
+
+def _collect(
+    strategy: PrimalDualStrategy, pending: Pending, grid: Grid, deadline: float
+) -> dict[str, Reply]:
+    """Send a round out and return the replies; agents that lost their state get a second try."""
+    replies = exchange(grid, pending.messages, strategy.round_timeout)
+    lost = [name for name, reply in replies.items() if needs_state(reply)]
+    if lost:
+        again = strategy.messages_for(lost, force=True)
+        left = max(1.0, deadline - time.monotonic())
+        replies.update(exchange(grid, again, left))
+    return replies
 
 
 def needs_state(reply: Reply) -> bool:
@@ -222,6 +241,7 @@ def write_checkpoint(strategy: PrimalDualStrategy, grid: Grid, path: Path) -> bo
         "round": session.round,
         "seed": strategy.seed,
         "settings": dict(strategy.half.settings()),
+        "secure-sum": summing(strategy.half) is not None,
         "agents": [
             {
                 "name": name,
@@ -266,6 +286,12 @@ def restore(
     if manifest["seed"] != strategy.seed:
         raise RunError(
             f"resume: the checkpoint has seed {manifest['seed']}, this run {strategy.seed}"
+        )
+    masked = bool(manifest.get("secure-sum", False))
+    if masked != (summing(strategy.half) is not None):
+        raise RunError(
+            f"resume: the checkpoint is of a run {'with' if masked else 'without'} secure sums, "
+            f"this run {'without' if masked else 'with'}"
         )
     if saved.node_states and hasattr(grid, "restore_node_states"):
         grid.restore_node_states(saved.node_states)

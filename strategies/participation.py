@@ -7,7 +7,7 @@ depend on Flower's random node ids or on the engine.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -84,6 +84,41 @@ class Balanced:
         order = stream(seed, "balanced", round_=cycle).permutation(total)
         places = (turn * count + np.arange(count)) % total
         return [names[i] for i in sorted(order[places])]
+
+
+@dataclass(frozen=True, slots=True)
+class PerGroup:
+    """A fixed number of agents of every group, uniformly without replacement (GFL's L of K).
+
+    Each group draws from a generator of its own, so that it makes no difference whether one server
+    or several choose.
+
+    Parameters
+    ----------
+    count : int
+        Agents of each group, >= 1; a smaller group takes part as a whole.
+    groups : callable
+        Returns the group of every agent, in the order of the sorted names.
+    """
+
+    count: int
+    groups: Callable[[], Sequence[str]] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ConfigError(f"participants = {self.count!r}: must be >= 1")
+
+    def select(self, round_: int, names: Sequence[str], seed: int) -> list[str]:
+        """Return the sampled names."""
+        members: dict[str, list[int]] = {}
+        for index, group in enumerate(self.groups()):
+            members.setdefault(group, []).append(index)
+        chosen: list[int] = []
+        for group, indices in members.items():
+            rng = stream(seed, "participation", group, round_)
+            size = min(self.count, len(indices))
+            chosen += [indices[i] for i in rng.choice(len(indices), size=size, replace=False)]
+        return [names[i] for i in sorted(chosen)]
 
 
 @dataclass(frozen=True, slots=True)

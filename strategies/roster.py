@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -54,6 +54,8 @@ class Question:
     dtype: str
     quiet: bool = False
     """Whether agents must keep the texts of their failures to themselves (a private run)."""
+    secure_sum: bool = False
+    """Whether agents must give a public key, for a run in which uploads are masked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,10 @@ class Agent:
     """The agent's account of its releases, as it last sent it."""
     unit: str = ""
     """The unit it says it belongs to; empty where it says nothing."""
+    public_key: bytes = b""
+    """Its key for secure sums, empty where there is none or it was lost."""
+    out: str = ""
+    """Why it is asked no more in this run, empty while it is asked."""
 
 
 @dataclass
@@ -99,7 +105,15 @@ class Roster:
         count = update.num_examples if old.foreign else old.num_examples
         held = (old.tag, update.round)
         self.agents[name] = Agent(
-            old.node, count, update.round, held, old.foreign, update.ledger, old.unit
+            old.node,
+            count,
+            update.round,
+            held,
+            old.foreign,
+            update.ledger,
+            old.unit,
+            old.public_key,
+            old.out,
         )
 
     def enrol_all(self, grid: Grid, question: Question, timeout: float) -> None:
@@ -118,13 +132,33 @@ class Roster:
         known = {agent.node for agent in self.agents.values()} | set(self.rejected)
         return sorted(self.online - known)
 
+    def _keyless(self) -> list[int]:
+        """Nodes of known agents that lost their keys."""
+        return [
+            agent.node
+            for agent in self.agents.values()
+            if not agent.public_key
+            and agent.node in self.online
+            and agent.node not in self.rejected
+        ]
+
     def refresh(self, grid: Grid, question: Question, timeout: float) -> list[str]:
-        """Enrol nodes not seen before; return the names that are new to the roster."""
+        """Enrol nodes not seen before, or without a key that they need; return the new names."""
         self.online = frozenset(grid.get_node_ids())
-        unknown = self._unknown()
-        if not unknown:
-            return []
         before = set(self.agents)
+        keyless = self._keyless() if question.secure_sum else []
+        self._ask(grid, sorted([*self._unknown(), *keyless]), question, timeout)
+        return sort_names(set(self.agents) - before)
+
+    def ask_again(
+        self, grid: Grid, names: Iterable[str], question: Question, timeout: float
+    ) -> None:
+        """Enrol agents of the roster anew: which states they hold, and their public keys."""
+        self._ask(grid, [self.agents[name].node for name in names], question, timeout)
+
+    def _ask(self, grid: Grid, nodes: list[int], question: Question, timeout: float) -> None:
+        if not nodes:
+            return
         record = ConfigRecord(
             {
                 "contract": CONTRACT_VERSION,
@@ -132,28 +166,26 @@ class Roster:
                 "version": question.version,
                 "experiment": question.experiment,
                 "quiet": question.quiet,
+                "secure-sum": question.secure_sum,
             }
         )
-        messages = {
-            str(node): Message(RecordDict({RECORD: record}), node, ENROL) for node in unknown
-        }
+        messages = {str(node): Message(RecordDict({RECORD: record}), node, ENROL) for node in nodes}
         replies = exchange(grid, messages, timeout)
-        for node in unknown:
+        for node in nodes:
             self._enrol(node, replies[str(node)], question)
-        return sort_names(set(self.agents) - before)
 
     def _enrol(self, node: int, reply: Reply, question: Question) -> None:
         if reply.content is None:
             if reply.code in (FAILED, REFUSED):
                 self._reject(node, reply.reason)
-            elif NO_HANDLER in reply.reason:
+            elif NO_HANDLER in reply.reason and not question.secure_sum:
                 log.warning(
                     "node %d has no enrolment handler: enrolled under its node id, "
                     "so this run is not reproducible",
                     node,
                 )
                 self.agents[str(node)] = Agent(node, foreign=True)
-            elif reply.code == CLIENT_APP_FAILED:
+            elif reply.code == CLIENT_APP_FAILED or NO_HANDLER in reply.reason:
                 self._reject(node, f"node {node}: {reply.reason}")
             else:  # busy or gone: it is asked again
                 log.info("node %d did not answer the enrolment question: %s", node, reply.reason)
@@ -173,12 +205,24 @@ class Roster:
         held = said.rounds if said.experiment == question.experiment else ()
         old = self.agents.get(said.agent)
         if old is None:
-            self.agents[said.agent] = Agent(node, said.num_examples, held=held, unit=said.unit)
+            self.agents[said.agent] = Agent(
+                node, said.num_examples, held=held, unit=said.unit, public_key=said.public_key
+            )
+            return
+        if old.node == node:
+            self.agents[said.agent] = replace(old, held=held, public_key=said.public_key)
             return
         if old.node in self.online:
             log.warning("agent %s: two nodes carry this name, the newer one counts", said.agent)
             self.rejected[old.node] = f"agent {said.agent}: replaced by a newer node"
-        self.agents[said.agent] = replace(old, node=node, num_examples=said.num_examples, held=held)
+        self.agents[said.agent] = replace(
+            old,
+            node=node,
+            num_examples=said.num_examples,
+            held=held,
+            public_key=said.public_key,
+            out="",
+        )
         log.warning("agent %s came back on another node", said.agent)
 
     def _reject(self, node: int, reason: str) -> None:
@@ -198,6 +242,8 @@ def _mismatch(said: Enrolment, question: Question) -> str:
         return f"its model has {said.dim} parameters, the server's {question.dim}"
     if said.dtype != question.dtype:
         return f"computes in {said.dtype}, the server in {question.dtype}"
+    if question.secure_sum and not said.public_key:
+        return "gives no public key, which this run's secure sum needs"
     return ""
 
 

@@ -29,10 +29,10 @@ from privet.wire.contract import (
     read_update,
     shared_record,
 )
-from privet.wire.errors import one_line
+from privet.wire.errors import listed, one_line
 
 from .exchange import Reply
-from .half import Arrays, GroupedHalf, ServerHalf
+from .half import Arrays, FoldingHalf, ServerHalf, grouped, summing
 from .history import Round
 from .roster import Roster
 
@@ -62,7 +62,8 @@ class Session:
         """Return what travels with every message, encoded once and not every round."""
         of, text = self.encoded
         if of is None or of[0] is not half or of[1] != seed:
-            text = encode_settings({**half.settings(), "seed": seed})
+            masked = {"secure-sum": True} if summing(half) else {}
+            text = encode_settings({**half.settings(), "seed": seed, **masked})
             self.encoded = ((half, seed), text)
         return text
 
@@ -80,13 +81,15 @@ class Pending:
     bytes_up: int = 0
     absent: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    folded: bool = False
 
 
 def place_all(half: ServerHalf[Any], state: Any, roster: Roster) -> Any:
     """Return the state in which every agent is in its unit, where the half divides them."""
-    if isinstance(half, GroupedHalf):
+    units = grouped(half)
+    if units is not None:
         for position, name in enumerate(roster.names):
-            state = half.place(state, position, name, roster.agents[name].unit)
+            state = units.place(state, position, name, roster.agents[name].unit)
     return state
 
 
@@ -94,9 +97,10 @@ def admit(half: ServerHalf[Any], session: Session, name: str) -> None:
     """Take a newcomer into the state."""
     position = session.roster.names.index(name)
     session.state = half.admit(session.state, position, session.start)
-    if isinstance(half, GroupedHalf):
+    units = grouped(half)
+    if units is not None:
         unit = session.roster.agents[name].unit
-        session.state = half.place(session.state, position, name, unit)
+        session.state = units.place(session.state, position, name, unit)
 
 
 def open_round(
@@ -113,11 +117,12 @@ def open_round(
             half.name, half.version, session.experiment, number, settings, broadcast
         )
 
-    if isinstance(half, GroupedHalf):
+    units = grouped(half)
+    if units is not None:
         position = {name: index for index, name in enumerate(roster.names)}
-        groups = {half.group(session.state, position[name]) for name in names}
+        groups = {units.group(session.state, position[name]) for name in names}
         shared = {
-            group: record({**arrays, **half.broadcast_to(session.state, group)})
+            group: record({**arrays, **units.broadcast_to(session.state, group)})
             for group in sorted(groups)
         }
     else:
@@ -143,7 +148,7 @@ def messages_for(
     the note on an agent that was sent its state of a round.
     """
     position = {name: i for i, name in enumerate(session.roster.names)}
-    group_of = half.group if isinstance(half, GroupedHalf) else None
+    units = grouped(half)
     records: dict[tuple[int, bytes | None, str], ConfigRecord] = {}
     built: dict[str, Message] = {}
     for name in names:
@@ -166,17 +171,17 @@ def messages_for(
             pending.bytes_down += len(packed)
             if agent.tag:
                 pending.notes.append(recovered(name, agent.tag))
-        group = ALL if group_of is None else group_of(session.state, position[name])
+        group = ALL if units is None else units.group(session.state, position[name])
         shared = pending.shared[group]
         content = RecordDict({RECORD: shared, AGENT_RECORD: own})
         built[name] = Message(content, agent.node, MessageType.TRAIN)
-        pending.bytes_down += len(shared["payload"])  # type: ignore[arg-type]
+        pending.bytes_down += sum(len(v) for v in shared.values() if isinstance(v, bytes))
     pending.messages.update(built)
     return built
 
 
 def close_round(
-    half: ServerHalf[Any],
+    half: FoldingHalf[Any],
     session: Session,
     pending: Pending,
     replies: Mapping[str, Reply],
@@ -201,21 +206,33 @@ def close_round(
         try:
             uploads[position], update = _accept(half, session, pending, name, position, reply)
         except Exception as error:  # whatever an agent sends costs that agent's reply only
-            failures[name] = _dropped(pending.round, name, error)
+            failures[name] = dropped(pending.round, name, error)
             continue
         updates[name] = update
         epsilon = max(epsilon, update.epsilon)
     for name, reason in pending.absent.items():
         log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
-    _require(len(uploads), min_agents, pending, failures)
+    require(len(uploads), min_agents, pending, failures)
     session.state = half.fold(session.state, uploads)
+    return record_round(half, session, pending, updates, failures, epsilon)
+
+
+def record_round(
+    half: ServerHalf[Any],
+    session: Session,
+    pending: Pending,
+    updates: Mapping[str, Update],
+    failures: Mapping[str, str],
+    epsilon: float,
+) -> Round:
+    """Note a round that was folded: whose uploads were accepted, and its line of the history."""
     for name, update in updates.items():
         session.roster.accepted(name, update)
     before = session.history[-1].epsilon if session.history else 0.0
     done = Round(
         round=pending.round,
         participants=tuple(updates),
-        failures=failures,
+        failures=dict(failures),
         notes=tuple(pending.notes),
         residual=half.residual(session.state),
         bytes_up=pending.bytes_up,
@@ -224,10 +241,12 @@ def close_round(
     )
     session.history.append(done)
     session.round = pending.round
+    pending.folded = True
     return done
 
 
-def _dropped(round_: int, name: str, error: Exception) -> str:
+def dropped(round_: int, name: str, error: Exception) -> str:
+    """Log why an agent's reply is not folded, and return it as one line."""
     known = isinstance(error, PrivetError)
     why = one_line(str(error) if known else f"reply cannot be used ({error!r})")
     log.warning("round %d: agent %s dropped: %s", round_, name, why, exc_info=not known)
@@ -235,7 +254,7 @@ def _dropped(round_: int, name: str, error: Exception) -> str:
 
 
 def _accept(
-    half: ServerHalf[Any],
+    half: FoldingHalf[Any],
     session: Session,
     pending: Pending,
     name: str,
@@ -264,10 +283,11 @@ def _accept(
     return folded, update
 
 
-def _require(folded: int, least: int, pending: Pending, failures: Mapping[str, str]) -> None:
+def require(folded: int, least: int, pending: Pending, failures: Mapping[str, str]) -> None:
+    """Raise ``RunError`` if fewer uploads than wanted could be folded."""
     if folded >= min(least, len(pending.asked)):
         return
-    reasons = "; ".join(f"agent {name}: {why}" for name, why in failures.items())
+    reasons = listed(f"agent {name}: {why}" for name, why in failures.items())
     raise RunError(
         f"round {pending.round}: {folded} of {len(pending.asked)} agents replied, below "
         f"min-agents = {least}: {reasons}"
@@ -280,7 +300,10 @@ __all__ = [
     "Session",
     "admit",
     "close_round",
+    "dropped",
     "messages_for",
     "open_round",
     "place_all",
+    "record_round",
+    "require",
 ]

@@ -123,6 +123,7 @@ class Scaffold(ConfiguredStrategy):
     """
 
     algorithm: ClassVar[str] = "scaffold"
+    no_secure_sum: ClassVar[str] = "its server holds the control variate of every agent"
     keys: ClassVar[tuple[str, ...]] = (*GRADIENT_KEYS, "server-step-size")
 
     @staticmethod

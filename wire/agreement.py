@@ -8,9 +8,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from .sparse import SparseVector
+from .streams import stream
+
+FARTHEST = 64.0
+"""What an agent says of its distance at most, so that 100,000 of them can be summed."""
+
+
+def distance(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+    """Return ||x - y|| as an array of shape (), at most ``FARTHEST``; what secure sums measure."""
+    gap = np.subtract(x, y, dtype=np.float64)
+    return np.array(min(float(np.sqrt(gap @ gap)), FARTHEST))
 
 
 def reflect(z: NDArray[Any], x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
@@ -22,7 +33,11 @@ def reflect(z: NDArray[Any], x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
 
 
 def ascend(lam: NDArray[Any], w: NDArray[Any], z: NDArray[Any], rho: float) -> NDArray[Any]:
-    """Return lam + rho (w - z) of DP-IADMM, Algorithm 1 lines 8 and 23; all of shape (d,)."""
+    """Return lam + rho (w - z), all of shape (d,).
+
+    DP-IADMM's dual, Algorithm 1 lines 8 and 23; FedPD's, with 1/eta; and the control variates of
+    LED and TAMUNA, with their rate.
+    """
     moved: NDArray[Any] = w - z
     moved *= moved.dtype.type(rho)
     moved += lam
@@ -65,3 +80,18 @@ def dynamic_gradient(
     moved *= alpha
     moved += g
     return moved
+
+
+def local_steps(seed: int, round_: int, mean: int) -> int:
+    """Return TAMUNA's number of local steps L in a round, geometric: P(L = l) = p (1 - p)^(l - 1).
+
+    Parameters
+    ----------
+    seed : int
+        The run's seed; the number is public and the same for all agents.
+    round_ : int
+        The round, counted from 1.
+    mean : int
+        1 / p, >= 1.
+    """
+    return int(stream(seed, "local-steps", round_=round_).geometric(1.0 / mean))

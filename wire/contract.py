@@ -9,6 +9,9 @@ on the wire however many agents there are::
                     the server knows that the agent cannot hold that state, the state itself
                     with the account (``ledger``) that the agent last sent
 
+Where uploads are masked, the shared record also has ``attempt``, ``names`` and ``keys``: the roster
+of the agent's group.
+
 Agent to server, one record ``"privet"`` of kind ``update``, ``need-state`` or ``enrolment``.
 Failures travel as Flower error replies whose reason is one line.
 """
@@ -27,6 +30,7 @@ from numpy.typing import NDArray
 
 from .errors import WireError
 from .payload import from_payload, to_payload
+from .rosters import KEY_BYTES, LONGEST_NAME, is_name, parse_roster
 
 CONTRACT_VERSION = 1
 RECORD = "privet"
@@ -42,9 +46,10 @@ REFUSED = 100
 FAILED = 101
 """Error code of an agent whose handler failed."""
 
-LONGEST_NAME = 128
+PRIVATE_KEYS = ("clip", "noise-scale", "noise-variance")
+
 LONGEST_ABOUT = 1 << 24
-"""Characters of an agent's name, and of the JSON text in its reply, at most."""
+"""Characters of the JSON text in an agent's reply at most."""
 
 T = TypeVar("T")
 Settings = Mapping[str, bool | int | float | str]
@@ -64,6 +69,10 @@ class Instruction:
     recovery: bytes | None
     ledger: str = ""
     """The agent's own account as the server last saw it, for one that may have lost it."""
+    attempt: int = 0
+    """Which attempt at this round's secure sum, from 1; 0 without one."""
+    roster: tuple[tuple[str, bytes], ...] = ()
+    """Names and public keys of the agents whose uploads are to be added."""
 
     def broadcast(self) -> dict[str, NDArray[Any]]:
         """Return the arrays every agent was sent."""
@@ -85,6 +94,8 @@ class Enrolment:
     """Rounds of ``experiment`` whose state the node still holds."""
     unit: str = ""
     """The unit (of several servers) that the node config names; empty for none."""
+    public_key: bytes = b""
+    """For the secure sums of ``experiment``, if it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +138,11 @@ def decode_settings(text: str) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise WireError("settings are not a JSON object")
     return settings
+
+
+def means_privacy(settings: Settings) -> bool:
+    """Whether a run's parameters clip or add noise: its agents then keep failures to themselves."""
+    return any(float(settings.get(key, 0.0)) > 0 for key in PRIVATE_KEYS)
 
 
 def shared_record(
@@ -189,11 +205,24 @@ def read_instruction(content: RecordDict) -> Instruction:
         tag=_field(own, "tag", int),
         recovery=recovery,
         ledger=_field(own, "ledger", str) if "ledger" in own else "",
+        attempt=_field(shared, "attempt", int) if "attempt" in shared else 0,
+        roster=_roster(shared) if "attempt" in shared else (),
     )
+
+
+def _roster(shared: ConfigRecord) -> tuple[tuple[str, bytes], ...]:
+    return parse_roster(_field(shared, "names", str), _field(shared, "keys", bytes))
 
 
 def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
     """Return the reply to the enrolment question."""
+    # What is empty is left out: Flower's message_size_mod cannot count it.
+    optional: dict[str, str | bytes | list[int]] = {
+        "experiment": enrolment.experiment,
+        "rounds": list(enrolment.rounds),
+        "unit": enrolment.unit,
+        "public-key": enrolment.public_key,
+    }
     return ConfigRecord(
         {
             "kind": "enrolment",
@@ -204,9 +233,7 @@ def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
             "dtype": enrolment.dtype,
             "protocol": enrolment.protocol,
             "version": enrolment.version,
-            "experiment": enrolment.experiment,
-            "rounds": list(enrolment.rounds),
-            "unit": enrolment.unit,
+            **{name: value for name, value in optional.items() if value},
         }
     )
 
@@ -216,15 +243,18 @@ def read_enrolment(content: RecordDict) -> Enrolment:
     record = _record(content, RECORD)
     if record.get("kind") != "enrolment" or record.get("contract") != CONTRACT_VERSION:
         raise WireError("reply is not an enrolment of this contract version")
-    rounds = _field(record, "rounds", list)
+    rounds = _field(record, "rounds", list) if "rounds" in record else []
     if any(type(value) is not int for value in rounds):
         raise WireError("message field 'rounds' holds more than whole numbers")
     agent = _field(record, "agent", str)
-    if not 0 < len(agent) <= LONGEST_NAME or not agent.isprintable():
+    if not is_name(agent):
         raise WireError(f"agent name is not 1 to {LONGEST_NAME} printable characters")
-    unit = _field(record, "unit", str)
+    unit = _field(record, "unit", str) if "unit" in record else ""
     if len(unit) > LONGEST_NAME or not unit.isprintable():
         raise WireError(f"unit is not up to {LONGEST_NAME} printable characters")
+    public_key = _field(record, "public-key", bytes) if "public-key" in record else b""
+    if len(public_key) not in (0, KEY_BYTES):
+        raise WireError(f"public key has {len(public_key)} bytes, expected {KEY_BYTES}")
     return Enrolment(
         agent=agent,
         num_examples=_field(record, "num-examples", int),
@@ -232,9 +262,10 @@ def read_enrolment(content: RecordDict) -> Enrolment:
         dtype=_field(record, "dtype", str),
         protocol=_field(record, "protocol", str),
         version=_field(record, "version", int),
-        experiment=_field(record, "experiment", str),
+        experiment=_field(record, "experiment", str) if "experiment" in record else "",
         rounds=tuple(rounds),
         unit=unit,
+        public_key=public_key,
     )
 
 
@@ -253,8 +284,14 @@ def update_record(protocol: str, version: int, update: Update) -> ConfigRecord:
     if update.note:
         about += f', "note": {json.dumps(update.note)}'
     if update.ledger:
-        about += f', "ledger": {json.dumps(update.ledger)}'
+        about += f', "ledger": {_quoted(update.ledger)}'
     return ConfigRecord({"kind": "update", "about": about + "}", "payload": update.payload})
+
+
+@lru_cache(maxsize=64)
+def _quoted(text: str) -> str:
+    """Return a text as JSON; agents of one history have the same ledger."""
+    return json.dumps(text)
 
 
 @lru_cache(maxsize=4096)

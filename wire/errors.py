@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 LONGEST_LINE = 300
 
 
@@ -29,3 +31,10 @@ class UploadError(PrivetError, ValueError):
 
 class RunError(PrivetError, RuntimeError):
     """A run that cannot go on; the text is the cause."""
+
+
+def listed(reasons: Iterable[str], most: int = 3) -> str:
+    """Return the first reasons of many as one line, and how many more there are."""
+    texts = list(reasons)
+    more = f"; and {len(texts) - most} more" if len(texts) > most else ""
+    return "; ".join(texts[:most]) + more

@@ -70,6 +70,15 @@ class Key:
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 SOLVERS = ("gd", "agd", "sgd", "noisy-gd")
+LOCAL_SOLVERS: Mapping[str, tuple[str, ...]] = {
+    "fed-lin": ("gd",),
+    "fed-pd": ("gd", "sgd"),
+    "fed-split": ("gd", "agd", "sgd"),
+    "five-gcs": ("gd", "agd", "sgd"),
+    "led": ("gd", "sgd"),
+    "tamuna": ("gd", "sgd"),
+}
+"""Local solvers of the algorithms that do not take all."""
 H_NAMES = ("zero", "l1", "elastic-net", "box", "l2-ball", "group-l1")
 
 RUN_KEYS: tuple[Key, ...] = (
@@ -113,18 +122,42 @@ DATA_KEYS: tuple[Key, ...] = (
     Key("dataset", "breast-cancer", "name of the data set"),
     Key("data-path", "", "absolute path of the data, where the data set needs one"),
     Key("data-seed", 42, "seed of generated data and of splits that are not given", low=0),
-    Key("features", 5, "dataset = synthetic: number of features", low=2),
-    Key("examples-per-agent", 250, "dataset = synthetic: examples of each agent", low=1),
+    Key("features", 5, "dataset = synthetic, regression: number of features", low=2),
+    Key("examples-per-agent", 250, "dataset = synthetic, regression: examples an agent", low=1),
+    Key("columns", 0, "dataset = click: number of columns; 0 is the file's", low=0),
+    Key("hashing", False, "dataset = click: whether indices are hashed to the columns"),
+    Key("label-column", "", "data-path = hf:...: column of the labels; empty is the usual one"),
+    Key("id-column", "", "data-path = hf:...: column of the ids for partition = natural-id"),
     Key("intercept", "auto", "column of ones", choices=("auto", "yes", "no")),
     Key(
         "partition",
         "label",
         "how examples are dealt to agents",
-        choices=("iid", "label", "dirichlet"),
+        choices=(
+            "iid",
+            "label",
+            "dirichlet",
+            "natural-id",
+            "none",
+            "flwr-iid",
+            "flwr-dirichlet",
+            "flwr-pathological",
+        ),
     ),
     Key("partition-seed", 0, "seed of the partition", low=0),
-    Key("classes-per-agent", 2, "partition = label: label shards an agent holds", low=1),
-    Key("dirichlet-alpha", 0.5, "partition = dirichlet: concentration", low=0, open_low=True),
+    Key(
+        "classes-per-agent",
+        2,
+        "partition = label, flwr-pathological: label shards, labels an agent holds",
+        low=1,
+    ),
+    Key(
+        "dirichlet-alpha",
+        0.5,
+        "partition = dirichlet, flwr-dirichlet: concentration",
+        low=0,
+        open_low=True,
+    ),
     Key(
         "loss",
         "auto",
@@ -169,12 +202,31 @@ ALGORITHM_KEYS: tuple[Key, ...] = (
         0.0,
         "penalty of the splitting; 0 is the algorithm's default",
         low=0,
-        auto={"fed-plt": 3.0, "fed-pdm": 1.0},
+        auto={
+            "fed-plt": 3.0,
+            "fed-pdm": 1.0,
+            "fed-pd": 3.0,
+            "fed-split": 3.0,
+            "five-gcs": 3.0,
+        },
     ),
-    Key("local-epochs", 10, "local solver steps in a round (N_e)", low=1),
+    Key("local-epochs", 10, "local solver steps in a round (N_e); tamuna: their mean", low=1),
     Key("local-solver", "gd", "local solver", choices=SOLVERS),
-    Key("step-size", 0.0, "local step size; 0 computes it from the moduli", low=0),
-    Key("batch-size", 32, "local-solver = sgd: examples of a step", low=1),
+    Key(
+        "step-size",
+        0.0,
+        "local step size, gfl: mu; 0 computes it from the moduli, gfl, fed-lin, led, tamuna: 0.1",
+        low=0,
+        auto={"gfl": 0.1, "fed-lin": 0.1, "led": 0.1, "tamuna": 0.1},
+    ),
+    Key(
+        "dual-step-size",
+        0.0,
+        "led: beta, 0 is 1 / local-epochs; tamuna: eta, 0 is the largest its theory allows",
+        low=0,
+    ),
+    Key("common-convexity", 0.0, "five-gcs: strong convexity that every f_i has (mu)", low=0),
+    Key("batch-size", 32, "local-solver = sgd, batch = sample: examples of a step", low=1),
     Key("strong-convexity", 0.0, "strong convexity of every f_i, used when smoothness is given"),
     Key("smoothness", 0.0, "smoothness of every f_i; 0 lets each agent compute its own", low=0),
 )
@@ -198,7 +250,7 @@ DP_IADMM_KEYS: tuple[Key, ...] = (
         "perturbation",
         "auto",
         "what the noise is added to",
-        choices=("auto", "none", "objective", "output"),
+        choices=("auto", "none", "objective", "output", "random", "homomorphic"),
         auto={"dp-iadmm": "objective"},
     ),
     Key("mechanism", "gaussian", "distribution of the noise", choices=("gaussian", "laplace")),
@@ -243,7 +295,7 @@ FED_PDM_KEYS: tuple[Key, ...] = (
     Key(
         "server-step-size",
         1.0,
-        "scaffold: step of the server along the agents' mean move",
+        "scaffold: step of the server along the agents' mean move; five-gcs: gamma",
         low=0,
         open_low=True,
     ),
@@ -275,6 +327,47 @@ FED_PDM_KEYS: tuple[Key, ...] = (
     Key("alpha-d", 1.0, "share of the coordinates the server sends", low=0, high=1, open_low=True),
 )
 
+GFL_KEYS: tuple[Key, ...] = (
+    Key("units", 5, "gfl: servers, each with its own agents (P)", low=1),
+    Key(
+        "graph",
+        "ring",
+        "gfl: which servers exchange models",
+        choices=("ring", "complete", "path", "star", "erdos-renyi", "grid", "edges"),
+    ),
+    Key("graph-edges", "", "graph = edges: pairs of units, such as 0-1,1-2"),
+    Key("graph-seed", 0, "graph = erdos-renyi: its seed", low=0),
+    Key("graph-probability", 0.5, "graph = erdos-renyi: share of the pairs", low=0, high=1),
+    Key("graph-lazy", False, "gfl: weights (A + I) / 2 in place of Metropolis weights A"),
+    Key("participants", 0, "gfl: agents a unit asks in a round (L); 0 asks all", low=0),
+    Key(
+        "closing-rounds",
+        0,
+        "gfl: exchanges without noise after the last round, towards the mean of the models",
+        low=0,
+    ),
+)
+
+PEER_KEYS: tuple[Key, ...] = (
+    Key("unit", "", "gfl: the unit this server hosts; empty hosts all of them, a simulation"),
+    Key("unit-agents", 0, "unit: agents it waits for; 0 takes num-agents / units", low=0),
+    Key("peers", "", "unit: the other servers, such as 1=https://host:9443,2=https://host:9443"),
+    Key("peer-bind", "127.0.0.1:9443", "unit: where this server listens for the others"),
+    Key("peer-certificate", "", "unit: absolute path of the certificate with the name unit-<unit>"),
+    Key("peer-key", "", "unit: absolute path of its private key"),
+    Key(
+        "peer-ca", "", "unit: absolute path of the authority that signed all servers' certificates"
+    ),
+    Key(
+        "peer-timeout",
+        60.0,
+        "unit: seconds that a round waits for another server",
+        low=0,
+        open_low=True,
+    ),
+    Key("gfl-run", "gfl", "unit: name of the run, the same on all servers"),
+)
+
 PRIVACY_KEYS: tuple[Key, ...] = (
     Key(
         "preset",
@@ -296,7 +389,12 @@ PRIVACY_KEYS: tuple[Key, ...] = (
         choices=("example", "batch"),
     ),
     Key("noise-scale", 0.0, "noise on an upload (fed-pdm) or a gradient (dp-iadmm)", low=0),
-    Key("noise-variance", 0.0, "variance tau^2 of the noisy gradient (13)", low=0),
+    Key(
+        "noise-variance",
+        0.0,
+        "variance tau^2 of the noisy gradient (13); gfl: sigma_g^2 of a message between servers",
+        low=0,
+    ),
     Key(
         "noise-seed",
         -1,
@@ -309,12 +407,26 @@ PRIVACY_KEYS: tuple[Key, ...] = (
         "total epsilon to calibrate the noise for; 0 takes it as given",
         low=0,
     ),
+    Key(
+        "secure-sum",
+        False,
+        "agents mask their uploads: the server sees sums over at least three of them; an attempt "
+        "at one takes half of the round-timeout at most",
+    ),
     Key("delta", 1e-5, "delta of the account", low=0, high=1, open_low=True),
     Key("relation", "replace-one", "neighbouring relation", choices=("replace-one", "add-remove")),
 )
 
 TABLE: tuple[Key, ...] = (
-    RUN_KEYS + DATA_KEYS + MODEL_KEYS + ALGORITHM_KEYS + DP_IADMM_KEYS + FED_PDM_KEYS + PRIVACY_KEYS
+    RUN_KEYS
+    + DATA_KEYS
+    + MODEL_KEYS
+    + ALGORITHM_KEYS
+    + DP_IADMM_KEYS
+    + FED_PDM_KEYS
+    + GFL_KEYS
+    + PEER_KEYS
+    + PRIVACY_KEYS
 )
 _BY_NAME = {key.name: key for key in TABLE}
 

@@ -64,6 +64,17 @@ BUILT_IN: tuple[Algorithm, ...] = (
     Algorithm(
         "scaffold", "privet.strategies.scaffold:Scaffold", "privet.client_apps.scaffold:Agent"
     ),
+    Algorithm("fed-lin", "privet.strategies.fed_lin:FedLin", "privet.client_apps.fed_lin:Agent"),
+    Algorithm("fed-pd", "privet.strategies.fed_pd:FedPD", "privet.client_apps.fed_pd:Agent"),
+    Algorithm(
+        "fed-split", "privet.strategies.fed_split:FedSplit", "privet.client_apps.fed_split:Agent"
+    ),
+    Algorithm(
+        "five-gcs", "privet.strategies.five_gcs:FiveGCS", "privet.client_apps.five_gcs:Agent"
+    ),
+    Algorithm("led", "privet.strategies.led:LED", "privet.client_apps.led:Agent"),
+    Algorithm("tamuna", "privet.strategies.tamuna:Tamuna", "privet.client_apps.tamuna:Agent"),
+    Algorithm("gfl", "privet.strategies.gfl:GFL", "privet.client_apps.gfl:Agent"),
 )
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from .clipping import bench_clipping
 from .engine import bench_engine
 from .figure import Benchmark, Figure
+from .gfl import bench_gfl
 from .iadmm import bench_iadmm
+from .masks import bench_masks
 from .wire import bench_wire
 
 BENCHMARKS: dict[str, Benchmark] = {
     "engine": bench_engine,
     "clipping": bench_clipping,
+    "gfl": bench_gfl,
     "iadmm": bench_iadmm,
+    "masks": bench_masks,
     "wire": bench_wire,
 }
 

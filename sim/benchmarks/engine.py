@@ -2,7 +2,8 @@
 
 The same code, a client that reads its model and sends it back, runs on the in-process engine and
 in Flower's Ray simulation, on the same arrays, with this library's messages and with Flower's own
-FedAvg; then Fed-PLT is set against FedAvg on the in-process engine.
+FedAvg; with this library's messages on the Ray engine as well (``sharded``). Then Fed-PLT is set
+against FedAvg on the in-process engine.
 """
 
 from __future__ import annotations
@@ -26,15 +27,21 @@ from privet.wire import stream
 
 from . import echo
 from .figure import Figure, Show, best_seconds, undisturbed
+from .sharded import bench_sharded
 
 AGENTS = 100
 SIZES = (10, 10_000, 1_000_000)
 RATIO_GOALS = {10: 30.0, 10_000: 30.0, 1_000_000: 10.0}
+SHARDED_GOALS = {10: 30.0, 10_000: 30.0}
 
 
-def bench_engine(show: Show, *, quick: bool = False) -> None:
-    """Compare the in-process engine with Flower's simulation, and Fed-PLT with FedAvg."""
+def bench_engine(show: Show, *, quick: bool = False, data_path: str = "") -> None:
+    """Compare the engines with each other and Flower's simulation, and Fed-PLT with FedAvg.
+
+    ``data_path`` is MNIST's file, for the agents that compute.
+    """
     quiet()
+    sharded = bench_sharded(show, quick=quick, data_path=data_path)
     inline = {size: _inline_rates(size, 1 if quick else 5) for size in SIZES}
     for size, (own, averaged) in inline.items():
         show(Figure("engine", _case(size), "inline, messages/s", own))
@@ -44,6 +51,9 @@ def bench_engine(show: Show, *, quick: bool = False) -> None:
         show(Figure("engine", _case(size), "Ray simulation, FedAvg, messages/s", averaged))
         ratio = inline[size][0] / own
         show(Figure("engine", _case(size), "inline / Ray simulation", ratio, RATIO_GOALS[size]))
+        ratio = sharded[size] / own
+        goal = SHARDED_GOALS.get(size)
+        show(Figure("engine", _case(size), "Ray engine / Ray simulation", ratio, goal))
         ratio = inline[size][1] / averaged
         show(Figure("engine", _case(size), "inline / Ray simulation, FedAvg", ratio))
     _fed_plt_against_fed_avg(show, quick)

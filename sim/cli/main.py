@@ -17,6 +17,7 @@ from .bench import bench
 from .flower import flower_run
 from .replay import replay
 from .report import report
+from .reproduce import reproduce
 from .run import run
 from .tune import tune
 
@@ -32,6 +33,7 @@ app.command("replay")(replay)
 app.command("tune")(tune)
 app.command("bench")(bench)
 app.command("report")(report)
+app.command("reproduce")(reproduce)
 app.command("flower-run")(flower_run)
 app.add_typer(account_app, name="account")
 

@@ -1,4 +1,4 @@
-"""``privet report``: the page and the CSV file of finished runs."""
+"""``privet report``: the page of finished runs, and their histories as CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -20,15 +20,22 @@ def report(
         ),
     ] = None,
     csv: Annotated[
-        Path | None, typer.Option(help="Also write the histories to this CSV file.")
+        Path | None,
+        typer.Option(help="Also write the histories to this CSV file, a row per run and round."),
+    ] = None,
+    parquet: Annotated[
+        Path | None, typer.Option(help="Also write the same rows to this Parquet file.")
     ] = None,
 ) -> None:
     """Write the report of one run, or a comparison of several, and print where it is."""
-    from privet.server_apps.report import write_csv, write_report
+    from privet.server_apps.report import write_report
+    from privet.server_apps.report_rows import write_csv, write_parquet
 
     target = out or (run_dirs[0] if len(run_dirs) == 1 else Path()) / "report.html"
     written = [write_report(run_dirs, target)]
     if csv is not None:
         written.append(write_csv(run_dirs, csv))
+    if parquet is not None:
+        written.append(write_parquet(run_dirs, parquet))
     for path in written:
         typer.echo(path.resolve())

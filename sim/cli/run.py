@@ -1,4 +1,4 @@
-"""``privet run``: the quickest look, all agents in this process."""
+"""``privet run``: the quickest look, all agents in this process or in Ray actors."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+ENGINES = ("inline", "ray")
 
 
 def parse_assignments(pairs: list[str]) -> dict[str, Any]:
@@ -59,16 +61,30 @@ def run(
     preset: Annotated[
         str, typer.Option(help="Preset to start from, e.g. mnist or dp-iadmm/mnist.")
     ] = "",
+    engine: Annotated[
+        str, typer.Option(help="inline (this process) or ray (one process per core).")
+    ] = "inline",
+    actors: Annotated[
+        int | None, typer.Option(help="Processes of the Ray engine, else one per core.", min=1)
+    ] = None,
+    ray_address: Annotated[
+        str, typer.Option(help="Ray cluster to run on, host:port; else Ray starts here.")
+    ] = "",
     json_line: Annotated[
         bool, typer.Option("--json", help="Print the summary as one JSON object.")
     ] = False,
 ) -> None:
-    """Run an algorithm with all agents in this process."""
+    """Run an algorithm with all agents on this machine, or on a Ray cluster."""
     from privet.server_apps.execute import headline
-    from privet.sim.inline import run_inline
+    from privet.sim.inline import run_inline, run_ray
     from privet.sim.logs import plain, quiet
     from privet.sim.presets import load_preset
+    from privet.wire import ConfigError
 
+    if engine not in ENGINES:
+        raise ConfigError(f"--engine {engine!r}: choose one of {', '.join(ENGINES)}")
+    if engine == "inline" and (actors or ray_address):
+        raise ConfigError("--actors and --ray-address are of the Ray engine: give --engine ray")
     raw = read_config_file(config) if config else {}
     raw |= parse_assignments(settings or [])
     if preset:
@@ -76,7 +92,10 @@ def run(
     quiet() if json_line else plain()
     # The process id keeps runs apart that are started in the same second.
     name = f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}-{raw.get('algorithm', 'fed-plt')}"
-    finished = run_inline(raw, name)
+    if engine == "ray":
+        finished = run_ray(raw, name, actors=actors, address=ray_address or None)
+    else:
+        finished = run_inline(raw, name)
     if json_line:
         print(json.dumps(finished.summary))
         return

@@ -1,8 +1,10 @@
-"""``privet tune``: parameters of an algorithm from its theory, checked on the engine."""
+"""``privet tune``: parameters of an algorithm, by runs on the engine or from its theory."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,9 +14,14 @@ if TYPE_CHECKING:
     from privet.problems import Moduli
     from privet.strategies.fed_plt_theory import Prediction
 
+RHOS_A_CASE = 9
+"""Values of rho that one process searches at a time."""
+SETTINGS = 36
+"""Settings that are run where --budget does not say how many."""
+
 
 def tune(
-    algorithm: Annotated[str, typer.Argument(help="Algorithm: fed-plt.")],
+    algorithm: Annotated[str, typer.Argument(help="Algorithm: fed-plt or one of its rivals.")],
     settings: Annotated[
         list[str] | None, typer.Argument(help="Run-config keys of the data as key=value.")
     ] = None,
@@ -26,7 +33,14 @@ def tune(
     ] = 0.0,
     smoothness: Annotated[float, typer.Option(help="Largest over the agents.")] = 0.0,
     solver: Annotated[str, typer.Option(help="gd or agd.")] = "gd",
-    max_local_epochs: Annotated[int, typer.Option(help="Largest N_e to try.", min=1)] = 40,
+    max_local_epochs: Annotated[
+        int | None,
+        typer.Option(help="Largest N_e to try; by runs N_e is local-epochs without this.", min=1),
+    ] = None,
+    budget: Annotated[
+        int | None,
+        typer.Option(help="Settings to run; fed-plt without it asks its theory instead.", min=1),
+    ] = None,
     reduction: Annotated[
         float, typer.Option(help="Factor by which the error is to shrink.")
     ] = 1e-3,
@@ -36,33 +50,60 @@ def tune(
     gradient_cost: Annotated[float, typer.Option(help="Cost t_G of a local gradient.")] = 1.0,
     communication_cost: Annotated[float, typer.Option(help="Cost t_C of a round.")] = 10.0,
     top: Annotated[int, typer.Option(help="Settings to print.", min=1)] = 8,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes to search with; by default this one.", min=1)
+    ] = None,
+    ray_address: Annotated[
+        str, typer.Option(help="Ray cluster to search on, host:port; all of it by default.")
+    ] = "",
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
-    """Search (rho, gamma, N_e) with the corrected convergence matrix.
+    """Search an algorithm's own parameters, the cheapest setting first.
 
-    Prints spectral radius, norm, predicted rounds and cost, the cheapest setting first.
+    With --budget, and for every algorithm but fed-plt, by runs on the data: the same search with
+    as many settings for each, until ||sum grad f||^2 is at most the key tolerance (1e-5 where it
+    is 0). Without, fed-plt's (rho, gamma, N_e) by its corrected convergence matrix, with spectral
+    radius, norm, predicted rounds and cost.
     """
     import numpy as np
 
     from privet.sim.cli.run import parse_assignments, read_config_file
-    from privet.strategies.fed_plt_theory import search
+    from privet.sim.logs import plain
+    from privet.sim.sweep import sweep
+    from privet.strategies.fed_plt_theory import cheapest_first, require_strong_convexity, search
     from privet.wire import ConfigError
 
-    if algorithm != "fed-plt":
-        raise ConfigError(f"tune {algorithm!r}: only fed-plt has a convergence matrix")
+    raw = read_config_file(config) if config else {}
+    raw |= parse_assignments(settings or [])
+    if algorithm != "fed-plt" or budget is not None:
+        from privet.sim.cli.tune_by_runs import tune_by_runs
+        from privet.sim.tuning import Budget
+
+        tune_by_runs(
+            algorithm,
+            raw,
+            Budget(budget or SETTINGS, gradient_cost, communication_cost),
+            most_epochs=max_local_epochs or 0,
+            top=top,
+            workers=workers,
+            address=ray_address or None,
+            json_lines=json_lines,
+        )
+        return
     if solver not in ("gd", "agd"):
         raise ConfigError(f"--solver {solver!r}: choose one of gd, agd")
     for name, value in (("reduction", reduction), ("participation", participation)):
         if not 0 < value <= 1:
             raise ConfigError(f"--{name} {value!r}: must be > 0 and <= 1")
-    raw = read_config_file(config) if config else {}
-    raw |= parse_assignments(settings or [])
     moduli = _moduli(strong_convexity, smoothness, raw)
+    require_strong_convexity(moduli)
     scale = 1.0 / np.sqrt(abs(moduli.strong_convexity * moduli.smoothness) or 1.0)
-    found = search(
+    plain()
+    rhos = [float(rho) for rho in scale * np.logspace(-2, 2, 81)]
+    search_at = partial(
+        search,
         moduli,
-        [float(rho) for rho in scale * np.logspace(-2, 2, 81)],
-        range(1, max_local_epochs + 1),
+        local_epochs=range(1, (max_local_epochs or 40) + 1),
         solver=solver,
         step_factors=[float(factor) for factor in np.linspace(0.5, 1.0, 6)],
         reduction=reduction,
@@ -70,6 +111,15 @@ def tune(
         gradient_cost=gradient_cost,
         communication_cost=communication_cost,
     )
+    parts = sweep(
+        search_at,
+        [rhos[begin : begin + RHOS_A_CASE] for begin in range(0, len(rhos), RHOS_A_CASE)],
+        workers=workers or (None if ray_address else 1),
+        address=ray_address or None,
+        progress=bool(workers or ray_address),
+        label=lambda part: f"rho {part[0]:.3g} to {part[-1]:.3g}",
+    )
+    found = cheapest_first(chain.from_iterable(parts))
     stable = sum(one.radius < 1 for one in found)
     if json_lines:
         for one in found[:top]:

@@ -16,6 +16,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 
 from privet.client_apps import client_app
+from privet.client_apps.guard import NoiseFactory
 from privet.datasets import Federation, federation_from_config
 from privet.privacy import AgentLedger
 from privet.privacy.calibrate import dp_iadmm_noise_scale
@@ -136,11 +137,21 @@ def mnist(path: str) -> Federation:
 
 
 def run(
-    federation: Federation, rounds: int, settings: Settings, *, seed: int, every: int = 0
+    federation: Federation,
+    rounds: int,
+    settings: Settings,
+    *,
+    seed: int,
+    every: int = 0,
+    noise_factory: NoiseFactory | None = None,
 ) -> Course:
     """Run DP-IADMM on the in-process engine and evaluate every so many rounds (0: at the end)."""
     problems = federation.problems
-    app = client_app("dp-iadmm", lambda context: problems[int(context.node_config["partition-id"])])
+    app = client_app(
+        "dp-iadmm",
+        lambda context: problems[int(context.node_config["partition-id"])],
+        noise_factory=noise_factory,
+    )
     grid = InlineGrid(app, len(problems))
     strategy = DPIADMM(num_agents=len(problems), noise_seed=seed, **settings)
     start = np.zeros(federation.dim, problems[0].dtype)

@@ -18,7 +18,7 @@ from flwr.app import Array, ArrayRecord, Context, MetricRecord
 from flwr.serverapp.strategy import FedAvg, FedProx
 from numpy.typing import NDArray
 
-from privet.client_apps import client_app
+from privet.client_apps import client_app, sparse_mod
 from privet.client_apps.local_sgd import local_sgd_app
 from privet.datasets import load
 from privet.problems import LinearModel, MultinomialLogistic, make_h, make_regularizer
@@ -32,6 +32,7 @@ from privet.strategies import (
     PrimalDualStrategy,
     Round,
     Scaffold,
+    SparseUplink,
 )
 from privet.wire import content_bytes
 
@@ -44,6 +45,8 @@ STEPS: dict[str, Any] = {
     "step_size_rule": "inverse-sqrt",
 }
 EVERY = 10
+BETA, GAMMA = 1e-4, 1e-4
+"""Weights of the nonconvex regulariser and of h = gamma ||x||_1."""
 
 STRATEGIES: dict[str, type[PrimalDualStrategy]] = {
     "fed-pdm": FedPDM,
@@ -89,10 +92,11 @@ class Outcome:
         )
 
 
-def mnist(path: str, images: int = 100, *, seed: int = 0) -> Task:
+def mnist(path: str, images: int = 100, *, seed: int = 0, beta: float = BETA) -> Task:
     """Return MNIST-10k over 100 agents of four random labels each, in equal counts.
 
-    With 100 images an agent every image is used about once; more are drawn with re-use.
+    With 100 images an agent every image is used about once; more are drawn with re-use. ``beta``
+    is the weight of the nonconvex regulariser.
     """
     data = load("mnist", data_path=path, dtype="float32", intercept=True)
     rng = np.random.default_rng(seed)
@@ -103,10 +107,10 @@ def mnist(path: str, images: int = 100, *, seed: int = 0) -> Task:
         parts.append(
             np.concatenate([rng.choice(by_label[label], images // 4, False) for label in own])
         )
-    return _task(data, data.train_labels, data.test_labels, 10, parts)
+    return _task(data, data.train_labels, data.test_labels, 10, parts, beta)
 
 
-def adult(path: str, *, seed: int = 0) -> Task:
+def adult(path: str, *, seed: int = 0, beta: float = BETA) -> Task:
     """Return Adult over 100 agents of one class each, in equal counts, rows within norm 1."""
     data = load("adult", data_path=path, dtype="float32", intercept=True)
     rng = np.random.default_rng(seed)
@@ -116,7 +120,7 @@ def adult(path: str, *, seed: int = 0) -> Task:
         rows = rng.permutation(np.flatnonzero(train == label))
         share = round(AGENTS * float(np.mean(train == label)))
         parts += np.array_split(rows, share)
-    return _task(data, train, test, 2, parts)
+    return _task(data, train, test, 2, parts, beta)
 
 
 def _task(
@@ -125,8 +129,9 @@ def _task(
     test: NDArray[Any],
     classes: int,
     parts: Sequence[NDArray[Any]],
+    beta: float,
 ) -> Task:
-    regularizer = make_regularizer("nonconvex", 1e-4)
+    regularizer = make_regularizer("nonconvex", beta)
     problems = tuple(
         MultinomialLogistic(
             data.train_features[rows], train[rows], classes, regularizer=regularizer
@@ -159,7 +164,7 @@ def run(
             found.append((done.round, task.accuracy(model), total))
 
     if algorithm in ("fed-pdm", "dp-fedsgd"):
-        settings.setdefault("h", make_h("l1", **{"h-weight": 1e-4}))
+        settings.setdefault("h", make_h("l1", **{"h-weight": GAMMA}))
     strategy = STRATEGIES[algorithm](
         num_agents=len(task.problems),
         participation=participation or Fraction(SHARE),
@@ -172,9 +177,18 @@ def run(
 
 
 def run_flower(
-    task: Task, name: str, *, rounds: int = ROUNDS, mu: float = 1.0, **settings: Any
+    task: Task,
+    name: str,
+    *,
+    rounds: int = ROUNDS,
+    mu: float = 1.0,
+    share: float = 1.0,
+    **settings: Any,
 ) -> Outcome:
-    """Run Flower's own FedAvg or FedProx with this library's local steps."""
+    """Run Flower's own FedAvg or FedProx with this library's local steps.
+
+    With ``share`` < 1 the agents send the largest coordinates of what changed only.
+    """
     found: list[tuple[int, float, int]] = []
     received = 0
 
@@ -197,9 +211,11 @@ def run_flower(
     }
     strategy = FedProx(proximal_mu=mu, **common) if name == "fed-prox" else FedAvg(**common)
     random.seed(0)  # Flower samples nodes with the global generator
-    grid = Counting(local_sgd_app(_problem_of(task), **settings), len(task.problems))
+    mods = [sparse_mod(share)] if share < 1 else None
+    grid = Counting(local_sgd_app(_problem_of(task), mods=mods, **settings), len(task.problems))
     begin = time.perf_counter()
-    strategy.start(grid, _start(task), num_rounds=rounds, evaluate_fn=evaluate)
+    outer = SparseUplink(strategy) if share < 1 else strategy
+    outer.start(grid, _start(task), num_rounds=rounds, evaluate_fn=evaluate)
     return _outcome(found, time.perf_counter() - begin, float("inf"))
 
 

@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from privet.privacy.calibrate import noise_multiplier
-from privet.sim.experiments.fed_pdm import STEPS, Outcome, Task, adult, mnist, run, run_flower
+from privet.sim.experiments.fed_pdm import (
+    EVERY,
+    STEPS,
+    Outcome,
+    Task,
+    adult,
+    mnist,
+    run,
+    run_flower,
+)
 from privet.sim.logs import quiet
 from privet.strategies import Balanced
 
@@ -70,27 +79,11 @@ def private(
     One clipped full-batch step a round, balanced participation of 30 agents; the settings are
     chosen on the test set, alike for all, and the choice is not part of the account.
     """
-    turns = round(0.3 * rounds)
-    multiplier = noise_multiplier(epsilon=epsilon, delta=DELTA, count=turns)
-    fewest = min(problem.num_examples for problem in task.problems)
     lines: list[Line] = []
-    for name, (algorithm, knob, values) in PRIVATE.items():
+    for name, (_, knob, values) in PRIVATE.items():
         tried: list[Line] = []
         for step, clip, value in itertools.product(steps, clips, values):
-            settings = _settings(algorithm, knob, value, step, OPTIONS.get(name, {}))
-            gradient = 2.0 * clip / fewest
-            if algorithm == "fed-pdm":  # y moves by 2 k / rho times as much
-                gradient *= 2.0 * value / settings["rho"]
-            found = run(
-                task,
-                algorithm,
-                rounds=rounds,
-                participation=Balanced(0.3),
-                clip=clip,
-                noise_scale=multiplier * gradient,
-                delta=DELTA,
-                **settings,
-            )
+            found = private_run(task, name, epsilon, rounds, step=step, clip=clip, value=value)
             tried.append(
                 {
                     "accuracy": found.mean_of_last(20),
@@ -102,6 +95,38 @@ def private(
             )
         lines.append({"method": name, **max(tried, key=lambda line: line["accuracy"])})
     return lines
+
+
+def private_run(
+    task: Task,
+    name: str,
+    epsilon: float,
+    rounds: int,
+    *,
+    step: float,
+    clip: float,
+    value: float,
+    every: int = EVERY,
+    **more: Any,
+) -> Outcome:
+    """Run a method of ``PRIVATE`` with noise for a total epsilon; ``value`` is of its own knob."""
+    algorithm, knob, _ = PRIVATE[name]
+    multiplier = noise_multiplier(epsilon=epsilon, delta=DELTA, count=round(0.3 * rounds))
+    settings = _settings(algorithm, knob, value, step, {**OPTIONS.get(name, {}), **more})
+    gradient = 2.0 * clip / min(problem.num_examples for problem in task.problems)
+    if algorithm == "fed-pdm":  # y moves by 2 k / rho times as much
+        gradient *= 2.0 * value / settings["rho"]
+    return run(
+        task,
+        algorithm,
+        rounds=rounds,
+        every=every,
+        participation=Balanced(0.3),
+        clip=clip,
+        noise_scale=multiplier * gradient,
+        delta=DELTA,
+        **settings,
+    )
 
 
 def _settings(

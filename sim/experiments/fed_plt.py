@@ -50,18 +50,32 @@ class IidProblem:
     seed: int
 
     @classmethod
-    def draw(cls, seed: int, *, regularizer: str = "l2") -> IidProblem:
-        """Return the draw of a seed; ``regularizer`` "nonconvex" gives the second problem."""
+    def draw(
+        cls,
+        seed: int,
+        *,
+        regularizer: str = "l2",
+        features: int = 5,
+        classes_per_agent: int = 0,
+        start_scale: float = 10.0,
+    ) -> IidProblem:
+        """Return the draw of a seed; ``regularizer`` "nonconvex" gives the second problem.
+
+        With ``classes_per_agent`` the data are dealt by label, so many shards to an agent.
+        ``start_scale`` is the standard deviation of the starting point.
+        """
         config = {
             "dataset": "synthetic",
             "data-seed": seed,
-            "partition": "iid",
+            "features": features,
+            "partition": "label" if classes_per_agent else "iid",
+            "classes-per-agent": classes_per_agent or 1,
             "partition-seed": seed,
             "regularizer": regularizer,
             "regularizer-weight": 0.5,
         }
         federation = federation_from_config(config, AGENTS)
-        start = 10.0 * stream(seed, "start").standard_normal(federation.dim)
+        start = start_scale * stream(seed, "start").standard_normal(federation.dim)
         return cls(federation, start, seed)
 
     def stationarity(self, round_: int, models: Any) -> dict[str, float]:

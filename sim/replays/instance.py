@@ -27,6 +27,7 @@ REPLAYERS = {
     "dp-iadmm": "privet.sim.replays.dp_iadmm",
     "fed-pdm": "privet.sim.replays.fed_pdm",
     "fed-plt": "privet.sim.replays.fed_plt",
+    "gfl": "privet.sim.replays.gfl",
 }
 """Algorithm -> module with ``play(instance) -> iterator of {name: array} per round``."""
 

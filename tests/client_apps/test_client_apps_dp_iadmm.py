@@ -400,11 +400,11 @@ def test_output_perturbation_refuses_what_has_no_proof(
         agent.release(problem, 1)
 
 
-def test_own_problem_has_no_certificate() -> None:
+def test_problem_that_cannot_clip_has_no_certificate() -> None:
     agent = Agent(clip=1.0, noise_scale=1.0)
-    with pytest.raises(ConfigError, match="clips linear models only"):
+    with pytest.raises(ConfigError, match="cannot clip per example"):
         agent.prepare(Quadratic(1.0, np.ones(2)))
-    with pytest.raises(NoCertificateError, match="problem of your own"):
+    with pytest.raises(NoCertificateError, match="cannot clip per example"):
         agent.release(Quadratic(1.0, np.ones(2)), 1)
 
 

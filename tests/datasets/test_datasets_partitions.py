@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet.datasets import SCHEMES, DataError, load, partition
+from privet.datasets.hub import optional
+from privet.datasets.partitions import FLWR_SCHEMES, hold_out
+from support.extras import extra
 
 
 def shares(labels: np.ndarray, parts: list[np.ndarray], value: int) -> np.ndarray:
@@ -63,7 +67,7 @@ def test_dirichlet_is_a_partition_when_examples_abound(
     )
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", sorted(set(SCHEMES) - {"natural-id", "none"}))
 def test_depends_on_the_seed_and_not_on_the_global_generator(scheme: str) -> None:
     labels = np.arange(300) % 3
     first = partition(labels, 5, scheme, seed=1)
@@ -130,9 +134,127 @@ def test_dirichlet_runs_from_iid_to_skewed() -> None:
     assert spread(0.1) > 2 * spread(1.0) > 4 * spread(100.0)
 
 
+IDS = st.lists(st.sampled_from(["b", "a", "10", "9", "ä"]), min_size=1, max_size=60)
+
+
+@given(IDS, st.integers(1, 6))
+def test_natural_ids_deal_each_id_to_one_agent_in_sorted_order(ids: list[str], agents: int) -> None:
+    labels = np.zeros(len(ids))
+    wanted = [[i for i, name in enumerate(ids) if name == value] for value in sorted(set(ids))]
+    if len(ids) < agents or len(wanted) < agents:
+        with pytest.raises(DataError, match=f"{agents} agents"):
+            partition(labels, agents, "natural-id", ids=np.array(ids))
+        return
+    parts = partition(labels, agents, "natural-id", ids=np.array(ids))
+    assert [part.tolist() for part in parts] == wanted[:agents]
+
+
+def test_natural_ids_without_an_agent_are_said_to_be_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    parts = partition(np.zeros(5), 2, "natural-id", ids=np.array([3, 1, 2, 3, 1]))
+    assert [part.tolist() for part in parts] == [[1, 4], [2]]
+    assert caplog.messages == ["partition natural-id: 3 ids for 2 agents, 2 examples are not used"]
+
+
+def test_none_gives_a_node_all_of_its_own_file() -> None:
+    for examples in (2, 4):
+        parts = partition(np.arange(examples), 3, "none")
+        assert [part.tolist() for part in parts] == [list(range(examples))] * 3
+
+
+@given(IDS, st.integers(0, 2**40))
+def test_a_fifth_of_every_id_is_held_out(ids: list[str], seed: int) -> None:
+    train, test = hold_out(len(ids), seed, np.array(ids))
+    assert sorted([*train, *test]) == list(range(len(ids)))
+    assert all(np.all(np.diff(part) > 0) for part in (train, test))
+    for value in set(ids):
+        held_out = sum(ids[row] == value for row in test)
+        assert held_out == round(ids.count(value) / 5)
+
+
+class TestFlowers:
+    """The partitions of flwr-datasets, against a FederatedDataset of the same rows."""
+
+    LABELS = np.random.default_rng(0).integers(0, 5, 300)
+
+    @pytest.fixture(autouse=True)
+    def _extra(self) -> None:
+        extra("flwr_datasets")
+
+    @pytest.mark.parametrize("scheme", FLWR_SCHEMES)
+    def test_are_those_of_a_federated_dataset(
+        self, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        huggingface, flower = optional("datasets"), optional("flwr_datasets")
+        monkeypatch.setattr(huggingface.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+        monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "0")
+        columns = {"label": self.LABELS.tolist(), "row": list(range(300))}
+        (tmp_path / "repo").mkdir()
+        huggingface.Dataset.from_dict(columns).to_parquet(tmp_path / "repo" / "train.parquet")
+        kinds = {
+            "flwr-iid": flower.partitioner.IidPartitioner(7),
+            "flwr-dirichlet": flower.partitioner.DirichletPartitioner(
+                7, "label", 0.3, min_partition_size=1, seed=11
+            ),
+            "flwr-pathological": flower.partitioner.PathologicalPartitioner(
+                7, "label", 2, "first-deterministic", seed=11
+            ),
+        }
+        federated = flower.FederatedDataset(
+            dataset=str(tmp_path / "repo"), partitioners={"train": kinds[scheme]}, seed=11
+        )
+        parts = partition(self.LABELS, 7, scheme, seed=11, alpha=0.3)
+        for agent, part in enumerate(parts):
+            assert part.tolist() == sorted(federated.load_partition(agent)["row"])
+
+    @pytest.mark.parametrize("seed", range(5))
+    @pytest.mark.parametrize("scheme", FLWR_SCHEMES)
+    def test_deal_every_example_to_one_agent(self, scheme: str, seed: int) -> None:
+        check_partition(self.LABELS, 8, scheme, {"seed": seed, "alpha": 1.0})
+
+    @pytest.mark.parametrize("count", [1, 2, 4])
+    def test_pathological_agents_have_just_so_many_labels(self, count: int) -> None:
+        parts = partition(self.LABELS, 9, "flwr-pathological", classes_per_agent=count)
+        assert [len(set(self.LABELS[part])) for part in parts] == [count] * 9
+
+    def test_labels_no_agent_has_are_said_to_be_left_out(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        parts = partition(self.LABELS, 3, "flwr-pathological", classes_per_agent=1)
+        assert [set(self.LABELS[part]) for part in parts] == [{0}, {1}, {2}]
+        unused = int(np.sum(self.LABELS > 2))
+        assert f"{unused} examples are of labels that no agent has" in caplog.text
+
+    def test_natural_ids_are_dealt_as_by_flower(self) -> None:
+        ids = np.array(["b", "a", "10", "9", "a", "b"])
+        table = optional("datasets").Dataset.from_dict({"id": ids, "row": range(6)})
+        dealer = optional("flwr_datasets.partitioner").NaturalIdPartitioner("id")
+        dealer.dataset = table
+        parts = partition(np.zeros(6), 4, "natural-id", ids=ids)
+        for agent, part in enumerate(parts):
+            assert part.tolist() == dealer.load_partition(agent)["row"][:]
+
+    @pytest.mark.parametrize(
+        ("scheme", "options", "expected"),
+        [
+            ("flwr-dirichlet", {"alpha": 0.0}, "partition flwr-dirichlet: Alpha values should be"),
+            ("flwr-dirichlet", {"alpha": 1e-4}, "partition flwr-dirichlet: The max number of"),
+            ("flwr-pathological", {"classes_per_agent": 6}, "is greater than the number of unique"),
+        ],
+    )
+    def test_what_flower_refuses_is_one_line(
+        self, scheme: str, options: dict[str, Any], expected: str
+    ) -> None:
+        with pytest.raises(DataError, match=expected) as caught:
+            partition(self.LABELS, 40, scheme, **options)
+        assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
+        ({"scheme": "natural-id"}, "the data have no ids; expected dataset femnist, or an hf:"),
         ({"scheme": "shards"}, "partition 'shards' is unknown; expected one of iid, label"),
         ({"num_agents": 0}, "num-agents must be >= 1, got 0"),
         ({"num_agents": 7}, "6 examples cannot give each of 7 agents one"),

@@ -18,6 +18,7 @@ from privet.datasets import (
 )
 from privet.datasets import problem as problem_module
 from privet.problems import BinaryLogistic, MultinomialLogistic, RidgeRegression
+from support.extras import extra
 from support.paths import data_file
 
 
@@ -203,6 +204,11 @@ def test_other_keys_of_a_run_config_are_ignored() -> None:
         ({"dataset": "diabetes", "loss": "multinomial-logistic"}, "does not fit dataset diabetes"),
         ({"dataset": "mnist", "data-path": "/nowhere/mnist.npz"}, "/nowhere/mnist.npz: no such"),
         ({"dataset": "mnist"}, "data-path is needed for dataset mnist"),
+        ({"dataset": "femnist"}, "data-path is needed for dataset femnist: LEAF's folder"),
+        ({"dataset": "click"}, "data-path is needed for dataset click: a LIBSVM file"),
+        ({"hashing": "yes"}, "hashing must be true or false, got 'yes'"),
+        ({"columns": 2.5}, "columns must be an integer, got 2.5"),
+        ({"partition": "natural-id"}, "partition natural-id: the data have no ids"),
     ],
 )
 def test_a_wrong_config_is_one_line_that_names_the_key(
@@ -223,3 +229,30 @@ def test_an_agent_outside_the_federation_is_named(index: int) -> None:
 def test_numbers_and_paths_are_taken_as_they_come(tmp_path: Path) -> None:
     config = {"dirichlet-alpha": 5, "row-norm": 2, "partition": "dirichlet", "data-path": tmp_path}
     assert problem_from_config(config, 0, 2).num_examples > 0
+
+
+def test_a_node_may_keep_its_own_file_whole_but_a_federation_is_dealt() -> None:
+    config = {"partition": "none", "dataset": "digits"}
+    whole = problem_from_config(config, 2, 3)
+    assert np.array_equal(whole.features, load("digits").train_features)
+    with pytest.raises(DataError, match="partition none is for a node's own config"):
+        federation_from_config(config, 3)
+
+
+def test_the_mean_of_a_federation_is_over_the_examples_that_were_dealt(tmp_path: Path) -> None:
+    extra("flwr_datasets")
+    images, labels = np.zeros((12, 784), dtype=np.uint8), np.arange(12) % 10
+    file = tmp_path / "mnist.npz"
+    np.savez(file, x_train=images, y_train=labels, x_test=images, y_test=labels)
+    config = {
+        "dataset": "mnist",
+        "data-path": str(file),
+        "partition": "flwr-pathological",
+        "classes-per-agent": 1,
+        "divisor": "federation",
+        "regularizer": "none",
+    }
+    federation = federation_from_config(config, 3)
+    # Labels 0 and 1 twice, 2 once: five of the twelve examples are somebody's.
+    assert sum(map(len, federation.parts)) == 5
+    assert federation.objective(np.zeros(7840)) == pytest.approx(np.log(10))

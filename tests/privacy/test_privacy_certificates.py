@@ -130,6 +130,33 @@ def test_private_dual_is_at_most_6_g_over_rho() -> None:
         assert s <= 6 / 2.0 * (1 + 1e-12)
 
 
+@pytest.mark.parametrize(("clipping", "batch", "steps"), [("example", 4, 1), ("batch", 4, 3)])
+def test_private_duals_of_neighbours_are_at_most_the_hidden_bound_apart(
+    clipping: str, batch: int, steps: int
+) -> None:
+    """Two agents whose mean gradients always differ by the most there can be: 2C/b, or 2G."""
+    clip, rho, eta = 1.5, 2.0, 0.15
+    found = fed_pdm_certificate(
+        clipping=clipping,  # type: ignore[arg-type]
+        clip=clip,
+        rho=rho,
+        step_size=eta,
+        local_steps=steps,
+        batch_size=batch,
+        dual="private",
+    )
+    gap = 2 * clip / (batch if clipping == "example" else 1)
+    duals = [0.0, 0.0]
+    for _ in range(200):
+        for side, slope in enumerate((gap / 2, -gap / 2)):
+            x = 0.0
+            for _ in range(steps):
+                x -= eta * (slope - duals[side] + rho * x)
+            duals[side] -= rho * x
+        assert abs(duals[0] - duals[1]) <= found.hidden * (1 + 1e-12)
+    assert abs(duals[0] - duals[1]) == pytest.approx(found.hidden)
+
+
 def test_softmax_with_clip_by_hand() -> None:
     c, bend = 1 - 0.2 * 0.5, 0.2 * 2.0
     q = math.sqrt(c * c + c * bend / 4 + bend * bend)

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 import re
-import shutil
-import subprocess
 import sys
-from collections.abc import Sequence
 from decimal import Decimal
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -21,92 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet.server_apps import report_format
-from privet.server_apps.report import ReportError, write_csv, write_report
-
-CHROMIUM = Path("/usr/bin/chromium")
-VOID = {"meta", "br", "img", "link", "input", "hr"}
-
-
-class Page(HTMLParser):
-    """The elements of a page; fails when a tag is not closed or an id is used twice."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.html = html
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.ids: dict[str, dict[str, str | None]] = {}
-        self.texts: dict[str, str] = {}
-        self._open: list[tuple[str, str | None]] = []
-        self.feed(html)
-        self.close()
-        assert not self._open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = dict(attrs)
-        self.tags.append((tag, attributes))
-        name = attributes.get("id")
-        if name is not None:
-            assert name not in self.ids, f"id {name} is used twice"
-            self.ids[name] = attributes
-            self.texts[name] = ""
-        if tag not in VOID:
-            self._open.append((tag, name))
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self._open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        opened, _ = self._open.pop()
-        assert opened == tag, f"<{opened}> is closed by </{tag}>"
-
-    def handle_data(self, data: str) -> None:
-        for _, name in self._open:
-            if name is not None:
-                self.texts[name] += data
-
-    def value(self, run: int, metric: str) -> float | None:
-        stored = self.ids[f"run-{run}-{metric}"].get("data-value")
-        return None if stored is None else float(stored)
-
-    @property
-    def names(self) -> set[str]:
-        return {tag for tag, _ in self.tags}
-
-
-def rounds(count: int, seed: int = 0, **changes: Any) -> list[dict[str, Any]]:
-    draw = np.random.default_rng(seed)
-    return [
-        {
-            "round": t,
-            "participants": [str(agent) for agent in range(int(draw.integers(3, 9)))],
-            "failures": {},
-            "loss": float(draw.random()),
-            "accuracy": float(draw.random()),
-            "stationarity": float(10 ** draw.uniform(-8, 2)),
-            "bytes-up": int(draw.integers(10_000)),
-            "bytes-down": int(draw.integers(10_000)),
-            "seconds": float(draw.random()),
-            "epsilon": 0.1 * t,
-            **changes,
-        }
-        for t in range(1, count + 1)
-    ]
-
-
-def run_folder(path: Path, history: Sequence[dict[str, Any]], **files: Any) -> Path:
-    path.mkdir(parents=True)
-    (path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in history))
-    for name, content in files.items():
-        (path / f"{name}.json").write_text(json.dumps(content))
-    return path
-
-
-def render(*folders: Path) -> Page:
-    out = folders[0].parent / "out.html"
-    assert write_report(folders, out) == out
-    return Page(out.read_text(encoding="utf-8"))
+from privet.server_apps.report import ReportError, write_report
+from support.reports import Page, render, rounds, run_folder
 
 
 class TestNumbers:
@@ -467,22 +377,63 @@ class TestReading:
         assert write_report([folder], folder) == folder / "report.html"
 
 
-def test_csv_has_the_history_row_by_row(tmp_path: Path) -> None:
-    histories = [rounds(4, seed=1), rounds(3, seed=2, epsilon="inf", loss=None)]
-    folders = [run_folder(tmp_path / f"run{i}", h) for i, h in enumerate(histories)]
-    out = write_csv(folders, tmp_path / "deep" / "history.csv")
-    with out.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    lines = [(f"run{i}", line) for i, history in enumerate(histories) for line in history]
-    assert len(rows) == 7
-    for row, (name, line) in zip(rows, lines, strict=True):
-        assert (row["run"], int(row["round"])) == (name, line["round"])
-        assert int(row["participants"]) == len(line["participants"])
-        assert row["participant-names"].split() == line["participants"]
-        assert row["failures"] == "0"
-        assert (float(row["loss"]) if row["loss"] else None) == line["loss"]
-        for key in ("accuracy", "stationarity", "bytes-up", "bytes-down", "seconds", "epsilon"):
-            assert float(row[key]) == float(line[key])
+class TestMeasures:
+    """Columns an algorithm adds to the history."""
+
+    def test_have_a_number_a_curve_and_a_column(self, tmp_path: Path) -> None:
+        history = rounds(30)
+        for line in history:
+            line["measures"] = {"msd-units": 2.0 ** -line["round"], "epsilon-links": 1.2301}
+            line["residual"] = 3.0 ** -line["round"]
+        bare = run_folder(tmp_path / "bare", rounds(3))
+        page = render(run_folder(tmp_path / "run", history), bare)
+        assert page.value(0, "msd-units") == 2.0**-30
+        assert page.value(0, "residual") == 3.0**-30
+        assert page.texts["run-0-epsilon-links"] == "1.24", "an epsilon is rounded up"
+        assert page.texts["run-1-msd-units"] == "not recorded"
+        for key in ("residual", "added-msd-units", "added-epsilon-links"):
+            start = page.html.index(f'id="figure-{key}"')
+            assert "stroke: var(--run-0)" in page.html[start : page.html.index("</figure>", start)]
+        assert "<h3>Msd units</h3>" in page.html
+
+    @pytest.mark.parametrize(
+        ("measures", "expected"),
+        [
+            ([1], r"line 1: expected measures an object of numbers"),
+            ({"loss": 1.0}, r"a new name in kebab-case, got measure 'loss'"),
+            ({"Two Words": 1.0}, r"a new name in kebab-case, got measure 'Two Words'"),
+            ({"a": "b"}, r'expected a a number, null or "inf", got \'b\''),
+        ],
+    )
+    def test_a_wrong_one_is_named(self, tmp_path: Path, measures: Any, expected: str) -> None:
+        folder = run_folder(tmp_path / "run", [{"round": 1, "measures": measures}])
+        with pytest.raises(ReportError, match=expected):
+            write_report([folder], tmp_path / "out.html")
+
+
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        (["20261120-221646-11-fed-plt"], ["fed-plt"]),
+        (["20261120-221646-11-fed-plt", "20261120-221650-12-gfl"], ["fed-plt", "gfl"]),
+        (
+            ["20261120-221646-11-gfl", "20261120-221650-12-gfl"],
+            ["gfl 22:16:46", "gfl 22:16:50"],
+        ),
+        (
+            ["20261120-221646-11-gfl", "20261121-221646-11-gfl"],
+            ["20261120-221646-11-gfl", "20261121-221646-11-gfl"],
+        ),
+        (["20261120-221646-11-gfl", "mine"], ["20261120-221646-11-gfl", "mine"]),
+    ],
+)
+def test_runs_named_by_the_command_get_short_labels(
+    tmp_path: Path, names: list[str], labels: list[str]
+) -> None:
+    page = render(*(run_folder(tmp_path / name, rounds(2)) for name in names))
+    heads = re.findall(r'<th scope="col">([^<]+)</th>', page.html)
+    assert heads[: len(labels)] == labels
+    assert all(name in page.html for name in names)
 
 
 class TestCommand:
@@ -497,9 +448,12 @@ class TestCommand:
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         folder = run_folder(tmp_path / "run", rounds(3))
-        assert self.run(folder, "--csv", tmp_path / "history.csv") == 0
+        pytest.importorskip("pyarrow", reason="needs the extra flwr-privet[parquet]")
+        csv_file, parquet_file = tmp_path / "history.csv", tmp_path / "history.parquet"
+        assert self.run(folder, "--csv", csv_file, "--parquet", parquet_file) == 0
         printed = capsys.readouterr().out.split()
-        assert printed == [str(folder / "report.html"), str(tmp_path / "history.csv")]
+        assert printed == [str(folder / "report.html"), str(csv_file), str(parquet_file)]
+        assert parquet_file.exists()
         assert (folder / "report.html").exists()
         assert (tmp_path / "history.csv").read_text().count("\n") == 4
 
@@ -523,56 +477,3 @@ class TestCommand:
     def test_no_run_is_a_usage_error(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert self.run() == 2
         assert capsys.readouterr().err.count("\n") == 1
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not CHROMIUM.exists(), reason="Chromium is not installed (/usr/bin/chromium)")
-class TestInChromium:
-    FLAGS = (
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--hide-scrollbars",
-    )
-
-    def chromium(self, tmp_path: Path, *arguments: str) -> str:
-        profile = tmp_path / "profile"
-        try:
-            return subprocess.run(
-                [str(CHROMIUM), *self.FLAGS, f"--user-data-dir={profile}", *arguments],
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=True,
-            ).stdout
-        finally:
-            shutil.rmtree(profile, ignore_errors=True)
-
-    def test_renders_the_numbers_and_draws_the_curves(self, tmp_path: Path) -> None:
-        from PIL import Image
-
-        histories = [rounds(40, seed=i) for i in range(2)]
-        folders = [run_folder(tmp_path / f"run{i}", h) for i, h in enumerate(histories)]
-        page = write_report(folders, tmp_path / "report.html").as_uri()
-        dom = Page(self.chromium(tmp_path, "--dump-dom", page))
-        for run, history in enumerate(histories):
-            for key in ("loss", "accuracy", "stationarity"):
-                assert dom.value(run, key) == history[-1][key]
-            shown = f"{100 * history[-1]['accuracy']:.2f} %"
-            assert dom.texts[f"run-{run}-accuracy"] == shown
-            total = sum(line["bytes-up"] for line in history)
-            assert dom.value(run, "bytes-up") == total
-        picture = tmp_path / "phone.png"
-        self.chromium(tmp_path, f"--screenshot={picture}", "--window-size=390,6000", page)
-        with Image.open(picture) as image:
-            colours = image.convert("RGB").getcolors(maxcolors=1 << 24)
-        assert colours is not None
-        pixels = {colour: count for count, colour in colours}
-        for colour in ((0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00)):
-            # Swatches alone have about 400 pixels of the exact colour, with curves about 10,000.
-            assert pixels.get(colour, 0) > 2_000

@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that counts the bytes it carries each way."""
+"""TCP proxies on loopback: one counts the bytes it carries each way, one can be cut."""
 
 from __future__ import annotations
 
@@ -94,6 +94,33 @@ class CountingProxy:
         with self._lock:
             if both.finished():
                 self._open -= {source, sink}
+
+
+class CuttableProxy(CountingProxy):
+    """A link that can be cut and mended; while it is cut, connections end as soon as they begin."""
+
+    def __init__(self, target_port: int) -> None:
+        self._whole = threading.Event()
+        self._whole.set()
+        super().__init__(target_port)
+
+    def cut(self) -> None:
+        """End all connections and let none begin."""
+        self._whole.clear()
+        with self._lock:
+            for connection in self._open:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        """Carry connections again."""
+        self._whole.set()
+
+    def _serve(self, client: socket.socket) -> None:
+        if self._whole.is_set():
+            super()._serve(client)
+        else:
+            client.close()
 
 
 class _Countdown:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-from privet.datasets import DataSettings
+from privet.datasets import SCHEMES, DataSettings
 from privet.problems import H_NAMES, REGULARIZER_NAMES
 from privet.wire import (
     Algorithm,
@@ -46,6 +46,7 @@ def vars_of(settings: DataSettings) -> dict[str, Any]:
 def test_names_of_functions_are_those_of_the_problems() -> None:
     assert set(key("h").choices) == set(H_NAMES)
     assert set(key("regularizer").choices) == set(REGULARIZER_NAMES)
+    assert key("partition").choices == SCHEMES
 
 
 @pytest.mark.parametrize("entry", TABLE, ids=lambda entry: entry.name)

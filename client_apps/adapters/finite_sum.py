@@ -1,0 +1,178 @@
+"""What a loss from elsewhere needs to be a Problem: scaling, regulariser, clipping, checks."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from privet.client_apps.half import Vector
+from privet.problems import Moduli, NoRegularizer, Norm, Regularizer, RowIndex
+from privet.wire import ConfigError
+
+
+class FiniteSum(ABC):
+    """f(x) = (1/D) sum_i loss_i(x) + r(x) on a flat vector, for a loss_i unknown to this library.
+
+    Parameters
+    ----------
+    dim, num_examples : int
+        Length of x, and examples the agent holds (n).
+    dtype : dtype-like
+        float32 or float64: of x and of every result.
+    regularizer : Regularizer, optional
+        r(x), added once and never clipped; `privet.problems.make_regularizer` builds one.
+    divisor : float, optional
+        D; n unless given (DP-IADMM divides by the examples of all agents).
+    moduli : Moduli, optional
+        Bounds of the Hessian of f; whoever gives none must set ``step-size`` or ``smoothness``
+        where an algorithm asks for them.
+    """
+
+    moduli: Moduli | None
+
+    def __init__(
+        self,
+        dim: int,
+        num_examples: int,
+        dtype: npt.DTypeLike,
+        *,
+        regularizer: Regularizer | None = None,
+        divisor: float | None = None,
+        moduli: Moduli | None = None,
+    ) -> None:
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        if self.dtype not in (np.dtype("f4"), np.dtype("f8")):
+            raise ConfigError(f"a problem's dtype must be float32 or float64, found {self.dtype}")
+        if num_examples < 1:
+            raise ConfigError("agent has no data")
+        if dim < 1:
+            raise ConfigError(f"a problem needs at least one parameter, found dim = {dim}")
+        self.dim, self.num_examples = int(dim), int(num_examples)
+        self.regularizer: Regularizer = NoRegularizer() if regularizer is None else regularizer
+        self.divisor = float(num_examples if divisor is None else divisor)
+        if not (math.isfinite(self.divisor) and self.divisor > 0):
+            raise ConfigError(f"divisor must be finite and positive, found {divisor}")
+        self.moduli = moduli
+
+    @abstractmethod
+    def _mean_loss(self, x: Vector) -> float:
+        """Return the mean of loss_i(x) over all examples."""
+
+    @abstractmethod
+    def _mean_gradient(self, x: Vector, rows: RowIndex) -> Vector:
+        """Return the mean of the gradients over ``rows`` (all examples for None)."""
+
+    def _example_gradients(self, x: Vector, rows: RowIndex) -> Iterator[Vector]:
+        """Yield the gradients of the examples in ``rows`` one by one or in blocks (b, dim)."""
+        raise ConfigError("this problem has no per-example gradients, so it cannot clip")
+
+    def value(self, x: Vector) -> float:
+        """Return f(x)."""
+        x = self._checked(x)
+        share = self.num_examples / self.divisor
+        return share * float(self._mean_loss(x)) + self.regularizer.value(x)
+
+    def gradient(self, x: Vector, rows: RowIndex = None) -> Vector:
+        """Return the gradient of f, shape (dim,).
+
+        With ``rows`` the data term is n/D times the mean over those examples, an unbiased
+        estimate under uniform sampling.
+        """
+        x = self._checked(x)
+        slope = self._data_gradient(x, rows)
+        slope += self.regularizer.gradient(x)
+        return slope
+
+    def batch_clipped_gradient(self, x: Vector, clip: float, rows: RowIndex = None) -> Vector:
+        """Return the gradient with the whole data term clipped to l2 norm ``clip``.
+
+        The data term (after division by D) is scaled down as one vector, to zero where it is not
+        finite; the regulariser is added as it is.
+
+        Privacy: replacing any number of examples moves the result by at most 2 clip.
+        """
+        x = self._checked(x)
+        clipped = clipped_sum(self._data_gradient(x, rows)[None], clip)
+        clipped += self.regularizer.gradient(x)
+        return clipped
+
+    def _clipped_gradient(self, x: Vector, clip: float, norm: Norm, rows: RowIndex) -> Vector:
+        x = self._checked(x)
+        _require_rows(rows)
+        count = self.num_examples if rows is None else len(rows)
+        total = np.zeros(self.dim, self.dtype)
+        seen = 0
+        for block in self._example_gradients(x, rows):
+            seen += 1 if block.ndim == 1 else len(block)
+            gradients = block.reshape(-1, self.dim).astype(self.dtype, copy=False)
+            total += clipped_sum(gradients, clip, norm)
+        if seen != count:
+            raise ConfigError(f"{seen} per-example gradients came, expected {count}")
+        total *= self.dtype.type(self.num_examples / (self.divisor * count))
+        total += self.regularizer.gradient(x)
+        return total
+
+    def _data_gradient(self, x: Vector, rows: RowIndex) -> Vector:
+        _require_rows(rows)
+        slope = np.asarray(self._mean_gradient(x, rows))
+        if slope.shape != (self.dim,):
+            raise ConfigError(f"gradient has shape {slope.shape}, expected ({self.dim},)")
+        scaled: Vector = slope.astype(self.dtype)
+        scaled *= self.dtype.type(self.num_examples / self.divisor)
+        return scaled
+
+    def _checked(self, x: Vector) -> Vector:
+        if x.shape != (self.dim,):
+            raise ConfigError(f"x must have shape ({self.dim},), found {x.shape}")
+        return x if x.dtype == self.dtype else x.astype(self.dtype)
+
+
+class ClippableSum(FiniteSum):
+    """A `FiniteSum` whose per-example gradients are known, so that it can be private."""
+
+    def clipped_gradient(
+        self, x: Vector, clip: float, norm: Norm = "l2", rows: RowIndex = None
+    ) -> Vector:
+        """Return the gradient with the data term of every example clipped to norm ``clip``.
+
+        Example i contributes g_i min(1, clip / ||g_i||) in place of g_i, and nothing where g_i is
+        not finite; the sum is divided by D and the regulariser added as it is.
+
+        Privacy: replacing one example moves the result by at most 2 clip / D in that norm, adding
+        or removing one (D public) by clip / D. Nothing is noised here.
+        """
+        return self._clipped_gradient(x, clip, norm, rows)
+
+
+def clipped_sum(gradients: Vector, clip: float, norm: Norm = "l2") -> Vector:
+    """Return the sum of the rows of ``gradients`` (b, d), each scaled down to norm ``clip``.
+
+    Norms are taken in float64. A row whose norm is not finite counts as zero: what one example
+    adds must be bounded whatever the example is.
+    """
+    if not (math.isfinite(clip) and clip > 0):
+        raise ConfigError(f"clip must be finite and positive, found {clip}")
+    wide = gradients.astype(np.float64, copy=False)
+    if norm not in ("l1", "l2"):
+        raise ConfigError(f"norm must be l1 or l2, found {norm!r}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        if norm == "l2":
+            lengths = np.sqrt(np.einsum("bd,bd->b", wide, wide))
+        else:
+            lengths = np.abs(wide).sum(axis=1)
+    sound = np.isfinite(lengths)
+    if not sound.all():
+        gradients, lengths = gradients[sound], lengths[sound]
+    weights = clip / np.maximum(lengths, clip)
+    total: Vector = weights.astype(gradients.dtype) @ gradients
+    return total
+
+
+def _require_rows(rows: RowIndex) -> None:
+    if rows is not None and len(rows) == 0:
+        raise ConfigError("rows is an empty mini-batch")

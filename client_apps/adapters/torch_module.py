@@ -1,0 +1,239 @@
+"""PyTorch modules as Problems; torch is imported when one is made, and is not a dependency."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+
+from privet.client_apps.half import Vector
+from privet.problems import Moduli, Regularizer, RowIndex
+from privet.wire import ConfigError
+
+from .finite_sum import ClippableSum
+from .torch_tools import check_buffers, import_torch, tensors, trainable, trainable_arrays
+
+BLOCK_FLOATS = 1 << 23
+"""Per-example gradients held at a time, as a number of floats."""
+
+
+class TorchProblem(ClippableSum):
+    """f_i(x) = (1/D) sum_i loss(module_x(inputs_i), targets_i) + r(x) of a PyTorch module.
+
+    x holds the module's trainable parameters, in the order of ``module.state_dict()``, so that
+    ``ArrayRecord(module.state_dict())`` is its layout and ``result.arrays.to_torch_state_dict()``
+    loads into the module.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Copied; used in evaluation mode, so that f_i is a function of x alone (dropout is off).
+        All parameters are float32, or all float64.
+    loss : callable
+        ``(outputs, targets) -> scalar tensor``, the *mean* over the batch, as the functions of
+        ``torch.nn.functional`` and the modules of ``torch.nn`` give it by default.
+    data : (inputs, targets), Dataset or DataLoader
+        Arrays or tensors with one example a row, or a map-style dataset of such pairs, which is
+        read once (of a loader, its dataset: batches are drawn by the algorithm). Floating-point
+        data take the module's dtype.
+    regularizer, divisor, moduli
+        As in `FiniteSum`.
+    metrics : callable, optional
+        ``(outputs, targets) -> {"accuracy": ...}``, reported besides the loss by federated
+        evaluation.
+    per_example : {"vmap", "loop"}
+        How the clipped gradient gets the gradient of every example: through ``torch.func.vmap``,
+        or one backward pass after the other for modules that vmap cannot run.
+    buffers : {"refuse", "keep"}
+        What to do with a module that has persistent buffers, such as the running statistics of
+        BatchNorm: no gradient moves them and they are not part of x. "keep" leaves them as they
+        are in the module, constants that must be the same everywhere.
+    chunk_size : int
+        Examples of one pass at most, which bounds the memory.
+
+    Raises
+    ------
+    ConfigError
+        torch is missing; tied or mixed parameters; buffers; a loss that is no mean over examples,
+        or a layer that mixes them (BatchNorm), which would make per-example clipping untrue.
+
+    Notes
+    -----
+    Frozen parameters (``requires_grad`` false) stay at the agent as they are; begin the run with
+    `trainable_arrays` and load the result with ``strict=False``. torch is held to one thread in
+    this process, as BLAS is, so that the same x gives the same bits.
+
+    Privacy: ``clipped_gradient`` computes the gradient of each example from that example alone.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        loss: Callable[[Any, Any], Any],
+        data: Any,
+        *,
+        regularizer: Regularizer | None = None,
+        divisor: float | None = None,
+        moduli: Moduli | None = None,
+        metrics: Callable[[Any, Any], Mapping[str, float]] | None = None,
+        per_example: str = "vmap",
+        buffers: str = "refuse",
+        chunk_size: int = 1024,
+    ) -> None:
+        self._torch = torch = import_torch()
+        if per_example not in ("vmap", "loop"):
+            raise ConfigError(f"per_example is {per_example!r}, expected vmap or loop")
+        if chunk_size < 1:
+            raise ConfigError(f"chunk_size must be >= 1, found {chunk_size}")
+        self.module = copy.deepcopy(module).eval()
+        check_buffers(self.module, buffers)
+        parameters = trainable(self.module)
+        self.names = tuple(parameters)
+        self._shapes = [tuple(p.shape) for p in parameters.values()]
+        self._sizes = [p.numel() for p in parameters.values()]
+        first = next(iter(parameters.values()))
+        self._device = first.device
+        self._inputs, self._targets = tensors(torch, data, first.dtype, self._device)
+        dtype = str(first.dtype).removeprefix("torch.")
+        if dtype not in ("float32", "float64"):
+            raise ConfigError(f"module parameters must be float32 or float64, found {dtype}")
+        super().__init__(
+            sum(self._sizes),
+            len(self._inputs),
+            dtype,
+            regularizer=regularizer,
+            divisor=divisor,
+            moduli=moduli,
+        )
+        self._loss, self._metrics = loss, metrics
+        self._per_example, self._chunk = per_example, chunk_size
+        self._check_mean(self._vector(parameters.values()))
+
+    # ------------------------------------------------------------------ models
+
+    def arrays(self, x: Vector | None = None) -> ArrayRecord:
+        """Return x, or the module's own parameters, under the module's parameter names."""
+        if x is None:
+            return trainable_arrays(self.module)
+        parts = np.split(x, np.cumsum(self._sizes)[:-1])
+        named = zip(self.names, self._shapes, parts, strict=True)
+        return ArrayRecord({name: Array(part.reshape(shape)) for name, shape, part in named})
+
+    def metrics(self, x: Vector) -> dict[str, float]:
+        """Return what ``metrics`` measures of all the agent's examples; empty without it."""
+        if self._metrics is None:
+            return {}
+        self._pin()
+        with self._torch.no_grad():
+            flat = self._flat(self._checked(x))
+            outputs = [self._outputs(flat, inputs) for inputs, _ in self._chunks(None)]
+            found = self._metrics(self._torch.cat(outputs), self._targets)
+        return {name: float(number) for name, number in found.items()}
+
+    # ------------------------------------------------------------------ what the base asks for
+
+    def _mean_loss(self, x: Vector) -> float:
+        self._pin()
+        with self._torch.no_grad():
+            flat = self._flat(x)
+            parts = (
+                float(self._loss(self._outputs(flat, inputs), targets)) * len(inputs)
+                for inputs, targets in self._chunks(None)
+            )
+            return math.fsum(parts) / self.num_examples
+
+    def _mean_gradient(self, x: Vector, rows: RowIndex) -> Vector:
+        count = self.num_examples if rows is None else len(rows)
+        total = np.zeros(self.dim, self.dtype)
+        self._pin()
+        flat = self._flat(x).requires_grad_()
+        for inputs, targets in self._chunks(rows):
+            loss = self._loss(self._outputs(flat, inputs), targets)
+            (slope,) = self._torch.autograd.grad(loss, flat)
+            total += slope.cpu().numpy() * self.dtype.type(len(inputs) / count)
+        return total
+
+    def _example_gradients(self, x: Vector, rows: RowIndex) -> Iterator[Vector]:
+        func = self._torch.func
+
+        def one(parameters: Any, example: Any, target: Any) -> Any:
+            outputs = func.functional_call(self.module, parameters, (example[None],))
+            return self._loss(outputs, target[None])
+
+        gradient = func.grad(one)
+        if self._per_example == "vmap":
+            gradient = func.vmap(gradient, in_dims=(None, 0, 0), randomness="error")
+        self._pin()
+        parameters = self._parameters(self._flat(x))
+        for inputs, targets in self._chunks(rows, max(1, BLOCK_FLOATS // self.dim)):
+            if self._per_example == "vmap":
+                found = gradient(parameters, inputs, targets).values()
+                parts = [part.reshape(len(inputs), -1).cpu().numpy() for part in found]
+                yield np.hstack(parts)
+            else:
+                for example, target in zip(inputs, targets, strict=True):
+                    yield self._vector(gradient(parameters, example, target).values())
+
+    # ------------------------------------------------------------------ tensors
+
+    def _parameters(self, flat: Any) -> dict[str, Any]:
+        named = zip(self.names, self._shapes, flat.split(self._sizes), strict=True)
+        return {name: part.view(shape) for name, shape, part in named}
+
+    def _outputs(self, flat: Any, inputs: Any) -> Any:
+        parameters = self._parameters(flat)
+        return self._torch.func.functional_call(self.module, parameters, (inputs,))
+
+    def _chunks(self, rows: RowIndex, limit: int | None = None) -> Iterator[tuple[Any, Any]]:
+        inputs, targets = self._inputs, self._targets
+        if rows is not None:
+            index = self._torch.as_tensor(np.array(rows, np.int64), device=self._device)
+            inputs, targets = inputs[index], targets[index]
+        size = min(self._chunk, limit or self._chunk)
+        return zip(inputs.split(size), targets.split(size), strict=True)
+
+    def _flat(self, x: Vector) -> Any:
+        # A copy: x may be a read-only view on a message.
+        return self._torch.from_numpy(np.array(x)).to(self._device)
+
+    def _vector(self, parameters: Iterable[Any]) -> Vector:
+        return np.concatenate([p.detach().cpu().numpy().reshape(-1) for p in parameters])
+
+    def _pin(self) -> None:
+        # Asking costs nothing, changing back and forth a millisecond: the process stays at one.
+        if self._torch.get_num_threads() != 1:
+            self._torch.set_num_threads(1)
+
+    def _check_mean(self, x: Vector) -> None:
+        """Refuse a loss of two examples that is not the mean of their two losses."""
+        if self.num_examples < 2:
+            return
+        self._pin()
+        with self._torch.no_grad():
+            flat = self._flat(x)
+
+            def loss(rows: slice) -> Any:
+                return self._loss(self._outputs(flat, self._inputs[rows]), self._targets[rows])
+
+            try:
+                both = loss(slice(0, 2))
+                first, second = loss(slice(0, 1)), loss(slice(1, 2))
+            except (RuntimeError, ValueError, IndexError, TypeError) as error:
+                # Without its text, which could quote a record.
+                raise ConfigError(
+                    f"module and loss cannot run on one example of data ({type(error).__name__})"
+                ) from error
+            if tuple(both.shape) != ():
+                raise ConfigError(f"loss gives shape {tuple(both.shape)}, expected its mean")
+            apart = (float(first), float(second))
+        mean = sum(apart) / 2
+        finite = math.isfinite(mean) and math.isfinite(float(both))
+        if finite and not math.isclose(float(both), mean, rel_tol=1e-3, abs_tol=1e-5):
+            raise ConfigError(
+                "the loss of two examples is not the mean of their losses: give a loss with "
+                "reduction='mean' and no class weights, and a module without BatchNorm"
+            )

@@ -1,0 +1,193 @@
+"""An agent's side of the secure sum: its keys, what it insists on, and the masked upload.
+
+Keys live in Flower's context of the run and nowhere else: an agent that loses them gives new ones
+when it is enrolled again. A mask is used once, or two uploads under it would betray their
+difference; so the agent remembers the last round and attempt it uploaded for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import ConfigRecord, Context
+from numpy.typing import NDArray
+
+from privet.privacy import (
+    Binding,
+    BudgetRefused,
+    KeyPair,
+    MaskError,
+    MaskSource,
+    PairwiseMasks,
+    key_pair,
+)
+from privet.wire import WireError, ring
+from privet.wire.contract import Instruction
+
+from .guard import node_veto
+
+MASK_RECORD = "privet.masks"
+
+MaskFactory = Callable[[str, int], MaskSource]
+"""``(agent, round) -> source`` in place of the key agreement; for replays."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskState:
+    """The keys for one experiment, and the last roster an upload was masked for."""
+
+    experiment: str
+    keys: KeyPair
+    round: int = 0
+    attempt: int = 0
+    names: tuple[str, ...] = ()
+
+    def to_record(self) -> ConfigRecord:
+        """Return the state as it is kept in Flower's context."""
+        return ConfigRecord(
+            {
+                "experiment": self.experiment,
+                "private": self.keys.private,
+                "public": self.keys.public,
+                "used": [self.round, self.attempt],
+                "names": json.dumps(self.names),
+            }
+        )
+
+    @classmethod
+    def from_record(cls, record: ConfigRecord) -> MaskState:
+        """Return the state of ``to_record``."""
+        used: list[int] = record["used"]  # type: ignore[assignment]
+        keys = KeyPair(record["private"], record["public"])  # type: ignore[arg-type]
+        names = tuple(json.loads(str(record["names"])))
+        return cls(str(record["experiment"]), keys, used[0], used[1], names)
+
+
+def new_keys(context: Context, experiment: str) -> bytes:
+    """Make a key pair for an experiment, in place of an older one, and return the public key."""
+    keys = key_pair()
+    context.state[MASK_RECORD] = MaskState(experiment, keys).to_record()
+    return keys.public
+
+
+def read_keys(context: Context, experiment: str) -> MaskState | None:
+    """Return the keys for an experiment, None where there are none (any more)."""
+    record = context.state.get(MASK_RECORD)
+    if not isinstance(record, ConfigRecord):
+        return None
+    state = MaskState.from_record(record)
+    return state if state.experiment == experiment else None
+
+
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """How one upload is masked."""
+
+    agent: str
+    binding: Binding
+    source: MaskSource
+    state: MaskState
+
+    def payload(self, upload: Mapping[str, NDArray[np.floating]]) -> bytes:
+        """Return an upload as it leaves: rounded to the ring and masked.
+
+        Privacy: uniformly random to everybody who lacks the keys of another agent of the roster.
+
+        Raises
+        ------
+        WireError
+            If a number is too large to be summed.
+        MaskError
+            If the roster is not one to be summed with.
+        """
+        words = ring.encode({**upload, ring.MEMBERS: np.ones(())}, len(self.binding.roster))
+        self.source.apply(words.words, self.agent, self.binding)
+        return words.to_bytes()
+
+    def keep(self, context: Context) -> None:
+        """Remember that this mask is used; to be called before the reply leaves."""
+        used = MaskState(
+            self.state.experiment,
+            self.state.keys,
+            self.binding.round,
+            self.binding.attempt,
+            self.binding.names,
+        )
+        context.state[MASK_RECORD] = used.to_record()
+
+
+def plan_masking(
+    context: Context, asked: Instruction, agent: str, factory: MaskFactory | None
+) -> Masking | None:
+    """Return how the upload is to be masked, None where this agent has lost its keys.
+
+    Nothing is computed or charged before this has said yes.
+
+    Raises
+    ------
+    MaskError
+        If a mask would be used twice, or the roster gives the upload away.
+    BudgetRefused
+        If the masks are not the agent's own and its operator set a budget.
+    """
+    state = read_keys(context, asked.experiment)
+    if state is None:
+        return None
+    binding = Binding(asked.experiment, asked.round, asked.attempt, asked.roster)
+    _require_fresh(state, binding)
+    source: MaskSource = PairwiseMasks(state.keys)
+    if factory is not None:
+        if node_veto(context) is not None:
+            raise BudgetRefused("the masks of the secure sum are handed in from outside")
+        source = factory(agent, asked.round)
+    source.require(agent, binding)
+    return Masking(agent, binding, source, state)
+
+
+def _require_fresh(state: MaskState, binding: Binding) -> None:
+    """Refuse a mask that was used, and a roster whose sum would give an agent away.
+
+    Between two attempts at one round agents may only leave, and never exactly one: the difference
+    of the sums would be its upload, should the first sum be completed after all.
+    """
+    now, last = (binding.round, binding.attempt), (state.round, state.attempt)
+    if now <= last:
+        raise MaskError(
+            f"secure sum: asked for round {now[0]} attempt {now[1]} after round {last[0]} "
+            f"attempt {last[1]}; a mask is used once"
+        )
+    if binding.round != state.round:
+        return
+    here, before = set(binding.names), set(state.names)
+    if not here <= before or len(before - here) == 1:
+        raise MaskError(
+            f"secure sum: attempt {binding.attempt} at round {binding.round} would let the "
+            "upload of one agent be told from two sums"
+        )
+
+
+def require_agreement(context: Context, asked: Instruction, masked: bool) -> None:
+    """Refuse an instruction that leaves open whether the upload is to be masked.
+
+    Raises
+    ------
+    WireError, MaskError
+    """
+    if masked != (asked.attempt > 0):
+        raise WireError("secure-sum and roster do not go together in this instruction")
+    if not masked and read_keys(context, asked.experiment) is not None:
+        raise MaskError("was enrolled for a secure sum and is asked for an upload in the clear")
+
+
+__all__ = [
+    "MASK_RECORD",
+    "MaskFactory",
+    "Masking",
+    "new_keys",
+    "plan_masking",
+    "read_keys",
+    "require_agreement",
+]

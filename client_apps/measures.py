@@ -1,0 +1,67 @@
+"""What an agent that is not private reports of a model: its loss, and metrics of the problem's own.
+
+Privacy: every number here is computed from the data and not noised. Private agents report none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from flwr.app import ArrayRecord, MetricRecord, RecordDict
+
+from privet.problems import Problem
+from privet.wire import Layout, WireError
+from privet.wire.payload import ENCODED
+from privet.wire.sparse import decode
+
+from .half import Arrays, Vector
+
+MODELS = ("x", "y", "w")
+"""Names under which the algorithms broadcast the model."""
+
+
+@runtime_checkable
+class MeasuredProblem(Problem, Protocol):
+    """A problem that can tell more of a model than its loss."""
+
+    def metrics(self, x: Vector) -> Mapping[str, float]:
+        """Return named numbers, averaged over the agents by their numbers of examples."""
+        ...
+
+
+def measures(problem: Problem, x: Vector | None) -> MetricRecord:
+    """Return ``num-examples`` and, where there is a model, ``loss`` and the problem's metrics."""
+    found: dict[str, Any] = {"num-examples": problem.num_examples}
+    if x is not None:
+        found["loss"] = float(problem.value(x))
+        if isinstance(problem, MeasuredProblem):
+            found.update({name: float(number) for name, number in problem.metrics(x).items()})
+    return MetricRecord(found)
+
+
+def broadcast_model(broadcast: Arrays, problem: Problem) -> Vector | None:
+    """Return the model that the agents were sent, None for an algorithm that sends another thing.
+
+    Privacy: this model is what the server knows already.
+    """
+    if ENCODED in broadcast:
+        return decode(broadcast[ENCODED], max_dim=problem.dim).to_dense()
+    return next((broadcast[name] for name in MODELS if name in broadcast), None)
+
+
+def sent_model(content: RecordDict, problem: Problem) -> Vector:
+    """Return the one model of an evaluation message as a vector of the problem.
+
+    Raises
+    ------
+    WireError
+        If there is no model, more than one, or one of another size.
+    """
+    records: list[ArrayRecord] = list(content.array_records.values())
+    if len(records) != 1:
+        raise WireError(f"evaluation message has {len(records)} ArrayRecords, expected one")
+    vector = Layout.of(records[0]).flatten(records[0])
+    if vector.size != problem.dim:
+        raise WireError(f"model has {vector.size} parameters, the problem {problem.dim}")
+    return vector.astype(problem.dtype, copy=False)

@@ -1,0 +1,199 @@
+"""Click data, as of Avazu or Criteo: sparse rows with a label that says clicked or not."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.datasets import hub
+from privet.datasets.dataset import DataError, Dataset, FloatArray, LabelArray
+from privet.datasets.partitions import hold_out
+
+# Problems are dense: from here on a wide file needs hashing, not memory.
+DENSE_BYTES = 2**31
+_EXPECTED = "expected LIBSVM rows: a label, then index:value ..., indices from 1 and rising"
+_ROW = re.compile(rb"\s*[-+]?[\d.]\S*(\s+qid:\d+)?(\s+[1-9]\d*:\S+)*\s*(#.*)?\s*")
+_OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
+_LABEL_NAMES = ("label", "click")
+
+Pairs = Iterator[tuple[str, float]]
+
+
+def load_click(
+    source: str, *, seed: int, columns: int, hashing: bool, label_column: str, id_column: str
+) -> Dataset:
+    """Read LIBSVM files, or an ``hf:`` table, into dense rows with labels -1 and +1.
+
+    ``source`` is one file, of which a fifth of the rows is held out, or a folder with one file
+    ``train*`` and one ``test*``; ``.gz`` and ``.bz2`` are unpacked. Labels are 0/1 or -1/+1.
+    Without ``hashing`` the columns are the file's, as many as ``columns`` says or, where that is
+    0, as its largest index. With it, every index is hashed to one of ``columns`` columns with a
+    sign (K. Weinberger et al., Feature hashing, ICML 2009; scikit-learn's FeatureHasher), the
+    same on every machine, so that agents agree without seeing each other's files.
+
+    A table is always hashed: ``column=value`` with weight 1 for text, whole numbers and booleans,
+    ``column`` with the value as its weight for decimals, nothing for what is missing.
+
+    Raises
+    ------
+    DataError
+        A missing file, a row that is not LIBSVM, other labels, an index above ``columns``, or
+        more columns than fit in memory.
+    """
+    if columns < 0:
+        raise DataError(f"columns must be >= 0, got {columns}")
+    table = source.startswith(hub.PREFIX)
+    if columns == 0 and (hashing or table):
+        raise DataError(f"{source}: give columns, the number of columns that are hashed to")
+    ids = None
+    if table:
+        (train, test), (train_y, test_y), ids = _from_hub(
+            source, seed, columns, label_column, id_column
+        )
+    else:
+        (train, test), (train_y, test_y) = _from_files(Path(source), seed, columns, hashing)
+    train_labels, test_labels = _signs(source, train_y, test_y)
+    how = "hashed" if hashing or table else "as in the file"
+    return Dataset(
+        name="click",
+        train_features=train,
+        train_labels=train_labels,
+        test_features=test,
+        test_labels=test_labels,
+        classes=2,
+        task="binary",
+        description=f"click data: {train.shape[1]} columns, {how}, not scaled; +1 is a click",
+        train_ids=ids,
+    )
+
+
+def _from_files(
+    path: Path, seed: int, columns: int, hashing: bool
+) -> tuple[tuple[FloatArray, FloatArray], tuple[LabelArray, LabelArray]]:
+    if path.is_dir():
+        files = [_one(path, "train"), _one(path, "test")]
+    elif path.is_file():
+        files = [path]
+    else:
+        raise DataError(f"{path}: no such file; {_EXPECTED}")
+    read = _read(files, 0 if hashing else columns)
+    matrices, labels = read[::2], read[1::2]
+    rows = [
+        _hash(_pairs(matrix), columns) if hashing else _dense(path, matrix) for matrix in matrices
+    ]
+    if len(files) == 1:
+        train, test = hold_out(len(labels[0]), seed)
+        return (rows[0][train], rows[0][test]), (labels[0][train], labels[0][test])
+    return (rows[0], rows[1]), (labels[0], labels[1])
+
+
+def _one(folder: Path, part: str) -> Path:
+    found = sorted(folder.glob(f"{part}*"))
+    if len(found) != 1:
+        raise DataError(f"{folder}: expected one file {part}*, got {len(found)}")
+    return found[0]
+
+
+def _read(files: list[Path], columns: int) -> list[Any]:
+    """Return matrix, labels, matrix, labels ... with one number of columns for all files."""
+    from sklearn.datasets import load_svmlight_files
+
+    try:
+        # A file without index 0 could be either kind: LIBSVM's own, from 1, is the only one.
+        found: list[Any] = load_svmlight_files(files, zero_based=False)
+    except (OSError, EOFError, ValueError) as error:
+        raise DataError(_complaint(files, error)) from None
+    for file, labels in zip(files, found[1::2], strict=True):
+        if not len(labels):
+            raise DataError(f"{file}: {_EXPECTED}, got an empty file")
+    widest = max(matrix.shape[1] for matrix in found[::2])
+    if columns and widest > columns:
+        raise DataError(
+            f"{files[0]}: index {widest} is above columns = {columns}; raise columns, or hash"
+        )
+    for matrix in found[::2]:
+        matrix.resize(matrix.shape[0], columns or widest)
+    return found
+
+
+def _complaint(files: list[Path], error: Exception) -> str:
+    """Name the first line that is wrong, which scikit-learn does not."""
+    for file in files:
+        try:
+            with _OPEN.get(file.suffix, Path.open)(file, "rb") as lines:
+                for number, line in enumerate(lines, start=1):
+                    if line.split(b"#")[0].strip() and not _ROW.fullmatch(line):
+                        return f"{file}, line {number}: {_EXPECTED}"
+        except (OSError, EOFError) as damage:
+            return f"{file}: {_EXPECTED} ({damage})"
+    return f"{', '.join(map(str, files))}: {_EXPECTED} ({' '.join(str(error).split())})"
+
+
+def _dense(source: object, matrix: Any) -> FloatArray:
+    rows, columns = matrix.shape
+    if rows * columns * 8 > DENSE_BYTES:
+        raise DataError(
+            f"{source}: {rows} rows of {columns} columns are too many to hold densely; set hashing "
+            "= true and columns, or cut the file"
+        )
+    if not np.isfinite(matrix.data).all():
+        raise DataError(f"{source}: expected finite values")
+    dense: FloatArray = matrix.toarray()
+    return dense
+
+
+def _pairs(matrix: Any) -> Iterator[Pairs]:
+    names = [str(index) for index in range(1, matrix.shape[1] + 1)]
+    for start, stop in zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True):
+        taken = matrix.indices[start:stop]
+        yield zip((names[index] for index in taken), matrix.data[start:stop], strict=True)
+
+
+def _hash(rows: Iterator[Pairs], columns: int) -> FloatArray:
+    from sklearn.feature_extraction import FeatureHasher
+
+    hasher = FeatureHasher(n_features=columns, input_type="pair", dtype=np.float64)
+    return _dense(f"columns = {columns}", hasher.transform(rows))
+
+
+def _signs(source: str, *parts: LabelArray) -> list[NDArray[np.int64]]:
+    values = set(np.unique(np.concatenate(parts)).tolist())
+    if not (values <= {0, 1} or values <= {-1, 1}):
+        some = ", ".join(f"{value:g}" for value in sorted(values)[:5])
+        raise DataError(f"{source}: expected labels 0 and 1, or -1 and +1, got {some}")
+    return [np.where(part > 0, 1, -1) for part in parts]
+
+
+def _from_hub(
+    source: str, seed: int, columns: int, label_column: str, id_column: str
+) -> tuple[tuple[FloatArray, FloatArray], tuple[LabelArray, LabelArray], LabelArray | None]:
+    tables = hub.train_and_test(source, seed, id_column)
+    names = tables[0].column_names
+    label = label_column or next((name for name in _LABEL_NAMES if name in names), "label")
+    rows, labels = [], []
+    for table in tables:
+        y = np.asarray(hub.column(table, label, source))
+        if y.dtype.kind not in "biuf":
+            raise DataError(f"{source}: expected {label} to be 0 or 1; name it with label-column")
+        labels.append(y.astype(float))
+        used = [name for name in table.column_names if name not in {label, id_column}]
+        values = zip(*(hub.column(table, name, source) for name in used), strict=True)
+        rows.append(_hash((_named(used, row) for row in values), columns))
+    return (rows[0], rows[1]), (labels[0], labels[1]), hub.ids(tables[0], id_column, source)
+
+
+def _named(names: list[str], row: tuple[Any, ...]) -> Pairs:
+    for name, value in zip(names, row, strict=True):
+        if isinstance(value, float):
+            if math.isfinite(value):
+                yield name, value
+        elif value is not None:
+            yield f"{name}={value}", 1.0

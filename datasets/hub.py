@@ -1,0 +1,121 @@
+"""Tables of the Hugging Face hub, or saved by its library: what ``data-path = "hf:..."`` names."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.datasets.dataset import DataError, LabelArray
+from privet.datasets.partitions import hold_out
+
+PREFIX = "hf:"
+_EXTRA = "pip install 'flwr-privet[datasets]'"
+
+
+def optional(name: str) -> Any:
+    """Import ``datasets`` (Hugging Face's) or ``flwr_datasets``, or a module of theirs.
+
+    Raises
+    ------
+    DataError
+        Not installed: names the extra.
+    """
+    # In a checkout this very folder is called datasets, and hides theirs from its parent.
+    here, path = Path(__file__).resolve().parent, sys.path
+    sys.path = [entry for entry in path if (Path(entry) / "datasets").resolve() != here]
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise DataError(
+            f"{name.split('.', maxsplit=1)[0]} cannot be imported ({error}): {_EXTRA}"
+        ) from None
+    finally:
+        sys.path = path
+
+
+def train_and_test(source: str, seed: int, id_column: str = "") -> tuple[Any, Any]:
+    """Return the splits ``train`` and ``test`` of a table; without ``test``, a fifth is held out.
+
+    Parameters
+    ----------
+    source : str
+        ``hf:`` and a name on the hub, a folder written by ``save_to_disk``, or any folder that
+        ``datasets.load_dataset`` reads.
+    seed : int
+        Fixes the held-out fifth.
+    id_column : str
+        Where given, a fifth of the rows of each id is held out.
+
+    Raises
+    ------
+    DataError
+        The library is not installed, the hub cannot be reached, or there is no such table.
+    """
+    splits = _read(source)
+    if "train" not in splits:
+        raise DataError(f"{source}: expected a split train, got {', '.join(map(str, splits))}")
+    if "test" in splits:
+        return splits["train"], splits["test"]
+    table = splits["train"]
+    train, test = hold_out(len(table), seed, ids(table, id_column, source))
+    return table.select(train), table.select(test)
+
+
+def _read(source: str) -> Any:
+    library = optional("datasets")
+    name = source.removeprefix(PREFIX)
+    folder = Path(name)
+    saved = any((folder / marker).is_file() for marker in ("dataset_dict.json", "state.json"))
+    try:
+        found = library.load_from_disk(name) if saved else library.load_dataset(name)
+    except ConnectionError as error:
+        raise DataError(
+            f"{source}: the hub cannot be reached ({_line(error)}); expected a network, or hf: and "
+            "a folder written by save_to_disk"
+        ) from None
+    # What else it raises for a wrong name or file has no common class and changes by version.
+    except Exception as error:
+        raise DataError(f"{source}: cannot be loaded ({_line(error)})") from None
+    return found if isinstance(found, dict) else {"train": found}
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def column(table: Any, name: str, source: str) -> Any:
+    """Return a column as a list (raises ``DataError`` where there is none of that name)."""
+    if name not in table.column_names:
+        raise DataError(
+            f"{source}: expected a column {name}, got {', '.join(sorted(table.column_names))}"
+        )
+    return table[name][:]
+
+
+def ids(table: Any, name: str, source: str) -> LabelArray | None:
+    """Return the natural ids of the rows, None where no column is named."""
+    return np.asarray(column(table, name, source)) if name else None
+
+
+def image_rows(table: Any, source: str) -> NDArray[Any]:
+    """Return the column ``image`` as an array of shape (rows, ...), pixels as stored.
+
+    Raises
+    ------
+    DataError
+        No such column, or images of different sizes.
+    """
+    rows = [np.asarray(picture) for picture in column(table, "image", source)]
+    if len({row.shape for row in rows}) > 1:
+        raise DataError(f"{source}: expected images of one size")
+    stacked = np.stack(rows) if rows else np.empty((0, 0), dtype=np.uint8)
+    # Stored as nested lists, pixels come back as wide integers.
+    small = (
+        stacked.dtype.kind in "iu" and stacked.size and 0 <= stacked.min() <= stacked.max() < 256
+    )
+    return stacked.astype(np.uint8) if small else stacked

@@ -1,0 +1,89 @@
+"""MNIST, and what has its shape: 28 x 28 grey images of ten classes."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.datasets import hub
+from privet.datasets.dataset import DataError, Dataset, LabelArray
+
+KEYS = ("x_train", "y_train", "x_test", "y_test")
+
+
+def load_mnist(source: str, *, seed: int, dtype: str, label_column: str, id_column: str) -> Dataset:
+    """Read an ``.npz`` file with uint8 ``x_train, y_train, x_test, y_test``, or an ``hf:`` table.
+
+    The table has columns ``image`` and ``label`` (or ``label_column``). Pixels are divided by 255.
+
+    Raises
+    ------
+    DataError
+        No such file or table, or not 28 x 28 uint8 images with labels 0 ... 9.
+    """
+    train_ids = None
+    if source.startswith(hub.PREFIX):
+        train, test = hub.train_and_test(source, seed, id_column)
+        train_ids = hub.ids(train, id_column, source)
+        arrays = {}
+        for part, table in (("train", train), ("test", test)):
+            arrays[f"x_{part}"] = hub.image_rows(table, source)
+            label = label_column or "label"
+            arrays[f"y_{part}"] = np.asarray(hub.column(table, label, source))
+    else:
+        arrays = _read_npz(Path(source))
+    for part in ("train", "test"):
+        _check(source, arrays[f"x_{part}"], arrays[f"y_{part}"], part)
+
+    def features(part: str) -> NDArray[Any]:
+        images = arrays[f"x_{part}"]
+        scaled: NDArray[Any] = images.reshape(len(images), -1).astype(dtype)
+        scaled /= 255
+        return scaled
+
+    return Dataset(
+        name="mnist",
+        train_features=features("train"),
+        train_labels=arrays["y_train"],
+        test_features=features("test"),
+        test_labels=arrays["y_test"],
+        classes=10,
+        task="multinomial",
+        description="MNIST: 784 columns in [0, 1], pixel / 255",
+        train_ids=train_ids,
+    )
+
+
+def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    expected = f"expected an .npz file with uint8 arrays {', '.join(KEYS)}"
+    if not path.is_file():
+        raise DataError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}; {expected}")
+    try:
+        # numpy leaves a file it opened itself open when the archive is damaged.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            return {key: archive[key] for key in KEYS}
+    except KeyError as error:
+        raise DataError(f"{path}: {expected}; {error.args[0]}") from None
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile):
+        raise DataError(f"{path}: {expected}") from None
+
+
+def _check(source: str, images: NDArray[Any], labels: LabelArray, part: str) -> None:
+    if images.dtype != np.uint8 or images.shape not in {
+        (len(labels), 784),
+        (len(labels), 28, 28),
+    }:
+        raise DataError(
+            f"{source}: expected x_{part} uint8 of shape ({len(labels)}, 784) or "
+            f"({len(labels)}, 28, 28), got {images.dtype} of shape {images.shape}"
+        )
+    if labels.ndim != 1 or not len(labels) or labels.dtype.kind not in "iu":
+        raise DataError(f"{source}: expected y_{part} a non-empty vector of integers")
+    if labels.min() < 0 or labels.max() > 9:
+        raise DataError(
+            f"{source}: expected y_{part} in 0 ... 9, got {labels.min()} ... {labels.max()}"
+        )

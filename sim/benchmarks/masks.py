@@ -1,0 +1,73 @@
+"""What masking an upload costs, against nothing but the key streams and the additions.
+
+The bare work is that of the same loop with the streams' keys at hand. On top of it come checking
+the roster, its digest and one HKDF per pair; the key agreement is once per pair and run, and shown
+by itself. The third figure adds the encoding in the ring and the bytes that travel.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.privacy import Binding, KeyPair, PairwiseMasks, key_pair
+from privet.privacy.masks import apply_streams, key_stream, pair_keys
+from privet.wire import ring, stream
+
+from .figure import Figure, Show, best_seconds
+
+GOAL = 1.5
+MEMBERS = 10
+ME = "5"
+
+
+def bench_masks(show: Show, *, quick: bool = False) -> None:
+    """Time one agent's masks for a roster of ten at d = 1e4 and 1e6."""
+    rounds = 3 if quick else 30
+    keys = {str(number): key_pair() for number in range(MEMBERS)}
+    roster = tuple((name, pair.public) for name, pair in keys.items())
+    agreed = best_seconds(partial(_agree, keys[ME], roster), rounds)
+    show(Figure("masks", f"roster {MEMBERS}", "key agreement, once a run (s)", agreed))
+    # Short measurements, and many: between those that other work disturbs some are whole.
+    for dim, calls, repeats in ((10_000, 2, 10 * rounds), (1_000_000, 1, rounds)):
+        case = f"d = {dim:.0e}, roster {MEMBERS}"
+        binding = Binding("bench", 1, 1, roster)
+        words = np.zeros(dim, np.uint64)
+        bare_keys = pair_keys(keys[ME], ME, binding)
+        bare = partial(_bare, words, bare_keys, calls)
+        masked = partial(_masked, words, keys[ME], binding, calls)
+        numbers = stream(0, "bench").standard_normal(dim)
+        upload = partial(_upload, numbers, keys[ME], binding, calls)
+        # In turns, so that a busy machine disturbs all of them alike.
+        times = np.full(3, np.inf)
+        for _ in range(repeats):
+            times = np.minimum(times, [best_seconds(work, 1) for work in (bare, masked, upload)])
+        names = ("masks / bare streams and additions", "encoded, masked, packed / bare")
+        show(Figure("masks", case, "bare streams and additions (s)", times[0] / calls))
+        show(Figure("masks", case, names[0], times[1] / times[0], GOAL, at_least=False))
+        show(Figure("masks", case, names[1], times[2] / times[0]))
+
+
+def _agree(keys: KeyPair, roster: tuple[tuple[str, bytes], ...]) -> None:
+    # An experiment of its own each time: agreed secrets are kept.
+    pair_keys(keys, ME, Binding(key_pair().public.hex(), 1, 1, roster))
+
+
+def _bare(words: NDArray[np.uint64], keys: dict[str, bytes], calls: int) -> None:
+    for _ in range(calls):
+        apply_streams(words, [(name > ME, key_stream(key)) for name, key in keys.items()])
+
+
+def _masked(words: NDArray[np.uint64], keys: KeyPair, binding: Binding, calls: int) -> None:
+    for _ in range(calls):
+        PairwiseMasks(keys).apply(words, ME, binding)
+
+
+def _upload(numbers: NDArray[Any], keys: KeyPair, binding: Binding, calls: int) -> None:
+    for _ in range(calls):
+        words = ring.encode({"x": numbers}, MEMBERS)
+        PairwiseMasks(keys).apply(words.words, ME, binding)
+        words.to_bytes()

@@ -1,0 +1,80 @@
+"""``privet reproduce``: the papers' tables and figures, with a verdict for every entry."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def reproduce(
+    studies: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="e.g. fed-plt/table-2, a paper (fed-plt, dp-iadmm, fedpdm, gfl), or all."
+        ),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option(help="Folder for CSV, plots and verdicts; finished cases stay there.")
+    ] = Path("reproduced"),
+    data_path: Annotated[
+        Path | None, typer.Option(help="Folder with mnist_20k.npz and the Adult files.")
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="The papers' own horizons and repetitions: hours.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Run cases again whose results are there.")
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option(help="Cases at a time, else one per core.", min=1)
+    ] = None,
+    ray_address: Annotated[
+        str, typer.Option(help="Ray cluster to run on, host:port; else Ray starts here.")
+    ] = "",
+    list_only: Annotated[bool, typer.Option("--list", help="Print the names and stop.")] = False,
+    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object an entry.")] = False,
+) -> None:
+    """Run studies, print a verdict per entry, and write CSV, plots and a page over all.
+
+    Exit code 0 whatever the verdicts are, 1 if a case failed. A command that was stopped goes on
+    where it was.
+    """
+    from privet.sim.logs import plain, quiet
+    from privet.sim.reproduce.catalogue import chosen, names
+    from privet.sim.reproduce.runner import run_studies
+    from privet.sim.reproduce.study import Options
+    from privet.sim.reproduce.written import entry_line, number, write_study, write_summary
+    from privet.wire import ConfigError
+
+    if list_only:
+        print("\n".join(names()))
+        return
+    if not studies:
+        raise ConfigError("name a study, a paper or all; --list prints the names")
+    quiet() if json_lines else plain()
+    wanted = chosen(studies)
+    if data_path is not None and not data_path.is_dir():
+        raise ConfigError(f"--data-path {data_path}: no such folder")
+    options = Options(full, None if data_path is None else data_path.resolve())
+    found = run_studies(
+        wanted, options, output, workers=workers, address=ray_address or None, fresh=fresh
+    )
+    for study in wanted:
+        outcome = found[study.name]
+        write_study(study, outcome, output)
+        if not json_lines:
+            print(f"\n{study.name}: {study.title}")
+        for entry in outcome.entries:
+            if json_lines:
+                print(json.dumps(entry_line(study.name, entry)), flush=True)
+                continue
+            print(
+                f"  {entry.what:58} paper {number(entry.paper):>12}  "
+                f"ours {number(entry.ours):>12}  {entry.verdict}"
+            )
+    page = write_summary(output)
+    if not json_lines:
+        print(f"\n{page.resolve()}")

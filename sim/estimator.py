@@ -1,0 +1,305 @@
+"""A federation as a scikit-learn classifier, on the in-process engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self, cast
+
+import numpy as np
+import sklearn.utils.validation
+from flwr.app import Context
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from privet.client_apps import SklearnModel, client_app
+from privet.datasets import Federation
+from privet.problems import LinearModel
+from privet.server_apps import read_config
+from privet.server_apps.account import privacy_account
+from privet.server_apps.calibration import calibrate
+from privet.server_apps.progress import progress
+from privet.sim.engine import InlineGrid
+from privet.sim.logs import hushed
+from privet.strategies import PrimalDualStrategy, PrivetResult
+from privet.strategies.loop import Observer
+from privet.wire import algorithm
+
+Part = tuple[NDArray[Any], NDArray[Any]]
+
+
+class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Trains a linear scikit-learn classifier over agents that keep their data.
+
+    ``fit`` takes one data set per agent, or one data set that it deals to ``n_agents`` agents at
+    random. Everything runs in this process, through the strategies, messages and agent halves of a
+    deployment: what an agent sends, and what it costs, is what it would be there.
+
+    Parameters
+    ----------
+    strategy : str
+        Name of the algorithm: "fed-plt", "dp-iadmm", "fed-pdm", ...
+    estimator : LogisticRegression or SGDClassifier(loss="log_loss"), optional
+        The model and its penalty, as in `privet.client_apps.SklearnModel`;
+        ``LogisticRegression()`` by default.
+    n_agents : int
+        Agents a single data set is dealt to (at most one an example).
+    rounds : int
+        Communication rounds.
+    settings : mapping, optional
+        Run-config keys of the algorithm, e.g. ``{"rho": 5.0, "local-epochs": 20, "h": "l1"}``;
+        underscores may stand for hyphens.
+    target_epsilon : float, optional
+        Total privacy budget of every agent's records over the whole run; the noise is solved for
+        it. None trains without noise.
+    delta : float
+        Of the budget.
+    clip, row_norm : float
+        Bounds of an example's gradient and of its features (with the intercept's 1), enforced
+        where ``target_epsilon`` is given. Public: choose them without looking at the data.
+    random_state : int, RandomState or None
+        Deals the data and draws participants and mini-batches; never the noise.
+    verbose : bool
+        Whether to show the run's log and progress.
+
+    Attributes
+    ----------
+    classes_, n_features_in_, coef_, intercept_
+        As in scikit-learn.
+    estimator_ : classifier
+        A fitted clone of ``estimator``.
+    history_ : list of dict
+        One entry a round: participants, bytes up and down, residual, epsilon, ...
+    privacy_ : dict
+        The account of the run: ``private``, ``reason``, ``accounts``.
+    n_iter_ : int
+        Rounds that were run.
+
+    Notes
+    -----
+    Without ``target_epsilon`` the run's optimum is that of ``estimator`` on the pooled data. With
+    it, each f_i is the mean over the agent's own examples and the intercept is regularised, as the
+    certificates ask; how many examples each agent holds, and which labels occur, is public.
+
+    scikit-learn's ``check_estimator`` passes, where a single ``(X, y)`` is dealt to the agents; the
+    input of one data set per agent, a list of two-dimensional arrays, has no place in it. There
+    are no sample weights, no sparse matrices and no ``partial_fit``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clinics = [slice(i, None, 3) for i in range(3)]
+    >>> model = FederatedClassifier(rounds=50, random_state=0)
+    >>> model.fit([X[c] for c in clinics], [y[c] for c in clinics]).score(X, y) > 0.9
+    True
+    """
+
+    def __init__(
+        self,
+        strategy: str = "fed-plt",
+        estimator: Any = None,
+        *,
+        n_agents: int = 5,
+        rounds: int = 100,
+        settings: Mapping[str, Any] | None = None,
+        target_epsilon: float | None = None,
+        delta: float = 1e-5,
+        clip: float = 1.0,
+        row_norm: float = 1.0,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.strategy = strategy
+        self.estimator = estimator
+        self.n_agents = n_agents
+        self.rounds = rounds
+        self.settings = settings
+        self.target_epsilon = target_epsilon
+        self.delta = delta
+        self.clip = clip
+        self.row_norm = row_norm
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # ------------------------------------------------------------------ fitting
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train the model.
+
+        Parameters
+        ----------
+        X : list of arrays (n_i, d), or array (n, d)
+            One array an agent, or examples to be dealt.
+        y : list of arrays (n_i,), or array (n,)
+            Their labels.
+
+        Raises
+        ------
+        ValueError
+            If data or settings cannot be used (``ConfigError`` is one).
+        """
+        random = check_random_state(self.random_state)
+        parts = self._parts(X, y, random)
+        labels = np.concatenate([labels for _, labels in parts])
+        self.classes_, numbers = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError("a classifier needs at least two classes, found 1 class")
+        coded = np.split(numbers, np.cumsum([len(labels) for _, labels in parts])[:-1])
+        data = [(rows, own) for (rows, _), own in zip(parts, coded, strict=True)]
+        private = self.target_epsilon is not None
+        total = len(labels)
+        model = SklearnModel(
+            LogisticRegression() if self.estimator is None else clone(self.estimator),
+            self.n_features_in_,
+            range(len(self.classes_)),
+            total,
+            regularize_intercept=private,
+        )
+        divisor = None if private else total / len(parts)
+        problems = tuple(model.problem(rows, own, divisor=divisor) for rows, own in data)
+        result = self._run(model, problems, int(random.randint(2**31 - 1)))
+        self._keep(model, result)
+        return self
+
+    def _run(
+        self, model: SklearnModel, problems: tuple[LinearModel[Any], ...], seed: int
+    ) -> PrivetResult:
+        config = read_config(self._config(len(problems), seed))
+        name = config["algorithm"]
+        known = cast(Federation, _Problems(problems))  # calibration asks for nothing else
+        strategy: PrimalDualStrategy = (
+            algorithm(name).load_strategy().from_config(config, prepare=calibrate(config, known))
+        )
+
+        def problem(context: Context) -> LinearModel[Any]:
+            return problems[int(context.node_config["partition-id"])]
+
+        grid = InlineGrid(client_app(name, problem), len(problems))
+        rounds = int(config["num-server-rounds"])
+        with _shown(rounds, self.verbose) as observers:
+            result = strategy.start(grid, model.arrays(), num_rounds=rounds, observers=observers)
+        # The formula as printed needs a run config's regulariser, and is no claim.
+        self.privacy_ = privacy_account(strategy, {**config, "regularizer": "none"})
+        return result
+
+    def _config(self, agents: int, seed: int) -> dict[str, Any]:
+        """Return the run config; ``settings`` has the last word."""
+        config: dict[str, Any] = {
+            "algorithm": self.strategy,
+            "num-server-rounds": self.rounds,
+            "num-agents": agents,
+            "seed": seed,
+        }
+        if self.target_epsilon is not None:
+            config["target-epsilon"] = float(self.target_epsilon)
+            config["delta"] = float(self.delta)
+            config["clip"], config["row-norm"] = float(self.clip), float(self.row_norm)
+            if self.strategy == "fed-plt":
+                config["local-solver"] = "noisy-gd"
+        own = {key.replace("_", "-"): value for key, value in (self.settings or {}).items()}
+        return {**config, **own}
+
+    def _keep(self, model: SklearnModel, result: PrivetResult) -> None:
+        self.estimator_ = model.fitted(result.arrays)
+        self.estimator_.classes_ = np.arange(len(self.classes_))
+        self.coef_, self.intercept_ = self.estimator_.coef_, self.estimator_.intercept_
+        self.history_ = [done.to_dict() for done in result.history]
+        self.n_iter_ = len(result.history)
+
+    # ------------------------------------------------------------------ data
+
+    def _parts(self, X: Any, y: Any, random: Any) -> list[Part]:
+        """Return checked (features, labels) of every agent."""
+        if _is_parted(X):
+            return self._given_parts(X, y)
+        if y is None:
+            raise ValueError("requires y to be passed, but the target y is None")
+        features, labels = _validated(self, X, y, reset=True)
+        agents = min(self._positive("n_agents"), len(labels))
+        order = random.permutation(len(labels))
+        return [(features[rows], labels[rows]) for rows in np.array_split(order, agents)]
+
+    def _given_parts(self, X: Sequence[Any], y: Any) -> list[Part]:
+        if y is None or len(X) != len(y):
+            found = "no labels" if y is None else f"{len(y)} label arrays"
+            raise ValueError(f"found {len(X)} feature arrays and {found}: one each per agent")
+        parts = []
+        for number, (rows, labels) in enumerate(zip(X, y, strict=True)):
+            try:
+                parts.append(_validated(self, rows, labels, reset=number == 0))
+            except ValueError as error:
+                raise ValueError(f"agent {number}: {error}") from None
+        return parts
+
+    def _positive(self, name: str) -> int:
+        value = int(getattr(self, name))
+        if value < 1:
+            raise ValueError(f"{name} must be >= 1, found {value}")
+        return value
+
+    # ------------------------------------------------------------------ use
+
+    def decision_function(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the scores: (n,) for two classes, positive for the second, else (n, classes)."""
+        rows = self._rows(X)
+        scores: NDArray[Any] = self.estimator_.decision_function(rows)
+        return scores
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the class of every example."""
+        rows = self._rows(X)
+        labels: NDArray[Any] = self.classes_[self.estimator_.predict(rows)]
+        return labels
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the probabilities of the classes, (n, classes)."""
+        rows = self._rows(X)
+        probabilities: NDArray[Any] = self.estimator_.predict_proba(rows)
+        return probabilities
+
+    def _rows(self, X: ArrayLike) -> NDArray[Any]:
+        check_is_fitted(self)
+        rows: NDArray[Any] = _validated(self, X, None, reset=False)
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Problems:
+    """All agents' problems, which are at hand in a simulation."""
+
+    problems: tuple[LinearModel[Any], ...]
+
+
+@contextmanager
+def _shown(rounds: int, verbose: bool) -> Iterator[tuple[Observer, ...]]:
+    """Give what shows the rounds; nothing is shown, but warnings, where not ``verbose``."""
+    if verbose:
+        with progress(rounds) as show:
+            yield (show,)
+    else:
+        with hushed():
+            yield ()
+
+
+def _is_parted(X: Any) -> bool:
+    """Whether the data are one array an agent: a list of two-dimensional arrays."""
+    return isinstance(X, list | tuple) and len(X) > 0 and np.ndim(X[0]) == 2
+
+
+def _validated(estimator: Any, X: Any, y: Any, *, reset: bool) -> Any:
+    """Return checked arrays, as scikit-learn checks them; sets ``n_features_in_`` on a reset."""
+    options: dict[str, Any] = {"reset": reset, "dtype": np.float64, "order": "C"}
+    check = getattr(sklearn.utils.validation, "validate_data", None)
+    if check is None:  # scikit-learn before 1.6
+        check = type(estimator)._validate_data
+    if y is None:
+        return check(estimator, X, **options)
+    features, labels = check(estimator, X, y, **options)
+    check_classification_targets(labels)
+    return features, column_or_1d(labels, warn=True)

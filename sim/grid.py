@@ -1,0 +1,232 @@
+"""What the engines of this library have in common: nodes, message ids, replies, checkpoints.
+
+An engine differs only in where a ``Nodes`` lives and in how messages reach it. This file is the
+only one that leans on Flower's internals (message ids and the task identity).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+
+from privet.client_apps.base import agent_name
+from privet.client_apps.state import STATE_RECORD, AgentState
+from privet.sim.memory import keep_freed_memory
+from privet.wire import pack, unpack
+from privet.wire.threads import pin_blas_threads
+
+log = logging.getLogger("flwr.privet")
+
+SERVER_NODE = 1
+FIRST_NODE = 1000
+NOT_CONNECTED = 5
+RAISED = 2
+CRASHED = 8
+"""Flower's error codes for a node that is away, an exception and the end of a node's process."""
+_run_ids = itertools.count(1)
+
+NodeConfig = Mapping[str, bool | int | float | str]
+Record = TypeVar("Record", ConfigRecord, MetricRecord, RecordDict)
+App = ClientApp | Callable[[Message, Context], Message]
+
+
+class Nodes:
+    """The nodes that one process runs: a ClientApp, and a context for each.
+
+    Parameters
+    ----------
+    client_app : ClientApp or callable
+        ``(message, context) -> reply``.
+    run_id : int
+    configs : mapping of node id to node config
+    run_config : mapping
+    """
+
+    def __init__(
+        self,
+        client_app: App,
+        run_id: int,
+        configs: Mapping[int, NodeConfig],
+        run_config: Mapping[str, Any],
+    ) -> None:
+        prepare_process(run_id)
+        self.client_app = client_app
+        self.contexts = {
+            node: Context(
+                run_id=run_id,
+                node_id=node,
+                node_config=dict(config),
+                state=RecordDict(),
+                run_config=dict(run_config),
+            )
+            for node, config in configs.items()
+        }
+
+    def answer(self, message: Message) -> Message:
+        """Return a node's reply to a message.
+
+        An exception of the ClientApp becomes the error reply that Flower's runtimes send.
+        """
+        node = message.metadata.dst_node_id
+        try:
+            return self.client_app(message, self.contexts[node])
+        except Exception as error:
+            log.error("node %d raised %r", node, error)
+            return Message(Error(RAISED, f"{type(error)}:<'{error}'>"), reply_to=message)
+
+    def states(self) -> dict[str, bytes]:
+        """Return the packed state of every agent that has one, by agent name."""
+        states: dict[str, bytes] = {}
+        for context in self.contexts.values():
+            record = context.state.get(STATE_RECORD)
+            if isinstance(record, ConfigRecord):
+                members = AgentState.from_record(record).to_members()
+                states[agent_name(context)] = pack(members)
+        return states
+
+    def restore(self, states: Mapping[str, bytes]) -> None:
+        """Put back those of the states of ``states()`` that belong to these nodes."""
+        for context in self.contexts.values():
+            blob = states.get(agent_name(context))
+            if blob is not None:
+                state = AgentState.from_members(unpack(blob))
+                context.state[STATE_RECORD] = state.to_record()
+
+
+def prepare_process(run_id: int) -> None:
+    """Make a process fit for messages: one BLAS thread, freed memory kept, an identity."""
+    pin_blas_threads()
+    keep_freed_memory()
+    become_server(run_id)
+
+
+def become_server(run_id: int) -> None:
+    """Say who creates messages in this process: ``Message()`` asks for it."""
+    TaskIdentity.run_id = run_id
+    TaskIdentity.node_id = SERVER_NODE
+    TaskIdentity.task_id = 0
+
+
+def set_message_id(message: Message, message_id: str) -> None:
+    """Give a message its id, which has no setter."""
+    message.metadata.__dict__["_message_id"] = message_id
+
+
+def filled(empty: Record, held: Mapping[str, Any]) -> Record:
+    """Return a copy of an empty record that holds what another record held.
+
+    Flower checked every value when that record was built; checking again would cost more than
+    everything else that is done to a message here.
+    """
+    made = empty.copy()
+    made.__dict__["_data"].update(held)
+    return made
+
+
+class LocalGrid(Grid):
+    """A Flower Grid over nodes of its own; where they live is the subclass's affair.
+
+    Parameters
+    ----------
+    nodes : int or sequence of mappings
+        Number of nodes, or one node config each. A plain number gives every node
+        ``partition-id`` and ``num-partitions`` as Flower's simulation does.
+
+    Attributes
+    ----------
+    online : set of int
+        The nodes that are connected; to be changed at will.
+    """
+
+    def __init__(self, nodes: int | Sequence[NodeConfig]) -> None:
+        configs: Sequence[NodeConfig] = (
+            [{"partition-id": i, "num-partitions": nodes} for i in range(nodes)]
+            if isinstance(nodes, int)
+            else nodes
+        )
+        self.node_configs = {FIRST_NODE + i: dict(config) for i, config in enumerate(configs)}
+        self.online = set(self.node_configs)
+        self._run = Run.create_empty(next(_run_ids))
+        self._ids = itertools.count(1)
+        self._replies: dict[str, Message] = {}
+        prepare_process(self._run.run_id)
+
+    # ------------------------------------------------------------------ what an engine adds
+
+    @abstractmethod
+    def dispatch(self, messages: list[Message]) -> None:
+        """Bring messages to their nodes; every reply goes to ``arrived``, now or later."""
+
+    @abstractmethod
+    def node_states(self) -> dict[str, bytes]:
+        """Return the packed state of every agent that has one, by agent name."""
+
+    @abstractmethod
+    def restore_node_states(self, states: Mapping[str, bytes]) -> None:
+        """Put back what ``node_states`` returned."""
+
+    def arrived(self, message: Message, reply: Message) -> None:
+        """Keep the reply to a message until it is pulled."""
+        message_id = message.metadata.message_id
+        set_message_id(reply, f"{message_id}r")
+        self._replies[message_id] = reply
+
+    def not_connected(self, message: Message) -> Message:
+        """Return the error reply of a node that is away."""
+        node = message.metadata.dst_node_id
+        return Message(Error(NOT_CONNECTED, f"node {node} is not connected"), reply_to=message)
+
+    # ------------------------------------------------------------------ Flower's interface
+
+    def set_run(self, run: Run) -> None:
+        """Set the run this grid operates in."""
+        self._run = run
+
+    @property
+    def run(self) -> Run:
+        """The run this grid operates in."""
+        return self._run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Create a message (Flower's older way; ``Message(...)`` does the same)."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the ids of the nodes that are connected."""
+        return sorted(self.online)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send every message to its node and return the messages' ids."""
+        become_server(self._run.run_id)
+        batch = list(messages)
+        for message in batch:
+            set_message_id(message, str(next(self._ids)))
+        self.dispatch(batch)
+        return [message.metadata.message_id for message in batch]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the replies to these messages, each once, in the order of the messages."""
+        here = sorted(self._replies.keys() & set(message_ids), key=int)
+        return [self._replies.pop(key) for key in here]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Push the messages and return the replies."""
+        return list(self.pull_messages(self.push_messages(messages)))

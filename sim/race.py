@@ -1,0 +1,230 @@
+"""One algorithm on one federation until the gradient is small, and what that took.
+
+The measure is that of the Fed-PLT paper's Section VII: ||sum_i grad f_i||^2 at the mean of the
+agents' models, or at the coordinator's model where the agents' own never meet there. Gradients are
+counted where they are computed, messages where they are answered; nothing is taken from formulas.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from numpy.typing import NDArray
+
+from privet.client_apps import client_app
+from privet.problems import Problem
+from privet.sim.engine import InlineGrid
+from privet.strategies import Participation, PrimalDualStrategy, Round
+from privet.wire import RunError, algorithm
+
+Vector = NDArray[Any]
+
+DIVERGED = 1e12
+"""Factor by which the measure may grow before a run is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is raced on.
+
+    Attributes
+    ----------
+    problems : sequence of Problem
+        f_1 ... f_N.
+    start : array (d,)
+        Where all agents start.
+    tolerance : float
+        The measure at which a run has arrived.
+    participation : Participation, optional
+        All agents by default.
+    seed : int
+        Of participation, mini-batches and random numbers of local steps.
+    """
+
+    problems: Sequence[Problem]
+    start: Vector
+    tolerance: float = 1e-5
+    participation: Participation | None = None
+    seed: int = 0
+
+    def measure(self, models: Mapping[str, Vector]) -> float:
+        """Return ||sum_i grad f_i||^2 at the mean model."""
+        x = models.get("mean", models["last"])
+        with np.errstate(all="ignore"):
+            slope = np.sum([problem.gradient(x) for problem in self.problems], axis=0)
+            return float(slope @ slope)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run took; where it did not arrive, what it had spent when it was stopped.
+
+    Attributes
+    ----------
+    reached : bool
+    iterations : int
+        Of the method as its paper counts them: rounds / exchanges per iteration, rounded up.
+    rounds : int
+        Of this library.
+    gradients, messages : int
+        Local gradients and answered messages of all agents together.
+    measure : float
+        The last one, infinite where the run diverged.
+    smooth : tuple of two floats
+        Gradients and messages to where the logarithm of the measure crosses the tolerance, between
+        two rounds: what tuning compares, as whole iterations tie too often.
+    """
+
+    reached: bool
+    iterations: int
+    rounds: int
+    gradients: int
+    messages: int
+    measure: float
+    smooth: tuple[float, float]
+
+    def time(self, gradient_cost: float, communication_cost: float) -> float:
+        """Return gradients t_G + messages t_C, the paper's computation time."""
+        return self.gradients * gradient_cost + self.messages * communication_cost
+
+    def score(self, tolerance: float, gradient_cost: float, communication_cost: float) -> float:
+        """Return the time to the tolerance between two rounds; longer the farther a run stopped."""
+        if not math.isfinite(self.measure):
+            return math.inf
+        gradients, messages = self.smooth
+        spent = gradients * gradient_cost + messages * communication_cost
+        return spent * (1 if self.reached else 1 + math.log10(self.measure / tolerance))
+
+
+@dataclass(slots=True)
+class _Counted:
+    """A problem that counts its gradients in ``tally[0]``."""
+
+    problem: Any
+    tally: list[int]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.problem, name)
+
+    def gradient(self, x: Vector, rows: Any = None) -> Vector:
+        self.tally[0] += 1
+        slope: Vector = self.problem.gradient(x, rows)
+        return slope
+
+
+class _GivenUp(RunError):
+    """The measure has grown beyond hope."""
+
+
+@dataclass(slots=True)
+class _Trace:
+    """Measure, gradients and messages after every round."""
+
+    tally: list[int]
+    first: float
+    points: list[tuple[float, int, int]] = field(default_factory=list)
+    messages: int = 0
+
+    def watch(self, done: Round, strategy: PrimalDualStrategy) -> None:
+        self.messages += len(done.participants)
+        self.points.append((done.stationarity, self.tally[0], self.messages))
+        if not done.stationarity < DIVERGED * self.first:
+            raise _GivenUp("diverges")
+
+
+def race(
+    name: str,
+    settings: Mapping[str, Any],
+    task: Task,
+    *,
+    most: int = 500,
+    build: Callable[..., PrimalDualStrategy] | None = None,
+) -> Outcome:
+    """Run an algorithm on the in-process engine until the task's tolerance.
+
+    Parameters
+    ----------
+    name : str
+        Registered algorithm.
+    settings : mapping
+        Its run-config keys.
+    most : int
+        Iterations after which the run is stopped.
+    build : callable, optional
+        Makes the Strategy in place of the registered class.
+
+    Raises
+    ------
+    ConfigError
+        If the settings do not fit the algorithm.
+    """
+    count = len(task.problems)
+    kind: Any = build or algorithm(name).load_strategy()
+    strategy = kind(
+        **{key.replace("-", "_"): value for key, value in settings.items()},
+        num_agents=count,
+        min_agents=count,
+        participation=task.participation,
+        seed=task.seed,
+        monitor=lambda round_, models: {"stationarity": task.measure(models)},
+    )
+    exchanges = strategy.cost.exchanges
+    trace = _Trace([0], max(task.measure({"last": task.start}), task.tolerance))
+    problems = [_Counted(problem, trace.tally) for problem in task.problems]
+    app = client_app(name, lambda context: problems[int(context.node_config["partition-id"])])
+    reached = False
+    with _silence(), np.errstate(all="ignore"):
+        try:
+            result = strategy.start(
+                InlineGrid(app, count),
+                ArrayRecord({"x": Array(np.asarray(task.start))}),
+                num_rounds=most * exchanges,
+                tolerance=task.tolerance,
+                observers=(trace.watch,),
+            )
+            reached = result.stopped == "tolerance"
+        except RunError:
+            # Given up, or an agent's numbers were no longer finite; before round 1 neither is so.
+            if not trace.points:
+                raise
+    return _outcome(trace, exchanges, reached, task.tolerance)
+
+
+def _outcome(trace: _Trace, exchanges: int, reached: bool, tolerance: float) -> Outcome:
+    rounds = len(trace.points)
+    measure, gradients, messages = trace.points[-1] if rounds else (math.inf, 0, 0)
+    if not reached:
+        stopped = measure if measure < DIVERGED * trace.first else math.inf
+        spent = (float(gradients), float(messages))
+        return Outcome(False, -(-rounds // exchanges), rounds, gradients, messages, stopped, spent)
+    before = (trace.first, 0, 0) if rounds <= exchanges else trace.points[rounds - 1 - exchanges]
+    share = 1.0
+    if measure > 0 and before[0] > tolerance:
+        share = math.log(before[0] / tolerance) / math.log(before[0] / measure)
+    smooth = (
+        before[1] + share * (gradients - before[1]),
+        before[2] + share * (messages - before[2]),
+    )
+    return Outcome(True, -(-rounds // exchanges), rounds, gradients, messages, measure, smooth)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Log nothing: settings that diverge are part of a search."""
+    log = logging.getLogger("flwr.privet")
+    before = log.disabled
+    log.disabled = True
+    try:
+        yield
+    finally:
+        log.disabled = before
+
+
+__all__ = ["Outcome", "Task", "race"]

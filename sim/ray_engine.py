@@ -1,0 +1,261 @@
+"""The Ray engine: agents sharded over processes, one batch of messages per process and round.
+
+Same Strategy, same ClientApp and same messages as on the in-process engine, and the same bits. The
+agents' states stay where the agents are; what is the same for all of them is sent once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import pairwise
+from types import TracebackType
+from typing import Any
+
+from flwr.app import Error, Message
+
+from privet.sim.batches import decode_reply, encode_messages, weight
+from privet.sim.grid import CRASHED, LocalGrid, NodeConfig
+from privet.sim.ray_session import cluster_cpus, ray_session
+from privet.sim.ray_shard import Factory, Shard
+from privet.wire import ConfigError, RunError
+from privet.wire.errors import one_line
+
+log = logging.getLogger("flwr.privet")
+
+PULL_PATIENCE = 1.0
+"""Seconds a pull waits for replies under way; a deadline is overrun by that much at most."""
+WITH_THE_CALL = 96_000
+"""Bytes of shared records up to which they go with every actor's call: a look-up in the object
+store takes longer. Ray itself carries up to 100 kB so."""
+START_PATIENCE = 180.0
+"""Seconds the processes may take to start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages that were sent to one actor."""
+
+    position: int
+    actor: Any
+    messages: list[Message]
+
+
+class RayGrid(LocalGrid):
+    """Runs the agents in Ray actors, each of which holds a block of consecutive nodes.
+
+    An actor whose process ends is replaced. The messages it was working on are answered with
+    Flower's error for a crashed ClientApp, so that its agents count as absent from the round; in
+    the next one they hold no state, and the algorithm's rule for that applies.
+
+    Parameters
+    ----------
+    factory : callable
+        Makes the ClientApp, once in every actor. It is sent there by name, so it must be a function
+        of a module that is installed there, or hold all it needs.
+    nodes : int or sequence of mappings
+        Number of nodes, or one node config each, as in ``LocalGrid``.
+    run_config : mapping, optional
+        Passed to the ClientApp's context.
+    actors : int, optional
+        Processes to shard the nodes over, at most one per node; by default one per core (of the
+        cluster).
+    address : str, optional
+        A running Ray cluster; by default Ray is started here. See ``privet.sim.ray_session``.
+
+    Raises
+    ------
+    ConfigError
+        If Ray is not installed, or ``actors`` is below 1.
+    RunError
+        If Ray does not start, or the actors do not: the line says why.
+
+    Examples
+    --------
+    ::
+
+        with RayGrid(make_app, 100, actors=4) as grid:
+            FedPLT(num_agents=100).start(grid, initial_arrays)
+    """
+
+    def __init__(
+        self,
+        factory: Factory,
+        nodes: int | Sequence[NodeConfig],
+        run_config: Mapping[str, Any] | None = None,
+        *,
+        actors: int | None = None,
+        address: str | None = None,
+    ) -> None:
+        if actors is not None and actors < 1:
+            raise ConfigError(f"actors = {actors!r}: must be >= 1")
+        super().__init__(nodes)
+        self._factory = factory
+        self._run_config = dict(run_config or {})
+        self._under_way: dict[Any, Batch] = {}
+        self._open = ExitStack()
+        try:
+            session = ray_session(address=address, num_cpus=actors)
+            self._ray = self._open.enter_context(session)
+            count = min(actors or cluster_cpus(self._ray), max(1, len(self.node_configs)))
+            self._blocks = _blocks(list(self.node_configs), count)
+            self._position = {n: i for i, block in enumerate(self._blocks) for n in block}
+            self._actors = [self._actor(position) for position in range(count)]
+            self._open.callback(self._end_actors)
+            self._wait_until_ready()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> RayGrid:
+        """Return the grid."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the actors, and Ray if it was started here."""
+        self.close()
+
+    def close(self) -> None:
+        """End the actors, and Ray if it was started here."""
+        self._open.close()
+
+    @property
+    def actors(self) -> list[Any]:
+        """The Ray actors, in the order of their nodes."""
+        return list(self._actors)
+
+    # ------------------------------------------------------------------ messages
+
+    def dispatch(self, messages: list[Message]) -> None:
+        """Send one batch to every actor that has messages."""
+        batches: dict[int, list[Message]] = {}
+        for message in messages:
+            node = message.metadata.dst_node_id
+            if node not in self.online or node not in self._position:
+                self.arrived(message, self.not_connected(message))
+            else:
+                batches.setdefault(self._position[node], []).append(message)
+        shared, letters = encode_messages([one for batch in batches.values() for one in batch])
+        sent = self._ray.put(shared) if weight(shared) > WITH_THE_CALL else shared
+        for position, batch in batches.items():
+            own, letters = letters[: len(batch)], letters[len(batch) :]
+            actor = self._actors[position]
+            self._under_way[actor.answer.remote(sent, own)] = Batch(position, actor, batch)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the replies to these messages, each once, waiting for them a short while."""
+        wanted = list(message_ids)
+        self._collect(wanted, PULL_PATIENCE)
+        return super().pull_messages(wanted)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Push the messages and return the replies that arrive in ``timeout`` seconds."""
+        wanted = list(self.push_messages(messages))
+        self._collect(wanted, timeout)
+        return super().pull_messages(wanted)
+
+    def _collect(self, wanted: Iterable[str], patience: float | None) -> None:
+        """Take in replies until all that are wanted are there."""
+        deadline = None if patience is None else time.monotonic() + patience
+        missing = set(wanted) - self._replies.keys()
+        while missing and self._under_way:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            finished, _ = self._ray.wait(list(self._under_way), num_returns=1, timeout=left)
+            if not finished:
+                return
+            for reference in finished:
+                missing -= self._take_in(reference)
+
+    def _take_in(self, reference: Any) -> set[str]:
+        """Keep the replies of a batch; return the ids of its messages."""
+        batch = self._under_way.pop(reference)
+        try:
+            answers = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            self._lost(batch, error)
+        else:
+            for message, answer in zip(batch.messages, answers, strict=True):
+                self.arrived(message, decode_reply(answer, message))
+        return {message.metadata.message_id for message in batch.messages}
+
+    def _lost(self, batch: Batch, error: Exception) -> None:
+        """Answer a batch that no replies came of, and replace the actor if it is gone."""
+        gone = isinstance(error, self._ray.exceptions.RayActorError)
+        reason = "its process ended" if gone else _last_line(error)
+        for message in batch.messages:
+            self.arrived(message, Message(Error(CRASHED, reason), reply_to=message))
+        if gone and self._actors[batch.position] is batch.actor:
+            block = self._blocks[batch.position]
+            log.warning(
+                "process %d of %d ended: it is replaced, its %d agents lost their state",
+                batch.position + 1,
+                len(self._blocks),
+                len(block),
+            )
+            self._actors[batch.position] = self._actor(batch.position)
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def node_states(self) -> dict[str, bytes]:
+        """Return the packed state of every agent that has one, by agent name.
+
+        The agents of an actor that is gone have none.
+        """
+        states: dict[str, bytes] = {}
+        for asked in [actor.states.remote() for actor in self._actors]:
+            try:
+                states.update(self._ray.get(asked))
+            except self._ray.exceptions.RayActorError:
+                continue
+        return states
+
+    def restore_node_states(self, states: Mapping[str, bytes]) -> None:
+        """Put back what ``node_states`` returned."""
+        sent = self._ray.put(dict(states))
+        self._ray.get([actor.restore.remote(sent) for actor in self._actors])
+
+    # ------------------------------------------------------------------ actors
+
+    def _actor(self, position: int) -> Any:
+        configs = {node: self.node_configs[node] for node in self._blocks[position]}
+        shard = self._ray.remote(num_cpus=1, max_restarts=0)(Shard)
+        return shard.remote(self._factory, self.run.run_id, configs, self._run_config)
+
+    def _wait_until_ready(self) -> None:
+        asked = [actor.ready.remote() for actor in self._actors]
+        _, missing = self._ray.wait(asked, num_returns=len(asked), timeout=START_PATIENCE)
+        if missing:
+            raise RunError(
+                f"{len(missing)} of {len(asked)} actors did not start within {START_PATIENCE:g} s: "
+                f"Ray has {cluster_cpus(self._ray)} CPUs"
+            )
+        try:
+            self._ray.get(asked)
+        except self._ray.exceptions.RayError as error:
+            raise RunError(f"the ClientApp could not be made: {_last_line(error)}") from None
+
+    def _end_actors(self) -> None:
+        for actor in self._actors:
+            self._ray.kill(actor)
+
+
+def _blocks(nodes: list[int], count: int) -> list[list[int]]:
+    """Deal nodes to ``count`` blocks of consecutive ones whose sizes differ by one at most."""
+    size, larger = divmod(len(nodes), count)
+    ends = [i * size + min(i, larger) for i in range(count + 1)]
+    return [nodes[begin:end] for begin, end in pairwise(ends)]
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return one_line(lines[-1] if lines else type(error).__name__)

@@ -1,0 +1,140 @@
+"""Ray, started and ended in one place.
+
+A local Ray is a handful of processes with files of their own: both are gone when the session ends.
+With an address nothing is started and nothing but the connection ends. Ray itself is imported when
+a session opens, so that everything else works without it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from privet.wire import ConfigError, RunError
+from privet.wire.errors import one_line
+
+LONGEST_FOLDER = 32
+"""Ray puts sockets below its folder, and a socket's path may have 107 bytes only."""
+
+CONNECT_PATIENCE = 10.0
+"""Seconds a cluster may take to accept a connection."""
+
+_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Silences a warning of Ray that concerns machines with GPUs only.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+def import_ray() -> Any:
+    """Return the ``ray`` module (raises ``ConfigError`` where it is not installed)."""
+    try:
+        # Ray prints what its daemon says to stdout, where results go. Whatever ends here comes with
+        # an error that says so.
+        with _environment({"RAY_DEDUP_LOGS_SKIP_REGEX": "."}):
+            import ray
+    except ImportError:
+        raise ConfigError(
+            "Ray is not installed: pip install 'flwr-privet[simulation]', or use the inline engine"
+        ) from None
+    return ray
+
+
+@contextmanager
+def ray_session(*, address: str | None = None, num_cpus: int | None = None) -> Iterator[Any]:
+    """Give the ``ray`` module, connected; end what was started here and nothing else.
+
+    Inside another session, or where the caller has connected to Ray already, that connection is
+    used and left as it is.
+
+    Parameters
+    ----------
+    address : str, optional
+        A running cluster, ``host:port`` or ``ray://host:port``; its nodes need this library
+        installed. By default a local Ray is started, whatever ``RAY_ADDRESS`` says.
+    num_cpus : int, optional
+        Processes that a local Ray runs at a time; one per core by default.
+
+    Raises
+    ------
+    ConfigError
+        If Ray is not installed.
+    RunError
+        If Ray does not start, or there is no cluster at the address.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        yield ray
+        return
+    folder = None if address else _short_folder()
+    try:
+        with _environment(_ENVIRONMENT):
+            _connect(ray, address, num_cpus, folder)
+        yield ray
+    finally:
+        ray.shutdown()
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def cluster_cpus(ray: Any) -> int:
+    """Return the number of processes the connected Ray runs at a time, at least 1."""
+    return max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+
+def local_cpus() -> int:
+    """Return the number of cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _connect(ray: Any, address: str | None, num_cpus: int | None, folder: str | None) -> None:
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if folder is not None:
+        options |= {
+            "num_cpus": num_cpus or local_cpus(),
+            "include_dashboard": False,
+            "_temp_dir": folder,
+        }
+    try:
+        if address:
+            _require_listener(address)
+        ray.init(address=address or "local", **options)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        where = f"no Ray cluster at {address}" if address else "Ray did not start"
+        raise RunError(f"{where}: {one_line(str(error))}") from None
+
+
+def _require_listener(address: str) -> None:
+    """Raise ``OSError`` where nobody listens; Ray itself takes minutes to find out."""
+    host, _, port = address.rpartition("//")[2].rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), CONNECT_PATIENCE).close()
+
+
+def _short_folder() -> str:
+    folder = tempfile.mkdtemp(prefix="privet-")
+    if len(os.fsencode(folder)) > LONGEST_FOLDER:
+        os.rmdir(folder)
+        folder = tempfile.mkdtemp(prefix="privet-", dir="/tmp")
+    return folder
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for the processes that are started inside."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,119 @@
+"""Running studies: every case once, its result kept as soon as it is there, then the verdicts."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from privet.sim.logs import hushed
+from privet.sim.sweep import SweepError, sweep
+from privet.wire import ConfigError
+
+from .study import Case, Options, Outcome, Result, Study
+
+log = logging.getLogger("flwr.privet")
+
+Function = Callable[[Case], Result]
+CASES = "cases"
+"""Folder of the kept results, inside the output folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One case and the function that runs it."""
+
+    function: Function
+    case: Case
+
+    @property
+    def key(self) -> str:
+        """Name of the file its result is kept in; equal cases of several studies share it."""
+        what = f"{self.function.__module__}:{self.function.__qualname__}"
+        text = json.dumps([what, dict(self.case)], sort_keys=True)
+        return sha256(text.encode()).hexdigest()[:24]
+
+
+def call(job: Job) -> tuple[Result, float]:
+    """Run one case, and say how many seconds of a core it took; sent to other processes."""
+    began = time.process_time()
+    with hushed():
+        return job.function(job.case), time.process_time() - began
+
+
+def run_studies(
+    studies: Sequence[Study],
+    options: Options,
+    folder: Path,
+    *,
+    workers: int | None = None,
+    address: str | None = None,
+    fresh: bool = False,
+) -> dict[str, Outcome]:
+    """Run the cases of all studies that are not yet in ``folder``, and conclude.
+
+    Raises
+    ------
+    ConfigError
+        If a study needs data and there is no ``data_path``.
+    SweepError
+        If cases failed; the results of the others are kept.
+    """
+    lacking = [study.name for study in studies if study.needs_data and options.data_path is None]
+    if lacking:
+        raise ConfigError(f"{lacking[0]} needs --data-path, a folder with MNIST and Adult")
+    planned = {
+        study.name: [Job(study.run, case) for case in study.cases(options)] for study in studies
+    }
+    jobs = {job.key: job for own in planned.values() for job in own}
+    kept = folder / CASES
+    kept.mkdir(parents=True, exist_ok=True)
+    results = (
+        {} if fresh else {key: found for key in jobs if (found := _read(kept, key)) is not None}
+    )
+    missing = [job for key, job in jobs.items() if key not in results]
+    if results:
+        log.info("%d of %d cases are there already", len(results), len(jobs))
+
+    def keep(position: int, found: tuple[Result, float]) -> None:
+        job, (result, seconds) = missing[position], found
+        results[job.key] = result
+        content = {"case": dict(job.case), "result": dict(result), "seconds": seconds}
+        target = kept / f"{job.key}.json"
+        part = target.with_suffix(".part")
+        part.write_text(json.dumps(content) + "\n")
+        part.replace(target)  # a result is there whole or not at all
+
+    failed: SweepError | None = None
+    try:
+        sweep(call, missing, workers=workers, address=address, label=_label, on_result=keep)
+    except SweepError as error:
+        failed = error
+    outcomes: dict[str, Outcome] = {}
+    for study in studies:
+        own = planned[study.name]
+        if all(job.key in results for job in own):
+            cases = [job.case for job in own]
+            outcomes[study.name] = study.conclude(options, cases, [results[job.key] for job in own])
+    if failed is not None:
+        raise failed
+    return outcomes
+
+
+def _label(job: Job) -> str:
+    return str(job.case.get("case", job.key))
+
+
+def _read(folder: Path, key: str) -> Result | None:
+    """Return a kept result; one that cannot be read is run again."""
+    try:
+        content: Mapping[str, Any] = json.loads((folder / f"{key}.json").read_text())
+        result: Result = content["result"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return result

@@ -1,0 +1,147 @@
+"""The arguments of Flower's own FedAvg, in this library's terms.
+
+A strategy called with them samples, waits, evaluates and aggregates metrics as
+``flwr.serverapp.strategy.FedAvg`` does; what an algorithm sends and averages stays its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from privet.wire import ConfigError, stream
+
+from .metrics import WEIGHT, average_metrics
+from .participation import Participation
+from .roster import Roster
+
+log = logging.getLogger("flwr.privet")
+
+Aggregate = Callable[[list[RecordDict], str], MetricRecord]
+
+
+class FlowerArguments(TypedDict, total=False):
+    """FedAvg's constructor arguments that every strategy takes besides its own.
+
+    Attributes
+    ----------
+    fraction_train : float
+        Share of the agents that take part in a round, in place of ``participation``; > 0.
+    min_train_nodes : int
+        Agents of a round at least, as far as there are so many.
+    min_evaluate_nodes : int
+        Agents asked for a federated evaluation at least, where ``fraction_evaluate`` > 0.
+    min_available_nodes : int
+        Nodes that must be connected before a round begins; waits ``wait_timeout`` for them.
+    weighted_by_key : str
+        The metric that weighs a reply's metrics in averages.
+    arrayrecord_key, configrecord_key : str
+        Names of the records of an evaluation message. (What trains travels in Privet's own.)
+    train_metrics_aggr_fn, evaluate_metrics_aggr_fn : callable
+        ``(list of RecordDict, weighted_by_key) -> MetricRecord`` in place of the weighted mean.
+    """
+
+    fraction_train: float | None
+    min_train_nodes: int
+    min_evaluate_nodes: int
+    min_available_nodes: int
+    weighted_by_key: str
+    arrayrecord_key: str
+    configrecord_key: str
+    train_metrics_aggr_fn: Aggregate | None
+    evaluate_metrics_aggr_fn: Aggregate | None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowerOptions:
+    """`FlowerArguments` with their defaults; unlike FedAvg's these ask for one node, not two."""
+
+    fraction_train: float | None = None
+    min_train_nodes: int = 1
+    min_evaluate_nodes: int = 1
+    min_available_nodes: int = 0
+    weighted_by_key: str = WEIGHT
+    arrayrecord_key: str = "arrays"
+    configrecord_key: str = "config"
+    train_metrics_aggr_fn: Aggregate | None = None
+    evaluate_metrics_aggr_fn: Aggregate | None = None
+
+    def __post_init__(self) -> None:
+        share = self.fraction_train
+        if share is not None and not 0 < share <= 1:
+            raise ConfigError(f"fraction-train = {share!r}: must be > 0 and <= 1")
+        for name in ("min_train_nodes", "min_evaluate_nodes", "min_available_nodes"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name.replace('_', '-')} must be >= 0")
+
+    def participation(self, own: Participation | None) -> Participation | None:
+        """Return who takes part: FedAvg's sample where ``fraction_train`` says so."""
+        if self.fraction_train is None:
+            return own
+        if own is not None:
+            raise ConfigError("give participation or fraction-train, not both")
+        return NodeSample(self.fraction_train, self.min_train_nodes)
+
+    def evaluators(self, fraction: float, round_: int, roster: Roster, seed: int) -> list[int]:
+        """Return the nodes of the connected agents that are asked for an evaluation."""
+        names = [name for name in roster.names if roster.connected(name)]
+        if not names:
+            return []
+        chosen = NodeSample(fraction, self.min_evaluate_nodes).draw(
+            "evaluation", round_, names, seed
+        )
+        return [roster.agents[name].node for name in chosen]
+
+    def evaluation(self, arrays: ArrayRecord, config: Mapping[str, Any]) -> RecordDict:
+        """Return what an agent is sent that is asked for an evaluation."""
+        return RecordDict(
+            {self.arrayrecord_key: arrays, self.configrecord_key: ConfigRecord(dict(config))}
+        )
+
+    def train_metrics(self, replies: Iterable[RecordDict]) -> MetricRecord | None:
+        """Aggregate the metrics that came with a round's uploads; None where there are none."""
+        return self._aggregate(replies, self.train_metrics_aggr_fn, "training")
+
+    def evaluate_metrics(self, replies: Iterable[RecordDict]) -> MetricRecord | None:
+        """Aggregate the metrics of a federated evaluation; None where there are none."""
+        return self._aggregate(replies, self.evaluate_metrics_aggr_fn, "evaluation")
+
+    def _aggregate(
+        self, replies: Iterable[RecordDict], aggregate: Aggregate | None, what: str
+    ) -> MetricRecord | None:
+        measured = [content for content in replies if content.metric_records]
+        if not measured:
+            return None
+        if aggregate is None:
+            return average_metrics(measured, self.weighted_by_key)
+        try:
+            return aggregate(measured, self.weighted_by_key)
+        except Exception:  # whatever an agent reports must not end the run
+            log.exception("%s metrics of this round could not be aggregated", what)
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSample:
+    """As many agents as FedAvg samples: max(int(fraction N), least), at most N, uniformly."""
+
+    fraction: float
+    least: int = 1
+
+    def count(self, total: int) -> int:
+        """Return how many of ``total`` agents are drawn."""
+        return min(total, max(int(total * self.fraction), self.least, 1))
+
+    def select(self, round_: int, names: Sequence[str], seed: int) -> list[str]:
+        """Return the sampled names."""
+        return self.draw("participation", round_, names, seed)
+
+    def draw(self, purpose: str, round_: int, names: Sequence[str], seed: int) -> list[str]:
+        """Return a sample of the named stream."""
+        rng = stream(seed, purpose, round_=round_)
+        chosen = rng.choice(len(names), size=self.count(len(names)), replace=False)
+        return [names[i] for i in sorted(chosen)]

@@ -1,0 +1,183 @@
+"""Click data in LIBSVM's format: the numbers of the file, or their hashes, and named mistakes."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privet.datasets import DataError, federation_from_config, load
+from privet.datasets import click as click_module
+
+ROWS = (
+    "1 2:0.5 7:1",
+    "0 1:1 3:-2.5 # a remark",
+    "0 7:0.25",
+    "1",
+    "+1 1:2e-1 2:3",
+)
+DENSE = {
+    (0, 0.5, 0, 0, 0, 0, 1): 1,
+    (1, 0, -2.5, 0, 0, 0, 0): -1,
+    (0, 0, 0, 0, 0, 0, 0.25): -1,
+    (0, 0, 0, 0, 0, 0, 0): 1,
+    (0.2, 3, 0, 0, 0, 0, 0): 1,
+}
+
+
+def write(path: Path, *rows: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = ("\n".join(rows) + "\n").encode()
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text))
+    elif path.suffix == ".bz2":
+        path.write_bytes(bz2.compress(text))
+    else:
+        path.write_bytes(text)
+    return path
+
+
+@pytest.mark.parametrize("name", ["click.svm", "click.gz", "click.bz2", "click"])
+def test_a_file_arrives_row_by_row(tmp_path: Path, name: str) -> None:
+    data = load("click", data_path=write(tmp_path / name, *ROWS), intercept=False)
+    assert (data.task, data.classes, data.columns) == ("binary", 2, 7)
+    assert len(data.test_labels) == 1
+    rows = np.vstack([data.train_features, data.test_features])
+    labels = np.concatenate([data.train_labels, data.test_labels])
+    assert {tuple(row): y for row, y in zip(rows.tolist(), labels, strict=True)} == DENSE
+
+
+def test_a_folder_has_its_own_test_file_and_one_width(tmp_path: Path) -> None:
+    write(tmp_path / "train.svm", "-1 1:1", "+1 2:1")
+    write(tmp_path / "test.svm.gz", "1 5:3")
+    data = load("click", data_path=tmp_path)
+    assert data.train_features.tolist() == [[1, 0, 0, 0, 0, 1], [0, 1, 0, 0, 0, 1]]
+    assert data.train_labels.tolist() == [-1, 1]
+    assert data.test_features.tolist() == [[0, 0, 0, 0, 3, 1]]
+    assert data.test_labels.tolist() == [1]
+
+
+def test_the_width_can_be_given_so_that_agents_agree(tmp_path: Path) -> None:
+    file = write(tmp_path / "click.svm", *ROWS)
+    data = load("click", data_path=file, columns=10, intercept=False)
+    assert data.columns == 10
+    assert not data.train_features[:, 7:].any()
+    with pytest.raises(DataError, match=r"click\.svm: index 7 is above columns = 6"):
+        load("click", data_path=file, columns=6)
+
+
+class TestHashing:
+    def hashed(self, file: Path, columns: int) -> np.ndarray:
+        data = load("click", data_path=file, columns=columns, hashing=True, intercept=False)
+        assert data.columns == columns
+        return np.vstack([data.train_features, data.test_features])
+
+    def test_each_index_has_one_column_and_one_sign(self, tmp_path: Path) -> None:
+        indices = range(1, 401)
+        file = write(tmp_path / "train", *(f"{i % 2} {i}:2" for i in indices))
+        write(tmp_path / "test", "1 1:2", "0 1:2")
+        rows = self.hashed(tmp_path, 64)
+        assert file.exists()
+        assert (np.count_nonzero(rows, axis=1) == 1).all()
+        assert set(np.unique(rows)) == {-2.0, 0.0, 2.0}
+        assert np.array_equal(rows[0], rows[-1])
+        # 400 indices into 64 columns: all but none are hit, and the signs are about even.
+        assert np.count_nonzero(rows.any(axis=0)) >= 60
+        assert 150 <= np.count_nonzero(rows.sum(axis=1) > 0) <= 250
+
+    def test_is_linear_in_the_values_and_keeps_inner_products_on_average(
+        self, tmp_path: Path
+    ) -> None:
+        draw = np.random.default_rng(0)
+        values = draw.normal(size=(50, 300))
+        lines = [
+            "1 " + " ".join(f"{i}:{float(v)!r}" for i, v in enumerate(row, start=1))
+            for row in values
+        ]
+        write(tmp_path / "train", *lines)
+        write(tmp_path / "test", *(f"0 {i}:1" for i in range(1, 301)))
+        rows = self.hashed(tmp_path, 2_000)
+        images, units = rows[:50], rows[50:]
+        np.testing.assert_allclose(images, values @ units, atol=1e-9)
+        gram = images @ images.T - values @ values.T
+        assert abs(gram[np.triu_indices(50, 1)].mean()) < 1.0
+
+    def test_needs_a_width(self, tmp_path: Path) -> None:
+        file = write(tmp_path / "click.svm", *ROWS)
+        with pytest.raises(DataError, match=r"click\.svm: give columns"):
+            load("click", data_path=file, hashing=True)
+        with pytest.raises(DataError, match="columns must be >= 0, got -1"):
+            load("click", data_path=file, columns=-1)
+
+
+def test_trains_over_agents(tmp_path: Path) -> None:
+    draw = np.random.default_rng(1)
+    rows = []
+    for _ in range(400):
+        on = sorted(draw.choice(np.arange(1, 10_001), size=5, replace=False).tolist())
+        clicked = int(draw.random() < 0.5)
+        # One of two indices says which it is.
+        on = sorted({*on, 9_998 + clicked})
+        rows.append(f"{clicked} " + " ".join(f"{i}:1" for i in on))
+    config = {
+        "dataset": "click",
+        "data-path": str(write(tmp_path / "click.svm", *rows)),
+        "columns": 256,
+        "hashing": True,
+        "partition": "iid",
+    }
+    federation = federation_from_config(config, 4)
+    assert federation.dim == 257
+    x = np.zeros(257)
+    for _ in range(200):
+        x -= 0.3 * federation.gradient(x)
+    assert federation.evaluate(x)["accuracy"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ("1 0:1", "line 3: expected LIBSVM rows"),
+        ("1 2:1 x", "line 3: expected LIBSVM rows"),
+        ("click 2:1", "line 3: expected LIBSVM rows"),
+        ("1 3:1 2:1", "expected LIBSVM rows.*sorted"),
+        ("1 3:one", "expected LIBSVM rows"),
+        ("1,0,1", "expected LIBSVM rows"),
+        ("2 1:1", "expected labels 0 and 1, or -1 and .1, got 0, 1, 2"),
+        ("-1 1:1", "expected labels 0 and 1, or -1 and .1, got -1, 0, 1"),
+        ("1 1:nan", "expected finite values"),
+    ],
+)
+def test_a_wrong_row_is_named(tmp_path: Path, row: str, expected: str) -> None:
+    file = write(tmp_path / "wrong.svm", "1 1:1", "0 2:1", row)
+    with pytest.raises(DataError, match=rf"wrong\.svm.*{expected}") as caught:
+        load("click", data_path=file)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_damaged_or_empty_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nowhere: no such file; expected LIBSVM rows"):
+        load("click", data_path=tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"expected one file train\*, got 0"):
+        load("click", data_path=tmp_path)
+    damaged = tmp_path / "click.gz"
+    damaged.write_bytes(gzip.compress(b"1 1:1\n" * 1000)[:-9])
+    with pytest.raises(DataError, match=r"click\.gz: expected LIBSVM rows"):
+        load("click", data_path=damaged)
+    empty = write(tmp_path / "empty.svm", "# nothing")
+    with pytest.raises(DataError, match=r"empty\.svm: expected LIBSVM rows.* got an empty file"):
+        load("click", data_path=empty)
+
+
+def test_too_wide_a_file_is_refused_before_it_fills_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path / "wide.svm", *("1 1000000:1" for _ in range(2_000)))
+    with pytest.raises(DataError, match=r"wide\.svm: 2000 rows of 1000000 columns .*hashing"):
+        load("click", data_path=file)
+    monkeypatch.setattr(click_module, "DENSE_BYTES", 100)
+    with pytest.raises(DataError, match="columns are too many"):
+        load("click", data_path=file, columns=64, hashing=True)

@@ -1,0 +1,282 @@
+"""Tables saved by Hugging Face's library, and what is said where it or the hub is missing."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.datasets import DataError, federation_from_config, load
+from support.extras import extra
+from support.paths import ROOT, data_file
+
+extra("flwr_datasets")
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Hugging Face's library with a cache of its own."""
+    found = extra("datasets")
+    monkeypatch.setattr(found.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return found
+
+
+def pictures(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (count, 28, 28)).astype(np.uint8)
+
+
+class TestMnist:
+    def table(self, library: Any, images: np.ndarray, labels: np.ndarray, **more: Any) -> Any:
+        features = library.Features(
+            {
+                "image": library.Image(),
+                "label": library.ClassLabel(num_classes=10),
+                **{name: library.Value("string") for name in more},
+            }
+        )
+        columns = {"image": list(images), "label": labels.tolist(), **more}
+        return library.Dataset.from_dict(columns, features=features)
+
+    def test_is_the_pixels_over_255(self, library: Any, tmp_path: Path) -> None:
+        images, labels = pictures(30), np.arange(30) % 10
+        library.DatasetDict(
+            train=self.table(library, images[:20], labels[:20]),
+            test=self.table(library, images[20:], labels[20:]),
+        ).save_to_disk(tmp_path / "saved")
+        data = load("mnist", data_path=f"hf:{tmp_path / 'saved'}")
+        np.testing.assert_allclose(data.train_features * 255, images[:20].reshape(20, 784))
+        np.testing.assert_allclose(data.test_features * 255, images[20:].reshape(10, 784))
+        assert data.train_labels.tolist() == labels[:20].tolist()
+        assert data.test_labels.tolist() == labels[20:].tolist()
+
+    def test_without_a_test_split_a_fifth_is_held_out_and_ids_deal_it(
+        self, library: Any, tmp_path: Path
+    ) -> None:
+        images, labels = pictures(30), np.arange(30) % 10
+        sites = [f"site-{number % 3}" for number in range(30)]
+        self.table(library, images, labels, site=sites).save_to_disk(tmp_path / "saved")
+        config = {
+            "dataset": "mnist",
+            "data-path": f"hf:{tmp_path / 'saved'}",
+            "partition": "natural-id",
+            "id-column": "site",
+        }
+        federation = federation_from_config(config, 3)
+        data = federation.dataset
+        assert [problem.num_examples for problem in federation.problems] == [8, 8, 8]
+        known = {image.tobytes(): site for image, site in zip(images, sites, strict=True)}
+        for number, problem in enumerate(federation.problems):
+            pixels = np.rint(problem.features * 255).astype(np.uint8)
+            assert {known[row.tobytes()] for row in pixels} == {f"site-{number}"}
+        both = np.vstack([data.train_features, data.test_features])
+        assert len({row.tobytes() for row in both}) == 30
+
+    def test_nested_lists_serve_as_images(self, library: Any, tmp_path: Path) -> None:
+        images = pictures(10)
+        table = library.Dataset.from_dict({"image": images.tolist(), "digit": list(range(10))})
+        table.save_to_disk(tmp_path / "saved")
+        data = load("mnist", data_path=f"hf:{tmp_path / 'saved'}", label_column="digit")
+        assert data.train_features.shape == (8, 784)
+        assert sorted([*data.train_labels, *data.test_labels]) == list(range(10))
+
+    @pytest.mark.parametrize(
+        ("columns", "expected"),
+        [
+            ({"img": [[[1]]], "label": [1]}, "expected a column image, got img, label"),
+            ({"image": [[[1]]], "digit": [1]}, "expected a column label, got digit, image"),
+            ({"image": [[[1]]] * 9, "label": [1] * 9}, r"of shape \(7, 784\) or \(7, 28, 28\)"),
+            ({"image": [[[1]], [[1, 2]]], "label": [1, 2]}, "expected images of one size"),
+            ({"image": [[[-1] * 28] * 28] * 9, "label": [1] * 9}, "got int64 of shape"),
+        ],
+    )
+    def test_a_wrong_table_is_named(
+        self, library: Any, tmp_path: Path, columns: dict[str, Any], expected: str
+    ) -> None:
+        library.Dataset.from_dict(columns).save_to_disk(tmp_path / "wrong")
+        with pytest.raises(DataError, match=rf"wrong: {expected}|wrong: .*{expected}") as caught:
+            load("mnist", data_path=f"hf:{tmp_path / 'wrong'}")
+        assert "\n" not in str(caught.value)
+
+
+def test_femnist_comes_by_writer(library: Any, tmp_path: Path) -> None:
+    images = pictures(24)
+    writers = ["b", "a", "c"] * 8
+    library.Dataset.from_dict(
+        {"image": images.tolist(), "character": list(range(24)), "writer_id": writers}
+    ).save_to_disk(tmp_path / "saved")
+    config = {
+        "dataset": "femnist",
+        "data-path": f"hf:{tmp_path / 'saved'}",
+        "partition": "natural-id",
+    }
+    federation = federation_from_config(config, 3)
+    for number, problem in enumerate(federation.problems):
+        # Rows are numbered by their character, and held by the writers in turn.
+        assert {writers[label] for label in problem.labels} == {"abc"[number]}
+        np.testing.assert_allclose(
+            problem.features, images[problem.labels].reshape(-1, 784) / 255, atol=1e-7
+        )
+    assert len(federation.dataset.test_labels) == 6
+
+
+ADULT = """age workclass fnlwgt education education.num marital.status occupation relationship race
+sex capital.gain capital.loss hours.per.week native.country income"""
+
+
+def test_adult_is_what_its_files_are(library: Any, tmp_path: Path) -> None:
+    folder = data_file("adult-train.csv.gz").parent
+    splits = {}
+    for part in ("train", "test"):
+        with gzip.open(folder / f"adult-{part}.csv.gz", "rt", newline="") as file:
+            rows = [row for row in csv.reader(file, skipinitialspace=True) if row]
+        columns = dict(zip(ADULT.split(), zip(*rows, strict=True), strict=True))
+        typed = {
+            name: [int(value) for value in values] if values[0].isdigit() else list(values)
+            for name, values in reversed(columns.items())
+        }
+        typed["workclass"] = [None if value == "?" else value for value in typed["workclass"]]
+        splits[part] = library.Dataset.from_dict(typed)
+    library.DatasetDict(splits).save_to_disk(tmp_path / "saved")
+    table = load("adult", data_path=f"hf:{tmp_path / 'saved'}")
+    files = load("adult", data_path=folder)
+    for name in ("train_features", "train_labels", "test_features", "test_labels"):
+        assert np.array_equal(getattr(table, name), getattr(files, name)), name
+    library.Dataset.from_dict({"age": [1], "sex": ["Male"]}).save_to_disk(tmp_path / "wrong")
+    with pytest.raises(DataError, match=r"wrong: .*columns of UCI Adult, there is no workclass"):
+        load("adult", data_path=f"hf:{tmp_path / 'wrong'}")
+
+
+class TestClick:
+    COLUMNS: dict[str, list[Any]] = {  # noqa: RUF012
+        "click": [0, 1, 1, 0, 1, 0],
+        "banner": [3, 3, 4, 3, None, 4],
+        "site": ["a", "b", "a", "a", "b", "b"],
+        "price": [0.5, 2.0, None, 1.0, 1.0, 0.0],
+    }
+
+    def save(self, library: Any, folder: Path, **changes: list[Any]) -> str:
+        table = library.Dataset.from_dict(self.COLUMNS | changes)
+        # The split in the table itself, so that rows keep their order.
+        library.DatasetDict(train=table.select(range(4)), test=table.select([4, 5])).save_to_disk(
+            folder
+        )
+        return f"hf:{folder}"
+
+    def test_categories_are_hashed_and_decimals_weigh(self, library: Any, tmp_path: Path) -> None:
+        data = load(
+            "click",
+            data_path=self.save(library, tmp_path / "saved"),
+            columns=1_000,
+            id_column="site",
+            intercept=False,
+        )
+        rows = np.vstack([data.train_features, data.test_features])
+        assert [*data.train_labels, *data.test_labels] == [-1, 1, 1, -1, 1, -1]
+        assert data.train_ids is not None
+        assert data.train_ids.tolist() == ["a", "b", "a", "a"]
+        # In 1,000 columns these three names do not collide: banner=3, banner=4 and price.
+        assert [np.count_nonzero(row) for row in rows] == [2, 2, 1, 2, 1, 1]
+        price = np.flatnonzero(rows[4])
+        assert len(price) == 1
+        assert np.abs(rows[:, price[0]]).tolist() == [0.5, 2.0, 0.0, 1.0, 1.0, 0.0]
+        assert np.array_equal(rows[2], rows[5])
+
+    def test_a_table_needs_columns_and_a_label(self, library: Any, tmp_path: Path) -> None:
+        source = self.save(library, tmp_path / "saved")
+        with pytest.raises(DataError, match="saved: give columns"):
+            load("click", data_path=source)
+        with pytest.raises(DataError, match=r"saved: expected site to be 0 or 1.*label-column"):
+            load("click", data_path=source, columns=8, label_column="site")
+        with pytest.raises(DataError, match="saved: expected a column shop, got banner, click"):
+            load("click", data_path=source, columns=8, id_column="shop")
+        bad = self.save(library, tmp_path / "bad", click=[0, 1, 2, 0, 1, 0])
+        with pytest.raises(DataError, match=r"expected labels 0 and 1, or -1 and .1, got 0, 1, 2"):
+            load("click", data_path=bad, columns=8)
+
+
+class TestSource:
+    def test_a_folder_of_parquet_files_is_read_as_the_hub_would_be(
+        self, library: Any, tmp_path: Path
+    ) -> None:
+        table = library.Dataset.from_dict(
+            {"image": pictures(10).tolist(), "label": list(range(10))}
+        )
+        (tmp_path / "repo").mkdir()
+        table.to_parquet(tmp_path / "repo" / "train.parquet")
+        table.to_parquet(tmp_path / "repo" / "test.parquet")
+        data = load("mnist", data_path=f"hf:{tmp_path / 'repo'}")
+        assert data.train_labels.tolist() == list(range(10))
+        assert np.array_equal(data.train_features, data.test_features)
+
+    def test_a_table_without_train_is_named(self, library: Any, tmp_path: Path) -> None:
+        table = library.Dataset.from_dict({"image": pictures(2).tolist(), "label": [0, 1]})
+        library.DatasetDict(valid=table).save_to_disk(tmp_path / "saved")
+        with pytest.raises(DataError, match="saved: expected a split train, got valid"):
+            load("mnist", data_path=f"hf:{tmp_path / 'saved'}")
+
+    def test_an_empty_folder_is_named(self, library: Any, tmp_path: Path) -> None:
+        assert library is not None
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(DataError, match="empty: cannot be loaded") as caught:
+            load("mnist", data_path=f"hf:{tmp_path / 'empty'}")
+        assert "\n" not in str(caught.value)
+
+
+def ask(code: str, **environment: str) -> str:
+    """Run code in a process whose working directory is the checkout, as users' own often is."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+REFUSAL = """
+from privet.datasets import DataError, load, partition
+try:
+    {call}
+except DataError as error:
+    print(error)
+"""
+MNIST = "load('mnist', data_path='hf:ylecun/mnist')"
+
+
+def test_an_unreachable_hub_is_one_line(tmp_path: Path) -> None:
+    said = ask(REFUSAL.format(call=MNIST), HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
+    assert said.startswith("hf:ylecun/mnist: the hub cannot be reached (")
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("missing", "call"),
+    [
+        ("datasets", MNIST),
+        ("flwr_datasets", "partition([0, 1], 2, 'flwr-iid')"),
+    ],
+)
+def test_a_missing_library_names_the_extra(missing: str, call: str) -> None:
+    hide = f"import sys; sys.modules[{missing!r}] = None\n"
+    said = ask(hide + REFUSAL.format(call=call))
+    assert said.startswith(f"{missing} cannot be imported")
+    assert said.endswith("pip install 'flwr-privet[datasets]'")
+    assert "\n" not in said
+
+
+def test_the_room_of_a_checkout_does_not_hide_the_library() -> None:
+    said = ask(
+        "import sys; from privet.datasets.hub import optional; before = list(sys.path)\n"
+        "print(hasattr(optional('datasets'), 'load_from_disk'), before == sys.path)"
+    )
+    assert said == "True True"

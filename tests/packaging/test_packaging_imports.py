@@ -1,0 +1,72 @@
+"""What importing a room costs: seconds, and packages that are imported only when used."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import cache
+from typing import Any
+
+import pytest
+
+from support.wheel import ROOMS
+
+WHEN_USED = {
+    "dp_accounting",
+    "fastapi",
+    "flwr_datasets",
+    "httpx",
+    "matplotlib",
+    "mkdocs",
+    "networkx",
+    "pandas",
+    "pyarrow",
+    "ray",
+    "scipy",
+    "sklearn",
+    "torch",
+    "uvicorn",
+}
+SECONDS = 2.0
+
+MEASURE = """
+import importlib, json, sys, time
+began = time.process_time()
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+spent = time.process_time() - began
+print(json.dumps([spent, sorted({name.partition(".")[0] for name in sys.modules})]))
+"""
+
+
+@cache
+def imported(*names: str) -> tuple[float, set[str]]:
+    """Return the processor's seconds of importing these in a new process, and what is loaded."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, *names], capture_output=True, text=True, check=True
+    )
+    spent, loaded = json.loads(done.stdout)
+    return spent, set(loaded)
+
+
+def rooms() -> list[Any]:
+    return [*((f"privet.{room}",) for room in ROOMS), tuple(f"privet.{room}" for room in ROOMS)]
+
+
+@pytest.mark.parametrize("names", rooms(), ids=lambda names: names[0] if len(names) == 1 else "all")
+def test_a_room_is_there_in_two_seconds_and_loads_nothing_heavy(names: tuple[str, ...]) -> None:
+    spent, loaded = imported(*names)
+    # Flower itself talks HTTP with httpx; what it loads is not for the rooms to avoid.
+    own = loaded - imported("flwr.app", "flwr.serverapp", "flwr.clientapp")[1]
+    assert own.isdisjoint(WHEN_USED), sorted(own & WHEN_USED)
+    assert loaded.isdisjoint(WHEN_USED - {"httpx"})
+    assert spent < SECONDS
+
+
+def test_the_lazy_names_are_there() -> None:
+    _, loaded = imported("privet.client_apps.adapters", "privet.sim", "privet.sim.engine")
+    assert loaded.isdisjoint({"torch", "sklearn", "ray"})
+    _, loaded = imported("privet.sim.estimator")
+    assert "sklearn" in loaded
+    assert loaded.isdisjoint({"torch", "ray", "matplotlib"})

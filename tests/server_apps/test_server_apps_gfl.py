@@ -1,0 +1,200 @@
+"""What is said of GFL's privacy, and that the bound behind it holds on neighbouring data."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.client_apps import Streams
+from privet.client_apps.gfl import Agent
+from privet.privacy import SystemNoise, account, epsilon_rdp
+from privet.problems import L2, RidgeRegression
+from privet.server_apps import read_config
+from privet.server_apps.execute import build_evaluation
+from privet.server_apps.gfl_links import Links, Spending
+from privet.server_apps.gfl_measures import GflMeasures
+from privet.sim.inline import run_inline
+from privet.strategies.gfl_graph import graph_edges, metropolis
+from support.rounding import Quadratic
+
+RUN: dict[str, Any] = {
+    "algorithm": "gfl",
+    "dataset": "regression",
+    "features": 2,
+    "examples-per-agent": 20,
+    "partition": "natural-id",
+    "regularizer-weight": 0.2,
+    "num-agents": 12,
+    "units": 3,
+    "participants": 2,
+    "step-size": 0.5,
+    "local-epochs": 2,
+    "batch": "sample",
+    "batch-size": 5,
+    "num-server-rounds": 6,
+}
+NOISY = {**RUN, "noise-variance": 4.0, "clip": 0.5}
+
+
+def run(raw: dict[str, Any], folder: Path) -> tuple[Any, Any]:
+    finished = run_inline({**raw, "output-dir": str(folder)}, "run")
+    return finished, json.loads((finished.folder / "privacy.json").read_text())
+
+
+def links(**more: Any) -> Links | None:
+    return Links.of(read_config({**NOISY, **more}), 2)
+
+
+def entries(privacy: Any) -> dict[str, Any]:
+    return {entry["to"]: entry for entry in privacy["accounts"]}
+
+
+def test_with_the_secure_sum_the_own_server_still_learns_sums(tmp_path: Path) -> None:
+    raw = {**NOISY, "secure-sum": True, "participants": 3, "num-server-rounds": 2}
+    finished, privacy = run(raw, tmp_path)
+    assert len(finished.result.history[-1].participants) == 9
+    assert privacy["private"] is False
+    assert "sees sums of its agents' models" in privacy["reason"]
+    assert entries(privacy)["coordinator"]["epsilon"] == "inf"
+    assert entries(privacy)["links"]["epsilon"] != "inf"
+
+
+def test_a_run_says_what_it_claims_towards_whom(tmp_path: Path) -> None:
+    finished, privacy = run(NOISY, tmp_path)
+    assert privacy["private"] is False
+    assert "own server sees its agents' models" in privacy["reason"]
+    assert "one process hosted all units" in privacy["reason"]
+    found = entries(privacy)
+    assert found["coordinator"]["epsilon"] == found["world"]["epsilon"] == "inf"
+    bound = links()
+    assert bound is not None
+    wanted = account(bound.releases(6), 1e-5)
+    assert found["links"]["epsilon"] == wanted.epsilon
+    assert "simulation" in " ".join(found["links"]["assumptions"])
+    printed = math.sqrt(2) * 0.5 * 0.5 * 7 * 6 / 2.0
+    assert found["links"]["as-printed"] == pytest.approx(printed)
+    history = finished.result.history
+    spent = [done.measures["epsilon-links"] for done in history]
+    assert spent == sorted(spent)
+    assert spent[-1] == pytest.approx(wanted.rdp)
+    assert all(math.isinf(done.epsilon) for done in history)
+    page = (finished.folder / "report.html").read_text()
+    for name in ("msd-centroid", "msd-units", "disagreement", "epsilon-links"):
+        assert f'data-metric="{name}"' in page
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"noise-variance": 0.0}, "no noise"),
+        ({"noise-seed": 3}, "seeded"),
+        ({"clip": 0.0}, "not clipped"),
+        ({"closing-rounds": 2}, "closing exchanges"),
+        ({"regularizer": "nonconvex"}, "no bound is proven"),
+        ({"regularizer-weight": 5.0}, "no bound is proven"),
+    ],
+)
+def test_where_nothing_is_claimed_towards_the_links(
+    change: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    finished, privacy = run({**NOISY, **change, "num-server-rounds": 2}, tmp_path)
+    entry = entries(privacy)["links"]
+    assert entry["epsilon"] == "inf"
+    assert said in entry["assumptions"][0]
+    assert "epsilon-links" not in finished.result.history[-1].measures
+
+
+def test_what_a_round_releases() -> None:
+    plain = links()
+    assert plain is not None
+    assert plain.copies == 1
+    assert [plain.release(j).sensitivity for j in (1, 4)] == [0.5, 2.0]
+    laplace = links(mechanism="laplace")
+    assert laplace is not None
+    assert laplace.release(1).sensitivity == pytest.approx(0.5 * math.sqrt(2))
+    assert laplace.release(1).scale == pytest.approx(math.sqrt(2.0))
+    star = links(perturbation="random", units=5, graph="star", **{"num-agents": 15})
+    assert star is not None
+    assert star.release(1).count == 4
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_spending_is_the_composition(mechanism: str) -> None:
+    bound = links(mechanism=mechanism)
+    assert bound is not None
+    spending = Spending(bound, 1e-5)
+    for rounds in (1, 2, 5, 9, 3):
+        wanted = epsilon_rdp(bound.releases(rounds), 1e-5)
+        assert spending.after(rounds) == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_sensitivity_holds_given_the_messages(seed: int) -> None:
+    """Two data sets that differ in one record, the same messages: |psi_j - psi_j'| <= 2 mu B j.
+
+    Given the messages M, eq. (47) is w = psi + ((A - I) M)_p for either data set. The replaced
+    record is turned around, the worst case for clipped gradients: the bound is attained up to the
+    small regulariser.
+    """
+    rng = np.random.default_rng(seed)
+    mu, clip, rounds = 0.5, 0.3, 8
+    weights = metropolis(graph_edges("ring", 4), 4)
+    features = np.ones((1, 1)) * (1.0 + rng.random())
+    agent = Agent(step_size=mu, local_epochs=3, clip=clip)
+    bound = Links(clip, mu, "gaussian", 1.0, 1, "replace-one")
+    targets = 50.0 * (1 + rng.random())
+    one, other = (
+        RidgeRegression(features, np.array([sign * targets]), regularizer=L2(0.01))
+        for sign in (1, -1)
+    )
+    w = [np.zeros(1), np.zeros(1)]
+    for number in range(1, rounds + 1):
+        messages = rng.standard_normal((4, 1))
+        psi = [
+            agent.local_update({}, {"w": w[i]}, p, Streams(0, "0", number), SystemNoise()).agreed
+            for i, p in enumerate((one, other))
+        ]
+        gap = float(np.linalg.norm(psi[0] - psi[1]))
+        limit = bound.release(number).sensitivity
+        assert 0.95 * limit <= gap <= limit * (1 + 1e-12)
+        shift = (weights - np.eye(4))[2] @ messages
+        w = [model + shift for model in psi]
+
+
+def test_deviations() -> None:
+    calls = []
+
+    def optimum() -> Any:
+        calls.append(1)
+        return np.array([1.0, 0.0])
+
+    measure = GflMeasures(optimum, units=2)
+    models = {
+        "last": np.array([1.0, 2.0]),
+        "unit-0": np.array([0.0, 2.0]),
+        "unit-1": np.array([2.0, 2.0]),
+    }
+    assert measure(1, models) == {"msd-centroid": 4.0, "msd-units": 5.0}
+    measure(2, models)
+    assert len(calls) == 1
+    assert GflMeasures(lambda: None, units=2)(1, models) == {}
+
+
+def test_a_server_of_one_unit_does_not_pass_its_model_off_as_the_centroid() -> None:
+    """Where the run config has a `unit`, the only model here is that unit's own."""
+    config = read_config({**RUN, "unit": "1"})
+    evaluation = build_evaluation(config)
+    agents = [Quadratic.of(problem) for problem in evaluation.federation.problems]
+    best = np.linalg.solve(sum(a.bend for a in agents), sum(a.pull for a in agents))
+    own = np.array([1.0, -2.0])
+    found = evaluation(1, {"last": own, "unit-1": own})
+    assert "msd-centroid" not in found
+    assert found["msd-units"] == pytest.approx(np.sum((own - best) ** 2), rel=1e-9)
+    everybody = {f"unit-{p}": np.array([p, -2.0 * p]) for p in range(3)}
+    found = build_evaluation(read_config(RUN))(1, {"last": own, **everybody})
+    assert found["msd-centroid"] == pytest.approx(np.sum((own - best) ** 2), rel=1e-9)

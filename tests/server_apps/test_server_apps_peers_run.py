@@ -1,0 +1,147 @@
+"""GFL with one ServerApp for each unit, in threads, against one process that hosts all units."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.server_apps import Finished, execute
+from privet.server_apps.peers_run import unit_agents
+from privet.sim.engine import InlineGrid
+from privet.sim.inline import configured_app
+from privet.wire import ConfigError, RunError, resolve
+from support.graph_servers import (
+    Hosts,
+    assert_same_trajectory,
+    at_once,
+    simulated,
+    unit_config,
+    unit_grid,
+)
+
+COMMON: dict[str, Any] = {
+    "num-server-rounds": 4,
+    "num-agents": 6,
+    "units": 3,
+    "graph": "path",
+    "participants": 1,
+    "noise-variance": 0.01,
+    "noise-seed": 5,
+    "seed": 7,
+    "init-scale": 1.0,
+    "batch": "sample",
+    "batch-size": 8,
+    "step-size": 0.5,
+    "local-epochs": 3,
+    "peer-timeout": 20.0,
+}
+
+
+def serve(hosts: Hosts, name: str, output: Path, run_id: str = "", **changed: Any) -> Finished:
+    """Run a unit's ServerApp with its two agents on the in-process engine."""
+    config = {**unit_config(hosts, name, **COMMON), "output-dir": str(output), **changed}
+    return execute(unit_grid(config), config, run_id or f"unit-{name}")
+
+
+def history(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("kind", ["homomorphic", "random"])
+def test_three_servers_follow_the_trajectory_of_the_simulation(tmp_path: Path, kind: str) -> None:
+    extra = {"perturbation": kind}
+    with Hosts(tmp_path, 3) as hosts:
+        jobs = [lambda n=name: serve(hosts, n, tmp_path, **extra) for name in hosts.names]
+        done: list[Finished] = at_once(jobs)
+    assert_same_trajectory([f.folder for f in done], {**COMMON, **extra}, {})
+    assert [len(history(f.folder)[0]["participants"]) for f in done] == [1, 1, 1]
+
+
+def test_closing_exchanges_bring_the_servers_together(tmp_path: Path) -> None:
+    config = {**COMMON, "closing-rounds": 40, "num-server-rounds": 2}
+    with Hosts(tmp_path, 3) as hosts:
+        jobs = [lambda n=name: serve(hosts, n, tmp_path, **config) for name in hosts.names]
+        done = at_once(jobs)
+    models = [np.load(f.folder / "model.npz")["x"] for f in done]
+    strategy = simulated({**config, "closing-rounds": 0}, {})
+    assert strategy.session is not None
+    centroid = strategy.half.models(strategy.session.state)["last"]
+    for model in models:
+        np.testing.assert_allclose(model, centroid, rtol=0, atol=1e-6)
+
+
+def test_a_resumed_server_rejoins_and_the_others_say_what_they_did(tmp_path: Path) -> None:
+    """Unit 1 stops after round 2 and returns when the others have played round 3 without it."""
+    short = {"peer-timeout": 0.7, "graph": "complete"}
+    last = 12
+    with Hosts(tmp_path, 3) as hosts:
+
+        def leave_and_return() -> Finished:
+            first = serve(hosts, "1", tmp_path, **short, **{"num-server-rounds": 2})
+            others = [tmp_path / f"unit-{n}" / "history.jsonl" for n in (0, 2)]
+            while any(len(file.read_text().splitlines()) < 3 for file in others):
+                time.sleep(0.05)
+            late = {"num-server-rounds": last, "resume": str(first.folder), "peer-timeout": 20.0}
+            return serve(hosts, "1", tmp_path, "resumed", **{**short, **late})
+
+        stay = {**short, "num-server-rounds": last}
+        done = at_once(
+            [
+                lambda: serve(hosts, "0", tmp_path, **stay),
+                leave_and_return,
+                lambda: serve(hosts, "2", tmp_path, **stay),
+            ]
+        )
+    rounds = [history(f.folder) for f in done]
+    assert [[line["round"] for line in lines] for lines in rounds] == [list(range(1, last + 1))] * 3
+    dropped = [
+        {
+            (line["round"], note[5:8])
+            for line in lines
+            for note in line["notes"]
+            if "was dropped: " in note
+        }
+        for lines in rounds
+    ]
+    # Both ends dropped the same edges in the same rounds, and none of the last.
+    for unit, edge in ((0, "0-1"), (2, "1-2")):
+        mine = {round_ for round_, what in dropped[unit] if what == edge}
+        assert mine == {round_ for round_, what in dropped[1] if what == edge}
+        assert mine
+        assert last not in mine
+        assert min(mine) == 3
+    assert not any("0-2" in what for lines in dropped for _, what in lines)
+    cut = {
+        round_: [(0, 1)] * ((round_, "0-1") in dropped[1])
+        + [(1, 2)] * ((round_, "1-2") in dropped[1])
+        for round_ in range(1, last + 1)
+    }
+    config = {**COMMON, "num-server-rounds": last, "graph": "complete"}
+    assert_same_trajectory([f.folder for f in done], config, cut)
+
+
+def test_only_gfl_has_units(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="unit = '0': only gfl exchanges models"):
+        execute(
+            InlineGrid(configured_app(), 2),
+            {"algorithm": "fed-plt", "num-agents": 2, "unit": "0", "output-dir": str(tmp_path)},
+            "run",
+        )
+
+
+def test_a_server_alone_ends_with_one_line(tmp_path: Path) -> None:
+    with Hosts(tmp_path, 3) as hosts, pytest.raises(RunError, match="missing: unit 1 "):
+        serve(hosts, "0", tmp_path, **{"wait-timeout": 0.3})
+
+
+def test_the_agents_of_a_unit_are_counted() -> None:
+    config = resolve({"num-agents": 6, "units": 3, "unit": "0"}, "gfl")
+    assert unit_agents(config) == 2
+    assert unit_agents({**config, "unit-agents": 3}) == 3
+    with pytest.raises(ConfigError, match="7 agents cannot be divided by 3 units"):
+        unit_agents({**config, "num-agents": 7})

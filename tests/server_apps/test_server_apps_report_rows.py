@@ -1,0 +1,108 @@
+"""The histories of runs as CSV and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privet.server_apps.report import ReportError
+from privet.server_apps.report_rows import write_csv, write_parquet
+from support.reports import rounds, run_folder
+
+
+class TestRows:
+    """The CSV and Parquet files: a row per run and round, with what tells the runs apart."""
+
+    def folders(self, tmp_path: Path) -> tuple[list[Path], list[tuple[str, dict[str, Any]]]]:
+        histories = [rounds(4, seed=1), rounds(3, seed=2, epsilon="inf", loss=None)]
+        histories[1][2]["measures"] = {"msd-units": 0.125}
+        summaries = [
+            {
+                "algorithm": name,
+                "dataset": "digits",
+                "config": {"num-agents": 9, "seed": number, "rho": rho, "clip": clip, "h": "l1"},
+            }
+            for number, (name, rho, clip) in enumerate([("fed-plt", 1, "inf"), ("fed-pdm", 2, 0.5)])
+        ]
+        folders = [
+            run_folder(tmp_path / f"run{i}", history, summary=summary)
+            for i, (history, summary) in enumerate(zip(histories, summaries, strict=True))
+        ]
+        lines = [(f"run{i}", line) for i, history in enumerate(histories) for line in history]
+        return folders, lines
+
+    def test_csv_has_the_histories_row_by_row(self, tmp_path: Path) -> None:
+        folders, lines = self.folders(tmp_path)
+        out = write_csv(folders, tmp_path / "deep" / "history.csv")
+        with out.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert len(rows) == 7
+        for row, (name, line) in zip(rows, lines, strict=True):
+            assert (row["run"], int(row["round"])) == (name, line["round"])
+            assert int(row["participants"]) == len(line["participants"])
+            assert row["participant-names"].split() == line["participants"]
+            assert row["failures"] == "0"
+            assert (float(row["loss"]) if row["loss"] else None) == line["loss"]
+            for key in ("accuracy", "stationarity", "bytes-up", "bytes-down", "seconds", "epsilon"):
+                assert float(row[key]) == float(line[key])
+        assert [row["msd-units"] for row in rows] == [""] * 6 + ["0.125"]
+        assert [row["algorithm"] for row in rows] == ["fed-plt"] * 4 + ["fed-pdm"] * 3
+        assert {(row["dataset"], row["num-agents"]) for row in rows} == {("digits", "9")}
+        assert [row["seed"] for row in rows] == ["0"] * 4 + ["1"] * 3
+        assert {row["config.rho"] for row in rows[:4]} == {"1"}
+        assert "config.h" not in rows[0], "the same in both runs"
+
+    def test_parquet_has_the_same_rows_in_types(self, tmp_path: Path) -> None:
+        parquet = pytest.importorskip(
+            "pyarrow.parquet", reason="needs the extra flwr-privet[parquet]"
+        )
+        folders, lines = self.folders(tmp_path)
+        table = parquet.read_table(write_parquet(folders, tmp_path / "deep" / "history.parquet"))
+        types = {field.name: str(field.type) for field in table.schema}
+        expected = {
+            "run": "string",
+            "num-agents": "int64",
+            "seed": "int64",
+            "partition-seed": "int64",
+            "round": "int64",
+            "bytes-up": "int64",
+            "epsilon": "double",
+            "residual": "double",
+            "msd-units": "double",
+            "config.rho": "int64",
+            "config.clip": "double",
+        }
+        assert types | expected == types
+        assert types["participant-names"].startswith("list<")
+        rows = table.to_pylist()
+        assert len(rows) == 7
+        for row, (name, line) in zip(rows, lines, strict=True):
+            assert (row["run"], row["round"]) == (name, line["round"])
+            assert row["participant-names"] == line["participants"]
+            assert row["participants"] == len(line["participants"])
+            for key in ("loss", "accuracy", "stationarity", "bytes-up", "bytes-down", "seconds"):
+                assert row[key] == line[key]
+            assert row["epsilon"] == float(line["epsilon"])
+            assert row["residual"] is None
+        assert [row["config.clip"] for row in rows] == [math.inf] * 4 + [0.5] * 3
+        assert rows[6]["msd-units"] == 0.125
+        with write_csv(folders, tmp_path / "history.csv").open(newline="") as file:
+            assert next(csv.reader(file)) == table.column_names
+
+    def test_runs_without_a_summary_have_rows_too(self, tmp_path: Path) -> None:
+        folder = run_folder(tmp_path / "bare", [{"round": 1}])
+        with write_csv([folder], tmp_path / "bare.csv").open(newline="") as file:
+            (row,) = csv.DictReader(file)
+        assert {key for key, value in row.items() if value} == {"run", "round"}
+
+    def test_parquet_without_pyarrow_names_the_extra(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        with pytest.raises(ReportError, match=r"pip install 'flwr-privet\[parquet\]'"):
+            write_parquet([run_folder(tmp_path / "run", rounds(1))], tmp_path / "out.parquet")

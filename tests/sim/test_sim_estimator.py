@@ -1,0 +1,197 @@
+"""The scikit-learn front: check_estimator, the pooled optimum, privacy, saving, errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from privet.sim import FederatedClassifier
+from privet.wire import ConfigError
+
+
+# Every check holds for a single (X, y); one data set an agent is checked below.
+@parametrize_with_checks([FederatedClassifier(rounds=40)])
+def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def scaled(loader: Any) -> tuple[np.ndarray, np.ndarray]:
+    features, labels = loader(return_X_y=True)
+    return StandardScaler().fit_transform(features), labels
+
+
+def dealt(features: np.ndarray, labels: np.ndarray, sizes: list[int]) -> tuple[Any, Any]:
+    """Parts of different sizes, sorted by label: no agent looks like another."""
+    order = np.argsort(labels, kind="stable")
+    cuts = np.cumsum(sizes)
+    return np.split(features[order], cuts), np.split(labels[order], cuts)
+
+
+@pytest.mark.parametrize("strategy", ["fed-plt", "dp-iadmm"])
+@pytest.mark.parametrize(
+    ("loader", "sizes"), [(load_breast_cancer, [100, 400]), (load_iris, [40, 90])]
+)
+def test_optimum_is_that_of_the_pooled_data(strategy: str, loader: Any, sizes: list[int]) -> None:
+    features, labels = scaled(loader)
+    settings = {
+        "fed-plt": {"local-solver": "agd", "local-epochs": 30, "rho": 5.0},
+        "dp-iadmm": {"local_updates": 20, "eta_rule": "smooth", "rho": 0.05, "smoothness": 10.0},
+    }[strategy]
+    model = FederatedClassifier(strategy, LogisticRegression(C=0.05), rounds=300, settings=settings)
+    model.fit(*dealt(features, labels, sizes))
+    pooled = LogisticRegression(C=0.05, tol=1e-10, max_iter=10_000).fit(features, labels)
+    gap = np.abs(model.predict_proba(features) - pooled.predict_proba(features)).max()
+    assert gap < 1e-3
+    assert model.score(features, labels) == pytest.approx(pooled.score(features, labels), abs=0.01)
+    assert model.privacy_["private"] is False
+
+
+@pytest.mark.parametrize("strategy", ["fed-pdm", "fed-dyn", "scaffold", "dp-fedsgd"])
+def test_other_algorithms(strategy: str) -> None:
+    features, labels = scaled(load_iris)
+    settings = {"step-size-base": 0.5, "step-size-rule": "constant"}
+    model = FederatedClassifier(strategy, rounds=150, settings=settings, random_state=0)
+    assert model.fit(features, labels).score(features, labels) > 0.9
+
+
+def test_labels_of_any_kind_and_an_estimator_of_ones_own() -> None:
+    features, labels = scaled(load_iris)
+    names = np.array(["setosa", "versicolor", "virginica"])[labels]
+    own = SGDClassifier(loss="log_loss", alpha=0.01)
+    model = FederatedClassifier(estimator=own, rounds=100, n_agents=3).fit(features, names)
+    assert list(model.classes_) == ["setosa", "versicolor", "virginica"]
+    assert model.score(features, names) > 0.9
+    assert model.coef_.shape == (3, 4)
+    assert model.decision_function(features).shape == (150, 3)
+    assert np.allclose(model.predict_proba(features).sum(axis=1), 1.0)
+    assert not hasattr(own, "coef_")
+
+
+@pytest.mark.parametrize("strategy", ["fed-plt", "dp-iadmm", "dp-fedsgd"])
+def test_private_run_keeps_its_budget(strategy: str) -> None:
+    features, labels = scaled(load_breast_cancer)
+    model = FederatedClassifier(
+        strategy, rounds=10, n_agents=3, target_epsilon=4.0, delta=1e-4, random_state=0
+    )
+    model.fit(features, labels)
+    assert model.privacy_["private"] is True
+    [first, _] = model.privacy_["accounts"]
+    assert 1.0 < first["epsilon"] <= 4.0
+    assert first["delta"] == 1e-4
+    assert model.history_[-1]["epsilon"] > model.history_[0]["epsilon"] > 0
+    assert model.score(features, labels) > 0.8
+
+
+def test_noise_is_not_what_random_state_decides() -> None:
+    features, labels = scaled(load_iris)
+    options: Any = {"rounds": 2, "random_state": 0}
+    noisy = [
+        FederatedClassifier(target_epsilon=1.0, **options).fit(features, labels) for _ in range(2)
+    ]
+    still = [FederatedClassifier(**options).fit(features, labels) for _ in range(2)]
+    assert not np.array_equal(noisy[0].coef_, noisy[1].coef_)
+    assert np.array_equal(still[0].coef_, still[1].coef_)
+
+
+def test_saved_with_joblib(tmp_path: Path) -> None:
+    features, labels = scaled(load_iris)
+    model = FederatedClassifier(rounds=5, random_state=0).fit(features, labels)
+    joblib.dump(model, tmp_path / "model.joblib")
+    again = joblib.load(tmp_path / "model.joblib")
+    assert np.array_equal(again.predict_proba(features), model.predict_proba(features))
+    assert again.history_ == model.history_
+    assert again.get_params().keys() == model.get_params().keys()
+
+
+def test_part_of_scikit_learn() -> None:
+    features, labels = load_iris(return_X_y=True)
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), FederatedClassifier(rounds=20, random_state=0)),
+        {"federatedclassifier__rounds": [1, 40]},
+        cv=3,
+    )
+    search.fit(features, labels)
+    assert search.best_params_ == {"federatedclassifier__rounds": 40}
+    assert search.best_score_ > 0.9
+
+
+def test_parameters_survive_a_clone() -> None:
+    model = FederatedClassifier("fed-pdm", LogisticRegression(C=3.0), settings={"rho": 2.0})
+    copy = clone(model)
+    assert copy.get_params()["estimator__C"] == 3.0
+    assert copy.get_params()["strategy"] == "fed-pdm"
+    assert copy.set_params(estimator__C=1.0).estimator.C == 1.0
+    assert model.estimator.C == 3.0
+
+
+def test_history_has_a_line_a_round() -> None:
+    features, labels = scaled(load_iris)
+    parts = dealt(features, labels, [30, 60])
+    model = FederatedClassifier(rounds=4).fit(*parts)
+    assert [line["round"] for line in model.history_] == [1, 2, 3, 4]
+    assert model.n_iter_ == 4
+    assert model.history_[0]["participants"] == ["0", "1", "2"]
+    assert model.n_features_in_ == 4
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+def test_verbose_shows_the_rounds(verbose: bool, caplog: pytest.LogCaptureFixture) -> None:
+    features, labels = scaled(load_iris)
+    FederatedClassifier(rounds=2, verbose=verbose).fit(features, labels)
+    assert any("round 2/2" in line for line in caplog.messages) is verbose
+
+
+X, Y = np.eye(4), np.array([0, 1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("fit", "line"),
+    [
+        (lambda: FederatedClassifier("fed-avgg").fit(X, Y), "fed-avgg"),
+        (lambda: FederatedClassifier(settings={"rhoo": 1.0}).fit(X, Y), "rhoo"),
+        (lambda: FederatedClassifier(n_agents=0).fit(X, Y), "n_agents must be >= 1"),
+        (lambda: FederatedClassifier().fit([X, X], [Y]), "2 feature arrays and 1 label arrays"),
+        (lambda: FederatedClassifier().fit([X, X[:, :2]], [Y, Y]), "agent 1: X has 2 features"),
+        (lambda: FederatedClassifier().fit([X, X], [Y, Y[:2]]), "agent 1: "),
+        (lambda: FederatedClassifier().fit([X, X], [Y * 0, Y * 0]), "1 class"),
+        (lambda: FederatedClassifier(estimator=SGDClassifier()).fit(X, Y), "log_loss"),
+        (
+            lambda: FederatedClassifier(target_epsilon=1.0, settings={"local-solver": "gd"}).fit(
+                X, Y
+            ),
+            "noisy-gd",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_a_value_error(fit: Any, line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        fit()
+
+
+def test_config_errors_are_value_errors() -> None:
+    assert issubclass(ConfigError, ValueError)
+    with pytest.raises(NotFittedError):
+        FederatedClassifier().predict(X)
+
+
+def test_scikit_learn_is_loaded_with_the_estimator_only() -> None:
+    code = (
+        "import sys, privet.sim, privet.sim.engine; assert 'sklearn' not in sys.modules; "
+        "privet.sim.FederatedClassifier; assert 'sklearn' in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,244 @@
+"""Runs with a secure sum: the iterates of the plain run, what leaves an agent, replays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from privet.client_apps import client_app
+from privet.privacy import GivenMasks
+from privet.sim.engine import InlineGrid
+from privet.sim.replays.instance import agent_states
+from privet.strategies import FedPLT, Fraction, Schedule
+from privet.wire import RunError, ring
+from support.federations import position, zeros
+from support.masked import (
+    COUNT,
+    DIM,
+    MAKE,
+    ROUNDS,
+    grid_for,
+    model,
+    payload_of,
+    play,
+    recorded,
+    ridge_agents,
+    start_at,
+)
+from support.rounding import (
+    HALF_UNIT,
+    Quadratic,
+    dp_iadmm_round,
+    farthest,
+    fed_pdm_round,
+    fed_plt_round,
+)
+
+
+def bound(name: str) -> float:
+    """Return how far rounding of 2^-41 a number may carry the model in ROUNDS rounds."""
+    agents = [Quadratic.of(problem) for problem in ridge_agents()]
+    size = 2 * COUNT * DIM
+    one = np.eye(COUNT * DIM)
+    if name == "fed-plt":
+        injected = np.concatenate([one, 2 * one])  # r in x_i is 2 r in z_i
+        return farthest(fed_plt_round(agents, 1.0, 0.1, 3), size, ROUNDS, injected)
+    if name == "dp-iadmm":
+        # The next round goes on from z as it was before rounding, or after it: both are covered.
+        injected = np.concatenate([one, -2.0 * one])
+        play = dp_iadmm_round(agents, 2.0, lambda t: 1 / t**0.5)
+        return 2 * farthest(play, size, ROUNDS, injected)
+    if name == "fed-pdm":
+        injected = np.concatenate([np.zeros((COUNT * DIM, DIM)), np.eye(DIM)])
+        size = COUNT * DIM + DIM
+        return farthest(fed_pdm_round(agents, 1.0, 0.1, 3), size, ROUNDS, injected)
+    # GFL with one unit: w <- mean of what gradient steps make of w, an average of contractions.
+    return ROUNDS * DIM**0.5 * HALF_UNIT
+
+
+# ------------------------------------------------------------------ the same iterates
+
+
+@pytest.mark.parametrize("name", list(MAKE))
+def test_masked_run_is_the_plain_run_up_to_rounding(name: str) -> None:
+    plain, _, _ = play(name)
+    masked, strategy, _ = play(name, secure_sum=True)
+    gap = np.linalg.norm(model(masked) - model(plain))
+    assert 0 < gap <= bound(name) + 1e-14 * ROUNDS
+    assert bound(name) < 1e-9
+    assert all(not done.failures for done in masked.history)
+    assert all(done.participants == tuple("01234") for done in masked.history)
+    assert strategy.session.roster.agents["0"].tag == ROUNDS
+
+
+@pytest.mark.parametrize("name", ["fed-plt", "dp-iadmm", "fed-pdm"])
+def test_masked_run_with_absent_agents_is_the_plain_one(name: str) -> None:
+    schedule = Schedule((tuple("01234"), tuple("0234"), tuple("123"), tuple("034")))
+    plain, _, _ = play(name, participation=schedule)
+    masked, _, _ = play(name, participation=schedule, secure_sum=True)
+    # The rounds that agents miss carry errors no further than twice the rounds they are in.
+    assert np.linalg.norm(model(masked) - model(plain)) <= 2 * bound(name)
+    assert [d.participants for d in masked.history] == [d.participants for d in plain.history]
+
+
+@pytest.mark.parametrize(("name", "state"), [("fed-plt", "z"), ("dp-iadmm", "z")])
+def test_the_server_holds_exactly_the_mean_of_what_the_agents_hold(name: str, state: str) -> None:
+    participation = Fraction(0.6)
+    _, strategy, grid = play(name, secure_sum=True, participation=participation, rounds=40)
+    held = agent_states(grid)
+    own = strategy.session.state
+    if name == "fed-plt":
+        total = np.add.reduce([states["z"] for states in held.values()])
+        assert np.allclose(own.total, total, rtol=0, atol=1e-13)
+        return
+    mean = np.mean([states["z"] for states in held.values()], axis=0)
+    dual = np.mean([states["lam"] for states in held.values()], axis=0)
+    assert np.allclose(own.mean.z[0], mean, rtol=0, atol=1e-13)
+    assert np.allclose(own.mean.lam[0], dual, rtol=0, atol=1e-12)
+
+
+def test_fed_plt_with_a_secure_sum_converges_to_the_optimum() -> None:
+    agents = [Quadratic.of(problem) for problem in ridge_agents()]
+    optimum = np.linalg.solve(sum(a.bend for a in agents), sum(a.pull for a in agents))
+    result, strategy, _ = play("fed-plt", secure_sum=True, rounds=400, participation=Fraction(0.6))
+    assert np.linalg.norm(model(result) - optimum) < 1e-11
+    assert strategy.half.residual(strategy.session.state) < 1e-22
+    assert "mean" not in result.models
+
+
+def test_dp_iadmm_averages_are_those_of_the_plain_run() -> None:
+    plain, _, _ = play("dp-iadmm", local_updates=3)
+    masked, _, _ = play("dp-iadmm", local_updates=3, secure_sum=True)
+    assert plain.models.keys() == masked.models.keys()
+    for name, found in masked.models.items():
+        assert np.allclose(found["x"].numpy(), plain.models[name]["x"].numpy(), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", list(MAKE))
+def test_a_float32_run_stays_in_float32(name: str) -> None:
+    problems = ridge_agents(dtype="f4")
+    grid = InlineGrid(client_app(name, lambda context: problems[position(context)]), COUNT)
+    found = []
+    for masked in (False, True):
+        strategy = MAKE[name](num_agents=COUNT, secure_sum=masked)
+        result = strategy.start(grid, start_at(0.3, "f4"), num_rounds=ROUNDS)
+        assert model(result).dtype == np.float32
+        found.append(model(result))
+    assert np.allclose(found[0], found[1], rtol=0, atol=ROUNDS * 2.0**-20)
+
+
+def test_rand_k_sends_the_same_coordinates_of_all() -> None:
+    """Half of the coordinates a round: the rest of x0 is 0, as nobody sent it."""
+    sets = []
+
+    def watch(done: Any, strategy: Any) -> None:
+        sets.append(tuple(np.flatnonzero(strategy.session.state.center)))
+
+    options = {"sparsifier": "rand-k", "uplink_k": 2, "secure_sum": True, "seed": 4}
+    play("fed-pdm", **options, start={"observers": [watch]}, rounds=20)
+    assert {len(places) for places in sets} == {2}
+    assert len(set(sets)) == 3
+    again: list[Any] = sets.copy()
+    sets.clear()
+    play("fed-pdm", **options, start={"observers": [watch]}, rounds=20)
+    assert sets == again
+    sets.clear()
+    play("fed-pdm", **{**options, "seed": 5}, start={"observers": [watch]}, rounds=20)
+    assert sets != again
+
+
+def test_gfl_units_are_summed_apart() -> None:
+    """Two units of three agents: each psi_p is the mean of its own."""
+    nodes = [{"partition-id": i, "unit": str(i // 3)} for i in range(6)]
+    problems = ridge_agents(6)
+    found = []
+    for masked in (False, True):
+        app = client_app("gfl", lambda context: problems[position(context)])
+        grid = InlineGrid(app, nodes)
+        _, strategy, _ = play("gfl", grid=grid, units=2, secure_sum=masked, rounds=4)
+        found.append(strategy.session.state)
+    gap = np.abs(found[1].psi - found[0].psi).max()
+    assert 0 < gap <= 4 * DIM**0.5 * HALF_UNIT
+    assert np.abs(found[0].psi[0] - found[0].psi[1]).max() > 1e-3
+
+
+# ------------------------------------------------------------------ what leaves an agent
+
+
+@pytest.mark.parametrize("name", list(MAKE))
+def test_no_upload_alone_can_be_decoded_and_all_but_one_cannot(name: str) -> None:
+    """Only the sum of all uploads holds numbers of the size of a model."""
+    _, _, grid = recorded(name, rounds=3)
+    uploads = [payload_of(content) for _, message, content in grid.seen[:COUNT]]
+    for some in ([0], [1, 3], [0, 1, 2, 3], [1, 2, 3, 4]):
+        total = ring.Words(uploads[0].layout, np.zeros_like(uploads[0].words))
+        for index in some:
+            ring.add(total, uploads[index])
+        for array in ring.decode(total).values():
+            assert np.all(np.abs(array) > 1.0)  # of 2^24 values, 2 would be smaller
+    total = ring.Words(uploads[0].layout, np.zeros_like(uploads[0].words))
+    for upload in uploads:
+        ring.add(total, upload)
+    decoded = ring.decode(total)
+    assert decoded.pop(ring.MEMBERS) == COUNT
+    assert all(np.all(np.abs(array) < 100) for array in decoded.values())
+
+
+def test_replies_carry_no_digest_and_the_roster_is_one_record_for_all() -> None:
+    _, _, grid = recorded("fed-plt", rounds=1)
+    about = [json.loads(content["privet"]["about"]) for _, _, content in grid.seen]
+    assert {entry["digest"] for entry in about} == {0}
+    assert {entry["num-examples"] for entry in about} == {8}
+    shared = [message.content["privet"] for _, message, _ in grid.seen]
+    assert all(record is shared[0] for record in shared)
+    assert shared[0]["attempt"] == 1
+    assert json.loads(shared[0]["names"]) == ["0", "1", "2", "3", "4"]
+
+
+def test_agents_do_not_evaluate_and_are_not_asked_to() -> None:
+    _, strategy, grid = play("fed-plt", secure_sum=True, rounds=1, fraction_evaluate=1.0)
+    assert strategy.configure_evaluate(1, start_at(0.0), ConfigRecord(), grid) == []
+    node = next(iter(grid.contexts))
+    message = Message(RecordDict({"arrays": start_at(0.0)}), node, "evaluate")
+    (reply,) = grid.send_and_receive([message])
+    assert reply.has_error()
+    assert "declines evaluation" in reply.error.reason
+
+
+# ------------------------------------------------------------------ given masks
+
+
+def test_given_masks_replay_with_two_agents_and_are_marked() -> None:
+    problems = ridge_agents(2)
+
+    def source(agent: str, round_: int) -> GivenMasks:
+        mask = {"x": np.round(np.random.default_rng(round_).standard_normal(DIM), 4)}
+        return GivenMasks({("0", "1"): ring.encode(mask, 2).words})
+
+    app = client_app("gfl", lambda context: problems[position(context)], mask_factory=source)
+    strategy = MAKE["gfl"](num_agents=2, secure_sum=True)
+    strategy.least_roster = 2
+    masked = strategy.start(InlineGrid(app, 2), start_at(0.3), num_rounds=4)
+    plain, _, _ = play("gfl", grid=grid_for("gfl", 2), rounds=4)
+    assert np.linalg.norm(model(masked) - model(plain)) <= 4 * DIM**0.5 * HALF_UNIT
+    notes = [note for note in masked.history[0].notes if "masks are given" in note]
+    assert len(notes) == 2
+
+
+def test_a_node_with_a_budget_refuses_given_masks(tmp_path: Path) -> None:
+    problems = ridge_agents(3)
+    budget = {"max-epsilon": 5.0, "delta": 1e-5, "ledger-path": str(tmp_path / "ledger.jsonl")}
+    nodes = [{"partition-id": i, **(budget if i == 0 else {})} for i in range(3)]
+    app = client_app(
+        "fed-plt",
+        lambda context: problems[position(context)],
+        mask_factory=lambda agent, round_: GivenMasks({}),
+    )
+    strategy = FedPLT(num_agents=3, secure_sum=True)
+    with pytest.raises(RunError, match="masks of the secure sum are handed in from outside"):
+        strategy.start(InlineGrid(app, nodes), zeros(DIM), num_rounds=1)

@@ -1,0 +1,359 @@
+"""Fed-PLT's rivals: the papers' recursions, their limits, their reductions, their costs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from privet.client_apps import client_app
+from privet.client_apps.state import STATE_RECORD, AgentState
+from privet.problems import make_h, minimize
+from privet.sim.engine import InlineGrid
+from privet.strategies import (
+    LED,
+    FedLin,
+    FedPD,
+    FedPLT,
+    FedSplit,
+    FiveGCS,
+    Fraction,
+    PrimalDualStrategy,
+    Tamuna,
+)
+from privet.strategies.rival import RivalStrategy
+from privet.wire import ConfigError, algorithm, resolve
+from privet.wire.agreement import local_steps
+from support import recursions
+from support.federations import FaultyGrid, logistic_agents, lose_reply, lose_state, model, position
+from support.federations import zeros as start_at_zero
+
+Vector = NDArray[np.float64]
+COUNT = 6
+PROBLEMS = logistic_agents(COUNT)
+NAMES = [str(i) for i in range(COUNT)]
+ZERO = np.zeros(4)
+ROUNDS = 12
+BEST = minimize(PROBLEMS, make_h("zero")).x
+
+SETTINGS: dict[type[RivalStrategy], dict[str, Any]] = {
+    FedPD: {"rho": 1.2, "step_size": 0.4, "local_epochs": 3},
+    FedLin: {"step_size": 0.3, "local_epochs": 4},
+    LED: {"step_size": 0.3, "dual_step_size": 0.25, "local_epochs": 3},
+    Tamuna: {"step_size": 0.3, "local_epochs": 3},
+    FiveGCS: {
+        "rho": 1.1,
+        "step_size": 0.4,
+        "server_step_size": 0.7,
+        "common_convexity": 0.3,
+        "local_epochs": 3,
+    },
+    FedSplit: {"rho": 1.2, "step_size": 0.4, "local_epochs": 3},
+}
+RIVALS = list(SETTINGS)
+EXACT = [kind for kind in RIVALS if kind is not FedSplit]
+
+
+def play(strategy: PrimalDualStrategy, rounds: int = ROUNDS, **start: Any) -> Vector:
+    app = client_app(strategy.algorithm, lambda context: PROBLEMS[position(context)])
+    grid = start.pop("grid", None) or InlineGrid(app, COUNT)
+    return model(strategy.start(grid, start_at_zero(4), num_rounds=rounds, **start))
+
+
+def build(kind: type[RivalStrategy], fraction: float = 1.0, **own: Any) -> RivalStrategy:
+    who = Fraction(fraction) if fraction < 1 else None
+    return kind(**{**SETTINGS[kind], "num_agents": COUNT, "participation": who, **own})
+
+
+def active(fraction: float, rounds: int = ROUNDS) -> Iterator[list[int]]:
+    for number in range(1, rounds + 1):
+        yield [int(name) for name in Fraction(fraction).select(number, NAMES, 0)]
+
+
+def by_the_paper(kind: type[RivalStrategy], who: Iterator[list[int]]) -> Vector:
+    if kind is FedPD:
+        return recursions.fed_pd(PROBLEMS, ZERO, who, eta=1.2, step=0.4, epochs=3)
+    if kind is FedLin:
+        return recursions.fed_lin(PROBLEMS, ZERO, who, step=0.3, epochs=4)
+    if kind is LED:
+        return recursions.led(PROBLEMS, ZERO, who, alpha=0.3, beta=0.25, epochs=3)
+    if kind is Tamuna:
+        steps = [local_steps(0, number, 3) for number in range(1, ROUNDS + 1)]
+        return recursions.tamuna(PROBLEMS, ZERO, who, gamma=0.3, p=1 / 3, steps=steps)
+    if kind is FiveGCS:
+        scaled = {"tau": 1 / (1.1 * COUNT), "step": 0.4 * COUNT}
+        return recursions.five_gcs(PROBLEMS, ZERO, who, gamma=0.7, mu=0.3, epochs=3, **scaled)
+    return recursions.fed_split(PROBLEMS, ZERO, who, s=1.2, step=0.4, epochs=3)
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+@pytest.mark.parametrize("kind", RIVALS)
+def test_it_is_the_papers_recursion(kind: type[RivalStrategy], fraction: float) -> None:
+    found = play(build(kind, fraction))
+    assert np.abs(found - by_the_paper(kind, active(fraction))).max() < 1e-12
+
+
+def test_start_other_than_zero_is_the_papers_too() -> None:
+    from flwr.app import Array, ArrayRecord
+
+    start = np.array([1.0, -2.0, 0.5, 3.0])
+    app = client_app("five-gcs", lambda context: PROBLEMS[position(context)])
+    strategy = build(FiveGCS)
+    result = strategy.start(InlineGrid(app, COUNT), ArrayRecord({"x": Array(start)}), num_rounds=5)
+    expected = recursions.five_gcs(
+        PROBLEMS,
+        start,
+        active(1.0, 5),
+        gamma=0.7,
+        tau=1 / (1.1 * COUNT),
+        mu=0.3,
+        step=0.4 * COUNT,
+        epochs=3,
+    )
+    assert np.abs(model(result) - expected).max() < 1e-12
+
+
+@pytest.mark.parametrize("kind", EXACT)
+def test_the_limit_is_the_centralised_optimum(kind: type[RivalStrategy]) -> None:
+    strategy = build(kind)
+    assert np.abs(play(strategy, 400) - BEST).max() < 1e-9
+    assert strategy.session is not None
+    assert strategy.session.history[-1].residual < 1e-18
+
+
+@pytest.mark.parametrize("kind", EXACT)
+def test_the_limit_is_the_optimum_with_absences_too(kind: type[RivalStrategy]) -> None:
+    gentle = {"step_size": 0.1} if kind in (FedLin, LED, Tamuna) else {}
+    if kind is FiveGCS:
+        gentle = {"server_step_size": 0.3}
+    assert np.abs(play(build(kind, 0.67, **gentle), 1500) - BEST).max() < 1e-9
+
+
+def test_fed_split_stops_short_of_the_optimum_and_nearer_with_more_steps() -> None:
+    off = [np.linalg.norm(play(build(FedSplit, local_epochs=n), 300) - BEST) for n in (2, 5, 40)]
+    assert off[0] > 5 * off[1] > 1e-3
+    assert off[2] < 1e-9
+
+
+def newton_prox(problem: Any, v: Vector, rho: float) -> Vector:
+    """Return prox_{rho f}(v) of an L2-regularised logistic loss."""
+    signed = problem.labels[:, None] * problem.features
+    w = v
+    for _ in range(40):
+        share = 1 / (1 + np.exp(signed @ w))
+        weights = share * (1 - share) / len(signed)
+        hessian = (signed.T * weights) @ signed + (problem.regularizer.weight + 1 / rho) * np.eye(4)
+        w = w - np.linalg.solve(hessian, problem.gradient(w) + (w - v) / rho)
+    return w
+
+
+def test_with_exact_proximal_steps() -> None:
+    """FedSplit and Fed-PLT are Peaceman-Rachford splitting, FedPD is Douglas-Rachford."""
+    rho, rounds = 1.3, 8
+    many = {"rho": rho, "local_epochs": 120, "num_agents": COUNT}
+    peaceman, douglas = [np.zeros((COUNT, 4)) for _ in range(2)]
+    for _ in range(rounds):
+        x = peaceman.mean(axis=0)
+        proxes = [newton_prox(f, 2 * x - z, rho) for f, z in zip(PROBLEMS, peaceman, strict=True)]
+        peaceman = peaceman + 2 * (np.array(proxes) - x)
+        near = np.array([newton_prox(f, w, rho) for f, w in zip(PROBLEMS, douglas, strict=True)])
+        center = (2 * near - douglas).mean(axis=0)
+        douglas = douglas + center - near
+    assert np.abs(play(FedSplit(**many), rounds) - peaceman.mean(axis=0)).max() < 1e-12
+    assert np.abs(play(FedPLT(**many), rounds) - peaceman.mean(axis=0)).max() < 1e-12
+    assert np.abs(play(FedPD(**many), rounds) - center).max() < 1e-12
+
+
+def test_with_one_local_step() -> None:
+    """FedLin is gradient descent; LED and TAMUNA are exact diffusion, the latter with p = eta = 1.
+
+    With the mean as mixing matrix exact diffusion is x <- mean(2 x_i - x_i' - a (g_i - g_i')), x_i
+    and x_i' the last two models, which is gradient descent as well: all start at the same point.
+    """
+    one = {"step_size": 0.5, "local_epochs": 1, "num_agents": COUNT}
+    x = ZERO
+    for _ in range(ROUNDS):
+        x = x - 0.5 * np.mean([problem.gradient(x) for problem in PROBLEMS], axis=0)
+    assert np.abs(play(FedLin(**one), 2 * ROUNDS) - x).max() < 1e-12
+    before = psi = None
+    w = ZERO
+    for _ in range(ROUNDS):
+        steps = np.array([w - 0.5 * problem.gradient(w) for problem in PROBLEMS])
+        psi, before = steps if before is None else psi + steps - before, steps
+        w = psi.mean(axis=0)
+    assert np.abs(play(LED(dual_step_size=1.0, **one)) - w).max() < 1e-12
+    assert np.abs(play(Tamuna(**one)) - w).max() < 1e-12
+
+
+def test_led_and_tamuna_differ_in_the_number_of_steps_only() -> None:
+    """Where TAMUNA's draws are replaced by what LED does, y_i = -(gamma / beta) h_i."""
+    same = {"step_size": 0.3, "local_epochs": 4, "num_agents": COUNT}
+    expected = recursions.tamuna(
+        PROBLEMS, ZERO, active(1.0), gamma=0.3, p=0.25, steps=[4] * ROUNDS, eta=0.2
+    )
+    assert np.abs(play(LED(dual_step_size=0.2, **same)) - expected).max() < 1e-12
+
+
+def test_five_gcs_with_a_full_cohort_and_exact_local_solves() -> None:
+    """The u_i then are gradients of Moreau envelopes: u_i <- u_i + (xhat - y_i) / rho."""
+    rho, gamma = 0.8, 0.5
+    half = {"rho": rho, "server_step_size": gamma, "local_epochs": 150, "num_agents": COUNT}
+    x, u = ZERO, np.zeros((COUNT, 4))
+    for _ in range(ROUNDS):
+        hat = x - gamma * u.mean(axis=0)
+        y = np.array(
+            [newton_prox(f, hat + rho * one, rho) for f, one in zip(PROBLEMS, u, strict=True)]
+        )
+        new = u + (hat - y) / rho
+        x, u = hat - gamma * (new - u).mean(axis=0), new
+    assert np.abs(play(FiveGCS(**half)) - (x - gamma * u.mean(axis=0))).max() < 1e-12
+
+
+def test_tamunas_steps_are_geometric_and_public() -> None:
+    draws = [local_steps(7, number, 5) for number in range(1, 4001)]
+    assert min(draws) == 1
+    # Mean 5 and standard deviation sqrt(20); one in five rounds has a single step.
+    assert np.mean(draws) == pytest.approx(5, abs=5 * np.sqrt(20 / 4000))
+    assert np.mean(np.array(draws) == 1) == pytest.approx(0.2, abs=5 * np.sqrt(0.16 / 4000))
+    assert local_steps(7, 3, 1) == 1
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+@pytest.mark.parametrize("kind", RIVALS)
+def test_lost_state_changes_nothing(kind: type[RivalStrategy], fraction: float) -> None:
+    whole = play(build(kind, fraction))
+    rounds = [t for t, who in enumerate(active(fraction), 1) if 1 in who and t > 2][:2]
+    app = client_app(kind.algorithm, lambda context: PROBLEMS[position(context)])
+    grid = FaultyGrid(app, COUNT, {(1, number): lose_state for number in rounds})
+    assert np.array_equal(play(build(kind, fraction), grid=grid), whole)
+    assert not grid.faults
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+@pytest.mark.parametrize("kind", RIVALS)
+@pytest.mark.parametrize("after", [5, 6])
+def test_resuming_changes_nothing(
+    kind: type[RivalStrategy], fraction: float, after: int, tmp_path: Path
+) -> None:
+    whole = play(build(kind, fraction))
+    play(build(kind, fraction), after, checkpoint=tmp_path / "c.npz")
+    assert np.array_equal(play(build(kind, fraction), resume=tmp_path / "c.npz"), whole)
+
+
+@pytest.mark.parametrize("kind", RIVALS)
+def test_lost_reply_is_an_absence(kind: type[RivalStrategy]) -> None:
+    lost = {4: 2, 7: 1}
+    app = client_app(kind.algorithm, lambda context: PROBLEMS[position(context)])
+    grid = FaultyGrid(app, COUNT, {(agent, number): lose_reply for number, agent in lost.items()})
+    found = play(build(kind, round_timeout=0.01), grid=grid)
+    who = [[i for i in range(COUNT) if lost.get(number) != i] for number in range(1, ROUNDS + 1)]
+    assert np.abs(found - by_the_paper(kind, iter(who))).max() < 1e-12
+
+
+class Counted:
+    """A problem that counts its gradients."""
+
+    def __init__(self, problem: Any) -> None:
+        self.problem, self.gradients = problem, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.problem, name)
+
+    def gradient(self, x: Vector, rows: Any = None) -> Vector:
+        self.gradients += 1
+        return self.problem.gradient(x, rows)
+
+
+@pytest.mark.parametrize("kind", [*RIVALS, FedPLT])
+def test_stated_costs_are_what_a_run_costs(kind: Any) -> None:
+    """Gradients and vectors per iteration, vectors kept by an agent and by the coordinator."""
+    dim, count, iterations = 1000, 3, 4
+    problems = [Counted(one) for one in logistic_agents(count, dim=dim, rows=5)]
+    app = client_app(kind.algorithm, lambda context: problems[position(context)])
+    grid = InlineGrid(app, count)
+    own = SETTINGS.get(kind, {"rho": 1.0, "local_epochs": 3})
+    strategy = kind(**{**own, "num_agents": count})
+    cost, epochs = kind.cost, own["local_epochs"]
+    rounds = iterations * cost.exchanges
+    strategy.start(grid, start_at_zero(dim), num_rounds=rounds)
+    assert strategy.session is not None
+
+    steps = [epochs] * iterations
+    if kind is Tamuna:
+        steps = [local_steps(0, number, epochs) for number in range(1, rounds + 1)]
+    assert problems[0].gradients == sum(cost.gradients(one) for one in steps)
+    vector = 8 * dim
+    last = strategy.session.history[-cost.exchanges :]
+    up = sum(one.bytes_up for one in last) / count / vector
+    down = sum(one.bytes_down for one in last) / count / vector
+    assert cost.up <= up < cost.up + 0.2
+    assert cost.down <= down < cost.down + 0.2
+    for context in grid.contexts.values():
+        held = AgentState.from_record(context.state[STATE_RECORD])  # type: ignore[arg-type]
+        assert len(held.states[-1]) / vector == pytest.approx(cost.agent, abs=0.1)
+    kept = sum(array.size for array in strategy.half.dump(strategy.session.state).values()) / dim
+    # FedLin drops the mean gradient, and Fed-PLT the center it can compute, between iterations.
+    assert kept <= cost.coordinator * count + cost.shared + 0.1
+    assert kept >= cost.coordinator * count + cost.shared - 1 - 0.1
+    assert cost.time(5, 1.0, 10.0) == 5 + cost.extra_gradients + 10 * cost.exchanges
+
+
+def test_an_agent_of_tamuna_that_missed_rounds_is_sent_its_control_variate() -> None:
+    strategy = build(Tamuna, 0.5)
+    play(strategy)
+    assert strategy.session is not None
+    vector, rounds = 8 * 4, list(active(0.5))
+    for number, (before, now) in enumerate(pairwise(rounds), 2):
+        seen = {i for who in rounds[: number - 1] for i in who}
+        behind = [i for i in now if i in seen and i not in before]
+        fresh = [i for i in now if i not in seen]  # tag 0: sent h_i = 0 as their first state
+        sent = strategy.session.history[number - 1].bytes_down
+        plain = strategy.session.history[0].bytes_down / len(rounds[0])
+        assert sent >= len(now) * vector + (len(behind) + len(fresh)) * vector
+        assert sent <= len(now) * plain + len(behind) * vector
+
+
+@pytest.mark.parametrize("kind", RIVALS)
+def test_mini_batches_and_accelerated_steps(kind: type[RivalStrategy]) -> None:
+    """Each solver runs, is what it says, or is refused by name."""
+    name = kind.algorithm
+    takes_sgd = kind is not FedLin
+    takes_agd = kind in (FiveGCS, FedSplit)
+    if takes_sgd:
+        all_rows = PROBLEMS[0].num_examples
+        whole = play(build(kind))
+        assert np.abs(play(build(kind, local_solver="sgd", batch_size=all_rows)) - whole).max() < (
+            1e-12
+        )
+        assert np.abs(play(build(kind, local_solver="sgd", batch_size=4)) - whole).max() > 1e-4
+    else:
+        with pytest.raises(ConfigError, match=f"local-solver = 'sgd': {name} takes gd"):
+            build(kind, local_solver="sgd")
+    if takes_agd:
+        many = {"local_epochs": 80, "rho": 1.0, "step_size": 0.0}
+        slow = play(build(kind, **{**many, "local_epochs": 200}))
+        assert np.abs(play(build(kind, local_solver="agd", **many)) - slow).max() < 1e-9
+    else:
+        with pytest.raises(ConfigError, match=f"local-solver = 'agd': {name} takes gd"):
+            build(kind, local_solver="agd")
+    agent = algorithm(name).load_agent()
+    with pytest.raises(ConfigError, match=f"local-solver = 'noisy-gd': {name} takes"):
+        agent.from_settings({"local-solver": "noisy-gd"})
+
+
+@pytest.mark.parametrize("kind", RIVALS)
+def test_what_a_rival_has_not_is_refused(kind: type[RivalStrategy], caplog: Any) -> None:
+    with pytest.raises(ConfigError, match="no proximal step"):
+        build(kind, h=make_h("l1", **{"h-weight": 0.1}))
+    config = resolve({"clip": 1.0}, kind.algorithm)
+    with pytest.raises(ConfigError, match=f"clip = 1: {kind.algorithm} has no private form"):
+        kind.from_config(config)
+    with caplog.at_level(logging.WARNING, "flwr.privet"):
+        build(kind, 0.5)
+    assert ("assumes that every agent takes part" in caplog.text) is not kind.partial

@@ -1,0 +1,138 @@
+"""Which algorithms and settings can do with sums, and the server halves by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.problems import make_h
+from privet.strategies import DPIADMM, FedPDM, FedPLT, PrimalDualStrategy, fed_plt_sum
+from privet.strategies.half import GroupSum, summing
+from privet.wire import ConfigError, algorithms, resolve
+from privet.wire.payload import ENCODED
+from privet.wire.selection import rand_k
+
+ABLE = {"fed-plt", "dp-iadmm", "fed-pdm", "gfl"}
+
+
+def build(name: str, **keys: Any) -> PrimalDualStrategy:
+    found = algorithms()[name]
+    config = resolve({"algorithm": name, **keys}, name, found.keys)
+    strategy: PrimalDualStrategy = found.load_strategy().from_config(config)
+    return strategy
+
+
+@pytest.mark.parametrize("name", sorted(algorithms()))
+def test_every_algorithm_masks_or_says_why_not(name: str) -> None:
+    assert summing(build(name).half) is None
+    if name in ABLE:
+        half = summing(build(name, **{"secure-sum": True}).half)
+        assert half is not None
+        assert half.name == name
+        return
+    with pytest.raises(
+        ConfigError, match=rf"secure-sum = true: not with {name}: its server "
+    ) as no:
+        build(name, **{"secure-sum": True})
+    assert "\n" not in str(no.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({"sparsifier": "top-k", "alpha-u": 0.1}, "sparsifier = 'top-k'"),
+        ({"sparsifier": "noisy-top-k", "alpha-u": 0.1}, "sparsifier = 'noisy-top-k'"),
+        ({"sparsifier": "public-top-k", "alpha-u": 0.1}, "sparsifier = 'public-top-k'"),
+        ({"aggregation": "table", "dual": "public"}, "aggregation = 'table'"),
+    ],
+)
+def test_fed_pdm_settings_that_need_more_than_sums_are_refused(keys: Any, reason: str) -> None:
+    assert summing(build("fed-pdm", **keys).half) is None
+    with pytest.raises(ConfigError, match=f"secure-sum = true: not with {reason}"):
+        build("fed-pdm", **keys, **{"secure-sum": True})
+
+
+def test_strategies_take_the_argument_too() -> None:
+    assert summing(FedPLT(secure_sum=True).half) is not None
+    assert summing(DPIADMM(perturbation="none", secure_sum=True).half) is not None
+    assert summing(FedPDM(sparsifier="rand-k", alpha_u=0.5, secure_sum=True).half) is not None
+
+
+# ------------------------------------------------------------------ halves on numbers by hand
+
+
+def test_fed_plt_moves_the_mean_of_z_by_the_participants() -> None:
+    half = fed_plt_sum.Server(rho=2.0, h=make_h("l1", **{"h-weight": 3.0}))
+    state = half.initialise(np.array([4.0, -8.0]), 4)
+    state, sent = half.broadcast(state)
+    # prox of (rho/N) 3 |.| = 1.5 |.|
+    assert sent["y"].tolist() == [2.5, -6.5]
+    sums = {"": GroupSum({"x": np.array([7.0, -11.0]), "distance": np.array(3.0)}, (0, 2))}
+    state = half.fold_sums(state, sums)
+    # z_i of the two moved by 2 (x_i - y): in sum 2 (7 - 5, -11 + 13) = (4, 4).
+    assert state.total.tolist() == [20.0, -28.0]
+    assert half.models(state)["last"].tolist() == [3.5, -5.5]
+    assert half.residual(state) == 2.25
+    state = half.admit(state, 1, np.array([5.0, 3.0]))
+    assert (state.total.tolist(), state.count) == ([25.0, -25.0], 5)
+    assert half.models(state)["last"].tolist() == pytest.approx([3.8, -3.8])
+    again = half.load(half.dump(state))
+    assert np.array_equal(half.models(again)["last"], half.models(state)["last"])
+    assert {name: array.tolist() for name, array in half.recovery(again, 0).items()} == {
+        "x": [4.0, -8.0],
+        "z": [4.0, -8.0],
+    }
+
+
+def test_sums_of_several_groups_are_one_sum_where_the_algorithm_has_none() -> None:
+    half = fed_plt_sum.Server(rho=1.0)
+    whole, parts = (half.initialise(np.array([1.0]), 4) for _ in range(2))
+    one = {"": GroupSum({"x": np.array([6.0]), "distance": np.array(2.0)}, (0, 1, 3))}
+    two = {
+        "a": GroupSum({"x": np.array([5.0]), "distance": np.array(0.5)}, (0, 1)),
+        "b": GroupSum({"x": np.array([1.0]), "distance": np.array(1.5)}, (3,)),
+    }
+    assert half.fold_sums(whole, one).total == half.fold_sums(parts, two).total
+
+
+def test_dp_iadmm_runs_on_means() -> None:
+    half = summing(DPIADMM(rho=2.0, perturbation="none", secure_sum=True).half)
+    assert half is not None
+    state = half.initialise(np.array([1.0]), 4)
+    state, sent = half.broadcast(state)
+    assert (sent["w"].tolist(), int(sent["t"]), float(sent["rho"])) == ([1.0], 1, 2.0)
+    # Agents 0 and 1 move from 1 to 2 and 5; the others are absent.
+    arrays = {"z": np.array([7.0]), "moved": np.array([5.0]), "distance": np.array(5.0)}
+    state = half.fold_sums(state, {"": GroupSum(arrays, (0, 1))})
+    # lam: 0 + 2 (1 - 2) = -2 and 2 (1 - 5) = -8, mean over four -2.5; z: mean (2 + 5 + 1 + 1)/4.
+    assert half.models(state)["mean"].tolist() == [2.25]
+    assert half.models(state)["last"].tolist() == [2.25 + 2.5 / 2.0]
+    assert half.residual(state) == 2.5**2 + 2.5**2
+    # Another agent at the start: z mean (9 + 1)/5, lam mean -10/5.
+    state = half.admit(state, 4, np.array([1.0]))
+    assert half.models(state)["last"].tolist() == pytest.approx([2.0 + 2.0 / 2.0])
+    again = half.load(half.dump(state))
+    assert half.models(again)["last"].tolist() == half.models(state)["last"].tolist()
+
+
+def test_fed_pdm_shares_one_index_set_a_round_and_remembers_the_count() -> None:
+    strategy = FedPDM(sparsifier="rand-k", uplink_k=2, secure_sum=True, seed=7, rho=1.0)
+    half = summing(strategy.half)
+    assert half is not None
+    state = half.initialise(np.zeros(6), 3)
+    seeds = []
+    for _ in range(3):
+        state, sent = half.broadcast(state)
+        seeds.append(int(sent["indices"]))
+        assert ENCODED in sent
+        assert half.summands(state) == {"y": (2,)}
+    assert len(set(seeds)) == 3
+    state = half.fold_sums(state, {"": GroupSum({"y": np.array([3.0, 6.0])}, (0, 1, 2))})
+    wanted = np.zeros(6)
+    wanted[rand_k(seeds[-1], 6, 2)] = [1.0, 2.0]
+    assert half.models(state)["last"].tolist() == wanted.tolist()
+    state = half.load(half.dump(state))
+    assert int(half.broadcast(state)[1]["indices"]) not in seeds
+    assert half.recovery(state, 0) is None

@@ -1,0 +1,77 @@
+"""Code on the pages: Python blocks run, commands of Privet run, keys of longer commands exist."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privet.client_apps import LOCAL_KEYS
+from privet.datasets.context import DATA_KEYS
+from privet.privacy.veto import KEYS
+from privet.wire.keys import defaults
+from support.paths import ROOT
+
+DOCS = ROOT / "docs"
+OURS = [DOCS / f"{name}.md" for name in ("index", "tutorial", "fed-plt", "sparse-messages")]
+OURS += sorted((DOCS / "how-to").glob("*.md"))
+PAGES = sorted(DOCS.rglob("*.md"))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Return the fenced blocks of a language; an empty one stands for no language."""
+    fenced: list[tuple[str, str]] = re.findall(
+        r"^```(\w*)\n(.*?)^```$", page.read_text(), re.S | re.M
+    )
+    return [text for name, text in fenced if name == language]
+
+
+def title(page: Path) -> str:
+    return str(page.relative_to(DOCS))
+
+
+@pytest.mark.parametrize("page", [p for p in OURS if blocks(p, "python")], ids=title)
+def test_python_blocks_run_one_after_the_other(page: Path) -> None:
+    names: dict[str, Any] = {"__name__": "page"}
+    for block in blocks(page, "python"):
+        exec(compile(block, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=title)
+def test_python_blocks_import_what_exists(page: Path) -> None:
+    for block in blocks(page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("privet"):
+                exec(ast.unparse(node))
+
+
+@pytest.mark.parametrize("page", [p for p in OURS if blocks(p, "bash")], ids=title)
+def test_commands_run(page: Path, tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    script = "set -e\n" + "\n".join(blocks(page, "bash"))
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("page", OURS, ids=title)
+def test_keys_in_the_commands_exist(page: Path) -> None:
+    of_nodes = {"partition-id", "num-partitions", "agent", *KEYS, *LOCAL_KEYS, *DATA_KEYS}
+    known = {*defaults(), *of_nodes, "table"}
+    for block in (*blocks(page, ""), *blocks(page, "bash")):
+        text = re.sub(r"--config-|\$\([^)]*\)", "", block)
+        keys = re.findall(r"(?<![\w-])([a-z][a-z-]+)=[\w.\"/$]+", text)
+        assert set(keys) <= known, (page, set(keys) - known)

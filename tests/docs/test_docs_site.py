@@ -1,0 +1,80 @@
+"""The site builds without a warning and loads nothing from other hosts."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from privet.wire.keys import defaults
+from support.paths import ROOT
+
+REMOTE = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the built site."""
+    if not (ROOT / "build" / "typed" / "privet" / "wire").exists():
+        subprocess.run(["make", "links"], cwd=ROOT, check=True, capture_output=True)
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    config = (ROOT / "mkdocs.yml").read_text()
+    named = re.findall(r"^ +- .*?([\w/-]+\.md)$", config, re.MULTILINE)
+    pages = sorted(str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md"))
+    assert sorted(named) == pages
+
+
+def test_pages_load_nothing_from_other_hosts(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 20
+    for page in pages:
+        found = [tag for tag in REMOTE.findall(page.read_text()) if 'rel="canonical"' not in tag]
+        assert not found, (page.name, found)
+    for sheet in site.rglob("*.css"):
+        assert not re.findall(r"url\([\"']?(?:https?:)?//", sheet.read_text()), sheet
+
+
+def test_reference_shows_what_the_rooms_export(site: Path) -> None:
+    import privet.client_apps
+    import privet.problems
+    import privet.strategies
+
+    for room in (privet.client_apps, privet.problems, privet.strategies):
+        name = room.__name__
+        page = (site / "reference" / f"{name.rpartition('.')[2]}.html").read_text()
+        for exported in room.__all__:
+            thing = getattr(room, exported)
+            if not (inspect.isclass(thing) or inspect.isfunction(thing)):
+                continue
+            # Where a module has the function's name, the function is named in full.
+            ids = (f'id="{name}.{exported}"', f'id="{name}.{exported}.{exported}"')
+            assert any(identifier in page for identifier in ids), exported
+
+
+def test_snippets_came_in(site: Path) -> None:
+    tutorial = (site / "tutorial.html").read_text()
+    assert "flower-superlink" in tutorial
+    assert "ssh-keygen" in tutorial
+    assert "--8&lt;--" not in tutorial
+    assert "from_settings" in (site / "how-to" / "add-an-algorithm.html").read_text()
+
+
+def test_every_key_is_in_the_table(site: Path) -> None:
+    page = (site / "reference" / "keys.html").read_text()
+    for name in defaults():
+        assert f"<td><code>{name}</code></td>" in page, name

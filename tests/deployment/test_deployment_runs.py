@@ -45,6 +45,13 @@ IADMM: dict[str, Any] = {
     "seed": 7,
     "round-timeout": 120.0,
 }
+MASKED: dict[str, Any] = {
+    "secure-sum": True,
+    "num-agents": 3,
+    "num-server-rounds": 3,
+    "seed": 7,
+    "round-timeout": 120.0,
+}
 PRIVATE: dict[str, Any] = {
     "num-agents": 3,
     "num-server-rounds": 3,
@@ -80,7 +87,9 @@ def history(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("config", [COMMON, IADMM], ids=["fed-plt", "dp-iadmm"])
+@pytest.mark.parametrize(
+    "config", [COMMON, IADMM, MASKED], ids=["fed-plt", "dp-iadmm", "secure-sum"]
+)
 def test_deployed_run_gives_the_bits_of_the_inline_one(
     deployment: Deployment, tmp_path: Path, config: dict[str, Any]
 ) -> None:

@@ -11,6 +11,7 @@ of local steps tuned as well, for each cost of communication.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -289,12 +290,30 @@ def run(
 
 def read_rows(path: Path) -> list[Row]:
     """Return the rows of a JSON file written by ``write_rows``; none where there is no file."""
-    return [Row(**entry) for entry in json.loads(path.read_text())] if path.exists() else []
+    return [Row(**_numbers(one, None, math.nan)) for one in _entries(path)]
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+    return entries
 
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """Write rows as JSON."""
-    path.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    """Write rows as JSON, null for what did not arrive."""
+    entries = [_numbers(asdict(row), math.nan, None) for row in rows]
+    path.write_text(json.dumps(entries, indent=1, allow_nan=False) + "\n")
+
+
+def _numbers(entry: Mapping[str, Any], old: float | None, new: float | None) -> dict[str, Any]:
+    """Return the entry with its measured figures changed from one sign of absence to another."""
+
+    def changed(value: Any) -> Any:
+        absent = value is None if old is None else isinstance(value, float) and math.isnan(value)
+        return new if absent else value
+
+    times = {cost: changed(time) for cost, time in entry["times"].items()}
+    figures = {name: changed(entry[name]) for name in ("iterations", "deviation")}
+    return {**entry, **figures, "times": times}
 
 
 __all__ = ["AGENTS", "CASES", "Case", "Row", "measure", "read_rows", "run", "write_rows"]

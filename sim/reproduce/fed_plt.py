@@ -30,7 +30,7 @@ from .study import Case, Curve, Entry, Options, Outcome, Panel, Result, Study
 TABLE_VIII = {0.1: 123, 1.0: 39, 10.0: 162}
 """Iterations that Table VIII stands for."""
 QUICK = {"settings": 18, "tuning_draws": 1, "draws": 3}
-FULL = {"settings": 36, "tuning_draws": 2, "draws": 10}
+FULL = {"settings": 36, "tuning_draws": 4, "draws": 10}
 DRAWS, FULL_DRAWS = 5, 100
 UNDER_TUNED = "the paper's run of this rival was tuned less well than ours"
 WITHIN = 0.2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -161,7 +162,7 @@ def test_a_row_of_the_page_is_measured_on_other_draws(tmp_path: Any) -> None:
     assert f"| FedLin | {row.iterations:.1f} ± {row.deviation:.1f} | 6 | 2 | 5.0 |" in text
 
 
-def test_the_page_shows_who_did_not_arrive() -> None:
+def test_the_page_shows_who_did_not_arrive(tmp_path: Path) -> None:
     nowhere = Row(
         "table-5",
         "led",
@@ -179,6 +180,9 @@ def test_the_page_shows_who_did_not_arrive() -> None:
         34,
     )
     assert "| LED | does not arrive | 34 |" in page([nowhere])
+    write_rows(tmp_path / "rows.json", [nowhere])
+    assert "NaN" not in (tmp_path / "rows.json").read_text()
+    assert page(read_rows(tmp_path / "rows.json")) == page([nowhere])
 
 
 def test_printed_iterations_are_those_of_the_papers_times() -> None:

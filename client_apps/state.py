@@ -74,23 +74,21 @@ class AgentState:
     def to_record(self) -> ConfigRecord:
         """Return the state as it is kept in Flower's context."""
         rounds = ",".join(map(str, self.rounds))
-        return ConfigRecord(
-            {
-                "tag": f"{self.experiment}:{rounds}",
-                "ledger": self.ledger,
-                "states": list(self.states),
-            }
-        )
+        # One text, because Flower checks every field of a record.
+        about = f"{rounds}:{len(self.experiment)}:{self.experiment}{self.ledger}"
+        return ConfigRecord({"about": about, "states": list(self.states)})
 
     @classmethod
     def from_record(cls, record: ConfigRecord) -> AgentState:
         """Return the state of ``to_record``."""
-        experiment, _, rounds = str(record["tag"]).rpartition(":")
+        rounds, _, rest = str(record["about"]).partition(":")
+        length, _, rest = rest.partition(":")
+        end = int(length)
         return cls(
-            experiment,
+            rest[:end],
             tuple(int(round_) for round_ in rounds.split(",") if round_),
             tuple(record["states"]),  # type: ignore[arg-type]
-            str(record["ledger"]),
+            rest[end:],
         )
 
 

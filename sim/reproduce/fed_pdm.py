@@ -39,6 +39,8 @@ NOISY_RIVALS = {
 }
 """Methods with noise, and their own knob as tuned at equal budgets (docs/results/fed-pdm.md).
 FedAvg and FedProx with one step are DP-FedSGD without momentum."""
+ALIKE = 0.002
+"""Accuracies of one seed that are no further apart are alike."""
 CANNOT_TRAIN = "at weights this large zero is a strict local minimum: nothing can train"
 
 
@@ -160,14 +162,11 @@ def _rising(
 
 
 def _above(what: str, ours: float, other: float, reason: str = "") -> Entry:
-    return Entry(
-        what,
-        "yes",
-        f"{ours:.3f} against {other:.3f}",
-        ours > other,
-        "",
-        "" if ours > other else reason,
-    )
+    """Return the claim that one number is above another by more than one seed's noise."""
+    said, apart = f"{ours:.3f} against {other:.3f}", ours - other
+    why = "alike" if abs(apart) <= ALIKE else reason
+    holds = apart > ALIKE
+    return Entry(what, "yes", said, holds, f"by {100 * ALIKE:g} points", "" if holds else why)
 
 
 # ------------------------------------------------------------------ the figures

@@ -9,7 +9,7 @@ leaves the number of examples out. Noise is seeded here, and nothing in these ru
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -82,7 +82,7 @@ def _digits(path: str) -> Federation:
 
 def run_case(case: Case) -> Result:
     """Run one method at one epsilon with one seed."""
-    settings = {**METHODS[case["method"]], **case.get("settings", {})}
+    settings = dict(case["settings"])
     settings["epsilon"] = math.inf if case["epsilon"] == "inf" else case["epsilon"]
     if case["epsilon"] == "inf":
         settings |= {"perturbation": "none", "clip": 0.0, "sensitivity": "clip"}
@@ -102,7 +102,14 @@ def run_case(case: Case) -> Result:
     }
 
 
-def _case(options: Options, method: str, epsilon: float, seed: int, **more: Any) -> Case:
+def _case(
+    options: Options,
+    method: str,
+    epsilon: float,
+    seed: int,
+    settings: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Case:
     printed = "inf" if math.isinf(epsilon) else epsilon
     return {
         "case": f"DP-IADMM {method}, epsilon {printed}, seed {seed}",
@@ -111,6 +118,7 @@ def _case(options: Options, method: str, epsilon: float, seed: int, **more: Any)
         "seed": seed,
         "rounds": FULL_ROUNDS if options.full else ROUNDS,
         "data": str(options.data_path),
+        "settings": {**METHODS[method], **(settings or {})},
         **more,
     }
 

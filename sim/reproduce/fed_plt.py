@@ -82,7 +82,14 @@ def _conclude_rivals(options: Options, cases: Sequence[Case], results: Sequence[
         what = f"{algorithm}, {where}: iterations"
         ours = result["iterations"]
         if ours is None:
-            entries.append(Entry(what, printed or "-", "does not arrive", printed is None or False))
+            entries.append(
+                Entry(
+                    what,
+                    "-" if printed is None else printed,
+                    "does not arrive",
+                    None if printed is None else False,
+                )
+            )
         elif printed is None:
             entries.append(Entry(what, "-", ours, None))
         else:

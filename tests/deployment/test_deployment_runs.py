@@ -88,7 +88,12 @@ def history(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "config", [COMMON, IADMM, MASKED], ids=["fed-plt", "dp-iadmm", "secure-sum"]
+    "config",
+    [
+        pytest.param(COMMON, id="fed-plt"),
+        pytest.param(IADMM, id="dp-iadmm", marks=pytest.mark.slow),
+        pytest.param(MASKED, id="secure-sum", marks=pytest.mark.slow),
+    ],
 )
 def test_deployed_run_gives_the_bits_of_the_inline_one(
     deployment: Deployment, tmp_path: Path, config: dict[str, Any]

@@ -94,6 +94,7 @@ def test_comparison_holds_what_its_tables_say(printed: Any, tmp_path: Path) -> N
     assert 'id="run-6-' in (tmp_path / "runs" / "compare.html").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.deployment
 def test_deployment_with_tls_and_a_budget(tmp_path: Path) -> None:
     ports = dict(zip(("PORT", "NODE0_PORT", "NODE1_PORT"), map(str, free_ports(3)), strict=True))

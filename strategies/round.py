@@ -149,6 +149,10 @@ def messages_for(
     """
     position = {name: i for i, name in enumerate(session.roster.names)}
     units = grouped(half)
+    sizes = {
+        group: sum(len(value) for value in shared.values() if isinstance(value, bytes))
+        for group, shared in pending.shared.items()
+    }
     records: dict[tuple[int, bytes | None, str], ConfigRecord] = {}
     built: dict[str, Message] = {}
     for name in names:
@@ -175,7 +179,7 @@ def messages_for(
         shared = pending.shared[group]
         content = RecordDict({RECORD: shared, AGENT_RECORD: own})
         built[name] = Message(content, agent.node, MessageType.TRAIN)
-        pending.bytes_down += sum(len(v) for v in shared.values() if isinstance(v, bytes))
+        pending.bytes_down += sizes[group]
     pending.messages.update(built)
     return built
 

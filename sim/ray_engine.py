@@ -17,10 +17,11 @@ from typing import Any
 
 from flwr.app import Error, Message
 
-from privet.sim.batches import decode_reply, encode_messages, weight
+from privet.sim.arena import Arena, Tray, new_arena
+from privet.sim.batches import Encoded, Letter, decode_reply, encode_messages, seal, unseal, weight
 from privet.sim.grid import CRASHED, LocalGrid, NodeConfig
 from privet.sim.ray_session import cluster_cpus, ray_session
-from privet.sim.ray_shard import Factory, Shard
+from privet.sim.ray_shard import Answers, Factory, Shard
 from privet.wire import ConfigError, RunError
 from privet.wire.errors import one_line
 
@@ -35,12 +36,28 @@ START_PATIENCE = 180.0
 """Seconds the processes may take to start."""
 
 
+@dataclass(slots=True)
+class Seat:
+    """An actor, its nodes, and the memory for its replies.
+
+    ``room`` is how much of the memory its next replies may take: what its last ones would have
+    needed, or None while it is not known to see the memory.
+    """
+
+    number: int
+    nodes: list[int]
+    actor: Any
+    arena: Arena | None
+    room: int | None = None
+    unanswered: int = 0
+    """Batches under way."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Messages that were sent to one actor."""
 
-    position: int
-    actor: Any
+    seat: Seat
     messages: list[Message]
 
 
@@ -101,9 +118,11 @@ class RayGrid(LocalGrid):
             session = ray_session(address=address, num_cpus=actors)
             self._ray = self._open.enter_context(session)
             count = min(actors or cluster_cpus(self._ray), max(1, len(self.node_configs)))
-            self._blocks = _blocks(list(self.node_configs), count)
-            self._position = {n: i for i, block in enumerate(self._blocks) for n in block}
-            self._actors = [self._actor(position) for position in range(count)]
+            self._broadcast = new_arena()
+            self._broadcast_room = 0
+            blocks = _blocks(list(self.node_configs), count)
+            self._seats = [self._seat(number, nodes) for number, nodes in enumerate(blocks)]
+            self._number = {node: seat.number for seat in self._seats for node in seat.nodes}
             self._open.callback(self._end_actors)
             self._wait_until_ready()
         except BaseException:
@@ -130,7 +149,15 @@ class RayGrid(LocalGrid):
     @property
     def actors(self) -> list[Any]:
         """The Ray actors, in the order of their nodes."""
-        return list(self._actors)
+        return [seat.actor for seat in self._seats]
+
+    @property
+    def shared_memory(self) -> int:
+        """Bytes of memory that large values travel in; 0 before it is used or where it cannot be.
+
+        It grows to what the largest round needs, up to ``privet.sim.arena.LARGEST`` per actor.
+        """
+        return self._broadcast_room + sum(seat.room or 0 for seat in self._seats)
 
     # ------------------------------------------------------------------ messages
 
@@ -139,16 +166,29 @@ class RayGrid(LocalGrid):
         batches: dict[int, list[Message]] = {}
         for message in messages:
             node = message.metadata.dst_node_id
-            if node not in self.online or node not in self._position:
+            if node not in self.online or node not in self._number:
                 self.arrived(message, self.not_connected(message))
             else:
-                batches.setdefault(self._position[node], []).append(message)
-        shared, letters = encode_messages([one for batch in batches.values() for one in batch])
-        sent = self._ray.put(shared) if weight(shared) > WITH_THE_CALL else shared
-        for position, batch in batches.items():
+                batches.setdefault(self._number[node], []).append(message)
+        shared, letters = self._encoded([one for batch in batches.values() for one in batch])
+        parcel = seal(shared)
+        sent = self._ray.put(parcel) if weight(parcel) > WITH_THE_CALL else parcel
+        for number, batch in batches.items():
             own, letters = letters[: len(batch)], letters[len(batch) :]
-            actor = self._actors[position]
-            self._under_way[actor.answer.remote(sent, own)] = Batch(position, actor, batch)
+            seat = self._seats[number]
+            # Replies that were not read yet must not be written over.
+            room = 0 if seat.unanswered else seat.room or 0
+            self._under_way[seat.actor.answer.remote(sent, seal(own), room)] = Batch(seat, batch)
+            seat.unanswered += 1
+
+    def _encoded(self, messages: list[Message]) -> tuple[list[Encoded], list[Letter]]:
+        """Encode messages, into shared memory if all actors see it and none has yet to read it."""
+        clear = all(seat.room is not None and not seat.unanswered for seat in self._seats)
+        tray = Tray(self._broadcast, self._broadcast_room if clear else 0)
+        encoded = encode_messages(messages, tray)
+        if self._broadcast is not None and clear:
+            self._broadcast_room = self._broadcast.grow(tray.needed)
+        return encoded
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies to these messages, each once, waiting for them a short while."""
@@ -179,13 +219,17 @@ class RayGrid(LocalGrid):
     def _take_in(self, reference: Any) -> set[str]:
         """Keep the replies of a batch; return the ids of its messages."""
         batch = self._under_way.pop(reference)
+        seat = batch.seat
+        seat.unanswered -= 1
         try:
-            answers = self._ray.get(reference)
+            answers: Answers = unseal(self._ray.get(reference))
         except self._ray.exceptions.RayError as error:
             self._lost(batch, error)
         else:
-            for message, answer in zip(batch.messages, answers, strict=True):
-                self.arrived(message, decode_reply(answer, message))
+            for message, answer in zip(batch.messages, answers.replies, strict=True):
+                self.arrived(message, decode_reply(answer, message, seat.arena))
+            if seat.arena is not None and answers.needed is not None:
+                seat.room = seat.arena.grow(answers.needed)
         return {message.metadata.message_id for message in batch.messages}
 
     def _lost(self, batch: Batch, error: Exception) -> None:
@@ -194,15 +238,15 @@ class RayGrid(LocalGrid):
         reason = "its process ended" if gone else _last_line(error)
         for message in batch.messages:
             self.arrived(message, Message(Error(CRASHED, reason), reply_to=message))
-        if gone and self._actors[batch.position] is batch.actor:
-            block = self._blocks[batch.position]
+        number = batch.seat.number
+        if gone and self._seats[number] is batch.seat:
             log.warning(
                 "process %d of %d ended: it is replaced, its %d agents lost their state",
-                batch.position + 1,
-                len(self._blocks),
-                len(block),
+                number + 1,
+                len(self._seats),
+                len(batch.seat.nodes),
             )
-            self._actors[batch.position] = self._actor(batch.position)
+            self._seats[number] = self._seat(number, batch.seat.nodes)
 
     # ------------------------------------------------------------------ checkpoints
 
@@ -212,7 +256,7 @@ class RayGrid(LocalGrid):
         The agents of an actor that is gone have none.
         """
         states: dict[str, bytes] = {}
-        for asked in [actor.states.remote() for actor in self._actors]:
+        for asked in [actor.states.remote() for actor in self.actors]:
             try:
                 states.update(self._ray.get(asked))
             except self._ray.exceptions.RayActorError:
@@ -222,17 +266,21 @@ class RayGrid(LocalGrid):
     def restore_node_states(self, states: Mapping[str, bytes]) -> None:
         """Put back what ``node_states`` returned."""
         sent = self._ray.put(dict(states))
-        self._ray.get([actor.restore.remote(sent) for actor in self._actors])
+        self._ray.get([actor.restore.remote(sent) for actor in self.actors])
 
     # ------------------------------------------------------------------ actors
 
-    def _actor(self, position: int) -> Any:
-        configs = {node: self.node_configs[node] for node in self._blocks[position]}
+    def _seat(self, number: int, nodes: list[int]) -> Seat:
+        """Start an actor for some nodes, with memory of its own for its replies."""
+        arena = new_arena()
+        configs = {node: self.node_configs[node] for node in nodes}
+        seen = (self._broadcast.address, arena.address) if self._broadcast and arena else None
         shard = self._ray.remote(num_cpus=1, max_restarts=0)(Shard)
-        return shard.remote(self._factory, self.run.run_id, configs, self._run_config)
+        actor = shard.remote(self._factory, self.run.run_id, configs, self._run_config, seen)
+        return Seat(number, nodes, actor, arena)
 
     def _wait_until_ready(self) -> None:
-        asked = [actor.ready.remote() for actor in self._actors]
+        asked = [actor.ready.remote() for actor in self.actors]
         _, missing = self._ray.wait(asked, num_returns=len(asked), timeout=START_PATIENCE)
         if missing:
             raise RunError(
@@ -245,8 +293,10 @@ class RayGrid(LocalGrid):
             raise RunError(f"the ClientApp could not be made: {_last_line(error)}") from None
 
     def _end_actors(self) -> None:
-        for actor in self._actors:
-            self._ray.kill(actor)
+        for seat in self._seats:
+            self._ray.kill(seat.actor)
+            seat.arena = None
+        self._broadcast = None
 
 
 def _blocks(nodes: list[int], count: int) -> list[list[int]]:

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 
-from privet.sim.batches import Answer, Encoded, Letter, decode_messages, encode_reply
+from privet.sim.arena import Arena, Tray
+from privet.sim.batches import Answer, Parcel, decode_messages, encode_reply, seal, unseal
 from privet.sim.grid import App, NodeConfig, Nodes, set_message_id
 
 Factory = Callable[[], App]
 """Makes the ClientApp, in the process where it is to run."""
 
 
+class Answers(NamedTuple):
+    """The replies to a batch.
+
+    ``needed`` is the shared memory with which their large values would all have fitted, in bytes;
+    None where the actor sees none, being on another machine than the grid.
+    """
+
+    replies: list[Answer]
+    needed: int | None
+
+
 class Shard:
-    """Some of the nodes of a ``RayGrid``; the arguments are those of ``Nodes``."""
+    """Some of the nodes of a ``RayGrid``.
+
+    ``arenas`` are the addresses of the grid's memory for messages to all actors and for replies of
+    this one; the other arguments are those of ``Nodes``.
+    """
 
     def __init__(
         self,
@@ -21,20 +38,32 @@ class Shard:
         run_id: int,
         configs: Mapping[int, NodeConfig],
         run_config: Mapping[str, Any],
+        arenas: tuple[str, str] | None = None,
     ) -> None:
         self._nodes = Nodes(factory(), run_id, configs, run_config)
+        self._asked: Arena | None = None
+        self._answered: Arena | None = None
+        if arenas is not None:
+            with suppress(OSError):
+                self._asked, self._answered = map(Arena, arenas)
 
     def ready(self) -> bool:
         """Return once the ClientApp is built."""
         return True
 
-    def answer(self, shared: list[Encoded], letters: list[Letter]) -> list[Answer]:
-        """Run a batch of messages through their nodes and return the replies in order."""
-        answers = []
-        for letter, message in zip(letters, decode_messages(shared, letters), strict=True):
+    def answer(self, shared: Parcel, letters: Parcel, room: int) -> Parcel:
+        """Run a batch of messages through their nodes and return ``Answers``, in order.
+
+        ``room`` is how many bytes of the memory for replies may be written.
+        """
+        tray = Tray(self._answered, room)
+        replies = []
+        opened = unseal(letters)
+        messages = decode_messages(unseal(shared), opened, self._asked)
+        for letter, message in zip(opened, messages, strict=True):
             set_message_id(message, letter.message_id)
-            answers.append(encode_reply(self._nodes.answer(message)))
-        return answers
+            replies.append(encode_reply(self._nodes.answer(message), tray))
+        return seal(Answers(replies, None if self._answered is None else tray.needed))
 
     def states(self) -> dict[str, bytes]:
         """Return the packed states of the agents here, by name."""

@@ -153,7 +153,7 @@ def messages_for(
         group: sum(len(value) for value in shared.values() if isinstance(value, bytes))
         for group, shared in pending.shared.items()
     }
-    records: dict[tuple[int, bytes | None, str], ConfigRecord] = {}
+    contents: dict[tuple[str, int, bytes | None, str], RecordDict] = {}
     built: dict[str, Message] = {}
     for name in names:
         agent = session.roster.agents[name]
@@ -167,18 +167,17 @@ def messages_for(
             pending.notes.append(
                 f"agent {name} lost its state of round {agent.tag}: it starts again"
             )
-        own = records.get((tag, packed, ledger))
-        if own is None:  # one object on the wire for all agents that are sent the same
-            own = agent_record(tag, packed, ledger)
-            records[tag, packed, ledger] = own
         if packed is not None:
             pending.bytes_down += len(packed)
             if agent.tag:
                 pending.notes.append(recovered(name, agent.tag))
         group = ALL if units is None else units.group(session.state, position[name])
-        shared = pending.shared[group]
-        content = RecordDict({RECORD: shared, AGENT_RECORD: own})
-        built[name] = Message(content, agent.node, MessageType.TRAIN)
+        content = contents.get((group, tag, packed, ledger))
+        if content is None:  # one object on the wire for all agents that are sent the same
+            own = agent_record(tag, packed, ledger)
+            content = RecordDict({RECORD: pending.shared[group], AGENT_RECORD: own})
+            contents[group, tag, packed, ledger] = content
+        built[name] = Message(content.copy(), agent.node, MessageType.TRAIN)
         pending.bytes_down += sizes[group]
     pending.messages.update(built)
     return built

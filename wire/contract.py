@@ -51,6 +51,8 @@ PRIVATE_KEYS = ("clip", "noise-scale", "noise-variance")
 LONGEST_ABOUT = 1 << 24
 """Characters of the JSON text in an agent's reply at most."""
 
+_EMPTY_UPDATE = ConfigRecord({"kind": "update"})
+
 T = TypeVar("T")
 Settings = Mapping[str, bool | int | float | str]
 
@@ -285,7 +287,10 @@ def update_record(protocol: str, version: int, update: Update) -> ConfigRecord:
         about += f', "note": {json.dumps(update.note)}'
     if update.ledger:
         about += f', "ledger": {_quoted(update.ledger)}'
-    return ConfigRecord({"kind": "update", "about": about + "}", "payload": update.payload})
+    record = _EMPTY_UPDATE.copy()
+    record["about"] = about + "}"
+    record["payload"] = update.payload
+    return record
 
 
 @lru_cache(maxsize=64)

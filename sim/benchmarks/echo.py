@@ -108,10 +108,8 @@ def exchange_seconds(grid: Grid, size: int, rounds: int) -> float:
 def _exchange_round(grid: Grid, nodes: list[int], number: int, model: np.ndarray) -> None:
     shared = shared_record(PROTOCOL, VERSION, "bench", number, "{}", {"x": model})
     own = agent_record(number)
-    messages = {
-        str(node): Message(RecordDict({RECORD: shared, AGENT_RECORD: own}), node, MessageType.TRAIN)
-        for node in nodes
-    }
+    content = RecordDict({RECORD: shared, AGENT_RECORD: own})
+    messages = {str(node): Message(content.copy(), node, MessageType.TRAIN) for node in nodes}
     for reply in exchange(grid, messages, 3600.0).values():
         assert reply.content is not None, reply.reason
         read_update(reply.content, PROTOCOL, VERSION, number).arrays()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import pickle
+import sys
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from flwr.app import (
     RecordDict,
 )
 
+from privet.sim.arena import LARGEST, Arena, Placed, Tray
 from privet.sim.batches import (
     decode_messages,
     decode_record,
@@ -25,10 +29,14 @@ from privet.sim.batches import (
     encode_messages,
     encode_record,
     encode_reply,
+    seal,
+    unseal,
     weight,
 )
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import set_message_id
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is not shared here")
 
 RECORDS = {
     "config": ConfigRecord(
@@ -48,19 +56,40 @@ def server() -> None:
 
 
 def travelled(value: Any) -> Any:
-    """Return a value as another process gets it: large buffers beside the pickle, read-only."""
-    buffers: list[Any] = []
-    data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    beside = [memoryview(bytes(buffer)) for buffer in buffers]
-    return pickle.loads(data, buffers=beside)
+    """Return a value as another process gets it: what lies beside the pickle is read-only."""
+    parcel = seal(value)
+    if not isinstance(parcel, bytes):
+        parcel = (parcel[0], [memoryview(bytes(buffer)) for buffer in parcel[1]])
+    return unseal(parcel)
+
+
+class Way:
+    """How large values travel: a tray, and the arena as the other process sees it."""
+
+    def __init__(self, room: int | None) -> None:
+        ours = None if room is None else Arena()
+        self.room = 0 if ours is None else ours.grow(room or 0)
+        self.tray = Tray(ours, self.room)
+        self.arena = None if ours is None else Arena(ours.address)
+
+
+@pytest.fixture(
+    params=[None, pytest.param(1_000_000, marks=linux), pytest.param(9_999, marks=linux)],
+    ids=["buffers", "shared memory", "too little"],
+)
+def way(request: Any) -> Way:
+    """Return one of the ways."""
+    return Way(request.param)
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_records_of_every_kind_come_back_as_they_were(name: str) -> None:
+def test_records_of_every_kind_come_back_as_they_were(name: str, way: Way) -> None:
     record = RECORDS[name]
-    encoded = encode_record(record)  # arrays have a header of 128 bytes
-    assert weight([encoded]) == {"config": 10_000, "large": 40_128}.get(name, 0)
-    back = decode_record(travelled(encoded))
+    encoded = encode_record(record, way.tray)
+    large = {"config": 10_000, "large": 40_128}.get(name, 0)  # arrays have a header of 128 bytes
+    assert way.tray.needed == large
+    assert weight(seal(encoded)) == (0 if large <= way.room else large)
+    back = decode_record(travelled(encoded), way.arena)
     assert back == record
     assert type(back) is type(record)
     assert list(back) == list(record)
@@ -72,11 +101,11 @@ def message_to(node: int, content: RecordDict, **options: Any) -> Message:
     return made
 
 
-def test_messages_come_back_with_what_was_said_of_them() -> None:
+def test_messages_come_back_with_what_was_said_of_them(way: Way) -> None:
     content = RecordDict(dict(RECORDS))
     messages = [message_to(7, content, ttl=30.0, group_id="3"), message_to(8, RecordDict())]
-    shared, letters = travelled(encode_messages(messages))
-    back = list(decode_messages(shared, letters))
+    shared, letters = travelled(encode_messages(messages, way.tray))
+    back = list(decode_messages(shared, letters, way.arena))
     assert [letter.message_id for letter in letters] == ["7", "8"]
     assert back[0].content == content
     assert list(back[0].content) == list(content)
@@ -85,29 +114,30 @@ def test_messages_come_back_with_what_was_said_of_them() -> None:
             assert getattr(ours.metadata, name) == getattr(theirs.metadata, name)
 
 
-def test_what_several_messages_share_is_sent_once_and_is_one_object_again() -> None:
+def test_what_several_messages_share_is_sent_once_and_is_one_object_again(way: Way) -> None:
     broadcast = ConfigRecord({"payload": bytes(100_000)})
     messages = [
         message_to(node, RecordDict({"all": broadcast, "own": ConfigRecord({"tag": node})}))
         for node in range(20)
     ]
-    shared, letters = encode_messages(messages)
+    shared, letters = encode_messages(messages, way.tray)
     assert len(shared) == 1
-    assert weight(shared) == 100_000
+    assert way.tray.needed == 100_000
     assert len(pickle.dumps((shared, letters), protocol=5)) < 110_000
-    back = list(decode_messages(*travelled((shared, letters))))
+    back = list(decode_messages(*travelled((shared, letters)), way.arena))
     assert len({id(one.content["all"]) for one in back}) == 1
+    assert back[0].content["all"]["payload"] == bytes(100_000)
     assert [one.content["own"]["tag"] for one in back] == list(range(20))
     assert len({id(one.content) for one in back}) == 20
 
 
-def test_replies_carry_content_or_an_error() -> None:
+def test_replies_carry_content_or_an_error(way: Way) -> None:
     asked = message_to(7, RecordDict())
     for reply in (
         Message(RecordDict(dict(RECORDS)), reply_to=asked),
         Message(Error(101, "agent 3: no"), reply_to=asked),
     ):
-        back = decode_reply(travelled(encode_reply(reply)), asked)
+        back = decode_reply(travelled(encode_reply(reply, way.tray)), asked, way.arena)
         assert back.metadata.reply_to_message_id == "7"
         assert back.metadata.src_node_id == 7
         assert back.has_error() == reply.has_error()
@@ -115,3 +145,53 @@ def test_replies_carry_content_or_an_error() -> None:
             assert (back.error.code, back.error.reason) == (101, "agent 3: no")
         else:
             assert back.content == reply.content
+
+
+# ------------------------------------------------------------------ shared memory
+
+
+@linux
+def test_values_that_do_not_fit_are_buffers_and_the_tray_says_what_was_needed() -> None:
+    way = Way(25_000)
+    values = [bytes([n]) * 10_000 for n in range(4)]
+    placed = [way.tray.place(value) for value in values]
+    assert [isinstance(one, Placed) for one in placed] == [True, True, False, False]
+    assert way.tray.needed == 40_000
+    assert way.arena is not None
+    assert [way.arena.read(one) for one in placed if isinstance(one, Placed)] == values[:2]
+
+
+@linux
+def test_arena_grows_and_is_written_again() -> None:
+    ours = Arena()
+    theirs = Arena(ours.address)
+    for size in (5_000, 50_000, 20_000):
+        value = os.urandom(size)
+        assert ours.grow(size) >= size
+        assert theirs.read(ours.write(0, value)) == value
+        assert ours.read(theirs.write(0, value[::-1])) == value[::-1]
+    assert ours.grow(1 << 40) == LARGEST
+
+
+@linux
+def test_arena_of_another_process_or_machine_is_not_mistaken_for_ours() -> None:
+    """The address may name a file of something else there, or none at all."""
+    ours, other = Arena(), Arena()
+    path = ours.address.split()[0]
+    name = other.address.split()[1]
+    for wrong in (f"{path} {name}", f"/proc/self/fd/0 {name}", f"/proc/0/fd/9 {name}"):
+        with pytest.raises(OSError, match=r"memory that is meant|No such file|Invalid argument"):
+            Arena(wrong)
+
+
+@linux
+def test_arena_that_is_no_longer_used_is_given_back() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        way = Way(10_000)
+        way.tray.place(bytes(5_000))
+        assert way.arena is not None
+        assert way.arena.read(Placed(0, 5_000)) == bytes(5_000)
+    del way
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -14,6 +14,7 @@ import pytest
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
 from privet.client_apps import client_app
+from privet.sim import ray_engine
 from privet.sim.cli.main import main
 from privet.sim.ray_engine import RayGrid
 from privet.sim.ray_session import ray_session
@@ -34,7 +35,9 @@ pytestmark = [
 
 AGENTS = 5
 NAMES = tuple(map(str, range(AGENTS)))
-PROBLEMS = logistic_agents(AGENTS)
+DIM = 600
+"""Vectors of more than 4 kB travel beside the pickle."""
+PROBLEMS = logistic_agents(AGENTS, dim=DIM)
 PLT: dict[str, Any] = {"rho": 1.0, "local_epochs": 3}
 NOISY: dict[str, Any] = {
     **PLT,
@@ -52,7 +55,7 @@ def session() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         paths = [str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-        with ray_session(num_cpus=3) as ray:
+        with ray_session(num_cpus=4) as ray:
             folder = Path(ray.nodes()[0]["ObjectStoreSocketName"]).parents[2]
             assert folder.exists()
             yield ray
@@ -113,7 +116,7 @@ def bits(result: PrivetResult) -> bytes:
 
 
 def run(strategy: Any, grid: Any, rounds: int, **options: Any) -> PrivetResult:
-    result: PrivetResult = strategy.start(grid, zeros(4), num_rounds=rounds, **options)
+    result: PrivetResult = strategy.start(grid, zeros(DIM), num_rounds=rounds, **options)
     return result
 
 
@@ -127,6 +130,60 @@ def test_partial_participation_and_seeded_noise_give_the_bits_of_the_inline_run(
     assert taking_part == [done.participants for done in reference.history]
     assert len(set(taking_part)) > 1
     assert [done.bytes_up for done in ours.history] == [d.bytes_up for d in reference.history]
+
+
+def echo() -> Any:
+    """Return a ClientApp that sends back what it got; the bytes of a model are large."""
+
+    def answer(message: Message, context: Any) -> Message:
+        return Message(RecordDict(dict(message.content.items())), reply_to=message)
+
+    return answer
+
+
+def sent(grid: RayGrid, number: int) -> tuple[list[str], list[bytes]]:
+    """Push a message to every node; return the ids, and what each of them holds."""
+    nodes = sorted(grid.node_configs)
+    all_ = ConfigRecord({"payload": bytes([number]) * 50_000})
+    own = [bytes([number, node % 256]) * (3_000 + 1_000 * number) for node in nodes]
+    messages = [
+        Message(RecordDict({"all": all_, "own": ConfigRecord({"payload": one})}), node, "train")
+        for node, one in zip(nodes, own, strict=True)
+    ]
+    ids = list(grid.push_messages(messages))
+    return ids, [bytes([number]) * 50_000 + one for one in own]
+
+
+def pulled(grid: RayGrid, ids: list[str]) -> list[bytes]:
+    """Wait for the replies; return what each of them holds."""
+    found: dict[str, bytes] = {}
+    deadline = time.monotonic() + 30.0
+    while len(found) < len(ids) and time.monotonic() < deadline:
+        for reply in grid.pull_messages(ids):
+            both: Any = [reply.content[name] for name in ("all", "own")]
+            held = b"".join(one["payload"] for one in both)
+            found[reply.metadata.reply_to_message_id] = held
+    return [found[one] for one in ids]
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared memory", "Ray's store"])
+def test_every_reply_holds_what_its_own_message_held(
+    session: Any, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where batches overtake the reading of replies, and where they grow and shrink."""
+    if not shared:
+        monkeypatch.setattr(ray_engine, "new_arena", lambda: None)
+    with RayGrid(echo, 6, actors=2) as made:
+        for number in (1, 2, 3):
+            ids, held = sent(made, number)
+            assert pulled(made, ids) == held
+        replies, messages = 6 * (50_000 + 12_000), 50_000 + 6 * 12_000
+        expected = replies + messages if shared and sys.platform.startswith("linux") else 0
+        assert made.shared_memory == expected
+        for first, second in ((4, 5), (6, 2)):
+            batches = [sent(made, number) for number in (first, second)]
+            for ids, held in batches:
+                assert pulled(made, ids) == held
 
 
 def test_run_resumes_on_either_engine_with_the_same_bits(grid: Killing, tmp_path: Path) -> None:
@@ -222,7 +279,7 @@ def test_node_that_is_away_is_answered_for(grid: Killing) -> None:
 
 def test_reply_that_is_late_is_left_for_later(grid: Killing, trap: Path) -> None:
     """A timeout returns what is there; the others can be pulled when they have come."""
-    content = RecordDict({"arrays": zeros(4), "config": ConfigRecord({"server-round": 1})})
+    content = RecordDict({"arrays": zeros(DIM), "config": ConfigRecord({"server-round": 1})})
     messages = [Message(content, node, MessageType.EVALUATE) for node in sorted(grid.online)]
     assert len(list(grid.send_and_receive(messages, timeout=0.0))) < AGENTS
     late = {message.metadata.message_id for message in messages}

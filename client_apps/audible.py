@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.wire import ConfigError
+from privet.wire import ConfigError, magnitude_bound
 
 UNITS = 16.0
 
@@ -26,10 +26,15 @@ def require_audible(scale: float, *arrays: NDArray[Any]) -> None:
     """
     if not scale > 0:
         return
+    unit = float(np.finfo(arrays[0].dtype).eps)
+    limit = scale / (UNITS * unit)
+    unclear = [a for a in arrays if a.dtype.kind != "f" or not magnitude_bound(a) <= limit]
+    if not unclear:
+        return
     # Through float64, because -2^63 has no absolute value among the integers; one array after the
     # other, because Python's max() overlooks what is not a number.
-    sizes = [float(np.abs(array.astype(np.float64, copy=False)).max()) for array in arrays]
-    unit, size = float(np.finfo(arrays[0].dtype).eps), max(sizes)
+    sizes = [float(np.abs(array.astype(np.float64, copy=False)).max()) for array in unclear]
+    size = max(sizes)
     if not all(scale >= UNITS * unit * each for each in sizes):
         raise ConfigError(f"noise of scale {scale:.3g} would be lost in rounding at {size:.3g}")
 

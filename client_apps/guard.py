@@ -25,7 +25,7 @@ from privet.privacy import (
     Veto,
 )
 from privet.problems import Problem
-from privet.wire import ConfigError, WireError
+from privet.wire import ConfigError, WireError, magnitude_bound
 from privet.wire.contract import RECORD, decode_settings, means_privacy
 
 from .half import AgentHalf
@@ -114,9 +114,23 @@ class Guard:
 @lru_cache(maxsize=256)
 def _charged(ledger: str, release: Release, delta: float) -> tuple[str, float]:
     """Return the ledger with one more release and its epsilon; equal agents share the work."""
-    known = AgentLedger.from_json(ledger) if ledger else AgentLedger()
-    charged = known.record(release)
-    return charged.to_json(), charged.spent(delta)
+    charged = _ledger(ledger).record(release)
+    text = charged.to_json()
+    if len(_ledgers) >= _MOST_LEDGERS:
+        _ledgers.clear()
+    _ledgers[text] = charged
+    return text, charged.spent(delta)
+
+
+_MOST_LEDGERS = 64
+_ledgers: dict[str, AgentLedger] = {}
+"""Ledgers by their text: that of this round was written in the last."""
+
+
+def _ledger(text: str) -> AgentLedger:
+    if not text:
+        return AgentLedger()
+    return _ledgers.get(text) or AgentLedger.from_json(text)
 
 
 def require_tame(arrays: Iterable[NDArray[Any]]) -> None:
@@ -133,6 +147,8 @@ def require_tame(arrays: Iterable[NDArray[Any]]) -> None:
         if array.dtype.kind != "f" or not array.size:
             continue
         most = LARGEST[array.dtype.itemsize]
+        if magnitude_bound(array) <= most:
+            continue
         if not (float(array.max()) <= most and float(array.min()) >= -most):
             raise WireError("instruction holds numbers that are too large or not finite")
 

@@ -79,7 +79,7 @@ def account(releases: Iterable[Release], delta: float) -> Account:
     ValueError
         For a delta outside (0, 1).
     """
-    gaussian, laplace, unnoised = _collapse(releases)
+    gaussian, laplace, unnoised = _collapse(_once(releases))
     _check_delta(delta)
     if unnoised:
         return Account(math.inf, delta, "none", math.inf, math.inf)
@@ -115,19 +115,26 @@ def epsilon_rdp(
     orders
         Renyi orders > 1 to minimise over; a grid from 1.01 to 1e6 unless given.
     """
-    gaussian, laplace, unnoised = _collapse(releases)
+    grid = ORDERS if orders is None else np.asarray(orders, dtype=np.float64)
+    return epsilon_of_messages(_once(releases), delta, grid)
+
+
+def epsilon_of_messages(
+    messages: Iterable[tuple[Release, int]], delta: float, orders: NDArray[np.float64] = ORDERS
+) -> float:
+    """Return `epsilon_rdp` of releases that were each made some number of times."""
+    gaussian, laplace, unnoised = _collapse(messages)
     _check_delta(delta)
     if unnoised:
         return math.inf
-    grid = ORDERS if orders is None else np.asarray(orders, dtype=np.float64)
-    return _convert(_curve(gaussian, laplace, grid), grid, delta)
+    return _convert(_curve(gaussian, laplace, orders), orders, delta)
 
 
 def rdp_curve(
     releases: Iterable[Release], orders: Sequence[float] | NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return the composed Renyi divergence bound at each order > 1 (inf without noise)."""
-    gaussian, laplace, unnoised = _collapse(releases)
+    gaussian, laplace, unnoised = _collapse(_once(releases))
     grid = np.asarray(orders, dtype=np.float64)
     if np.any(grid <= 1):
         raise ValueError("orders must be greater than 1")
@@ -149,11 +156,17 @@ def _check_delta(delta: float) -> None:
         raise ValueError(f"delta is {delta!r}, expected a number in (0, 1)")
 
 
-def _collapse(releases: Iterable[Release]) -> tuple[float, dict[float, int], bool]:
+def _once(releases: Iterable[Release]) -> Iterable[tuple[Release, int]]:
+    return ((release, 1) for release in releases)
+
+
+def _collapse(
+    messages: Iterable[tuple[Release, int]],
+) -> tuple[float, dict[float, int], bool]:
     """Return (sum of mu^2, {Laplace loss: count}, anything un-noised?), after the checks."""
     gaussian, laplace, unnoised = Counter[float](), Counter[float](), False
     first: Release | None = None
-    for release in releases:
+    for release, times in messages:
         first = first or release
         if release.sampling != "none":
             raise UnsupportedAccountError(
@@ -168,7 +181,9 @@ def _collapse(releases: Iterable[Release]) -> tuple[float, dict[float, int], boo
         if loss > _HOPELESS:
             unnoised = True
         elif loss > 0:
-            (gaussian if release.mechanism == "gaussian" else laplace)[loss] += release.count
+            (gaussian if release.mechanism == "gaussian" else laplace)[loss] += (
+                release.count * times
+            )
     # Grouped and summed exactly, so that the order and grouping of equal releases does not move
     # the last bit of a total that is compared with a budget.
     total = math.fsum(count * (loss * loss) for loss, count in gaussian.items())
@@ -203,9 +218,18 @@ def _convert(curve: NDArray[np.float64], orders: NDArray[np.float64], delta: flo
     if not curve.size or np.any(delta**2 + np.expm1(-curve) > 0):
         # Total variation <= sqrt(1 - exp(-KL)), and KL is below every order's divergence.
         return 0.0
-    epsilon = curve + np.log1p(-1.0 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1.0)
-    usable = epsilon[orders > 1.01]
-    return max(0.0, float(usable.min())) if usable.size else math.inf
+    bonus, logs, less, usable = _TERMS if orders is ORDERS else _terms(orders)
+    epsilon = curve + bonus - (math.log(delta) + logs) / less
+    best = epsilon[usable]
+    return max(0.0, float(best.min())) if best.size else math.inf
+
+
+def _terms(orders: NDArray[np.float64]) -> tuple[NDArray[Any], ...]:
+    """Return what the conversion needs of the orders: log(1 - 1/a), log a, a - 1, a > 1.01."""
+    return np.log1p(-1.0 / orders), np.log(orders), orders - 1.0, orders > 1.01
+
+
+_TERMS = _terms(ORDERS)
 
 
 def _epsilon_pld(gaussian: float, laplace: dict[float, int], delta: float) -> float:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
-from privet.privacy.accountant import Account, account, epsilon_rdp
+from privet.privacy.accountant import Account, account, epsilon_of_messages
 from privet.privacy.events import Release
 
 
@@ -39,7 +40,7 @@ class AgentLedger:
 
     def spent(self, delta: float) -> float:
         """Return the RDP epsilon of everything recorded (see `accountant.epsilon_rdp`)."""
-        return epsilon_rdp(self.releases(), delta)
+        return epsilon_of_messages(self.entries, delta)
 
     def account(self, delta: float) -> Account:
         """Return the full account of everything recorded (the smaller of RDP and PLD)."""
@@ -47,8 +48,8 @@ class AgentLedger:
 
     def to_json(self) -> str:
         """Return the ledger as one flat JSON text."""
-        entries = [{**known.to_dict(), "times": times} for known, times in self.entries]
-        return json.dumps(entries, separators=(",", ":"))
+        entries = [f'{_head(known)},"times":{times}}}' for known, times in self.entries]
+        return f"[{','.join(entries)}]"
 
     @classmethod
     def from_json(cls, text: str) -> AgentLedger:
@@ -60,6 +61,12 @@ class AgentLedger:
         if not isinstance(entries, list):
             raise ValueError("agent ledger is not a JSON list")
         return cls(tuple(_counted(entry, place) for place, entry in enumerate(entries)))
+
+
+@lru_cache(maxsize=64)
+def _head(release: Release) -> str:
+    """Return a release as a JSON object that is not closed yet."""
+    return json.dumps(release.to_dict(), separators=(",", ":"))[:-1]
 
 
 def _counted(entry: Any, place: int) -> tuple[Release, int]:

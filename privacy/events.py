@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
 
 Mechanism: TypeAlias = Literal["gaussian", "laplace", "none"]
@@ -120,7 +120,7 @@ class Release:
 
     def to_dict(self) -> dict[str, Scalar]:
         """Return the fields as a flat mapping of JSON scalars."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in _FIELDS}
 
     @classmethod
     def from_dict(cls, mapping: Mapping[str, Any]) -> Release:
@@ -136,14 +136,18 @@ class Release:
         """
         if not isinstance(mapping, Mapping):
             raise ValueError(f"release is a {type(mapping).__name__}, expected a mapping")
-        names = {field.name for field in fields(cls)}
-        for key in mapping:
-            if key not in names:
-                raise ValueError(f"release field {str(key)[:40]!r} is unknown")
-        for name in sorted(names):
-            if name not in mapping:
-                raise ValueError(f"release field {name!r} is missing")
+        if mapping.keys() != _FIELDS.keys():
+            for key in mapping:
+                if key not in _FIELDS:
+                    raise ValueError(f"release field {str(key)[:40]!r} is unknown")
+            for name in sorted(_FIELDS):
+                if name not in mapping:
+                    raise ValueError(f"release field {name!r} is missing")
         return cls(**mapping)
+
+
+_FIELDS = {field.name: None for field in fields(Release)}
+"""The names in the order in which they are written."""
 
 
 def _positive_count(value: object) -> int:

@@ -169,7 +169,7 @@ class PrimalDualStrategy(Strategy):
             self.half.version,
             session.experiment,
             session.layout.dim,
-            str(session.layout.dtype),
+            session.layout.dtype,
             quiet=self._private or summing(self.half) is not None,
             secure_sum=summing(self.half) is not None,
         )

@@ -113,7 +113,7 @@ class FlowerOptions:
     def _aggregate(
         self, replies: Iterable[RecordDict], aggregate: Aggregate | None, what: str
     ) -> MetricRecord | None:
-        measured = [content for content in replies if content.metric_records]
+        measured = [one for one in replies if any(map(_is_metrics, one.values()))]
         if not measured:
             return None
         if aggregate is None:
@@ -123,6 +123,10 @@ class FlowerOptions:
         except Exception:  # whatever an agent reports must not end the run
             log.exception("%s metrics of this round could not be aggregated", what)
             return None
+
+
+def _is_metrics(record: object) -> bool:
+    return isinstance(record, MetricRecord)
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,7 +276,7 @@ def _accept(
         raise UploadError("does not hold its state; the next message takes care of it")
     update = read_update(reply.content, half.name, half.version, pending.round)
     if update.ledger:  # what left the agent counts, also where it cannot be folded
-        agents[name] = replace(agents[name], ledger=update.ledger)
+        session.roster.said(name, update.ledger)
     folded, agreed = half.accept(session.state, position, update.arrays())
     if update.digest != agreed:
         agents[name] = replace(agents[name], held=())

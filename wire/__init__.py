@@ -12,10 +12,11 @@ from .contract import (
     Settings,
     Update,
 )
-from .dense import digest, finite, pack, unpack
+from .dense import digest, pack, unpack
 from .errors import ConfigError, PrivetError, RunError, UploadError, WireError
 from .keys import Key, defaults, resolve
 from .layout import Layout
+from .magnitude import finite, magnitude_bound
 from .names import name_key, sort_names
 from .registry import Algorithm, algorithm, algorithms
 from .sizes import content_bytes
@@ -46,6 +47,7 @@ __all__ = [
     "defaults",
     "digest",
     "finite",
+    "magnitude_bound",
     "name_key",
     "pack",
     "resolve",

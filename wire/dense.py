@@ -142,10 +142,3 @@ def digest(array: NDArray[Any]) -> int:
     mixed = total * 0x9E3779B97F4A7C15 + tail * 0xC2B2AE3D27D4EB4F + raw.size * 0x165667B19E3779F9
     # The top bit is kept, the lowest dropped: a changed sign is a changed top bit and nothing else.
     return (mixed & 0xFFFFFFFFFFFFFFFF) >> 1
-
-
-def finite(array: NDArray[Any]) -> bool:
-    """Whether every entry is a finite number, in one pass where possible."""
-    with np.errstate(all="ignore"):
-        total = np.add.reduce(array, axis=None)
-    return bool(np.isfinite(total)) or bool(np.isfinite(array).all())

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from privet.client_apps.audible import require_audible
 from privet.client_apps.half import Streams
@@ -50,6 +54,18 @@ def test_huge_numbers_are_refused_and_ordinary_ones_are_not(name: str) -> None:
     for size in (2.0**60, np.inf, np.nan):
         with np.errstate(invalid="ignore"), pytest.raises(ConfigError, match="lost in rounding"):
             work(name, size)
+
+
+@given(
+    st.floats(1e-30, 1e30),
+    hnp.arrays("f4", 30, elements=st.floats(-(2.0**100), 2.0**100, width=32)),
+)
+def test_refused_is_what_one_number_alone_makes_inaudible(scale: float, array: Any) -> None:
+    """The quick look at the norm changes no verdict."""
+    unit = float(np.finfo("f4").eps)
+    lost = scale < 16 * unit * float(np.abs(array.astype("f8")).max())
+    with pytest.raises(ConfigError, match="rounding") if lost else nullcontext():
+        require_audible(scale, array)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

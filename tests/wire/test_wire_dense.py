@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from privet.wire import WireError, digest, finite, pack, unpack
+from privet.wire import WireError, digest, pack, unpack
 
 DTYPES = ["f8", "f4", "i8", "i4", "u1", "u8"]
 ARRAYS = st.dictionaries(
@@ -99,16 +99,6 @@ def test_digest_of_any_length(size: int) -> None:
     array = np.arange(1, size + 1, dtype="f4")
     assert digest(array) == digest(array.copy())
     assert digest(array) != digest(np.append(array, np.float32(0)))
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_finite(bad: float) -> None:
-    assert finite(np.zeros(0))
-    assert finite(np.full(100, 1e308))  # the sum overflows, the numbers are finite
-    array = np.zeros(50)
-    array[17] = bad
-    assert not finite(array)
-    assert not finite(np.array([np.inf, -np.inf]))
 
 
 def test_digest_notices_a_changed_sign() -> None:

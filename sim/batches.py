@@ -10,14 +10,14 @@ outside the pickle: either way they are copied once on either side.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pickle import PickleBuffer
 from typing import Any, NamedTuple
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from privet.sim.arena import Arena, Placed, Tray
-from privet.sim.grid import filled
+from privet.sim.grid import about, filled, message_about
 
 LARGE = 1 << 12
 """Bytes from which a value travels beside the pickle."""
@@ -32,88 +32,80 @@ Parcel = bytes | tuple[bytes, list[PickleBuffer]]
 
 
 class Letter(NamedTuple):
-    """One message on its way to a node.
+    """One message on its way to a node or back.
 
-    ``content`` names the records in order; one that is shared stands there as its number in the
-    list of shared records.
+    ``content`` names the records in order; one that several messages share stands there as its
+    number in the list of shared records. In its place a reply may hold an error.
     """
 
-    message_id: str
-    node: int
-    kind: str
-    ttl: float
-    group: str
-    content: tuple[tuple[str, int | Encoded], ...]
-
-
-class Answer(NamedTuple):
-    """A node's reply: records in order, or an error."""
-
-    content: tuple[tuple[str, Encoded], ...] = ()
+    about: dict[str, Any]
+    content: tuple[tuple[str, int | Encoded], ...] = ()
     error: tuple[int, str | None] | None = None
 
 
-def encode_messages(messages: Sequence[Message], tray: Tray) -> tuple[list[Encoded], list[Letter]]:
-    """Return the records that several messages share, and the messages."""
-    count: dict[int, int] = {}
+def encode_shared(messages: Iterable[Message], tray: Tray) -> tuple[list[Encoded], dict[int, int]]:
+    """Return the records that several messages share, and the number of each by its ``id``."""
+    seen: set[int] = set()
+    number: dict[int, int] = {}
+    shared: list[Encoded] = []
     for message in messages:
         for record in message.content.values():
-            count[id(record)] = count.get(id(record), 0) + 1
-    shared: list[Encoded] = []
-    number: dict[int, int] = {}
+            key = id(record)
+            if key in seen and key not in number:
+                number[key] = len(shared)
+                shared.append(encode_record(record, tray))
+            seen.add(key)
+    return shared, number
+
+
+def encode_messages(
+    messages: Iterable[Message], number: Mapping[int, int], tray: Tray
+) -> list[Letter]:
+    """Return messages that share the records of ``encode_shared`` with others."""
 
     def place(record: Record) -> int | Encoded:
-        key = id(record)
-        if count[key] == 1:
-            return encode_record(record, tray)
-        if key not in number:
-            number[key] = len(shared)
-            shared.append(encode_record(record, tray))
-        return number[key]
+        shared = number.get(id(record))
+        return encode_record(record, tray) if shared is None else shared
 
-    letters = [
+    return [
         Letter(
-            message.metadata.message_id,
-            message.metadata.dst_node_id,
-            message.metadata.message_type,
-            message.metadata.ttl,
-            message.metadata.group_id,
+            about(message),
             tuple((name, place(record)) for name, record in message.content.items()),
         )
         for message in messages
     ]
-    return shared, letters
 
 
 def decode_messages(
     shared: Iterable[Encoded], letters: Iterable[Letter], arena: Arena | None
 ) -> Iterable[Message]:
-    """Give the messages one by one, without their ids; shared records are one object again."""
+    """Give the messages one by one; shared records are one object again."""
     records = [decode_record(record, arena) for record in shared]
     for letter in letters:
-        content = filled(
-            _CONTENT,
-            {
-                name: records[record] if isinstance(record, int) else decode_record(record, arena)
-                for name, record in letter.content
-            },
-        )
-        yield Message(content, letter.node, letter.kind, ttl=letter.ttl, group_id=letter.group)
+        yield _decode(letter, records, arena)
 
 
-def encode_reply(reply: Message, tray: Tray) -> Answer:
+def encode_reply(reply: Message, tray: Tray) -> Letter:
     """Return a node's reply."""
     if reply.has_error():
-        return Answer(error=(reply.error.code, reply.error.reason))
-    return Answer(tuple((name, encode_record(one, tray)) for name, one in reply.content.items()))
+        return Letter(about(reply), error=(reply.error.code, reply.error.reason))
+    content = tuple((name, encode_record(one, tray)) for name, one in reply.content.items())
+    return Letter(about(reply), content)
 
 
-def decode_reply(answer: Answer, message: Message, arena: Arena | None) -> Message:
-    """Return the reply to a message."""
-    if answer.error is not None:
-        return Message(Error(*answer.error), reply_to=message)
-    content = {name: decode_record(record, arena) for name, record in answer.content}
-    return Message(filled(_CONTENT, content), reply_to=message)
+def decode_reply(letter: Letter, arena: Arena | None) -> Message:
+    """Return a node's reply."""
+    return _decode(letter, [], arena)
+
+
+def _decode(letter: Letter, shared: Sequence[Record], arena: Arena | None) -> Message:
+    if letter.error is not None:
+        return message_about(letter.about, Error(*letter.error))
+    content = {
+        name: shared[record] if isinstance(record, int) else decode_record(record, arena)
+        for name, record in letter.content
+    }
+    return message_about(letter.about, filled(_CONTENT, content))
 
 
 def encode_record(record: Record, tray: Tray) -> Encoded:

@@ -12,7 +12,15 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import (
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    Metadata,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
@@ -119,6 +127,25 @@ def become_server(run_id: int) -> None:
 def set_message_id(message: Message, message_id: str) -> None:
     """Give a message its id, which has no setter."""
     message.metadata.__dict__["_message_id"] = message_id
+
+
+def about(message: Message) -> dict[str, Any]:
+    """Return what is said of a message beside its content, as plain values."""
+    return message.metadata.__dict__
+
+
+def message_about(said: Mapping[str, Any], held: RecordDict | Error) -> Message:
+    """Return the message of which ``about`` said this.
+
+    Flower checks, dates and limits what it builds itself; this one it has built before.
+    """
+    metadata = Metadata.__new__(Metadata)
+    metadata.__dict__.update(said)
+    made = Message.__new__(Message)
+    error = held if isinstance(held, Error) else None
+    content = None if error else held
+    made.__dict__.update({"_metadata": metadata, "_content": content, "_error": error})
+    return made
 
 
 def filled(empty: Record, held: Mapping[str, Any]) -> Record:

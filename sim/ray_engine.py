@@ -11,14 +11,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from types import TracebackType
 from typing import Any
 
 from flwr.app import Error, Message
 
 from privet.sim.arena import Arena, Tray, new_arena
-from privet.sim.batches import Encoded, Letter, decode_reply, encode_messages, seal, unseal, weight
+from privet.sim.batches import decode_reply, encode_messages, encode_shared, seal, unseal, weight
 from privet.sim.grid import CRASHED, LocalGrid, NodeConfig
 from privet.sim.ray_session import cluster_cpus, ray_session
 from privet.sim.ray_shard import Answers, Factory, Shard
@@ -170,25 +170,24 @@ class RayGrid(LocalGrid):
                 self.arrived(message, self.not_connected(message))
             else:
                 batches.setdefault(self._number[node], []).append(message)
-        shared, letters = self._encoded([one for batch in batches.values() for one in batch])
+        tray = self._tray()
+        shared, number = encode_shared(chain(*batches.values()), tray)
         parcel = seal(shared)
         sent = self._ray.put(parcel) if weight(parcel) > WITH_THE_CALL else parcel
-        for number, batch in batches.items():
-            own, letters = letters[: len(batch)], letters[len(batch) :]
-            seat = self._seats[number]
+        for position, batch in batches.items():
+            seat = self._seats[position]
             # Replies that were not read yet must not be written over.
             room = 0 if seat.unanswered else seat.room or 0
-            self._under_way[seat.actor.answer.remote(sent, seal(own), room)] = Batch(seat, batch)
+            letters = seal(encode_messages(batch, number, tray))
+            self._under_way[seat.actor.answer.remote(sent, letters, room)] = Batch(seat, batch)
             seat.unanswered += 1
-
-    def _encoded(self, messages: list[Message]) -> tuple[list[Encoded], list[Letter]]:
-        """Encode messages, into shared memory if all actors see it and none has yet to read it."""
-        clear = all(seat.room is not None and not seat.unanswered for seat in self._seats)
-        tray = Tray(self._broadcast, self._broadcast_room if clear else 0)
-        encoded = encode_messages(messages, tray)
-        if self._broadcast is not None and clear:
+        if self._broadcast is not None:
             self._broadcast_room = self._broadcast.grow(tray.needed)
-        return encoded
+
+    def _tray(self) -> Tray:
+        """Return what takes large values: memory, if all actors see it and none has to read it."""
+        clear = all(seat.room is not None and not seat.unanswered for seat in self._seats)
+        return Tray(self._broadcast, self._broadcast_room if clear else 0)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies to these messages, each once, waiting for them a short while."""
@@ -227,7 +226,7 @@ class RayGrid(LocalGrid):
             self._lost(batch, error)
         else:
             for message, answer in zip(batch.messages, answers.replies, strict=True):
-                self.arrived(message, decode_reply(answer, message, seat.arena))
+                self.arrived(message, decode_reply(answer, seat.arena))
             if seat.arena is not None and answers.needed is not None:
                 seat.room = seat.arena.grow(answers.needed)
         return {message.metadata.message_id for message in batch.messages}

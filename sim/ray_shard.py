@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from privet.sim.arena import Arena, Tray
-from privet.sim.batches import Answer, Parcel, decode_messages, encode_reply, seal, unseal
-from privet.sim.grid import App, NodeConfig, Nodes, set_message_id
+from privet.sim.batches import Letter, Parcel, decode_messages, encode_reply, seal, unseal
+from privet.sim.grid import App, NodeConfig, Nodes
 
 Factory = Callable[[], App]
 """Makes the ClientApp, in the process where it is to run."""
@@ -21,7 +21,7 @@ class Answers(NamedTuple):
     None where the actor sees none, being on another machine than the grid.
     """
 
-    replies: list[Answer]
+    replies: list[Letter]
     needed: int | None
 
 
@@ -58,10 +58,7 @@ class Shard:
         """
         tray = Tray(self._answered, room)
         replies = []
-        opened = unseal(letters)
-        messages = decode_messages(unseal(shared), opened, self._asked)
-        for letter, message in zip(opened, messages, strict=True):
-            set_message_id(message, letter.message_id)
+        for message in decode_messages(unseal(shared), unseal(letters), self._asked):
             replies.append(encode_reply(self._nodes.answer(message), tray))
         return seal(Answers(replies, None if self._answered is None else tray.needed))
 

@@ -34,22 +34,21 @@ DIM = (PIXELS + 1) * CLASSES
 SPEED_GOAL = 1.5
 
 
-def bench_sharded(show: Show, *, quick: bool, data_path: str = "") -> dict[int, float]:
-    """Compare the Ray engine with the in-process one; return its messages a second by size."""
+def bench_sharded(show: Show, *, quick: bool, data_path: str = "") -> None:
+    """Compare the Ray engine with the in-process one where agents compute."""
     with ray_session(num_cpus=local_cpus()):
-        _computing(show, 2 if quick else 6, data_path)
-        return _rates(show, 2 if quick else 8)
+        _computing(show, 2 if quick else 10, data_path)
 
 
-def _rates(show: Show, repeats: int) -> dict[int, float]:
+def sharded_rates(repeats: int) -> dict[int, float]:
+    """Return the Ray engine's messages a second by size, the best of some rows of rounds."""
     rates: dict[int, float] = {}
-    with RayGrid(echo.client, AGENTS) as grid:
+    with ray_session(num_cpus=local_cpus()), RayGrid(echo.client, AGENTS) as grid:
         for size in (10, 10_000, 1_000_000):
             rounds = max(1, min(10, 1_000_000 // size))
-            best = min(echo.exchange_seconds(grid, size, rounds) for _ in range(repeats))
+            turns = range(repeats if size <= echo.SMALL else 2)
+            best = min(echo.exchange_seconds(grid, size, rounds) for _ in turns)
             rates[size] = AGENTS * rounds / best
-            case = f"{size:g} floats, {AGENTS} agents"
-            show(Figure("engine", case, "Ray engine, messages/s", rates[size]))
     return rates
 
 

@@ -111,6 +111,11 @@ class Guard:
         return SystemNoise()
 
 
+_MOST_LEDGERS = 64
+_ledgers: dict[str, AgentLedger] = {}
+"""Ledgers by their text: that of this round was written in the last."""
+
+
 @lru_cache(maxsize=256)
 def _charged(ledger: str, release: Release, delta: float) -> tuple[str, float]:
     """Return the ledger with one more release and its epsilon; equal agents share the work."""
@@ -120,11 +125,6 @@ def _charged(ledger: str, release: Release, delta: float) -> tuple[str, float]:
         _ledgers.clear()
     _ledgers[text] = charged
     return text, charged.spent(delta)
-
-
-_MOST_LEDGERS = 64
-_ledgers: dict[str, AgentLedger] = {}
-"""Ledgers by their text: that of this round was written in the last."""
 
 
 def _ledger(text: str) -> AgentLedger:

@@ -68,6 +68,9 @@ class RayGrid(LocalGrid):
     Flower's error for a crashed ClientApp, so that its agents count as absent from the round; in
     the next one they hold no state, and the algorithm's rule for that applies.
 
+    Values of more than 4 kB go to actors on this machine, and come back, in memory that they share
+    with the grid (``shared_memory``); to and from other machines they travel as Ray's own objects.
+
     Parameters
     ----------
     factory : callable
@@ -155,7 +158,7 @@ class RayGrid(LocalGrid):
     def shared_memory(self) -> int:
         """Bytes of memory that large values travel in; 0 before it is used or where it cannot be.
 
-        It grows to what the largest round needs, up to ``privet.sim.arena.LARGEST`` per actor.
+        It grows to what the largest round needs, up to 64 MB per actor and 64 MB for the messages.
         """
         return self._broadcast_room + sum(seat.room or 0 for seat in self._seats)
 

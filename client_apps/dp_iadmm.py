@@ -31,7 +31,7 @@ from privet.privacy import (
     dp_iadmm_sensitivity,
 )
 from privet.privacy.mechanisms import gaussian_scale
-from privet.problems import LinearModel, Moduli, Norm, Problem, can_clip, make_set
+from privet.problems import ConvexSet, LinearModel, Moduli, Norm, Problem, can_clip, make_set
 from privet.wire import ConfigError, resolve
 from privet.wire.agreement import ascend, distance
 from privet.wire.ring import rounded
@@ -74,24 +74,28 @@ class Agent:
         config = resolve({k: v for k, v in settings.items() if k in names}, cls.name)
         return cls(**{field: config[key] for key, field in names.items()})
 
-    @property
+    @cached_property
     def norm(self) -> Norm:
         """The norm gradients are clipped in: that of the mechanism's sensitivity."""
         return "l1" if self.mechanism == "laplace" else "l2"
 
-    @property
+    @cached_property
     def noisy(self) -> bool:
         """Whether noise is added."""
         return self.perturbation != "none" and (self.noise_scale > 0 or self.epsilon < math.inf)
 
-    @property
+    @cached_property
     def private(self) -> bool:
         """Whether clipped, and noised by a scale that does not depend on the data."""
         return self.noisy and self.clip > 0 and self.sensitivity == "clip"
 
-    @property
+    @cached_property
     def _scaled_by_data(self) -> bool:
         return self.noisy and self.sensitivity == "paper"
+
+    @cached_property
+    def _domain(self) -> ConvexSet:
+        return make_set(self.set, self.set_radius)
 
     def prepare(self, problem: Problem) -> Problem:
         """Return the problem to work on: in a private run, with rows within the public bound.
@@ -245,7 +249,7 @@ class Agent:
         w, lam, rho = broadcast["w"], state["lam"], float(broadcast["rho"])
         eta = self.eta(problem, int(broadcast["t"]))
         kind = w.dtype.type
-        domain = make_set(self.set, self.set_radius)
+        domain = self._domain
         pull = w * kind(rho)
         pull += lam
         near, shrink = kind(1.0 / eta), kind(1.0 / (rho + 1.0 / eta))

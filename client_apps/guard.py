@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from flwr.app import ConfigRecord, Context, Message
 from numpy.typing import NDArray
@@ -37,8 +36,7 @@ LARGEST = {8: 1e100, 4: 1e15}
 """Magnitude of received numbers at most, by size of a float in bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(NamedTuple):
     """What one reply costs: total epsilon so far at delta, and what to perturb it with."""
 
     epsilon: float
@@ -48,8 +46,7 @@ class Spent:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(NamedTuple):
     """The privacy rules of one reply."""
 
     context: Context

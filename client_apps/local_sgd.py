@@ -10,7 +10,7 @@ the node's budget is asked.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -88,7 +88,7 @@ class LocalSGD(Participant):
         streams = Streams(int(self._settings.get("seed", 0)), name, number)
         mu = x.dtype.type(config.get("proximal-mu", 0.0))
         local = self._agent.local_update({}, {"x": x, "mu": mu}, problem, streams, spent.noise)
-        write_state(context, replace(held, ledger=spent.ledger))
+        write_state(context, held._replace(ledger=spent.ledger))
         metrics = MetricRecord({"num-examples": problem.num_examples, "epsilon": spent.epsilon})
         return RecordDict({"arrays": layout.restore(local.upload["x"]), "metrics": metrics})
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import ConfigRecord, Context
@@ -24,8 +23,7 @@ PRIVATE_RECORD = "privet.private"
 """Set in the context's state of a node that was enrolled in a private run."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentState:
+class AgentState(NamedTuple):
     """States of one experiment by round, packed, oldest first, and the agent's ledger text."""
 
     experiment: str = ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
@@ -20,8 +20,7 @@ POLL_FIRST = 0.01
 POLL_LAST = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """One agent's answer: content, or an error code and one line saying why there is none."""
 
     content: RecordDict | None

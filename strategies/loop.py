@@ -338,7 +338,7 @@ def _merge_roster(strategy: PrimalDualStrategy, session: Session, saved: list[An
             unit=entry.get("unit", ""),
         )
         now = here.get(name)
-        merged[name] = old if now is None else replace(now, tag=old.tag, ledger=old.ledger)
+        merged[name] = old if now is None else now._replace(tag=old.tag, ledger=old.ledger)
     session.roster.agents = merged
     for name in sorted(set(here) - set(merged)):
         merged[name] = here[name]

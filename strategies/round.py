@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
@@ -272,14 +272,14 @@ def _accept(
     if is_need_state(reply.content):
         kept = half.recovery(session.state, position) is not None
         tag = agents[name].tag if kept else 0
-        agents[name] = replace(agents[name], held=(), tag=tag)
+        agents[name] = agents[name]._replace(held=(), tag=tag)
         raise UploadError("does not hold its state; the next message takes care of it")
     update = read_update(reply.content, half.name, half.version, pending.round)
     if update.ledger:  # what left the agent counts, also where it cannot be folded
         session.roster.said(name, update.ledger)
     folded, agreed = half.accept(session.state, position, update.arrays())
     if update.digest != agreed:
-        agents[name] = replace(agents[name], held=())
+        agents[name] = agents[name]._replace(held=())
         raise WireError("digest differs: agent and server do not hold the same state")
     if update.note:
         pending.notes.append(f"agent {name}: {one_line(update.note)}")

@@ -95,14 +95,14 @@ def _unfit(half: SummingHalf[Any], session: Session, sums: PendingSums, name: st
     if not agent.tag or agent.tag in agent.held:
         return ""
     if half.restarts:
-        session.roster.agents[name] = replace(agent, tag=0)
+        session.roster.agents[name] = agent._replace(tag=0)
         sums.notes.append(f"agent {name} lost its state of round {agent.tag}: it starts again")
         return ""
     reason = (
         f"lost its state of round {agent.tag}, which the server of a secure sum does not hold: "
         "out of the run (state-path in the node config keeps it)"
     )
-    session.roster.agents[name] = replace(agent, out=reason)
+    session.roster.agents[name] = agent._replace(out=reason)
     return reason
 
 
@@ -169,15 +169,15 @@ def _read(
     agents = session.roster.agents
     if reply.content is None:
         if reply.code == REFUSED:  # each further question would cost the others an attempt
-            agents[name] = replace(agents[name], out=f"declined: {reply.reason}")
+            agents[name] = agents[name]._replace(out=f"declined: {reply.reason}")
         raise UploadError(reply.reason)
     pending.bytes_up += content_bytes(reply.content)
     if is_need_state(reply.content):
-        agents[name] = replace(agents[name], held=(), public_key=b"")
+        agents[name] = agents[name]._replace(held=(), public_key=b"")
         raise UploadError("does not hold its key or its state")
     update = read_update(reply.content, half.name, half.version, pending.round)
     if update.ledger:
-        agents[name] = replace(agents[name], ledger=update.ledger)
+        session.roster.said(name, update.ledger)
     pending.epsilon = max(pending.epsilon, update.epsilon)
     if update.digest:
         raise WireError("digest of an upload that was to be masked")

@@ -23,7 +23,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
@@ -57,8 +57,7 @@ T = TypeVar("T")
 Settings = Mapping[str, bool | int | float | str]
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(NamedTuple):
     """One agent's training instruction as read from a message."""
 
     protocol: str
@@ -100,8 +99,7 @@ class Enrolment:
     """For the secure sums of ``experiment``, if it was asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(NamedTuple):
     """One agent's upload as read from a reply."""
 
     agent: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -61,7 +60,7 @@ def test_instruction_round_trip(recovery: bytes | None) -> None:
 
 @pytest.mark.parametrize("epsilon", [1.5, math.inf])
 def test_update_round_trip(epsilon: float) -> None:
-    sent = replace(UPDATE, epsilon=epsilon)
+    sent = UPDATE._replace(epsilon=epsilon)
     content = travelled(RecordDict({RECORD: update_record("fed-plt", 1, sent)}))
     assert read_update(content, "fed-plt", 1, 7) == sent
 

@@ -19,6 +19,7 @@ from privet.wire import ConfigError, WireError, pack, unpack
 from privet.wire.files import read_npz, write_npz
 
 STATE_RECORD = "privet.state"
+_EMPTY = ConfigRecord()
 PRIVATE_RECORD = "privet.private"
 """Set in the context's state of a node that was enrolled in a private run."""
 
@@ -74,7 +75,10 @@ class AgentState(NamedTuple):
         rounds = ",".join(map(str, self.rounds))
         # One text, because Flower checks every field of a record.
         about = f"{rounds}:{len(self.experiment)}:{self.experiment}{self.ledger}"
-        return ConfigRecord({"about": about, "states": list(self.states)})
+        record = _EMPTY.copy()
+        record["about"] = about
+        record["states"] = list(self.states)
+        return record
 
     @classmethod
     def from_record(cls, record: ConfigRecord) -> AgentState:

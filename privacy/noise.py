@@ -136,10 +136,17 @@ def _fresh_stream() -> ByteStream:
 
 
 def _aes_stream(key: bytes, initial_counter: bytes) -> ByteStream:
+    cipher, aes, counter = _cryptography()
+    encrypt = cipher(aes(key), counter(initial_counter)).encryptor()
+    return lambda count: encrypt.update(_zeros(count))
+
+
+@lru_cache(maxsize=1)
+def _cryptography() -> tuple[Any, Any, Any]:
+    """Import the cipher when it is first needed, and not look it up for every draw."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-    encrypt = Cipher(algorithms.AES256(key), modes.CTR(initial_counter)).encryptor()
-    return lambda count: encrypt.update(_zeros(count))
+    return Cipher, algorithms.AES256, modes.CTR
 
 
 @lru_cache(maxsize=8)

@@ -20,6 +20,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
 from privet.wire import RunError, WireError
+from privet.wire.contract import is_need_state
 
 from .checkpoint import Checkpoint, load, save
 from .exchange import Reply, exchange
@@ -198,8 +199,6 @@ def _collect(
 
 def needs_state(reply: Reply) -> bool:
     """Whether an agent answered that it does not hold the state it was asked to go on from."""
-    from privet.wire.contract import is_need_state
-
     try:
         return reply.content is not None and is_need_state(reply.content)
     except WireError:

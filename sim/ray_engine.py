@@ -49,8 +49,6 @@ class Seat:
     actor: Any
     arena: Arena | None
     room: int | None = None
-    unanswered: int = 0
-    """Batches under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,24 +171,21 @@ class RayGrid(LocalGrid):
                 self.arrived(message, self.not_connected(message))
             else:
                 batches.setdefault(self._number[node], []).append(message)
-        tray = self._tray()
+        busy = {batch.seat.number for batch in self._under_way.values()}
+        # What an actor may still be reading must not be written over.
+        clear = not busy and all(self._seats[number].room is not None for number in batches)
+        tray = Tray(self._broadcast, self._broadcast_room if clear else 0)
         shared, number = encode_shared(chain(*batches.values()), tray)
         parcel = seal(shared)
         sent = self._ray.put(parcel) if weight(parcel) > WITH_THE_CALL else parcel
         for position, batch in batches.items():
             seat = self._seats[position]
             # Replies that were not read yet must not be written over.
-            room = 0 if seat.unanswered else seat.room or 0
+            room = 0 if position in busy else seat.room or 0
             letters = seal(encode_messages(batch, number, tray))
             self._under_way[seat.actor.answer.remote(sent, letters, room)] = Batch(seat, batch)
-            seat.unanswered += 1
         if self._broadcast is not None:
             self._broadcast_room = self._broadcast.grow(tray.needed)
-
-    def _tray(self) -> Tray:
-        """Return what takes large values: memory, if all actors see it and none has to read it."""
-        clear = all(seat.room is not None and not seat.unanswered for seat in self._seats)
-        return Tray(self._broadcast, self._broadcast_room if clear else 0)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies to these messages, each once, waiting for them a short while."""
@@ -222,7 +217,6 @@ class RayGrid(LocalGrid):
         """Keep the replies of a batch; return the ids of its messages."""
         batch = self._under_way.pop(reference)
         seat = batch.seat
-        seat.unanswered -= 1
         try:
             answers: Answers = unseal(self._ray.get(reference))
         except self._ray.exceptions.RayError as error:

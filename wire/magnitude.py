@@ -16,7 +16,7 @@ def magnitude_bound(array: NDArray[Any]) -> float:
     """Return a number that no magnitude in an array of floats exceeds.
 
     It is about twice the Euclidean norm; infinite or not a number where an entry is so, or where
-    the squares overflow. Ten times as fast as the largest magnitude itself.
+    the squares overflow. One pass and no copy, which the largest magnitude itself would take.
     """
     # Unlike `dot`, `vdot` does not warn where squares overflow.
     return 2.0 * math.sqrt(np.vdot(array, array)) + _SMALLEST

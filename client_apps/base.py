@@ -42,6 +42,7 @@ from privet.wire.contract import (
 )
 from privet.wire.errors import one_line
 from privet.wire.payload import to_payload
+from privet.wire.records import record_dict
 from privet.wire.threads import pin_blas_threads
 
 from .guard import Guard, NoiseFactory, Spent, is_private, node_veto, require_tame, speaks_little
@@ -286,7 +287,7 @@ class Participant:
             note=_note(spent, masking, asked.round),
             ledger=spent.ledger,
         )
-        content = RecordDict({RECORD: update_record(asked.protocol, asked.version, reply)})
+        content = record_dict({RECORD: update_record(asked.protocol, asked.version, reply)})
         if masking:
             masking.keep(context)
         elif self._train_metrics and not (half.private or is_private(context)):

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from privet.wire import ConfigError, WireError, pack, unpack
 from privet.wire.files import read_npz, write_npz
+from privet.wire.records import config_record
 
 STATE_RECORD = "privet.state"
-_EMPTY = ConfigRecord()
 PRIVATE_RECORD = "privet.private"
 """Set in the context's state of a node that was enrolled in a private run."""
 
@@ -73,12 +73,8 @@ class AgentState(NamedTuple):
     def to_record(self) -> ConfigRecord:
         """Return the state as it is kept in Flower's context."""
         rounds = ",".join(map(str, self.rounds))
-        # One text, because Flower checks every field of a record.
         about = f"{rounds}:{len(self.experiment)}:{self.experiment}{self.ledger}"
-        record = _EMPTY.copy()
-        record["about"] = about
-        record["states"] = list(self.states)
-        return record
+        return config_record({"about": about, "states": list(self.states)})
 
     @classmethod
     def from_record(cls, record: ConfigRecord) -> AgentState:

@@ -12,17 +12,13 @@ import os
 import secrets
 import weakref
 from pickle import PickleBuffer
-from typing import NamedTuple
 
 LARGEST = 64 << 20
 """Bytes an arena has at most; what does not fit travels as it would without one."""
 
 
-class Placed(NamedTuple):
-    """Where a value lies in an arena, in bytes."""
-
-    begin: int
-    end: int
+Placed = tuple[int, int]
+"""Where a value lies in an arena: its first byte, and the one after its last."""
 
 
 class Arena:
@@ -69,11 +65,12 @@ class Arena:
         """Put a value where there is room for it."""
         end = begin + len(value)
         self._mapped(end)[begin:end] = value
-        return Placed(begin, end)
+        return begin, end
 
     def read(self, placed: Placed) -> bytes:
         """Return a copy of a value."""
-        return self._mapped(placed.end)[placed.begin : placed.end]
+        begin, end = placed
+        return self._mapped(end)[begin:end]
 
     def _mapped(self, end: int) -> mmap.mmap:
         if self._map is None or len(self._map) < end:

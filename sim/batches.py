@@ -12,17 +12,17 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from pickle import PickleBuffer
-from typing import Any, NamedTuple
+from typing import Any
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord
 
-from privet.sim.arena import Arena, Placed, Tray
-from privet.sim.grid import about, filled, message_about
+from privet.sim.arena import Arena, Tray
+from privet.sim.grid import about, message_about
+from privet.wire.records import config_record, metric_record, record_dict
 
 LARGE = 1 << 12
 """Bytes from which a value travels beside the pickle."""
-
-_CONTENT, _CONFIG, _METRIC = RecordDict(), ConfigRecord(), MetricRecord()
+_PLAIN = frozenset({str, int, float, bool, bytes, list})
 
 Record = ArrayRecord | ConfigRecord | MetricRecord
 Encoded = tuple[str, Any]
@@ -31,16 +31,15 @@ Parcel = bytes | tuple[bytes, list[PickleBuffer]]
 """A pickle, with the large values beside it that are in no shared memory."""
 
 
-class Letter(NamedTuple):
-    """One message on its way to a node or back.
+Letter = tuple[
+    dict[str, Any], tuple[tuple[str, int | Encoded], ...] | None, tuple[int, str | None] | None
+]
+"""One message on its way to a node or back: what is said of it, its content, its error.
 
-    ``content`` names the records in order; one that several messages share stands there as its
-    number in the list of shared records. In its place a reply may hold an error.
-    """
-
-    about: dict[str, Any]
-    content: tuple[tuple[str, int | Encoded], ...] = ()
-    error: tuple[int, str | None] | None = None
+The content names the records in order; one that several messages share stands there as its number
+in the list of shared records. In its place a reply may hold an error, code and reason. (A plain
+tuple: a named one is pickled by a call in Python.)
+"""
 
 
 def encode_shared(messages: Iterable[Message], tray: Tray) -> tuple[list[Encoded], dict[int, int]]:
@@ -68,10 +67,7 @@ def encode_messages(
         return encode_record(record, tray) if shared is None else shared
 
     return [
-        Letter(
-            about(message),
-            tuple((name, place(record)) for name, record in message.content.items()),
-        )
+        (about(message), tuple([(n, place(one)) for n, one in message.content.items()]), None)
         for message in messages
     ]
 
@@ -88,9 +84,9 @@ def decode_messages(
 def encode_reply(reply: Message, tray: Tray) -> Letter:
     """Return a node's reply."""
     if reply.has_error():
-        return Letter(about(reply), error=(reply.error.code, reply.error.reason))
-    content = tuple((name, encode_record(one, tray)) for name, one in reply.content.items())
-    return Letter(about(reply), content)
+        return about(reply), None, (reply.error.code, reply.error.reason)
+    content = tuple([(name, encode_record(one, tray)) for name, one in reply.content.items()])
+    return about(reply), content, None
 
 
 def decode_reply(letter: Letter, arena: Arena | None) -> Message:
@@ -99,13 +95,14 @@ def decode_reply(letter: Letter, arena: Arena | None) -> Message:
 
 
 def _decode(letter: Letter, shared: Sequence[Record], arena: Arena | None) -> Message:
-    if letter.error is not None:
-        return message_about(letter.about, Error(*letter.error))
-    content = {
+    said, content, error = letter
+    if content is None:
+        return message_about(said, None, Error(*error) if error else None)
+    records = {
         name: shared[record] if isinstance(record, int) else decode_record(record, arena)
-        for name, record in letter.content
+        for name, record in content
     }
-    return message_about(letter.about, filled(_CONTENT, content))
+    return message_about(said, record_dict(records))
 
 
 def encode_record(record: Record, tray: Tray) -> Encoded:
@@ -122,9 +119,9 @@ def decode_record(encoded: Encoded, arena: Arena | None) -> Record:
     """Return the record of ``encode_record``; ``arena`` is the one its tray wrote to."""
     kind, held = encoded
     if kind == "config":
-        return filled(_CONFIG, {name: _inside(value, arena) for name, value in held.items()})
+        return config_record({name: _inside(value, arena) for name, value in held.items()})
     if kind == "metric":
-        return filled(_METRIC, held)
+        return metric_record(held)
     arrays = {
         name: Array(dtype, tuple(shape), stype, _inside(data, arena))
         for name, dtype, shape, stype, data in held
@@ -159,9 +156,10 @@ def _outside(value: Any, tray: Tray) -> Any:
 
 def _inside(value: Any, arena: Arena | None) -> Any:
     """Return a value that travelled beside the pickle as bytes again, others as they are."""
-    if isinstance(value, str | int | float | bytes | list):
+    kind = type(value)
+    if kind in _PLAIN:
         return value
-    if isinstance(value, Placed):
+    if kind is tuple:
         assert arena is not None
         return arena.read(value)
     return bytes(value)

@@ -10,7 +10,7 @@ import itertools
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from flwr.app import (
     ConfigRecord,
@@ -18,7 +18,6 @@ from flwr.app import (
     Error,
     Message,
     Metadata,
-    MetricRecord,
     RecordDict,
 )
 from flwr.clientapp import ClientApp
@@ -43,7 +42,6 @@ CRASHED = 8
 _run_ids = itertools.count(1)
 
 NodeConfig = Mapping[str, bool | int | float | str]
-Record = TypeVar("Record", ConfigRecord, MetricRecord, RecordDict)
 App = ClientApp | Callable[[Message, Context], Message]
 
 
@@ -134,28 +132,17 @@ def about(message: Message) -> dict[str, Any]:
     return message.metadata.__dict__
 
 
-def message_about(said: Mapping[str, Any], held: RecordDict | Error) -> Message:
-    """Return the message of which ``about`` said this.
+def message_about(
+    said: dict[str, Any], content: RecordDict | None, error: Error | None = None
+) -> Message:
+    """Return the message of which ``about`` said this; it keeps the very dict.
 
     Flower checks, dates and limits what it builds itself; this one it has built before.
     """
     metadata = Metadata.__new__(Metadata)
-    metadata.__dict__.update(said)
+    metadata.__dict__ = said
     made = Message.__new__(Message)
-    error = held if isinstance(held, Error) else None
-    content = None if error else held
-    made.__dict__.update({"_metadata": metadata, "_content": content, "_error": error})
-    return made
-
-
-def filled(empty: Record, held: Mapping[str, Any]) -> Record:
-    """Return a copy of an empty record that holds what another record held.
-
-    Flower checked every value when that record was built; checking again would cost more than
-    everything else that is done to a message here.
-    """
-    made = empty.copy()
-    made.__dict__["_data"].update(held)
+    made.__dict__.update(_metadata=metadata, _content=content, _error=error)
     return made
 
 

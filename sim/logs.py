@@ -25,12 +25,12 @@ def plain() -> None:
 
 
 @contextmanager
-def hushed() -> Iterator[None]:
-    """Show warnings and errors only, for as long as the block takes."""
+def hushed(level: int = logging.WARNING) -> Iterator[None]:
+    """Show warnings and errors only, or what is given, for as long as the block takes."""
     loggers = [logging.getLogger("flwr"), logging.getLogger("flwr.privet")]
     before = [one.level for one in loggers]
     for one in loggers:
-        one.setLevel(logging.WARNING)
+        one.setLevel(level)
     try:
         yield
     finally:

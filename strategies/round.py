@@ -30,6 +30,7 @@ from privet.wire.contract import (
     shared_record,
 )
 from privet.wire.errors import listed, one_line
+from privet.wire.records import record_dict
 
 from .exchange import Reply
 from .half import Arrays, FoldingHalf, ServerHalf, grouped, summing
@@ -175,7 +176,7 @@ def messages_for(
         content = contents.get((group, tag, packed, ledger))
         if content is None:  # one object on the wire for all agents that are sent the same
             own = agent_record(tag, packed, ledger)
-            content = RecordDict({RECORD: pending.shared[group], AGENT_RECORD: own})
+            content = record_dict({RECORD: pending.shared[group], AGENT_RECORD: own})
             contents[group, tag, packed, ledger] = content
         built[name] = Message(content.copy(), agent.node, MessageType.TRAIN)
         pending.bytes_down += sizes[group]

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from .errors import WireError
 from .payload import from_payload, to_payload
+from .records import config_record
 from .rosters import KEY_BYTES, LONGEST_NAME, is_name, parse_roster
 
 CONTRACT_VERSION = 1
@@ -50,8 +51,6 @@ PRIVATE_KEYS = ("clip", "noise-scale", "noise-variance")
 
 LONGEST_ABOUT = 1 << 24
 """Characters of the JSON text in an agent's reply at most."""
-
-_EMPTY_UPDATE = ConfigRecord({"kind": "update"})
 
 T = TypeVar("T")
 Settings = Mapping[str, bool | int | float | str]
@@ -169,12 +168,12 @@ def shared_record(
 
 def agent_record(tag: int, recovery: bytes | None = None, ledger: str = "") -> ConfigRecord:
     """Return the record that differs per agent; ``recovery`` is its packed state."""
-    record = ConfigRecord({"tag": tag})
+    held: dict[str, Any] = {"tag": tag}
     if recovery is not None:
-        record["recovery"] = recovery
+        held["recovery"] = recovery
     if ledger:
-        record["ledger"] = ledger
-    return record
+        held["ledger"] = ledger
+    return config_record(held)
 
 
 def read_instruction(content: RecordDict) -> Instruction:
@@ -210,7 +209,7 @@ def read_instruction(content: RecordDict) -> Instruction:
     )
 
 
-def _roster(shared: ConfigRecord) -> tuple[tuple[str, bytes], ...]:
+def _roster(shared: Mapping[str, Any]) -> tuple[tuple[str, bytes], ...]:
     return parse_roster(_field(shared, "names", str), _field(shared, "keys", bytes))
 
 
@@ -285,10 +284,7 @@ def update_record(protocol: str, version: int, update: Update) -> ConfigRecord:
         about += f', "note": {json.dumps(update.note)}'
     if update.ledger:
         about += f', "ledger": {_quoted(update.ledger)}'
-    record = _EMPTY_UPDATE.copy()
-    record["about"] = about + "}"
-    record["payload"] = update.payload
-    return record
+    return config_record({"kind": "update", "about": about + "}", "payload": update.payload})
 
 
 @lru_cache(maxsize=64)
@@ -334,15 +330,15 @@ def read_update(content: RecordDict, protocol: str, version: int, round_: int) -
     if about.get("round") != round_:
         raise WireError(f"reply is of round {about.get('round')}, expected {round_}")
     return Update(
-        agent=_entry(about, "agent", str),
+        agent=_field(about, "agent", str),
         round=round_,
-        num_examples=_entry(about, "num-examples", int),
-        digest=_entry(about, "digest", int),
+        num_examples=_field(about, "num-examples", int),
+        digest=_field(about, "digest", int),
         payload=_field(record, "payload", bytes),
-        epsilon=math.inf if about.get("epsilon") == "inf" else _entry(about, "epsilon", float),
-        delta=_entry(about, "delta", float),
-        note=_entry(about, "note", str) if "note" in about else "",
-        ledger=_entry(about, "ledger", str) if "ledger" in about else "",
+        epsilon=math.inf if about.get("epsilon") == "inf" else _field(about, "epsilon", float),
+        delta=_field(about, "delta", float),
+        note=_field(about, "note", str) if "note" in about else "",
+        ledger=_field(about, "ledger", str) if "ledger" in about else "",
     )
 
 
@@ -358,22 +354,16 @@ def _read_about(text: str) -> dict[str, Any]:
     return about
 
 
-def _entry(about: Mapping[str, Any], name: str, kind: type[T]) -> T:
-    value = about.get(name)
-    if type(value) is not kind:
-        raise WireError(f"message field {name!r} is {type(value).__name__}, not {kind.__name__}")
-    return value
-
-
-def _record(content: RecordDict, name: str) -> ConfigRecord:
+def _record(content: RecordDict, name: str) -> dict[str, Any]:
+    """Return what a record holds; a plain dict answers several times faster than Flower's."""
     record = content.get(name)
     if not isinstance(record, ConfigRecord):
         raise WireError(f"message has no record {name!r}: not a message of this library")
-    return record
+    return dict(record.items())
 
 
-def _field(record: ConfigRecord, name: str, kind: type[T]) -> T:
-    value = record.get(name)
+def _field(held: Mapping[str, Any], name: str, kind: type[T]) -> T:
+    value = held.get(name)
     if type(value) is not kind:
         raise WireError(f"message field {name!r} is {type(value).__name__}, not {kind.__name__}")
     return value

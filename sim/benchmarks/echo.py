@@ -7,6 +7,7 @@ in-process engine and, as a Flower app, in the Ray simulation.
 from __future__ import annotations
 
 import json
+import logging
 import time
 
 import numpy as np
@@ -15,6 +16,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
+from privet.sim.logs import hushed
 from privet.strategies.exchange import exchange
 from privet.wire import AGENT_RECORD, RECORD, Update, pack
 from privet.wire.contract import (
@@ -24,6 +26,7 @@ from privet.wire.contract import (
     shared_record,
     update_record,
 )
+from privet.wire.records import record_dict
 
 MARKER = "privet-echo "
 PROTOCOL, VERSION = "echo", 1
@@ -75,7 +78,7 @@ def _echo(content: RecordDict) -> RecordDict:
     asked = read_instruction(content)
     arrays = asked.broadcast()
     update = Update("0", asked.round, 1, 0, pack(arrays), 0.0, 1e-5, "", "")
-    return RecordDict({RECORD: update_record(PROTOCOL, VERSION, update)})
+    return record_dict({RECORD: update_record(PROTOCOL, VERSION, update)})
 
 
 def server() -> ServerApp:
@@ -124,7 +127,8 @@ def fed_avg_seconds(grid: Grid, size: int, rounds: int) -> float:
     """Return the wall time of some rounds of Flower's FedAvg on arrays of this many float64."""
     count = len(list(grid.get_node_ids()))
     arrays = ArrayRecord({"x": Array(np.zeros(size))})
-    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=count, min_available_nodes=count)
+    with hushed(logging.ERROR):  # FedAvg warns of what is asked for here: no evaluation
+        strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=count, min_available_nodes=count)
     begin = time.perf_counter()
     strategy.start(grid, arrays, num_rounds=rounds)
     return time.perf_counter() - begin

@@ -21,7 +21,7 @@ from flwr.app import (
     RecordDict,
 )
 
-from privet.sim.arena import LARGEST, Arena, Placed, Tray
+from privet.sim.arena import LARGEST, Arena, Tray
 from privet.sim.batches import (
     Letter,
     decode_messages,
@@ -164,10 +164,10 @@ def test_values_that_do_not_fit_are_buffers_and_the_tray_says_what_was_needed() 
     way = Way(25_000)
     values = [bytes([n]) * 10_000 for n in range(4)]
     placed = [way.tray.place(value) for value in values]
-    assert [isinstance(one, Placed) for one in placed] == [True, True, False, False]
+    assert [isinstance(one, tuple) for one in placed] == [True, True, False, False]
     assert way.tray.needed == 40_000
     assert way.arena is not None
-    assert [way.arena.read(one) for one in placed if isinstance(one, Placed)] == values[:2]
+    assert [way.arena.read(one) for one in placed if isinstance(one, tuple)] == values[:2]
 
 
 @linux
@@ -200,7 +200,7 @@ def test_arena_that_is_no_longer_used_is_given_back() -> None:
         way = Way(10_000)
         way.tray.place(bytes(5_000))
         assert way.arena is not None
-        assert way.arena.read(Placed(0, 5_000)) == bytes(5_000)
+        assert way.arena.read((0, 5_000)) == bytes(5_000)
     del way
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before

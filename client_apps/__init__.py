@@ -7,7 +7,8 @@ from .adapters import (
     TorchProblem,
     trainable_arrays,
 )
-from .base import LOCAL_KEYS, Participant, agent_name, client_app
+from .app import client_app
+from .base import LOCAL_KEYS, Participant, agent_name
 from .half import AgentHalf, Local, Streams
 from .sparse_mod import sparse_mod
 

@@ -1,4 +1,4 @@
-"""One Flower ClientApp for every primal-dual algorithm: messages, state, failures, the veto.
+"""What an agent does with messages, for every algorithm: state, failures, the veto.
 
 The handlers obey the message and the node config, never ``run_config``, so that they work inside
 any Flower project. State is written last and only on success.
@@ -13,8 +13,6 @@ from types import MappingProxyType
 from typing import Any
 
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.clientapp.typing import Mod
 
 from privet.privacy import BudgetRefused, MaskError, NoCertificateError
 from privet.problems import Problem
@@ -35,11 +33,11 @@ from privet.wire.contract import (
     CONTRACT_VERSION,
     Instruction,
     decode_settings,
-    enrolment_record,
     need_state_record,
     read_instruction,
     update_record,
 )
+from privet.wire.enrolment import enrolment_record
 from privet.wire.errors import one_line
 from privet.wire.payload import to_payload
 from privet.wire.records import record_dict
@@ -305,58 +303,6 @@ class Participant:
         return RecordDict({METRICS: measures(problem, sent_model(message.content, problem))})
 
 
-def client_app(
-    protocol: str | None,
-    problem_fn: ProblemFn,
-    *,
-    settings: Mapping[str, Any] | None = None,
-    noise_factory: NoiseFactory | None = None,
-    mask_factory: MaskFactory | None = None,
-    train_metrics: bool = False,
-    mods: list[Mod] | None = None,
-) -> ClientApp:
-    """Return a Flower ClientApp that takes part in an algorithm.
-
-    Parameters
-    ----------
-    protocol : str or None
-        Name of the algorithm; None serves every registered one, as the message asks.
-    problem_fn : callable
-        ``context -> Problem``, the agent's own data and loss.
-    settings : mapping, optional
-        The agent's own ``local-solver``, ``local-epochs``, ``step-size``, ``batch-size``,
-        ``strong-convexity``, ``smoothness``.
-    noise_factory : callable, optional
-        ``(agent, round) -> NoiseSource`` in place of the system's noise; for replays.
-    mask_factory : callable, optional
-        ``(agent, round) -> MaskSource`` in place of the key agreement of secure sums; for replays.
-    train_metrics : bool
-        Whether uploads come with the loss of the received model, as in `Participant`.
-    mods : list of Flower mods, optional
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from privet.problems import RidgeRegression
-    >>> app = client_app("fed-plt", lambda context: RidgeRegression(np.eye(2), np.ones(2)))
-    """
-    if protocol is not None:
-        algorithm(protocol)
-    participant = Participant(
-        problem_fn,
-        protocol=protocol,
-        overrides=settings,
-        noise_factory=noise_factory,
-        mask_factory=mask_factory,
-        train_metrics=train_metrics,
-    )
-    app = ClientApp(mods=mods)
-    app.query("privet")(participant.query)
-    app.train()(participant.train)
-    app.evaluate()(participant.evaluate)
-    return app
-
-
 @lru_cache(maxsize=64)
 def _settings(text: str) -> Mapping[str, Any]:
     return MappingProxyType(decode_settings(text))
@@ -383,4 +329,4 @@ def _base_state(asked: Instruction, held: AgentState) -> dict[str, Any] | None:
     return held.at(asked.experiment, asked.tag)
 
 
-__all__ = ["LOCAL_KEYS", "Participant", "ProblemFn", "agent_name", "client_app"]
+__all__ = ["LOCAL_KEYS", "Participant", "ProblemFn", "agent_name"]

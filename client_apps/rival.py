@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from privet.privacy import NoiseSource, Release
 from privet.problems import Moduli, Problem, best_step
 from privet.wire import ConfigError, resolve
-from privet.wire.keys import LOCAL_SOLVERS
+from privet.wire.algorithm_keys import LOCAL_SOLVERS
 
 from .half import Streams, Vector
 from .solvers import SOLVERS, Subproblem

@@ -9,7 +9,8 @@ from typing import Any
 with warnings.catch_warnings():
     # What flwr's own dependencies say of each other at import is no warning of the site.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from privet.wire.keys import TABLE, Key
+    from privet.wire.key import Key
+    from privet.wire.keys import TABLE
 
 PLACE = "<!-- the table of run-config keys -->"
 

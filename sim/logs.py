@@ -34,5 +34,5 @@ def hushed(level: int = logging.WARNING) -> Iterator[None]:
     try:
         yield
     finally:
-        for one, level in zip(loggers, before, strict=True):
-            one.setLevel(level)
+        for one, restored in zip(loggers, before, strict=True):
+            one.setLevel(restored)

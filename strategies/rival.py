@@ -17,7 +17,7 @@ import numpy as np
 
 from privet.problems import ProximalFunction, Zero
 from privet.wire import ConfigError, Settings
-from privet.wire.keys import LOCAL_SOLVERS
+from privet.wire.algorithm_keys import LOCAL_SOLVERS
 
 from .configured import ConfiguredStrategy
 from .cost import Cost

@@ -27,7 +27,8 @@ from privet.wire import (
     WireError,
     sort_names,
 )
-from privet.wire.contract import CONTRACT_VERSION, read_enrolment
+from privet.wire.contract import CONTRACT_VERSION
+from privet.wire.enrolment import read_enrolment
 from privet.wire.errors import one_line
 
 from .exchange import Reply, exchange

@@ -7,14 +7,15 @@ from .contract import (
     FAILED,
     RECORD,
     REFUSED,
-    Enrolment,
     Instruction,
     Settings,
     Update,
 )
 from .dense import digest, pack, unpack
+from .enrolment import Enrolment
 from .errors import ConfigError, PrivetError, RunError, UploadError, WireError
-from .keys import Key, defaults, resolve
+from .key import Key
+from .keys import defaults, resolve
 from .layout import Layout
 from .magnitude import finite, magnitude_bound
 from .names import name_key, sort_names

@@ -21,17 +21,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
 from .errors import WireError
 from .payload import from_payload, to_payload
-from .records import config_record
-from .rosters import KEY_BYTES, LONGEST_NAME, is_name, parse_roster
+from .records import config_record, read_field, read_record
+from .rosters import parse_roster
 
 CONTRACT_VERSION = 1
 RECORD = "privet"
@@ -52,7 +51,6 @@ PRIVATE_KEYS = ("clip", "noise-scale", "noise-variance")
 LONGEST_ABOUT = 1 << 24
 """Characters of the JSON text in an agent's reply at most."""
 
-T = TypeVar("T")
 Settings = Mapping[str, bool | int | float | str]
 
 
@@ -77,25 +75,6 @@ class Instruction(NamedTuple):
     def broadcast(self) -> dict[str, NDArray[Any]]:
         """Return the arrays every agent was sent."""
         return from_payload(self.payload)
-
-
-@dataclass(frozen=True, slots=True)
-class Enrolment:
-    """What a node says about itself when asked."""
-
-    agent: str
-    num_examples: int
-    dim: int
-    dtype: str
-    protocol: str
-    version: int
-    experiment: str
-    rounds: tuple[int, ...]
-    """Rounds of ``experiment`` whose state the node still holds."""
-    unit: str = ""
-    """The unit (of several servers) that the node config names; empty for none."""
-    public_key: bytes = b""
-    """For the secure sums of ``experiment``, if it was asked for."""
 
 
 class Update(NamedTuple):
@@ -184,8 +163,8 @@ def read_instruction(content: RecordDict) -> Instruction:
     WireError
         If the records are missing, malformed or of another contract version.
     """
-    shared = _record(content, RECORD)
-    own = _record(content, AGENT_RECORD)
+    shared = read_record(content, RECORD)
+    own = read_record(content, AGENT_RECORD)
     if shared.get("contract") != CONTRACT_VERSION:
         raise WireError(
             f"message contract version {shared.get('contract')!r}, "
@@ -195,77 +174,22 @@ def read_instruction(content: RecordDict) -> Instruction:
     if recovery is not None and not isinstance(recovery, bytes):
         raise WireError("message field 'recovery' is not bytes")
     return Instruction(
-        protocol=_field(shared, "protocol", str),
-        version=_field(shared, "version", int),
-        experiment=_field(shared, "experiment", str),
-        round=_field(shared, "round", int),
-        settings=_field(shared, "settings", str),
-        payload=_field(shared, "payload", bytes),
-        tag=_field(own, "tag", int),
+        protocol=read_field(shared, "protocol", str),
+        version=read_field(shared, "version", int),
+        experiment=read_field(shared, "experiment", str),
+        round=read_field(shared, "round", int),
+        settings=read_field(shared, "settings", str),
+        payload=read_field(shared, "payload", bytes),
+        tag=read_field(own, "tag", int),
         recovery=recovery,
-        ledger=_field(own, "ledger", str) if "ledger" in own else "",
-        attempt=_field(shared, "attempt", int) if "attempt" in shared else 0,
+        ledger=read_field(own, "ledger", str) if "ledger" in own else "",
+        attempt=read_field(shared, "attempt", int) if "attempt" in shared else 0,
         roster=_roster(shared) if "attempt" in shared else (),
     )
 
 
 def _roster(shared: Mapping[str, Any]) -> tuple[tuple[str, bytes], ...]:
-    return parse_roster(_field(shared, "names", str), _field(shared, "keys", bytes))
-
-
-def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
-    """Return the reply to the enrolment question."""
-    # What is empty is left out: Flower's message_size_mod cannot count it.
-    optional: dict[str, str | bytes | list[int]] = {
-        "experiment": enrolment.experiment,
-        "rounds": list(enrolment.rounds),
-        "unit": enrolment.unit,
-        "public-key": enrolment.public_key,
-    }
-    return ConfigRecord(
-        {
-            "kind": "enrolment",
-            "contract": CONTRACT_VERSION,
-            "agent": enrolment.agent,
-            "num-examples": enrolment.num_examples,
-            "dim": enrolment.dim,
-            "dtype": enrolment.dtype,
-            "protocol": enrolment.protocol,
-            "version": enrolment.version,
-            **{name: value for name, value in optional.items() if value},
-        }
-    )
-
-
-def read_enrolment(content: RecordDict) -> Enrolment:
-    """Return a node's answer to the enrolment question (raises ``WireError``)."""
-    record = _record(content, RECORD)
-    if record.get("kind") != "enrolment" or record.get("contract") != CONTRACT_VERSION:
-        raise WireError("reply is not an enrolment of this contract version")
-    rounds = _field(record, "rounds", list) if "rounds" in record else []
-    if any(type(value) is not int for value in rounds):
-        raise WireError("message field 'rounds' holds more than whole numbers")
-    agent = _field(record, "agent", str)
-    if not is_name(agent):
-        raise WireError(f"agent name is not 1 to {LONGEST_NAME} printable characters")
-    unit = _field(record, "unit", str) if "unit" in record else ""
-    if len(unit) > LONGEST_NAME or not unit.isprintable():
-        raise WireError(f"unit is not up to {LONGEST_NAME} printable characters")
-    public_key = _field(record, "public-key", bytes) if "public-key" in record else b""
-    if len(public_key) not in (0, KEY_BYTES):
-        raise WireError(f"public key has {len(public_key)} bytes, expected {KEY_BYTES}")
-    return Enrolment(
-        agent=agent,
-        num_examples=_field(record, "num-examples", int),
-        dim=_field(record, "dim", int),
-        dtype=_field(record, "dtype", str),
-        protocol=_field(record, "protocol", str),
-        version=_field(record, "version", int),
-        experiment=_field(record, "experiment", str) if "experiment" in record else "",
-        rounds=tuple(rounds),
-        unit=unit,
-        public_key=public_key,
-    )
+    return parse_roster(read_field(shared, "names", str), read_field(shared, "keys", bytes))
 
 
 def update_record(protocol: str, version: int, update: Update) -> ConfigRecord:
@@ -307,7 +231,7 @@ def need_state_record(agent: str) -> ConfigRecord:
 
 def is_need_state(content: RecordDict) -> bool:
     """Whether a reply asks for the agent's state."""
-    return _record(content, RECORD).get("kind") == "need-state"
+    return read_record(content, RECORD).get("kind") == "need-state"
 
 
 def read_update(content: RecordDict, protocol: str, version: int, round_: int) -> Update:
@@ -318,10 +242,10 @@ def read_update(content: RecordDict, protocol: str, version: int, round_: int) -
     WireError
         If the reply is of another protocol, version or round, or is malformed.
     """
-    record = _record(content, RECORD)
+    record = read_record(content, RECORD)
     if record.get("kind") != "update":
         raise WireError(f"reply of kind {record.get('kind')!r}, expected 'update'")
-    about = _read_about(_field(record, "about", str))
+    about = _read_about(read_field(record, "about", str))
     said = (about.get("protocol"), about.get("version"))
     if said != (protocol, version):
         raise WireError(
@@ -330,15 +254,15 @@ def read_update(content: RecordDict, protocol: str, version: int, round_: int) -
     if about.get("round") != round_:
         raise WireError(f"reply is of round {about.get('round')}, expected {round_}")
     return Update(
-        agent=_field(about, "agent", str),
+        agent=read_field(about, "agent", str),
         round=round_,
-        num_examples=_field(about, "num-examples", int),
-        digest=_field(about, "digest", int),
-        payload=_field(record, "payload", bytes),
-        epsilon=math.inf if about.get("epsilon") == "inf" else _field(about, "epsilon", float),
-        delta=_field(about, "delta", float),
-        note=_field(about, "note", str) if "note" in about else "",
-        ledger=_field(about, "ledger", str) if "ledger" in about else "",
+        num_examples=read_field(about, "num-examples", int),
+        digest=read_field(about, "digest", int),
+        payload=read_field(record, "payload", bytes),
+        epsilon=math.inf if about.get("epsilon") == "inf" else read_field(about, "epsilon", float),
+        delta=read_field(about, "delta", float),
+        note=read_field(about, "note", str) if "note" in about else "",
+        ledger=read_field(about, "ledger", str) if "ledger" in about else "",
     )
 
 
@@ -352,18 +276,3 @@ def _read_about(text: str) -> dict[str, Any]:
     if not isinstance(about, dict):
         raise WireError("message field 'about' is not a JSON object")
     return about
-
-
-def _record(content: RecordDict, name: str) -> dict[str, Any]:
-    """Return what a record holds; a plain dict answers several times faster than Flower's."""
-    record = content.get(name)
-    if not isinstance(record, ConfigRecord):
-        raise WireError(f"message has no record {name!r}: not a message of this library")
-    return dict(record.items())
-
-
-def _field(held: Mapping[str, Any], name: str, kind: type[T]) -> T:
-    value = held.get(name)
-    if type(value) is not kind:
-        raise WireError(f"message field {name!r} is {type(value).__name__}, not {kind.__name__}")
-    return value

@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from .errors import ConfigError
-from .keys import Key
+from .key import Key
 
 ENTRY_POINT_GROUP = "privet.algorithms"
 

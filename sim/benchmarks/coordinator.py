@@ -18,7 +18,8 @@ from privet.sim.logs import quiet
 from privet.strategies import FedPLT
 from privet.strategies.exchange import exchange
 from privet.wire import ENROL, RECORD, Enrolment, Update, digest, pack
-from privet.wire.contract import enrolment_record, read_instruction, update_record
+from privet.wire.contract import read_instruction, update_record
+from privet.wire.enrolment import enrolment_record
 
 
 class Parrot:

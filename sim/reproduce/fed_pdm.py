@@ -9,21 +9,11 @@ where the paper's curves do. Sparse messages are compared without noise.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from itertools import pairwise
-from pathlib import Path
-from statistics import fmean
-from typing import Any
 
-from privet.problems import make_h
-from privet.sim.experiments.fed_pdm import BETA, GAMMA, STEPS, Task, adult, mnist, run, run_flower
-from privet.sim.experiments.fed_pdm_tables import private_run
-
-from .study import Case, Curve, Entry, Options, Outcome, Panel, Result, Study
+from .fed_pdm_cases import NOISY_RIVALS, above, by_data, case_of, outcome, rising, run_case
+from .study import Case, Entry, Options, Outcome, Result, Study
 
 DATA = ("MNIST", "Adult")
-ROUNDS = 200
-NOISY_ROUNDS = {"MNIST": 100, "Adult": 200}
 SHARES = (0.05, 0.1, 0.5)
 DOWN = (0.1, 0.5, 0.75, 1.0)
 EPSILONS: Mapping[str, tuple[float, ...]] = {"MNIST": (1.0, 5.0, 20.0), "Adult": (0.1, 0.5, 1.0)}
@@ -31,172 +21,34 @@ PAIR: Mapping[str, float] = {"MNIST": 5.0, "Adult": 0.5}
 """Epsilon of the figures that compare one private case with one that is not."""
 WEIGHTS = (0.0, 0.05, 0.5, 5.0)
 RIVALS = ("fed-avg", "fed-prox", "scaffold", "fed-dyn")
-NOISY_RIVALS = {
-    "fed-pdm": ("FedPDM", 0.1),
-    "dp-fedsgd": ("DP-FedSGD with momentum", 0.9),
-    "scaffold": ("SCAFFOLD", 0.3),
-    "fed-dyn": ("FedDyn", 0.1),
-}
-"""Methods with noise, and their own knob as tuned at equal budgets (docs/results/fed-pdm.md).
-FedAvg and FedProx with one step are DP-FedSGD without momentum."""
-ALIKE = 0.002
-"""Accuracies of one seed that are no further apart are alike."""
 CANNOT_TRAIN = "at weights this large zero is a strict local minimum: nothing can train"
-
-
-@lru_cache(maxsize=4)
-def _task(data: str, folder: str, images: int, beta: float) -> Task:
-    if data == "Adult":
-        return adult(folder, beta=beta)
-    return mnist(str(Path(folder) / "mnist_20k.npz"), images, beta=beta)
-
-
-def run_case(case: Case) -> Result:
-    """Run one method on one data set."""
-    task = _task(case["data"], case["folder"], case["images"], case["beta"])
-    more = dict(case["settings"])
-    if case["method"] in ("fed-pdm", "dp-fedsgd"):
-        more["h"] = make_h("l1", **{"h-weight": case["gamma"]}) if case["gamma"] else make_h("zero")
-    rounds = case["rounds"]
-    if case["epsilon"]:
-        name, knob = NOISY_RIVALS[case["method"]]
-        step, clip = _step_and_clip(case)
-        more |= {"step": step, "clip": clip, "value": knob}
-        found = private_run(task, name, case["epsilon"], rounds, **more)
-    elif case["method"] in ("fed-avg", "fed-prox"):
-        found = run_flower(task, case["method"], rounds=rounds, **STEPS, **more)
-    else:
-        found = run(task, case["method"], rounds=rounds, **STEPS, **more)
-    last = [
-        accuracy
-        for number, accuracy in zip(found.rounds, found.accuracies, strict=True)
-        if number > rounds - 20
-    ]
-    return {
-        "rounds": found.rounds,
-        "accuracies": found.accuracies,
-        "bytes-up": found.bytes_up,
-        "accuracy": fmean(last),
-    }
-
-
-def _step_and_clip(case: Case) -> tuple[float, float]:
-    """Return step and clip of the private runs, as tuned."""
-    if case["data"] == "Adult":
-        return 1.0, 1.0
-    return (10.0 if case["epsilon"] >= 5 else 4.0), 1.0
-
-
-def _case(
-    options: Options,
-    label: str,
-    data: str,
-    method: str = "fed-pdm",
-    *,
-    epsilon: float = 0.0,
-    beta: float = BETA,
-    gamma: float = GAMMA,
-    images: int = 600,
-    **settings: Any,
-) -> Case:
-    if method == "fed-pdm" and not epsilon:
-        settings.setdefault("rho", 10.0)
-    return {
-        "case": f"FedPDM paper, {data}: {label}",
-        "label": label,
-        "data": data,
-        "method": method,
-        "epsilon": epsilon,
-        "beta": beta,
-        "gamma": gamma,
-        "images": 0 if data == "Adult" else images,
-        "rounds": NOISY_ROUNDS[data] if epsilon else ROUNDS,
-        "folder": str(options.data_path),
-        "settings": settings,
-    }
-
-
-# ------------------------------------------------------------------ what all figures have
-
-
-def _collect(cases: Sequence[Case], results: Sequence[Result]) -> dict[str, dict[str, Result]]:
-    found: dict[str, dict[str, Result]] = {}
-    for case, result in zip(cases, results, strict=True):
-        found.setdefault(case["data"], {})[case["label"]] = result
-    return found
-
-
-def _outcome(
-    found: Mapping[str, Mapping[str, Result]], entries: Sequence[Entry], *notes: str
-) -> Outcome:
-    rows = [
-        {
-            "data": data,
-            "case": label,
-            "accuracy, mean of the last 20 rounds": round(result["accuracy"], 5),
-            "bytes up": result["bytes-up"][-1],
-        }
-        for data, own in found.items()
-        for label, result in own.items()
-    ]
-    panels = [
-        Panel(
-            data,
-            "round",
-            "test accuracy",
-            {label: Curve(one["rounds"], one["accuracies"]) for label, one in own.items()},
-        )
-        for data, own in found.items()
-    ]
-    said = "100 agents, 30 a round, one seed, mean of the last 20 rounds; MNIST-10k."
-    return Outcome(rows, entries, panels, (said, *notes))
-
-
-def _rising(
-    what: str, accuracies: Sequence[float], *, slack: float = 0.005, reason: str = ""
-) -> Entry:
-    """Return the claim that accuracies rise, up to half a point of one seed's noise."""
-    holds = all(b >= a - slack for a, b in pairwise(accuracies))
-    said = ", ".join(f"{one:.3f}" for one in accuracies)
-    return Entry(what, "yes", said, holds, f"{100 * slack:g} points", "" if holds else reason)
-
-
-def _above(what: str, ours: float, other: float, reason: str = "") -> Entry:
-    """Return the claim that one number is above another by more than one seed's noise."""
-    said, apart = f"{ours:.3f} against {other:.3f}", ours - other
-    why = "alike" if abs(apart) <= ALIKE else reason
-    holds = apart > ALIKE
-    return Entry(what, "yes", said, holds, f"by {100 * ALIKE:g} points", "" if holds else why)
-
-
-# ------------------------------------------------------------------ the figures
 
 
 def uplink_cases(options: Options) -> Sequence[Case]:
     """Return the cases of Figure 2: shares of the uplink, by two sparsifiers."""
     return [
         *(
-            _case(options, f"{kind} {share:g}", data, sparsifier=kind, alpha_u=share)
+            case_of(options, f"{kind} {share:g}", data, sparsifier=kind, alpha_u=share)
             for data in DATA
             for kind in ("top-k", "rand-k")
             for share in SHARES
         ),
-        *(_case(options, "dense", data) for data in DATA),
+        *(case_of(options, "dense", data) for data in DATA),
     ]
 
 
 def uplink(options: Options, cases: Sequence[Case], results: Sequence[Result]) -> Outcome:
     """Conclude Figure 2."""
-    found = _collect(cases, results)
+    found = by_data(cases, results)
     entries = []
     for data in DATA:
         score = {label: one["accuracy"] for label, one in found[data].items()}
         for kind in ("top-k", "rand-k"):
             shares = [score[f"{kind} {share:g}"] for share in SHARES] + [score["dense"]]
-            entries.append(_rising(f"{data}: accuracy rises with alpha_U, {kind}", shares))
+            entries.append(rising(f"{data}: accuracy rises with alpha_U, {kind}", shares))
         for share in SHARES:
             entries.append(
-                _above(
+                above(
                     f"{data}: top-k above rand-k at {share:g}",
                     score[f"top-k {share:g}"],
                     score[f"rand-k {share:g}"],
@@ -209,26 +61,28 @@ def uplink(options: Options, cases: Sequence[Case], results: Sequence[Result]) -
         for data in DATA
     }
     entries.append(
-        _above("MNIST loses more than Adult at alpha_U .05", lost["MNIST"], lost["Adult"])
+        above("MNIST loses more than Adult at alpha_U .05", lost["MNIST"], lost["Adult"])
     )
-    return _outcome(found, entries, "Without noise: noised top-k releases its index set in clear.")
+    return outcome(found, entries, "Without noise: noised top-k releases its index set in clear.")
 
 
 def downlink_cases(options: Options) -> Sequence[Case]:
     """Return the cases of Figure 3: shares of the downlink."""
     return [
-        _case(options, f"alpha_D {share:g}", data, alpha_d=share) for data in DATA for share in DOWN
+        case_of(options, f"alpha_D {share:g}", data, alpha_d=share)
+        for data in DATA
+        for share in DOWN
     ]
 
 
 def downlink(options: Options, cases: Sequence[Case], results: Sequence[Result]) -> Outcome:
     """Conclude Figure 3."""
-    found = _collect(cases, results)
+    found = by_data(cases, results)
     score = {data: [one["accuracy"] for one in found[data].values()] for data in DATA}
-    entries = [_rising(f"{data}: accuracy rises with alpha_D", score[data]) for data in DATA]
+    entries = [rising(f"{data}: accuracy rises with alpha_D", score[data]) for data in DATA]
     lost = {data: max(score[data]) - min(score[data]) for data in DATA}
-    entries.append(_above("MNIST is more sensitive than Adult", lost["MNIST"], lost["Adult"]))
-    return _outcome(found, entries)
+    entries.append(above("MNIST is more sensitive than Adult", lost["MNIST"], lost["Adult"]))
+    return outcome(found, entries)
 
 
 def privacy_cases(options: Options) -> Sequence[Case]:
@@ -238,37 +92,37 @@ def privacy_cases(options: Options) -> Sequence[Case]:
         for data in DATA
         for case in (
             *(
-                _case(options, f"epsilon {epsilon:g}", data, epsilon=epsilon)
+                case_of(options, f"epsilon {epsilon:g}", data, epsilon=epsilon)
                 for epsilon in EPSILONS[data]
             ),
-            _case(options, "no noise", data),
+            case_of(options, "no noise", data),
         )
     ]
 
 
 def privacy(options: Options, cases: Sequence[Case], results: Sequence[Result]) -> Outcome:
     """Conclude Figure 4."""
-    found = _collect(cases, results)
+    found = by_data(cases, results)
     entries = []
     for data in DATA:
         noisy = [found[data][f"epsilon {epsilon:g}"]["accuracy"] for epsilon in EPSILONS[data]]
-        entries.append(_rising(f"{data}: accuracy rises with epsilon", noisy))
+        entries.append(rising(f"{data}: accuracy rises with epsilon", noisy))
         none = found[data]["no noise"]["accuracy"]
         entries.append(
-            _above(
+            above(
                 f"{data}: no noise is best",
                 none,
                 max(noisy),
                 "the private runs take full batches, with a step tuned for them",
             )
         )
-    return _outcome(found, entries, "Epsilons are certified totals at delta 1e-4, not the paper's.")
+    return outcome(found, entries, "Epsilons are certified totals at delta 1e-4, not the paper's.")
 
 
 def _weight_cases(options: Options, name: str) -> Sequence[Case]:
     return [
         {
-            **_case(options, f"{name} {weight:g}, {said}", data, epsilon=epsilon),
+            **case_of(options, f"{name} {weight:g}, {said}", data, epsilon=epsilon),
             name: weight,
         }
         for data in DATA
@@ -293,9 +147,9 @@ def _by_weight(found: Mapping[str, Result], name: str, said: str) -> list[float]
 
 def beta(options: Options, cases: Sequence[Case], results: Sequence[Result]) -> Outcome:
     """Conclude Figure 5."""
-    found = _collect(cases, results)
+    found = by_data(cases, results)
     entries = [
-        _rising(
+        rising(
             f"{data}, {said}: the smaller beta the better",
             _by_weight(found[data], "beta", said)[::-1],
         )
@@ -303,26 +157,26 @@ def beta(options: Options, cases: Sequence[Case], results: Sequence[Result]) -> 
         for said in ("no noise", f"epsilon {PAIR[data]:g}")
     ]
     entries += _trains(found, "beta")
-    return _outcome(found, entries)
+    return outcome(found, entries)
 
 
 def gamma(options: Options, cases: Sequence[Case], results: Sequence[Result]) -> Outcome:
     """Conclude Figure 6."""
-    found = _collect(cases, results)
+    found = by_data(cases, results)
     entries = []
     for data in DATA:
         plain = _by_weight(found[data], "gamma", "no noise")
         noisy = _by_weight(found[data], "gamma", f"epsilon {PAIR[data]:g}")
-        entries.append(_rising(f"{data}, no noise: the smaller gamma the better", plain[::-1]))
+        entries.append(rising(f"{data}, no noise: the smaller gamma the better", plain[::-1]))
         entries.append(
-            _rising(
+            rising(
                 f"{data}, noise: the larger gamma the better",
                 noisy,
                 reason="thresholding at gamma / rho removes the model before the noise",
             )
         )
     entries += _trains(found, "gamma")
-    return _outcome(found, entries)
+    return outcome(found, entries)
 
 
 def _trains(found: Mapping[str, Mapping[str, Result]], name: str) -> list[Entry]:
@@ -349,12 +203,12 @@ def rival_cases(options: Options) -> Sequence[Case]:
         case
         for data in DATA
         for case in (
-            _case(options, "fed-pdm", data, rho=1.0, images=100),
-            *(_case(options, name, data, name, images=100) for name in RIVALS),
+            case_of(options, "fed-pdm", data, rho=1.0, images=100),
+            *(case_of(options, name, data, name, images=100) for name in RIVALS),
         )
     ]
     noisy = [
-        _case(options, f"{name}, epsilon {PAIR[data]:g}", data, name, epsilon=PAIR[data])
+        case_of(options, f"{name}, epsilon {PAIR[data]:g}", data, name, epsilon=PAIR[data])
         for data in DATA
         for name in NOISY_RIVALS
     ]
@@ -363,23 +217,23 @@ def rival_cases(options: Options) -> Sequence[Case]:
 
 def rivals(options: Options, cases: Sequence[Case], results: Sequence[Result]) -> Outcome:
     """Conclude Figure 7."""
-    found = _collect(cases, results)
+    found = by_data(cases, results)
     entries = []
     for data in DATA:
         score = {label: one["accuracy"] for label, one in found[data].items()}
         for name in RIVALS:
-            entries.append(_above(f"{data}: FedPDM above {name}", score["fed-pdm"], score[name]))
+            entries.append(above(f"{data}: FedPDM above {name}", score["fed-pdm"], score[name]))
         tail = f", epsilon {PAIR[data]:g}"
         for name in list(NOISY_RIVALS)[1:]:
             entries.append(
-                _above(
+                above(
                     f"{data}: FedPDM above {name}{tail}",
                     score[f"fed-pdm{tail}"],
                     score[f"{name}{tail}"],
                     "at equal epsilon and tuning the methods are alike",
                 )
             )
-    return _outcome(
+    return outcome(
         found, entries, "With noise every method has the same account and eight tuned settings."
     )
 
@@ -391,7 +245,7 @@ def sparse_rival_cases(options: Options) -> Sequence[Case]:
         for data in DATA
         for up, down in ((0.1, 1.0), (0.5, 0.75))
         for case in (
-            _case(
+            case_of(
                 options,
                 f"fed-pdm {up:g}/{down:g}",
                 data,
@@ -399,16 +253,16 @@ def sparse_rival_cases(options: Options) -> Sequence[Case]:
                 alpha_u=up,
                 alpha_d=down,
             ),
-            *(_case(options, f"{name} {up:g}", data, name, share=up) for name in RIVALS[:2]),
+            *(case_of(options, f"{name} {up:g}", data, name, share=up) for name in RIVALS[:2]),
         )
     ]
 
 
 def sparse_rivals(options: Options, cases: Sequence[Case], results: Sequence[Result]) -> Outcome:
     """Conclude Figure 8."""
-    found = _collect(cases, results)
+    found = by_data(cases, results)
     entries = [
-        _above(
+        above(
             f"{data}: FedPDM above {name} at alpha_U {up:g}",
             found[data][f"fed-pdm {up:g}/{down:g}"]["accuracy"],
             found[data][f"{name} {up:g}"]["accuracy"],
@@ -419,7 +273,7 @@ def sparse_rivals(options: Options, cases: Sequence[Case], results: Sequence[Res
         for up, down in ((0.1, 1.0), (0.5, 0.75))
         for name in RIVALS[:2]
     ]
-    return _outcome(
+    return outcome(
         found,
         entries,
         "Without noise. FedAvg and FedProx send the largest coordinates of what changed and "

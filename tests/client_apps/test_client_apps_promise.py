@@ -23,10 +23,10 @@ from privet.wire.contract import (
     agent_record,
     decode_settings,
     encode_settings,
-    read_enrolment,
     read_update,
     shared_record,
 )
+from privet.wire.enrolment import read_enrolment
 from privet.wire.payload import encoded
 from privet.wire.rosters import with_roster
 from privet.wire.sparse import encode

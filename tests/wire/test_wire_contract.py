@@ -25,15 +25,14 @@ from privet.wire.contract import (
     agent_record,
     decode_settings,
     encode_settings,
-    enrolment_record,
     is_need_state,
     need_state_record,
-    read_enrolment,
     read_instruction,
     read_update,
     shared_record,
     update_record,
 )
+from privet.wire.enrolment import enrolment_record, read_enrolment
 
 UPDATE = Update("ward-b", 7, 120, 5, pack({"x": np.arange(3.0)}), 1.5, 1e-5, "hello", "[]")
 

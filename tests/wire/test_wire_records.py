@@ -49,4 +49,3 @@ def test_what_is_put_in_later_is_checked_and_stays_there(make: Any) -> None:
     assert list(changed) == ["x"]
     assert not other
     assert not make({})
-

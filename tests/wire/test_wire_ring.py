@@ -14,14 +14,8 @@ from hypothesis.extra import numpy as hnp
 from privet.privacy.masks import KEY_BYTES, LEAST_MEMBERS, MOST_MEMBERS
 from privet.wire import WireError, ring, rosters
 from privet.wire.agreement import FARTHEST, distance
-from privet.wire.contract import (
-    Enrolment,
-    agent_record,
-    enrolment_record,
-    read_enrolment,
-    read_instruction,
-    shared_record,
-)
+from privet.wire.contract import agent_record, read_instruction, shared_record
+from privet.wire.enrolment import Enrolment, enrolment_record, read_enrolment
 from privet.wire.rosters import LEAST_ROSTER, with_roster
 
 UNIT = Fraction(1, 2**ring.FRACTION_BITS)

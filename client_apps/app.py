@@ -1,0 +1,67 @@
+"""One Flower ClientApp for every primal-dual algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import Mod
+
+from privet.wire import algorithm
+
+from .base import Participant, ProblemFn
+from .guard import NoiseFactory
+from .masking import MaskFactory
+
+
+def client_app(
+    protocol: str | None,
+    problem_fn: ProblemFn,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    noise_factory: NoiseFactory | None = None,
+    mask_factory: MaskFactory | None = None,
+    train_metrics: bool = False,
+    mods: list[Mod] | None = None,
+) -> ClientApp:
+    """Return a Flower ClientApp that takes part in an algorithm.
+
+    Parameters
+    ----------
+    protocol : str or None
+        Name of the algorithm; None serves every registered one, as the message asks.
+    problem_fn : callable
+        ``context -> Problem``, the agent's own data and loss.
+    settings : mapping, optional
+        The agent's own ``local-solver``, ``local-epochs``, ``step-size``, ``batch-size``,
+        ``strong-convexity``, ``smoothness``.
+    noise_factory : callable, optional
+        ``(agent, round) -> NoiseSource`` in place of the system's noise; for replays.
+    mask_factory : callable, optional
+        ``(agent, round) -> MaskSource`` in place of the key agreement of secure sums; for replays.
+    train_metrics : bool
+        Whether uploads come with the loss of the received model, as in `Participant`.
+    mods : list of Flower mods, optional
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from privet.problems import RidgeRegression
+    >>> app = client_app("fed-plt", lambda context: RidgeRegression(np.eye(2), np.ones(2)))
+    """
+    if protocol is not None:
+        algorithm(protocol)
+    participant = Participant(
+        problem_fn,
+        protocol=protocol,
+        overrides=settings,
+        noise_factory=noise_factory,
+        mask_factory=mask_factory,
+        train_metrics=train_metrics,
+    )
+    app = ClientApp(mods=mods)
+    app.query("privet")(participant.query)
+    app.train()(participant.train)
+    app.evaluate()(participant.evaluate)
+    return app

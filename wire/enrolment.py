@@ -1,0 +1,86 @@
+"""What a node says about itself when it is asked, before its first round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flwr.app import ConfigRecord, RecordDict
+
+from .contract import CONTRACT_VERSION, RECORD
+from .errors import WireError
+from .records import read_field, read_record
+from .rosters import KEY_BYTES, LONGEST_NAME, is_name
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolment:
+    """What a node says about itself when asked."""
+
+    agent: str
+    num_examples: int
+    dim: int
+    dtype: str
+    protocol: str
+    version: int
+    experiment: str
+    rounds: tuple[int, ...]
+    """Rounds of ``experiment`` whose state the node still holds."""
+    unit: str = ""
+    """The unit (of several servers) that the node config names; empty for none."""
+    public_key: bytes = b""
+    """For the secure sums of ``experiment``, if it was asked for."""
+
+
+def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
+    """Return the reply to the enrolment question."""
+    # What is empty is left out: Flower's message_size_mod cannot count it.
+    optional: dict[str, str | bytes | list[int]] = {
+        "experiment": enrolment.experiment,
+        "rounds": list(enrolment.rounds),
+        "unit": enrolment.unit,
+        "public-key": enrolment.public_key,
+    }
+    return ConfigRecord(
+        {
+            "kind": "enrolment",
+            "contract": CONTRACT_VERSION,
+            "agent": enrolment.agent,
+            "num-examples": enrolment.num_examples,
+            "dim": enrolment.dim,
+            "dtype": enrolment.dtype,
+            "protocol": enrolment.protocol,
+            "version": enrolment.version,
+            **{name: value for name, value in optional.items() if value},
+        }
+    )
+
+
+def read_enrolment(content: RecordDict) -> Enrolment:
+    """Return a node's answer to the enrolment question (raises ``WireError``)."""
+    record = read_record(content, RECORD)
+    if record.get("kind") != "enrolment" or record.get("contract") != CONTRACT_VERSION:
+        raise WireError("reply is not an enrolment of this contract version")
+    rounds = read_field(record, "rounds", list) if "rounds" in record else []
+    if any(type(value) is not int for value in rounds):
+        raise WireError("message field 'rounds' holds more than whole numbers")
+    agent = read_field(record, "agent", str)
+    if not is_name(agent):
+        raise WireError(f"agent name is not 1 to {LONGEST_NAME} printable characters")
+    unit = read_field(record, "unit", str) if "unit" in record else ""
+    if len(unit) > LONGEST_NAME or not unit.isprintable():
+        raise WireError(f"unit is not up to {LONGEST_NAME} printable characters")
+    public_key = read_field(record, "public-key", bytes) if "public-key" in record else b""
+    if len(public_key) not in (0, KEY_BYTES):
+        raise WireError(f"public key has {len(public_key)} bytes, expected {KEY_BYTES}")
+    return Enrolment(
+        agent=agent,
+        num_examples=read_field(record, "num-examples", int),
+        dim=read_field(record, "dim", int),
+        dtype=read_field(record, "dtype", str),
+        protocol=read_field(record, "protocol", str),
+        version=read_field(record, "version", int),
+        experiment=read_field(record, "experiment", str) if "experiment" in record else "",
+        rounds=tuple(rounds),
+        unit=unit,
+        public_key=public_key,
+    )

@@ -39,6 +39,8 @@ class Key:
             If the type, range or choice is wrong.
         """
         kind = type(self.default)
+        if type(value) is int and not -(2**63) <= value < 2**63:
+            raise ConfigError(f"{self.name}: a whole number of more than 64 bits")
         if kind is float and type(value) is int:
             value = float(value)
         if kind is float and value == "inf":

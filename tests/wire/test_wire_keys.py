@@ -160,3 +160,11 @@ def test_failed_write_leaves_the_previous_file(tmp_path: Path, monkeypatch: Any)
         write_npz(path, {"a": np.zeros(3)})
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", ["seed", "tolerance", "algorithm"])
+def test_whole_numbers_fit_into_a_message(name: str) -> None:
+    for value in (2**63, -(2**63) - 1, 10**400):
+        with pytest.raises(ConfigError, match=f"{name}: a whole number of more than 64 bits"):
+            key(name).check(value)
+    assert key("seed").check(2**63 - 1) == 2**63 - 1

@@ -67,6 +67,10 @@ LOCAL_KEYS = (
 """Parameters that an agent may set for itself, in its node config or in ``client_app``."""
 
 
+class _NoProblem(Exception):
+    """The agent's data give no problem; its one argument is the reason."""
+
+
 def agent_name(context: Context) -> str:
     """Return the agent's stable name: ``agent`` or ``partition-id`` of the node config, else its
     node id."""
@@ -172,13 +176,20 @@ class Participant:
         except (PrivetError, NoCertificateError, MaskError) as problem:
             log.warning("agent %s: %s", name, problem)
             error = Error(FAILED, f"agent {name}: {problem}")
+        except _NoProblem as wrapped:
+            (cause,) = wrapped.args  # most often a wrong data file, which needs no traceback
+            log.error("agent %s: %s: %s", name, type(cause).__name__, one_line(str(cause)))
+            error = self._failed(name, cause, message, context)
         except Exception as problem:
             log.exception("agent %s failed", name)
-            kind = type(problem).__name__
-            quiet = self._quiet(message, context)
-            said = f"{kind} (text withheld: private run)" if quiet else one_line(str(problem))
-            error = Error(FAILED, f"agent {name}: {said or kind}")
+            error = self._failed(name, problem, message, context)
         return Message(error, reply_to=message)
+
+    def _failed(self, name: str, problem: Exception, message: Message, context: Context) -> Error:
+        kind = type(problem).__name__
+        quiet = self._quiet(message, context)
+        said = f"{kind} (text withheld: private run)" if quiet else one_line(str(problem))
+        return Error(FAILED, f"agent {name}: {said or kind}")
 
     def _quiet(self, message: Message, context: Context) -> bool:
         """Whether the text of a failure must stay with the agent."""
@@ -190,7 +201,12 @@ class Participant:
             if any(run != context.run_id for run, _ in self._problems):
                 self._problems.clear()
                 self._prepared.clear()
-            self._problems[key] = self._problem_fn(context)
+            try:
+                self._problems[key] = self._problem_fn(context)
+            except (PrivetError, NoCertificateError, MaskError):
+                raise
+            except ValueError as error:
+                raise _NoProblem(error) from error
         return self._problems[key]
 
     def _prepared_problem(self, half: AgentHalf, context: Context) -> Problem:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
 import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +79,7 @@ def _rows(path: Path) -> list[list[str]]:
             rows = [row for row in csv.reader(file, skipinitialspace=True) if row]
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; {expected}") from None
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path}: {expected} ({error})") from None
     for number, row in enumerate(rows, start=1):
         if len(row) != FIELDS:
@@ -92,7 +94,7 @@ def _one_hot(values: tuple[str, ...], field: int, path: str) -> NDArray[np.float
     name, text = CATEGORICAL[field]
     codes = {value: code for code, value in enumerate(text.split())} | {"?": 0}
     try:
-        code = np.array([codes[value] for value in values])
+        code = np.array([codes[value] for value in values], dtype=np.intp)
     except KeyError as error:
         row = values.index(error.args[0]) + 1
         raise DataError(
@@ -103,13 +105,21 @@ def _one_hot(values: tuple[str, ...], field: int, path: str) -> NDArray[np.float
 
 
 def _numeric(values: tuple[str, ...], field: int, path: str) -> NDArray[np.float64]:
-    try:
-        column = np.array(values, dtype=np.float64)
-    except ValueError as error:
-        raise DataError(f"{path}: {NUMERIC[field]} must be a number ({error})") from None
-    if not np.isfinite(column).all():
-        raise DataError(f"{path}: {NUMERIC[field]} must be finite")
+    column = np.array([_number(value) for value in values], dtype=np.float64)
+    wrong = np.flatnonzero(~np.isfinite(column))
+    if len(wrong):
+        raise DataError(
+            f"{path}, row {wrong[0] + 1}: {NUMERIC[field]} must be a finite number, "
+            f"got {values[wrong[0]]!r}"
+        )
     return column
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _income(values: tuple[str, ...], path: str) -> NDArray[np.int64]:
@@ -117,7 +127,10 @@ def _income(values: tuple[str, ...], path: str) -> NDArray[np.int64]:
         # The distributed test file ends its labels in a full stop.
         return np.array([INCOME[value.rstrip(".")] for value in values], dtype=np.int64)
     except KeyError as error:
-        raise DataError(f"{path}: income is {error.args[0]!r}, not <=50K or >50K") from None
+        row = [value.rstrip(".") for value in values].index(error.args[0]) + 1
+        raise DataError(
+            f"{path}, row {row}: income is {error.args[0]!r}, not <=50K or >50K"
+        ) from None
 
 
 def _encode(columns: Columns, path: str) -> Encoded:
@@ -140,7 +153,7 @@ def _table_columns(table: Any, source: str) -> Columns:
     ]
 
 
-def load_adult(source: str, *, seed: int, id_column: str) -> Dataset:
+def load_adult(source: str, *, seed: int | None, id_column: str) -> Dataset:
     """Read ``adult-train.csv.gz`` and ``adult-test.csv.gz`` of a folder, or an ``hf:`` table.
 
     82 columns: 6 numeric, standardised with the mean and deviation of the training file, then

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from privet.datasets.dataset import DataError, Dataset, standardise
+from privet.datasets.dataset import DENSE_BYTES, DataError, Dataset, standardise
 from privet.datasets.partitions import HELD_OUT, hold_out
 
 
-def _breast_cancer(seed: int) -> Dataset:
+def _breast_cancer(seed: int | None) -> Dataset:
     from sklearn.datasets import load_breast_cancer
 
     features, target = load_breast_cancer(return_X_y=True)
@@ -31,7 +31,7 @@ def _breast_cancer(seed: int) -> Dataset:
     )
 
 
-def _digits(seed: int) -> Dataset:
+def _digits(seed: int | None) -> Dataset:
     from sklearn.datasets import load_digits
 
     features, target = load_digits(return_X_y=True)
@@ -48,7 +48,7 @@ def _digits(seed: int) -> Dataset:
     )
 
 
-def _diabetes(seed: int) -> Dataset:
+def _diabetes(seed: int | None) -> Dataset:
     from sklearn.datasets import load_diabetes
 
     features, target = load_diabetes(return_X_y=True)
@@ -74,7 +74,7 @@ def synthetic(seed: int, features: int, examples: int) -> Dataset:
     Raises
     ------
     DataError
-        Fewer than 2 features or 5 examples.
+        Fewer than 2 features or 5 examples, more than fit in memory, or a seed above 2^32 - 1.
     """
     from sklearn.datasets import make_classification
 
@@ -83,6 +83,13 @@ def synthetic(seed: int, features: int, examples: int) -> Dataset:
             f"synthetic: expected features >= 2 and examples >= 5, got {features} and {examples}"
         )
     held_out = round(examples * HELD_OUT)
+    if (examples + held_out) * features * 8 > DENSE_BYTES:
+        raise DataError(
+            f"synthetic: {examples} examples of {features} features are too many to hold; expected "
+            "smaller num-agents, examples-per-agent or features"
+        )
+    if seed >= 2**32:
+        raise DataError(f"data-seed must be below 2^32 for dataset synthetic, got {seed}")
     x, target = make_classification(
         n_samples=examples + held_out,
         n_features=features,
@@ -103,9 +110,9 @@ def synthetic(seed: int, features: int, examples: int) -> Dataset:
     )
 
 
-BUILT_IN: dict[str, Callable[[int], Dataset]] = {
+BUILT_IN: dict[str, Callable[[int | None], Dataset]] = {
     "breast-cancer": _breast_cancer,
     "digits": _digits,
     "diabetes": _diabetes,
 }
-"""Data sets of scikit-learn, by name: the seed fixes their held-out fifth."""
+"""Data sets of scikit-learn, by name: the seed fixes their held-out fifth, None holds none out."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import math
-import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.datasets import hub
-from privet.datasets.dataset import DataError, Dataset, FloatArray, LabelArray
+from privet.datasets.dataset import DENSE_BYTES, DataError, Dataset, FloatArray, LabelArray, brief
 from privet.datasets.partitions import hold_out
 
-# Problems are dense: from here on a wide file needs hashing, not memory.
-DENSE_BYTES = 2**31
 _EXPECTED = "expected LIBSVM rows: a label, then index:value ..., indices from 1 and rising"
-_ROW = re.compile(rb"\s*[-+]?[\d.]\S*(\s+qid:\d+)?(\s+[1-9]\d*:\S+)*\s*(#.*)?\s*")
+_LARGEST = 2**31 - 1
 _OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
 _LABEL_NAMES = ("label", "click")
 
@@ -28,7 +26,13 @@ Pairs = Iterator[tuple[str, float]]
 
 
 def load_click(
-    source: str, *, seed: int, columns: int, hashing: bool, label_column: str, id_column: str
+    source: str,
+    *,
+    seed: int | None,
+    columns: int,
+    hashing: bool,
+    label_column: str,
+    id_column: str,
 ) -> Dataset:
     """Read LIBSVM files, or an ``hf:`` table, into dense rows with labels -1 and +1.
 
@@ -76,7 +80,7 @@ def load_click(
 
 
 def _from_files(
-    path: Path, seed: int, columns: int, hashing: bool
+    path: Path, seed: int | None, columns: int, hashing: bool
 ) -> tuple[tuple[FloatArray, FloatArray], tuple[LabelArray, LabelArray]]:
     if path.is_dir():
         files = [_one(path, "train"), _one(path, "test")]
@@ -109,7 +113,7 @@ def _read(files: list[Path], columns: int) -> list[Any]:
     try:
         # A file without index 0 could be either kind: LIBSVM's own, from 1, is the only one.
         found: list[Any] = load_svmlight_files(files, zero_based=False)
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, OverflowError, zlib.error) as error:
         raise DataError(_complaint(files, error)) from None
     for file, labels in zip(files, found[1::2], strict=True):
         if not len(labels):
@@ -130,11 +134,29 @@ def _complaint(files: list[Path], error: Exception) -> str:
         try:
             with _OPEN.get(file.suffix, Path.open)(file, "rb") as lines:
                 for number, line in enumerate(lines, start=1):
-                    if line.split(b"#")[0].strip() and not _ROW.fullmatch(line):
-                        return f"{file}, line {number}: {_EXPECTED}"
-        except (OSError, EOFError) as damage:
-            return f"{file}: {_EXPECTED} ({damage})"
-    return f"{', '.join(map(str, files))}: {_EXPECTED} ({' '.join(str(error).split())})"
+                    if wrong := _mistake(line):
+                        return f"{file}, line {number}: {wrong}"
+        except (OSError, EOFError, zlib.error) as damage:
+            return f"{file}: {_EXPECTED} ({brief(damage)})"
+    return f"{', '.join(map(str, files))}: {_EXPECTED} ({brief(error)})"
+
+
+def _mistake(line: bytes) -> str:
+    """Return what is wrong with a line, empty where it is a row or a remark."""
+    label, *pairs = line.split(b"#")[0].split() or [b"0"]
+    last = 0
+    try:
+        float(label)
+        for index, value in (pair.split(b":") for pair in pairs if not pair.startswith(b"qid:")):
+            if int(index) > _LARGEST:
+                return f"index {int(index)} is above 2^31-1"
+            if int(index) <= last:
+                return _EXPECTED
+            last = int(index)
+            float(value)
+    except ValueError:
+        return _EXPECTED
+    return ""
 
 
 def _dense(source: object, matrix: Any) -> FloatArray:
@@ -151,9 +173,11 @@ def _dense(source: object, matrix: Any) -> FloatArray:
 
 
 def _pairs(matrix: Any) -> Iterator[Pairs]:
-    names = [str(index) for index in range(1, matrix.shape[1] + 1)]
+    # Only the indices that occur: the largest says nothing about how many there are.
+    used, place = np.unique(matrix.indices, return_inverse=True)
+    names = [str(index) for index in (used + 1).tolist()]
     for start, stop in zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True):
-        taken = matrix.indices[start:stop]
+        taken = place[start:stop]
         yield zip((names[index] for index in taken), matrix.data[start:stop], strict=True)
 
 
@@ -173,7 +197,7 @@ def _signs(source: str, *parts: LabelArray) -> list[NDArray[np.int64]]:
 
 
 def _from_hub(
-    source: str, seed: int, columns: int, label_column: str, id_column: str
+    source: str, seed: int | None, columns: int, label_column: str, id_column: str
 ) -> tuple[tuple[FloatArray, FloatArray], tuple[LabelArray, LabelArray], LabelArray | None]:
     tables = hub.train_and_test(source, seed, id_column)
     names = tables[0].column_names
@@ -186,7 +210,8 @@ def _from_hub(
         labels.append(y.astype(float))
         used = [name for name in table.column_names if name not in {label, id_column}]
         values = zip(*(hub.column(table, name, source) for name in used), strict=True)
-        rows.append(_hash((_named(used, row) for row in values), columns))
+        hashed = _hash((_named(used, row) for row in values), columns) if len(y) else None
+        rows.append(np.empty((0, columns)) if hashed is None else hashed)
     return (rows[0], rows[1]), (labels[0], labels[1]), hub.ids(tables[0], id_column, source)
 
 

@@ -12,9 +12,17 @@ Task = Literal["binary", "multinomial", "regression"]
 FloatArray = NDArray[np.floating[Any]]
 LabelArray = NDArray[Any]
 
+DENSE_BYTES = 2**31
+"""Most that a data set may take: rows are held densely."""
+
 
 class DataError(ValueError):
     """Data that cannot be used: one line that names the file or key and what was expected."""
+
+
+def brief(error: Exception) -> str:
+    """Return the text of an error, or its type where it has none, as one line."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,9 @@ def finished(dataset: Dataset, dtype: str, intercept: bool) -> Dataset:
     """Return the data set in its final dtype, with or without intercept, arrays read-only."""
 
     def features(array: FloatArray) -> FloatArray:
-        cast = array.astype(dtype, copy=False)
+        # What overflows is refused with its row where the problem is built.
+        with np.errstate(over="ignore"):
+            cast = array.astype(dtype, copy=False)
         return frozen(with_intercept(cast) if intercept else cast)
 
     def labels(array: LabelArray) -> LabelArray:

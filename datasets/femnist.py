@@ -7,7 +7,8 @@ with ``users`` (names), ``num_samples`` (a number each) and ``user_data`` (name 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ class _Part:
         return _Part(self.features[chosen], self.labels[chosen], self.writers[chosen])
 
 
-def load_femnist(source: str, *, seed: int, label_column: str, id_column: str) -> Dataset:
+def load_femnist(source: str, *, seed: int | None, label_column: str, id_column: str) -> Dataset:
     """Read LEAF's files, or an ``hf:`` table with ``image``, ``character`` and ``writer_id``.
 
     ``source`` is a folder with sub-folders ``train`` and ``test``, each with any number of
@@ -117,7 +118,7 @@ def _examples(where: str, entry: Any, count: Any) -> tuple[NDArray[np.float32], 
     if not isinstance(entry, Mapping) or not {"x", "y"} <= entry.keys():
         raise DataError(f"{where}: expected x and y")
     pixels, characters = entry["x"], entry["y"]
-    if not (isinstance(pixels, Sequence) and isinstance(characters, Sequence)):
+    if not (isinstance(pixels, list) and isinstance(characters, list)):
         raise DataError(f"{where}: expected lists x and y")
     if not len(pixels) == len(characters) == count:
         raise DataError(
@@ -125,9 +126,11 @@ def _examples(where: str, entry: Any, count: Any) -> tuple[NDArray[np.float32], 
             f"{len(characters)} y"
         )
     try:
-        x = np.array(pixels, dtype=np.float32).reshape(count, -1 if count else PIXELS)
+        # What overflows is not in 0 ... 1 either.
+        with np.errstate(over="ignore"):
+            x = np.array(pixels, dtype=np.float32).reshape(len(pixels), -1 if pixels else PIXELS)
         y = np.array(characters)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise DataError(f"{where}: expected {PIXELS} numbers in each x and a number y") from None
     _check(where, x, y)
     return x, y.astype(np.int64)
@@ -141,15 +144,16 @@ def _check(where: str, x: NDArray[Any], y: NDArray[Any]) -> None:
         raise DataError(f"{where}: expected each y a character's number in 0 ... {CLASSES - 1}")
 
 
-def _from_hub(source: str, seed: int, label: str, writer: str) -> tuple[_Part, _Part]:
+def _from_hub(source: str, seed: int | None, label: str, writer: str) -> tuple[_Part, _Part]:
     def part(table: Any) -> _Part:
         images = hub.image_rows(table, source)
         if images.dtype != np.uint8:
             raise DataError(f"{source}: expected grey images of 28 x 28 pixels of 8 bits")
-        x = images.reshape(len(images), -1).astype(np.float32) / np.float32(255)
+        flat = images.reshape(len(images), math.prod(images.shape[1:]))
+        x = flat.astype(np.float32) / np.float32(255)
         y = np.asarray(hub.column(table, label, source))
         _check(source, x, y)
-        return _Part(x, y, np.asarray(hub.column(table, writer, source)))
+        return _Part(x, y, np.asarray(hub.ids(table, writer, source)))
 
     train, test = hub.train_and_test(source, seed, writer)
     return part(train), part(test)

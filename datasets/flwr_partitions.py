@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from typing import Any
 
@@ -31,6 +32,7 @@ def flwr_partition(
     DataError
         flwr-datasets is not installed, or cannot deal these examples to so many agents.
     """
+    _check(labels, scheme, classes_per_agent, alpha)
     library = optional("flwr_datasets.partitioner")
     table = optional("datasets").Dataset.from_dict(
         {"label": labels.tolist(), "row": np.arange(len(labels))}
@@ -45,12 +47,32 @@ def flwr_partition(
                 np.array(partitioner.load_partition(agent)["row"][:], dtype=np.intp)
                 for agent in range(num_agents)
             ]
-    except ValueError as error:
-        raise DataError(f"partition {scheme}: {' '.join(str(error).split())}") from None
+    # Its own texts name its own parameters.
+    except ValueError:
+        why = {
+            "flwr-dirichlet": f"with dirichlet-alpha = {alpha:g} an agent has no example in 10 "
+            "draws; expected a larger dirichlet-alpha or fewer agents",
+            "flwr-pathological": f"too few examples of a label for {num_agents} agents of "
+            f"{classes_per_agent} labels; expected a smaller classes-per-agent or fewer agents",
+        }.get(scheme, f"{len(labels)} examples cannot be dealt to {num_agents} agents")
+        raise DataError(f"partition {scheme}: {why}") from None
     unused = len(labels) - sum(map(len, parts))
     if unused:
         log.warning("partition %s: %d examples are of labels that no agent has", scheme, unused)
     return parts
+
+
+def _check(labels: NDArray[Any], scheme: str, classes_per_agent: int, alpha: float) -> None:
+    if scheme == "flwr-dirichlet" and not (math.isfinite(alpha) and alpha > 0):
+        raise DataError(
+            f"partition {scheme}: dirichlet-alpha must be a positive number, got {alpha}"
+        )
+    known = len(np.unique(labels))
+    if scheme == "flwr-pathological" and not 1 <= classes_per_agent <= known:
+        raise DataError(
+            f"partition {scheme}: classes-per-agent must be in 1 ... {known}, the number of "
+            f"labels, got {classes_per_agent}"
+        )
 
 
 def _partitioner(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from functools import lru_cache
 from pathlib import Path
 
 from privet.datasets.adult import load_adult
 from privet.datasets.built_in import BUILT_IN, synthetic
 from privet.datasets.click import load_click
-from privet.datasets.dataset import DataError, Dataset, finished
+from privet.datasets.dataset import DataError, Dataset, brief, finished
 from privet.datasets.femnist import load_femnist
 from privet.datasets.mnist import load_mnist
 from privet.datasets.regression import regression
@@ -23,6 +24,8 @@ _FROM_PATH = {
     "click": "a LIBSVM file, a folder with train* and test*, or an hf: table",
 }
 NAMES: tuple[str, ...] = (*BUILT_IN, "synthetic", "regression", *_FROM_PATH)
+# What numpy, scikit-learn and the readers raise for data that no loader has thought of.
+_UNUSABLE = (ValueError, TypeError, OverflowError, MemoryError, OSError, EOFError, zlib.error)
 
 
 def load(
@@ -39,6 +42,7 @@ def load(
     hashing: bool = False,
     label_column: str = "",
     id_column: str = "",
+    whole: bool = False,
 ) -> Dataset:
     """Return a data set; the result is cached per process and its arrays are read-only.
 
@@ -79,34 +83,45 @@ def load(
     label_column, id_column : str
         Columns of an ``hf:`` table with the labels, and with the natural ids that partition
         natural-id goes by; where empty, those its data set is known to have.
+    whole : bool
+        Whether nothing is held out: of data that come without a test set all rows are then for
+        training, and the test set is empty.
 
     Raises
     ------
     DataError
-        Unknown name or dtype, missing path, or a file that is not what was expected.
+        Unknown name or dtype, missing path, or a file that is not what was expected or does not
+        fit in memory.
     """
     if name not in NAMES:
         raise DataError(f"dataset {name!r} is unknown; expected one of {', '.join(NAMES)}")
     if dtype not in DTYPES:
         raise DataError(f"dtype {dtype!r} is unknown; expected one of {', '.join(DTYPES)}")
     if seed < 0:
-        raise DataError(f"seed must be >= 0, got {seed}")
+        raise DataError(f"data-seed must be >= 0, got {seed}")
     if name in _FROM_PATH and not data_path:
         raise DataError(f"data-path is needed for dataset {name}: {_FROM_PATH[name]}")
     constant = name in _INTERCEPT if intercept is None else intercept
-    return _load(
-        name=name,
-        path=str(data_path or ""),
-        seed=seed,
-        dtype=dtype,
-        intercept=constant,
-        size=(features, examples),
-        agents=agents,
-        columns=columns,
-        hashing=hashing,
-        label_column=label_column,
-        id_column=id_column,
-    )
+    try:
+        return _load(
+            name=name,
+            path=str(data_path or ""),
+            seed=seed,
+            dtype=dtype,
+            intercept=constant,
+            size=(features, examples),
+            agents=agents,
+            columns=columns,
+            hashing=hashing,
+            label_column=label_column,
+            id_column=id_column,
+            whole=whole,
+        )
+    except DataError:
+        raise
+    except _UNUSABLE as error:
+        where = data_path if name in _FROM_PATH else name
+        raise DataError(f"{where}: cannot be used ({brief(error)})") from None
 
 
 # Four covers a sweep over data sets; one MNIST in float64 is 125 MB.
@@ -124,28 +139,30 @@ def _load(
     hashing: bool,
     label_column: str,
     id_column: str,
+    whole: bool,
 ) -> Dataset:
+    held_out = None if whole else seed
     if name == "synthetic":
         dataset = synthetic(seed, *size)
     elif name == "regression":
         dataset = regression(seed, *size, agents)
     elif name == "mnist":
         dataset = load_mnist(
-            path, seed=seed, dtype=dtype, label_column=label_column, id_column=id_column
+            path, seed=held_out, dtype=dtype, label_column=label_column, id_column=id_column
         )
     elif name == "adult":
-        dataset = load_adult(path, seed=seed, id_column=id_column)
+        dataset = load_adult(path, seed=held_out, id_column=id_column)
     elif name == "femnist":
-        dataset = load_femnist(path, seed=seed, label_column=label_column, id_column=id_column)
+        dataset = load_femnist(path, seed=held_out, label_column=label_column, id_column=id_column)
     elif name == "click":
         dataset = load_click(
             path,
-            seed=seed,
+            seed=held_out,
             columns=columns,
             hashing=hashing,
             label_column=label_column,
             id_column=id_column,
         )
     else:
-        dataset = BUILT_IN[name](seed)
+        dataset = BUILT_IN[name](held_out)
     return finished(dataset, dtype, intercept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,17 @@ from numpy.typing import NDArray
 from privet.datasets import hub
 from privet.datasets.dataset import DataError, Dataset, LabelArray
 
+PIXELS = 784
 KEYS = ("x_train", "y_train", "x_test", "y_test")
+_DAMAGE = (
+    OSError, ValueError, EOFError, TypeError, MemoryError, RuntimeError, zipfile.BadZipFile,
+    zlib.error,
+)  # fmt: skip
 
 
-def load_mnist(source: str, *, seed: int, dtype: str, label_column: str, id_column: str) -> Dataset:
+def load_mnist(
+    source: str, *, seed: int | None, dtype: str, label_column: str, id_column: str
+) -> Dataset:
     """Read an ``.npz`` file with uint8 ``x_train, y_train, x_test, y_test``, or an ``hf:`` table.
 
     The table has columns ``image`` and ``label`` (or ``label_column``). Pixels are divided by 255.
@@ -37,11 +45,13 @@ def load_mnist(source: str, *, seed: int, dtype: str, label_column: str, id_colu
     else:
         arrays = _read_npz(Path(source))
     for part in ("train", "test"):
-        _check(source, arrays[f"x_{part}"], arrays[f"y_{part}"], part)
+        # Where nothing is held out, there may be no test set.
+        if part == "train" or seed is not None or arrays["y_test"].size:
+            _check(source, arrays[f"x_{part}"], arrays[f"y_{part}"], part)
 
     def features(part: str) -> NDArray[Any]:
         images = arrays[f"x_{part}"]
-        scaled: NDArray[Any] = images.reshape(len(images), -1).astype(dtype)
+        scaled: NDArray[Any] = images.reshape(len(images), PIXELS).astype(dtype)
         scaled /= 255
         return scaled
 
@@ -65,24 +75,29 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     try:
         # numpy leaves a file it opened itself open when the archive is damaged.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return {key: archive[key] for key in KEYS}
+            arrays = {key: archive[key] for key in KEYS}
     except KeyError as error:
         raise DataError(f"{path}: {expected}; {error.args[0]}") from None
-    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile):
+    except _DAMAGE:
         raise DataError(f"{path}: {expected}") from None
+    for key, array in arrays.items():
+        # A member that is no .npy comes as its bytes.
+        if not isinstance(array, np.ndarray):
+            raise DataError(f"{path}: {expected}; {key} is no array")
+    return arrays
 
 
 def _check(source: str, images: NDArray[Any], labels: LabelArray, part: str) -> None:
+    if labels.ndim != 1 or not len(labels) or labels.dtype.kind not in "iu":
+        raise DataError(f"{source}: expected y_{part} a non-empty vector of integers")
     if images.dtype != np.uint8 or images.shape not in {
-        (len(labels), 784),
+        (len(labels), PIXELS),
         (len(labels), 28, 28),
     }:
         raise DataError(
             f"{source}: expected x_{part} uint8 of shape ({len(labels)}, 784) or "
             f"({len(labels)}, 28, 28), got {images.dtype} of shape {images.shape}"
         )
-    if labels.ndim != 1 or not len(labels) or labels.dtype.kind not in "iu":
-        raise DataError(f"{source}: expected y_{part} a non-empty vector of integers")
     if labels.min() < 0 or labels.max() > 9:
         raise DataError(
             f"{source}: expected y_{part} in 0 ... 9, got {labels.min()} ... {labels.max()}"

@@ -31,11 +31,16 @@ def permutation(count: int, source: np.random.Philox) -> Indices:
     return np.argsort(source.random_raw(count), kind="stable")
 
 
-def hold_out(count: int, seed: int, ids: LabelArray | None = None) -> tuple[Indices, Indices]:
+def hold_out(
+    count: int, seed: int | None, ids: LabelArray | None = None
+) -> tuple[Indices, Indices]:
     """Return training and held-out positions, ascending: a fifth is held out, fixed by the seed.
 
     With ``ids``, it is a fifth of the examples of each id, rounded: who has one or two keeps them.
+    Without a seed nothing is held out.
     """
+    if seed is None:
+        return np.arange(count), np.arange(0)
     order = permutation(count, np.random.Philox(seed))
     parts = [order]
     if ids is not None:
@@ -115,7 +120,9 @@ def partition(
     if seed < 0:
         raise DataError(f"partition-seed must be >= 0, got {seed}")
     if scheme != "none" and len(values) < num_agents:
-        raise DataError(f"{len(values)} examples cannot give each of {num_agents} agents one")
+        raise DataError(
+            f"num-agents: {len(values)} examples cannot give each of {num_agents} agents one"
+        )
     source = np.random.Philox(seed)
     if scheme in FLWR_SCHEMES:
         from privet.datasets.flwr_partitions import flwr_partition

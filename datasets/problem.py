@@ -84,8 +84,9 @@ def problem_from_config(
 ) -> LinearModel[Any]:
     """Return the problem f_i of one agent, built from that agent's rows alone.
 
-    The split is that of `federation_from_config`, and data, split and problem are cached per
-    process: asking again costs microseconds, and gives the same object.
+    With partition none it has all rows of the data, or of their training set where they come with
+    a test set; otherwise the split is that of `federation_from_config`. Data, split and problem
+    are cached per process: asking again costs microseconds, and gives the same object.
 
     Parameters
     ----------
@@ -112,7 +113,8 @@ def federation_from_config(config: Mapping[str, Any], num_agents: int) -> Federa
     Raises
     ------
     DataError
-        As there; and partition none, where only each node knows what it has.
+        As there; partition none, where only each node knows what it has; and data of which nothing
+        is held out.
     """
     settings = DataSettings.from_config(config)
     if settings.partition == "none" and num_agents > 1:
@@ -121,6 +123,8 @@ def federation_from_config(config: Mapping[str, Any], num_agents: int) -> Federa
         )
     agents = _agents(settings, num_agents)
     dataset = agents.dataset
+    if not len(dataset.test_labels):
+        raise DataError(_nothing_held_out(settings, len(dataset.train_labels)))
     return Federation(
         dataset=dataset,
         parts=agents.parts,
@@ -131,23 +135,27 @@ def federation_from_config(config: Mapping[str, Any], num_agents: int) -> Federa
     )
 
 
+def _where(settings: DataSettings) -> str:
+    return settings.data_path or settings.dataset
+
+
+def _nothing_held_out(settings: DataSettings, count: int) -> str:
+    where = _where(settings)
+    if settings.partition == "none":
+        return f"{where}: partition none holds nothing out; expected a test set, or partition iid"
+    return (
+        f"{where}: {count} examples are too few to hold a fifth out; expected a test set, or at "
+        "least 3 examples (of one id, where there are ids)"
+    )
+
+
 class _Agents:
     """The problems of one federation, each built when it is first asked for."""
 
     def __init__(self, settings: DataSettings, num_agents: int) -> None:
         self.settings = settings
         self.dataset = _dataset(settings, num_agents)
-        self.parts = tuple(
-            partition(
-                self.dataset.train_labels,
-                num_agents,
-                settings.partition,
-                seed=settings.partition_seed,
-                classes_per_agent=settings.classes_per_agent,
-                alpha=settings.dirichlet_alpha,
-                ids=self.dataset.train_ids,
-            )
-        )
+        self.parts = self._parts(num_agents)
         self._dealt = sum(map(len, self.parts))
         share = 2.0 * settings.beta / num_agents
         try:
@@ -157,6 +165,23 @@ class _Agents:
         except ValueError as error:
             raise DataError(str(error)) from None
         self._built: dict[int, LinearModel[Any]] = {}
+
+    def _parts(self, num_agents: int) -> tuple[Indices, ...]:
+        settings, data = self.settings, self.dataset
+        try:
+            parts = partition(
+                data.train_labels,
+                num_agents,
+                settings.partition,
+                seed=settings.partition_seed,
+                classes_per_agent=settings.classes_per_agent,
+                alpha=settings.dirichlet_alpha,
+                ids=data.train_ids,
+            )
+        except DataError as error:
+            where = f"{settings.data_path}: " if settings.data_path else ""
+            raise DataError(f"{where}{error}") from None
+        return tuple(parts)
 
     def problem(self, index: int) -> LinearModel[Any]:
         """Return f_index."""
@@ -180,6 +205,20 @@ class _Agents:
         divisor: int | None,
     ) -> LinearModel[Any]:
         """Return the loss the settings ask for, on the given rows."""
+        try:
+            return self._model(features, labels, regularizer, divisor)
+        except DataError:
+            raise
+        except ValueError as error:
+            raise DataError(f"{_where(self.settings)}: {error}") from None
+
+    def _model(
+        self,
+        features: FloatArray,
+        labels: LabelArray,
+        regularizer: Regularizer,
+        divisor: int | None,
+    ) -> LinearModel[Any]:
         task, classes = self.dataset.task, self.dataset.classes
         norm, loss = self.settings.row_norm, self.settings.loss
         loss = _AUTO[task] if loss == "auto" else loss
@@ -215,4 +254,5 @@ def _dataset(settings: DataSettings, num_agents: int) -> Dataset:
         hashing=settings.hashing,
         label_column=settings.label_column,
         id_column=settings.id_column,
+        whole=settings.partition == "none",
     )

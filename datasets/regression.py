@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.datasets.dataset import DataError, Dataset
+from privet.datasets.dataset import DENSE_BYTES, DataError, Dataset
 from privet.datasets.partitions import HELD_OUT
 
 EIGENVALUES = (0.05, 1.0)
@@ -29,7 +29,7 @@ def regression(seed: int, features: int, examples: int, agents: int) -> Dataset:
     Raises
     ------
     DataError
-        Fewer than 2 features, or fewer than 1 example an agent.
+        Fewer than 2 features, fewer than 1 example an agent, or more than fit in memory.
     """
     each = examples // max(agents, 1)
     if features < 2 or each < 1:
@@ -37,10 +37,15 @@ def regression(seed: int, features: int, examples: int, agents: int) -> Dataset:
             f"regression: expected features >= 2 and an example for each agent, got {features} "
             f"and {examples} for {agents}"
         )
-    rng = np.random.Generator(np.random.Philox(seed))
-    truth = rng.standard_normal(features)
     held_out = max(1, round(each * HELD_OUT))
     rows = each + held_out
+    if max(agents * rows, features) * features * 8 > DENSE_BYTES:
+        raise DataError(
+            f"regression: {examples} examples of {features} features are too many to hold; "
+            "expected smaller num-agents, examples-per-agent or features"
+        )
+    rng = np.random.Generator(np.random.Philox(seed))
+    truth = rng.standard_normal(features)
     u = np.empty((agents, rows, features))
     d = np.empty((agents, rows))
     for agent in range(agents):

@@ -68,6 +68,11 @@ def contraction(values: Values) -> float:
     weight = values.get("regularizer-weight", 0.0) if values.get("regularizer") != "none" else 0.0
     if "smoothness" in values:
         smoothness = values["smoothness"]
+        if smoothness < weight:
+            raise click.UsageError(
+                f"--smoothness {smoothness:g}: expected at least --regularizer-weight {weight:g}, "
+                "which it includes"
+            )
     elif loss == "multinomial":
         smoothness = weight
     else:

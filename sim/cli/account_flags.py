@@ -20,7 +20,8 @@ class Flag:
     """One flag.
 
     `key` is its run-config key where that has another name, `positive` says that 0 in a config
-    file means "not given", as it does for run configs.
+    file means "not given", as it does for run configs, and `zero` that 0 is a value: no noise, an
+    infinite epsilon, or no regulariser.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Flag:
     choices: tuple[str, ...] = ()
     key: str = ""
     positive: bool = True
+    zero: bool = False
 
 
 _LARGEST = 10**9
@@ -47,14 +49,16 @@ FLAGS = {
         Flag("clipping", str, "What is clipped.", ("example", "batch", "none")),
         Flag("num-examples", int, "Public number of examples (q; I of all agents; |D_i|)."),
         Flag("batch-size", int, "Examples of a local batch (b)."),
-        Flag("noise-variance", float, "tau^2 of Fed-PLT's (13); of the noise in GFL."),
-        Flag("noise-scale", float, "Standard deviation (gaussian) or scale b (laplace)."),
+        Flag("noise-variance", float, "tau^2 of Fed-PLT's (13); of the noise in GFL.", zero=True),
+        Flag("noise-scale", float, "Standard deviation (gaussian) or scale b (laplace).",
+             zero=True),
         Flag("noise-multiplier", float, "Noise scale divided by the sensitivity."),
         Flag("mechanism", str, "Noise.", ("gaussian", "laplace")),
         Flag("epsilon", float, "Pure epsilon of one laplace release (eps-bar)."),
         Flag("loss", str, "Loss of the agents.", (*_LOSSES, *_SYNONYMS)),
         Flag("regularizer", str, "Regulariser of the agents.", ("none", "l2", "nonconvex")),
-        Flag("regularizer-weight", float, "Modulus of the l2 regulariser.", positive=False),
+        Flag("regularizer-weight", float, "Modulus of the l2 regulariser.", positive=False,
+             zero=True),
         Flag("local-solver", str, "Local solver.", ("noisy-gd", "gd", "agd", "sgd")),
         Flag("row-norm", float, "Public norm R that rows are clipped to."),
         Flag("smoothness", float, "Public smoothness, where loss and row-norm do not tell it."),
@@ -182,8 +186,11 @@ def _typed(flag: Flag, value: Any, path: Path) -> Any:
 
 def _check_numbers(values: Values) -> None:
     for name, value in values.items():
-        if isinstance(value, float) and not (math.isfinite(value) and value >= 0):
-            raise click.UsageError(f"--{name} {value}: expected a finite number >= 0")
+        least = ">= 0" if FLAGS[name].zero else "> 0"
+        if isinstance(value, float) and not (
+            math.isfinite(value) and (value > 0 or (value == 0 and FLAGS[name].zero))
+        ):
+            raise click.UsageError(f"--{name} {value:g}: expected a finite number {least}")
         if isinstance(value, int) and not 1 <= value <= _LARGEST:
             raise click.UsageError(f"--{name} {value}: expected a number from 1 to {_LARGEST}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -29,9 +30,12 @@ def tune(
         Path | None, typer.Option("--config", help="TOML file of run-config keys.")
     ] = None,
     strong_convexity: Annotated[
-        float, typer.Option(help="Smallest over the agents; 0 computes both from the data.")
-    ] = 0.0,
-    smoothness: Annotated[float, typer.Option(help="Largest over the agents.")] = 0.0,
+        float | None,
+        typer.Option(help="Smallest over the agents; without both, they are computed."),
+    ] = None,
+    smoothness: Annotated[
+        float | None, typer.Option(help="Largest over the agents; of fed-plt's theory.")
+    ] = None,
     solver: Annotated[str, typer.Option(help="gd or agd.")] = "gd",
     max_local_epochs: Annotated[
         int | None,
@@ -73,12 +77,22 @@ def tune(
     from privet.strategies.fed_plt_theory import cheapest_first, require_strong_convexity, search
     from privet.wire import ConfigError
 
+    _check_costs(gradient_cost, communication_cost)
+    given = _given(strong_convexity, smoothness)
     raw = read_config_file(config) if config else {}
     raw |= parse_assignments(settings or [])
     if algorithm != "fed-plt" or budget is not None:
         from privet.sim.cli.tune_by_runs import tune_by_runs
         from privet.sim.tuning import Budget
 
+        for name, is_given, instead in (
+            ("smoothness", given is not None, "the data"),
+            ("solver", solver != "gd", "the key local-solver"),
+            ("reduction", reduction != 1e-3, "the key tolerance"),
+            ("participation", participation != 1.0, "the key participation"),
+        ):
+            if is_given:
+                raise ConfigError(f"--{name} is of fed-plt's theory; runs go by {instead}")
         tune_by_runs(
             algorithm,
             raw,
@@ -95,7 +109,7 @@ def tune(
     for name, value in (("reduction", reduction), ("participation", participation)):
         if not 0 < value <= 1:
             raise ConfigError(f"--{name} {value!r}: must be > 0 and <= 1")
-    moduli = _moduli(strong_convexity, smoothness, raw)
+    moduli = given or _moduli(raw)
     require_strong_convexity(moduli)
     scale = 1.0 / np.sqrt(abs(moduli.strong_convexity * moduli.smoothness) or 1.0)
     plain()
@@ -123,36 +137,69 @@ def tune(
     stable = sum(one.radius < 1 for one in found)
     if json_lines:
         for one in found[:top]:
-            print(json.dumps(_row(one)))
+            print(json.dumps(_row(one), allow_nan=False))
         return
     _print(found[:top], moduli, stable, len(found))
 
 
-def _moduli(strong_convexity: float, smoothness: float, raw: dict[str, Any]) -> Moduli:
+def _check_costs(gradient_cost: float, communication_cost: float) -> None:
+    from privet.wire import ConfigError
+
+    for name, value in (("gradient", gradient_cost), ("communication", communication_cost)):
+        if not 0 <= value < math.inf:
+            raise ConfigError(f"--{name}-cost {value!r}: must be a finite number >= 0")
+    if gradient_cost == communication_cost == 0:
+        raise ConfigError("--gradient-cost and --communication-cost: at least one must be > 0")
+
+
+def _given(strong_convexity: float | None, smoothness: float | None) -> Moduli | None:
+    """Return the moduli of the flags, None where there are none."""
+    from privet.problems import Moduli
+    from privet.wire import ConfigError
+
+    given = (("strong-convexity", strong_convexity), ("smoothness", smoothness))
+    for name, value in given:
+        if value is not None and not 0 < value < math.inf:
+            raise ConfigError(f"--{name} {value!r}: must be a finite number > 0")
+    if strong_convexity is None and smoothness is None:
+        return None
+    if strong_convexity is None or smoothness is None:
+        (lacking,) = (name for name, value in given if value is None)
+        raise ConfigError(f"--{lacking} is needed: give both moduli, or neither")
+    if smoothness < strong_convexity:
+        raise ConfigError(
+            f"--smoothness {smoothness!r}: must be >= --strong-convexity {strong_convexity!r}"
+        )
+    return Moduli(strong_convexity, smoothness)
+
+
+def _moduli(raw: dict[str, Any]) -> Moduli:
     from privet.problems import Moduli
     from privet.server_apps import read_config
     from privet.server_apps.execute import build_evaluation
 
-    if smoothness > 0:
-        return Moduli(strong_convexity, smoothness)
     problems = build_evaluation(read_config(raw)).federation.problems
     own = [problem.moduli for problem in problems]
     return Moduli(min(one.strong_convexity for one in own), max(one.smoothness for one in own))
 
 
 def _row(one: Prediction) -> dict[str, Any]:
-    import math
-
+    """Return a prediction as JSON values: what is not finite is "inf" or, where no number, null."""
     return {
         "rho": one.setting.rho,
         "step-size": one.setting.step_size,
         "local-epochs": one.setting.local_epochs,
         "local-solver": one.setting.solver,
-        "spectral-radius": one.radius,
-        "norm": one.norm,
+        "spectral-radius": finite(one.radius),
+        "norm": finite(one.norm),
         "rounds": one.rounds if math.isfinite(one.rounds) else "inf",
         "cost": one.cost if math.isfinite(one.cost) else "inf",
     }
+
+
+def finite(value: float) -> float | None:
+    """Return a number that JSON has, None for the others."""
+    return value if math.isfinite(value) else None
 
 
 def _print(found: list[Prediction], moduli: Moduli, stable: int, tried: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,7 @@ def tune_by_runs(
     )
     if json_lines:
         for trial in trials[:top]:
-            print(json.dumps({**trial.settings, **_figures(trial, budget)}))
+            print(json.dumps({**trial.settings, **_figures(trial, budget)}, allow_nan=False))
         return
     reached = sum(trial.reached for trial in trials)
     print(
@@ -80,8 +81,9 @@ def _task(raw: Mapping[str, Any]) -> tuple[dict[str, Any], Task]:
 
 
 def _figures(trial: Trial, budget: Budget) -> dict[str, Any]:
+    """Return what a setting took as JSON values: None for what is not finite."""
     (one,) = trial.outcomes
-    return {
+    figures = {
         "reached": one.reached,
         "iterations": one.iterations,
         "rounds": one.rounds,
@@ -89,6 +91,7 @@ def _figures(trial: Trial, budget: Budget) -> dict[str, Any]:
         "messages": one.messages,
         "cost": one.time(budget.gradient_cost, budget.communication_cost),
     }
+    return {name: value if math.isfinite(value) else None for name, value in figures.items()}
 
 
 def _print(trials: Sequence[Trial], budget: Budget) -> None:
@@ -105,6 +108,7 @@ def _print(trials: Sequence[Trial], budget: Budget) -> None:
         )
         figures = _figures(trial, budget)
         shown = str(figures["iterations"]) if figures["reached"] else "does not arrive"
-        cells = (f"{figures[name]:.6g}" for name in ("gradients", "messages", "cost"))
+        numbers = (figures[name] for name in ("gradients", "messages", "cost"))
+        cells = ("-" if number is None else f"{number:.6g}" for number in numbers)
         table.add_row(said, shown, *cells)
     Console().print(table)

@@ -201,6 +201,57 @@ class TestClick:
             load("click", data_path=bad, columns=8)
 
 
+PIXELS = [[0] * 28] * 28
+WRITTEN = {"image": [PIXELS] * 3, "character": [1, 2, 3], "writer_id": ["a", "b", "c"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "expected"),
+    [
+        ("femnist", {"writer_id": ["a", None, "b"]}, "row 2: expected an id in column writer_id"),
+        ("femnist", {"writer_id": [["a"], [], ["b"]]}, "a text or a number in each row of column"),
+        ("femnist", {"image": [[[1], [1, 2]]] * 3}, "row 1: expected an image"),
+        ("femnist", {"image": ["a", "b", "c"]}, "expected grey images of 28 x 28"),
+        ("femnist", {"image": [PIXELS, None, PIXELS]}, "expected images of one size"),
+        ("femnist", {"character": ["1", "2", "3"]}, "expected each y a character's number"),
+        ("femnist", {"character": [1, None, 3]}, "expected each y a character's number"),
+        ("mnist", {"label": ["1", "2", "3"]}, "expected y_train a non-empty vector of integers"),
+        ("mnist", {"label": [[1], [1, 2], [3]]}, "cannot be used"),
+        ("click", {"click": ["yes", "no", "no"]}, "expected click to be 0 or 1"),
+        ("click", {"click": [1, None, 0]}, "expected click to be 0 or 1"),
+    ],
+)
+def test_a_wrong_cell_is_named(
+    library: Any, tmp_path: Path, name: str, columns: dict[str, Any], expected: str
+) -> None:
+    library.Dataset.from_dict(WRITTEN | columns).save_to_disk(tmp_path / "wrong")
+    with pytest.raises(DataError, match=rf"wrong.*{expected}") as caught:
+        load(name, data_path=f"hf:{tmp_path / 'wrong'}", columns=4)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["mnist", "femnist", "adult", "click"])
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_an_empty_table_is_named(
+    library: Any, monkeypatch: pytest.MonkeyPatch, name: str, part: str
+) -> None:
+    # Some versions of the library read back what has no rows, others refuse it.
+    table = library.Dataset.from_dict(WRITTEN)
+    splits = {"train": table, "test": table} | {part: table.select([])}
+    monkeypatch.setattr(library, "load_dataset", lambda name: splits)
+    with pytest.raises(DataError, match=f"hf:empty: expected rows in split {part}"):
+        load(name, data_path="hf:empty", columns=4)
+
+
+def test_an_image_that_cannot_be_decoded_is_named(library: Any, tmp_path: Path) -> None:
+    features = library.Features({"image": library.Image(), "label": library.Value("int64")})
+    broken = {"image": [{"bytes": b"no picture", "path": None}], "label": [1]}
+    library.Dataset.from_dict(broken, features=features).save_to_disk(tmp_path / "broken")
+    with pytest.raises(DataError, match=r"broken: column image cannot be read") as caught:
+        load("mnist", data_path=f"hf:{tmp_path / 'broken'}")
+    assert "\n" not in str(caught.value)
+
+
 class TestSource:
     def test_a_folder_of_parquet_files_is_read_as_the_hub_would_be(
         self, library: Any, tmp_path: Path

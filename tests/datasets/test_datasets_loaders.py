@@ -7,13 +7,15 @@ import gzip
 import subprocess
 import sys
 import warnings
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from privet.datasets import NAMES, DataError, load
+from privet.datasets import NAMES, DataError, load, loaders
 from support.paths import data_file
 
 NUMERIC = [0, 2, 4, 10, 11, 12]
@@ -125,6 +127,19 @@ class TestSynthetic:
         with pytest.raises(DataError, match="features >= 2 and examples >= 5"):
             load("synthetic", **size)
 
+    @pytest.mark.parametrize("name", ["synthetic", "regression"])
+    @pytest.mark.parametrize("size", [{"examples": 10**12}, {"features": 10**9, "examples": 5}])
+    def test_names_the_keys_of_a_size_that_does_not_fit(
+        self, name: str, size: dict[str, Any]
+    ) -> None:
+        with pytest.raises(DataError, match=f"{name}: .* too many to hold.*examples-per-agent"):
+            load(name, **size)
+
+    def test_names_a_seed_that_scikit_learn_does_not_have(self) -> None:
+        with pytest.raises(DataError, match=r"data-seed must be below 2\^32 .*, got 4294967296"):
+            load("synthetic", examples=10, seed=2**32)
+        assert load("synthetic", examples=10, seed=2**32 - 1).columns == 5
+
 
 class TestMnist:
     @pytest.fixture
@@ -158,6 +173,7 @@ class TestMnist:
             ({"x_train": np.zeros((3, 784))}, "got float64"),
             ({"y_test": np.array([0, 1, 10])}, "in 0 ... 9, got 0 ... 10"),
             ({"y_test": np.array([0.0, 1.0, 2.0])}, "vector of integers"),
+            ({"y_train": np.array(3)}, "y_train a non-empty vector of integers"),
             ({"y_train": np.array([{}, {}, {}], dtype=object)}, "uint8 arrays"),
         ],
     )
@@ -190,6 +206,24 @@ class TestMnist:
         with file.open("wb") as stream:
             np.save(stream, np.zeros(3))
         with pytest.raises(DataError, match=r"array\.npz: expected an \.npz file"):
+            load("mnist", data_path=file)
+
+    def test_a_member_that_is_no_array_is_named(self, tmp_path: Path) -> None:
+        file = tmp_path / "texts.npz"
+        with zipfile.ZipFile(file, "w") as archive:
+            for key in ("x_train", "y_train", "x_test", "y_test"):
+                archive.writestr(key, b"no numpy array")
+        with pytest.raises(DataError, match=r"texts\.npz: expected .*; x_train is no array"):
+            load("mnist", data_path=file)
+
+    def test_a_member_with_flipped_bytes_is_named(self, tmp_path: Path) -> None:
+        pixels, labels = np.zeros((3, 784), dtype=np.uint8), np.array([0, 1, 2])
+        file = tmp_path / "flipped.npz"
+        np.savez_compressed(file, x_train=pixels, y_train=labels, x_test=pixels, y_test=labels)
+        content = bytearray(file.read_bytes())
+        content[60:90] = b"\xff" * 30
+        file.write_bytes(content)
+        with pytest.raises(DataError, match=r"flipped\.npz: expected an \.npz file"):
             load("mnist", data_path=file)
 
 
@@ -259,9 +293,9 @@ class TestAdult:
         [
             ("1, 2, 3", "adult-train.csv.gz, row 3: expected a gzip CSV of 15 columns"),
             (ADULT_ROW.replace("White", "Green"), "row 3: race is 'Green', not a category"),
-            (ADULT_ROW.replace("77516", "many"), "fnlwgt must be a number"),
-            (ADULT_ROW.replace("77516", "nan"), "fnlwgt must be finite"),
-            (ADULT_ROW.replace("<=50K", "rich"), "income is 'rich'"),
+            (ADULT_ROW.replace("77516", "many"), "row 3: fnlwgt must be a finite .* got 'many'"),
+            (ADULT_ROW.replace("77516", "nan"), "row 3: fnlwgt must be a finite .* got 'nan'"),
+            (ADULT_ROW.replace("<=50K", "rich."), "row 3: income is 'rich'"),
         ],
     )
     def test_a_wrong_row_is_named(self, tmp_path: Path, row: str, expected: str) -> None:
@@ -272,7 +306,13 @@ class TestAdult:
     def test_a_damaged_or_missing_file_is_named(self, tmp_path: Path) -> None:
         file = self.write(tmp_path) / "adult-test.csv.gz"
         content = file.read_bytes()
-        for damaged in (content[:-9], b"plain text", gzip.compress(b""), gzip.compress(b"\xff\n")):
+        for damaged in (
+            content[:-9],
+            content[:30] + b"\xff" * 8 + content[38:],
+            b"plain text",
+            gzip.compress(b""),
+            gzip.compress(b"\xff\n"),
+        ):
             file.write_bytes(damaged)
             with pytest.raises(DataError, match=r"adult-test\.csv\.gz: expected a gzip CSV"):
                 load("adult", data_path=tmp_path)
@@ -300,11 +340,28 @@ def test_arrays_have_the_dtype_asked_for_and_are_read_only(name: str, dtype: str
 
 
 @pytest.mark.parametrize(
+    "error",
+    [ValueError("two\nlines"), TypeError(), OverflowError("big"), MemoryError(), zlib.error("-3")],
+)
+def test_what_no_loader_has_thought_of_is_one_line_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(loaders, "load_mnist", fail)
+    said = " ".join(str(error).split()) or type(error).__name__
+    with pytest.raises(DataError) as caught:
+        load("mnist", data_path=tmp_path)
+    assert str(caught.value) == f"{tmp_path}: cannot be used ({said})"
+
+
+@pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         ({"name": "iris"}, "dataset 'iris' is unknown; expected one of " + ", ".join(NAMES)),
         ({"name": "digits", "dtype": "float16"}, "dtype 'float16' is unknown"),
-        ({"name": "digits", "seed": -1}, "seed must be >= 0"),
+        ({"name": "digits", "seed": -1}, "data-seed must be >= 0"),
         ({"name": "mnist"}, "data-path is needed for dataset mnist: an .npz file"),
         ({"name": "adult"}, "data-path is needed for dataset adult: a folder"),
     ],

@@ -238,16 +238,31 @@ class TestFlowers:
     @pytest.mark.parametrize(
         ("scheme", "options", "expected"),
         [
-            ("flwr-dirichlet", {"alpha": 0.0}, "partition flwr-dirichlet: Alpha values should be"),
-            ("flwr-dirichlet", {"alpha": 1e-4}, "partition flwr-dirichlet: The max number of"),
-            ("flwr-pathological", {"classes_per_agent": 6}, "is greater than the number of unique"),
+            ("flwr-dirichlet", {"alpha": 0.0}, "dirichlet-alpha must be a positive number, got 0"),
+            ("flwr-dirichlet", {"alpha": 1e-4}, "with dirichlet-alpha = 0.0001 an agent has no"),
+            (
+                "flwr-pathological",
+                {"classes_per_agent": 6},
+                r"classes-per-agent must be in 1 \.\.\.",
+            ),
+            (
+                "flwr-pathological",
+                {"classes_per_agent": 0},
+                r"classes-per-agent must be in 1 \.\.\.",
+            ),
+            (
+                "flwr-pathological",
+                {"num_agents": 300, "classes_per_agent": 5},
+                "expected a smaller classes-per-agent",
+            ),
         ],
     )
     def test_what_flower_refuses_is_one_line(
         self, scheme: str, options: dict[str, Any], expected: str
     ) -> None:
         with pytest.raises(DataError, match=expected) as caught:
-            partition(self.LABELS, 40, scheme, **options)
+            partition(**{"labels": self.LABELS, "num_agents": 40, "scheme": scheme, **options})
+        assert str(caught.value).startswith(f"partition {scheme}: ")
         assert "\n" not in str(caught.value)
 
 

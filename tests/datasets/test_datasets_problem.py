@@ -233,8 +233,8 @@ def test_numbers_and_paths_are_taken_as_they_come(tmp_path: Path) -> None:
 
 def test_a_node_may_keep_its_own_file_whole_but_a_federation_is_dealt() -> None:
     config = {"partition": "none", "dataset": "digits"}
-    whole = problem_from_config(config, 2, 3)
-    assert np.array_equal(whole.features, load("digits").train_features)
+    problem = problem_from_config(config, 2, 3)
+    assert np.array_equal(problem.features, load("digits", whole=True).train_features)
     with pytest.raises(DataError, match="partition none is for a node's own config"):
         federation_from_config(config, 3)
 

@@ -6,8 +6,10 @@ training data. Nothing is asked of the agents.
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +19,12 @@ from numpy.typing import NDArray
 from privet.datasets import Federation
 from privet.problems import L2, BinaryLogistic, ProximalFunction, Zero, minimize
 from privet.problems.reference import NEWTON_UP_TO
+from privet.wire.errors import one_line
+
+log = logging.getLogger("flwr.privet")
+
+_LOCATED_WITHIN = 0.01
+"""Largest error of the optimum, in parts of 1 + its norm, that it is compared with at."""
 
 Vector = NDArray[Any]
 Measure = Callable[[int, Mapping[str, Vector]], Mapping[str, float]]
@@ -57,45 +65,105 @@ class Evaluation:
         return numbers
 
     def optimum(self) -> Vector | None:
-        """Return the centralised optimum, None where it is not convex or would take too long.
+        """Return the centralised optimum, None where it cannot be had; the log says why.
 
         scikit-learn's LogisticRegression where it solves the same problem (binary logistic loss,
-        l2, no h); otherwise this library's own centralised solver.
+        l2 of positive weight, no h, labels of both classes) and converges; otherwise this
+        library's own centralised solver. There is none where the objective is not convex, has
+        more than ``NEWTON_UP_TO`` parameters, or is so flat that no minimiser stands out, as
+        that of separable examples without a regulariser.
         """
-        first = self.federation.problems[0]
-        if (
-            isinstance(first, BinaryLogistic)
-            and isinstance(first.regularizer, L2)
-            and isinstance(self.h, Zero)
-        ):
-            return _scikit_learn_optimum(self.federation, first.regularizer.weight)
-        if first.regularizer.moduli.strong_convexity < 0 or self.federation.dim > NEWTON_UP_TO:
-            return None
-        found = minimize(self.federation.problems, self.h)
-        return found.x
+        with np.errstate(all="ignore"):
+            try:
+                found = self._by_scikit_learn()
+                if found is None or not self._is_located(found):
+                    found = self._by_own_solver()
+            except (_NoOptimumError, ArithmeticError, ValueError) as error:
+                log.info("no centralised optimum to compare with: %s", one_line(str(error)))
+                return None
+        return found
 
     def distance(self, model: Vector) -> float:
         """Return ||x - x*||, NaN where there is no unique optimum."""
         best = self.optimum()
         return math.nan if best is None else float(np.linalg.norm(model - best))
 
+    def _by_scikit_learn(self) -> Vector | None:
+        problems = self.federation.problems
+        regularizer = problems[0].regularizer
+        if not (
+            isinstance(problems[0], BinaryLogistic)
+            and isinstance(regularizer, L2)
+            and isinstance(self.h, Zero)
+        ):
+            return None
+        total = len(problems) * regularizer.weight
+        strength = 1.0 / total if total > 0 else math.inf
+        if not 0 < strength < math.inf or len(set(map(float, _labels(problems)))) < 2:
+            return None
+        return _scikit_learn_optimum(problems, strength)
 
-def _scikit_learn_optimum(federation: Federation, weight: float) -> Vector:
+    def _by_own_solver(self) -> Vector:
+        problems, dim = self.federation.problems, self.federation.dim
+        if problems[0].regularizer.moduli.strong_convexity < 0:
+            raise _NoOptimumError("the objective is not convex")
+        if dim > NEWTON_UP_TO:
+            raise _NoOptimumError(f"{dim} parameters, found for {NEWTON_UP_TO} at most")
+        found = minimize(problems, self.h).x
+        if not np.isfinite(found).all():
+            raise _NoOptimumError("the solver's numbers are not finite")
+        if isinstance(self.h, Zero) and not self._is_located(found):
+            raise _NoOptimumError("no unique minimiser could be located")
+        return found
+
+    def _is_located(self, found: Vector) -> bool:
+        """Say whether the minimiser without h must be near a point.
+
+        Where the curvature is at least m > 0, it is within the norm of the gradient / m.
+        """
+        problems: Sequence[Any] = self.federation.problems
+        point = found.astype(problems[0].dtype)
+        slope = float(np.linalg.norm(self.federation.gradient(point)))
+        near = _LOCATED_WITHIN * (1.0 + float(np.linalg.norm(point)))
+        curvature = float(sum(problem.moduli.strong_convexity for problem in problems))
+        if not slope <= near * curvature and point.size <= NEWTON_UP_TO:
+            values = np.linalg.eigvalsh(sum(problem.hessian(point) for problem in problems))
+            rounding = values.size * np.finfo(values.dtype).eps * values[-1]
+            curvature = float(values[0]) if values[0] > rounding else 0.0
+        return 0.0 < curvature < math.inf and slope <= near * curvature
+
+
+class _NoOptimumError(Exception):
+    """The text is why there is no optimum to compare with."""
+
+
+def _labels(problems: Sequence[Any]) -> Vector:
+    return np.concatenate([problem.labels for problem in problems])
+
+
+def _scikit_learn_optimum(problems: Sequence[Any], strength: float) -> Vector | None:
+    """Return the minimiser for C = ``strength``, None where scikit-learn does not converge."""
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    problems: list[Any] = list(federation.problems)
     features = np.concatenate([problem.features for problem in problems]).astype(float)
-    labels = np.concatenate([problem.labels for problem in problems])
     shares = np.concatenate(
         [np.full(problem.num_examples, 1.0 / problem.divisor) for problem in problems]
     )
     model = LogisticRegression(
-        C=1.0 / (len(problems) * weight),
+        C=strength,
         fit_intercept=False,
         solver="newton-cholesky",
         tol=1e-13,
         max_iter=1000,
     )
-    model.fit(features, labels, sample_weight=shares)
+    with warnings.catch_warnings():
+        # Where it does not converge it warns, and returns some point.
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", ConvergenceWarning)
+        try:
+            model.fit(features, _labels(problems), sample_weight=shares)
+        except (ConvergenceWarning, ArithmeticError, ValueError):
+            return None
     optimum: Vector = model.coef_[0]
-    return optimum
+    return optimum if np.isfinite(optimum).all() else None

@@ -19,6 +19,7 @@ from privet.privacy import SystemNoise
 from privet.problems import Scaled, make_h
 from privet.strategies import PrimalDualStrategy, PrivetResult, Round
 from privet.wire import ConfigError, PrivetError, algorithm, resolve, stream
+from privet.wire.errors import one_line
 from privet.wire.threads import pin_blas_threads
 
 from .account import privacy_account
@@ -91,12 +92,12 @@ def _execute(
     began = time.monotonic()
     try:
         result = _run(strategy, grid, config, folder, evaluation)
+        seconds = time.monotonic() - began
+        folder.write_model(result)
+        outcome = _outcome(strategy, result, evaluation, seconds)
     except BaseException as error:
-        text = str(error) if isinstance(error, PrivetError) else repr(error)
-        _finish(folder, strategy, config, {"status": "failed", "cause": text})
+        _finish_failed(folder, strategy, config, error)
         raise
-    outcome = _outcome(strategy, result, evaluation, time.monotonic() - began)
-    folder.write_model(result)
     summary = _finish(folder, strategy, config, outcome)
     return Finished(folder.path, result, summary)
 
@@ -216,6 +217,20 @@ def _outcome(
     }
 
 
+def _finish_failed(
+    folder: RunFolder,
+    strategy: PrimalDualStrategy,
+    config: Mapping[str, Any],
+    cause: BaseException,
+) -> None:
+    """Write what there is of a failed run; whatever fails here does not hide the cause."""
+    text = str(cause) if isinstance(cause, PrivetError) else repr(cause)
+    try:
+        _finish(folder, strategy, config, {"status": "failed", "cause": text})
+    except Exception as error:
+        log.warning("%s: the failed run is not summed up: %s", folder.path, _said(error))
+
+
 def _finish(
     folder: RunFolder,
     strategy: PrimalDualStrategy,
@@ -242,9 +257,22 @@ def _finish(
     folder.write_json("summary.json", summary)
     folder.write_json("privacy.json", privacy)
     if history:
-        write_report([folder.path], folder.path / "report.html")
+        _report(folder)
     converted: dict[str, Any] = to_json(summary)
     return converted
+
+
+def _report(folder: RunFolder) -> None:
+    """Write the page; without it the run is what it was, so a failure is one line of the log."""
+    page = folder.path / "report.html"
+    try:
+        write_report([folder.path], page)
+    except Exception as error:
+        log.warning("%s is not written: %s", page, _said(error))
+
+
+def _said(error: Exception) -> str:
+    return one_line(str(error) if isinstance(error, PrivetError) else repr(error))
 
 
 def headline(summary: Mapping[str, Any]) -> dict[str, str]:

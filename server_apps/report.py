@@ -9,11 +9,13 @@ from pathlib import Path
 from privet.server_apps import report_format as fmt
 from privet.server_apps import report_plots as plots
 from privet.server_apps import report_tables as tables
+from privet.server_apps.report_files import PAGE, Output, write_outputs
 from privet.server_apps.report_format import text
+from privet.server_apps.report_json import ReportError
 from privet.server_apps.report_page import document
-from privet.server_apps.report_runs import ReportError, Run, read_runs
+from privet.server_apps.report_runs import Run, read_runs
 
-__all__ = ["ReportError", "write_report"]
+__all__ = ["ReportError", "page", "write_report"]
 
 _TILES = (
     "accuracy",
@@ -25,10 +27,10 @@ _TILES = (
     "seconds",
     "rounds",
 )
-_HIDDEN_VALUES = "infinite, not drawn"
+_HIDDEN_VALUES = "infinite or too large, not drawn"
 _HIDDEN = {
     "epsilon": "infinite ε, no guarantee",
-    "stationarity": "zero, negative or infinite, not drawn",
+    "stationarity": "zero, negative, infinite or too large, not drawn",
 }
 _DEFINITIONS = (
     "Loss, accuracy and stationarity are as the run recorded them, at the last round that has "
@@ -59,16 +61,18 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     Raises
     ------
     ReportError
-        No run folder, or one whose files are missing or malformed: file, line, expectation.
+        No run folder, or one whose files are missing or malformed: file, line, expectation. Or
+        ``out`` cannot be written; what was there then is as it was.
     """
-    runs = read_runs([Path(folder) for folder in run_dirs])
-    path = Path(out) / "report.html" if Path(out).is_dir() else Path(out)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_page(runs), encoding="utf-8")
+    folders = [Path(folder) for folder in run_dirs]
+    path = Path(out) / PAGE if Path(out).is_dir() else Path(out)
+    content = page(read_runs(folders))
+    write_outputs([Output("out", path, content, is_page=True)], folders)
     return path
 
 
-def _page(runs: Sequence[Run]) -> str:
+def page(runs: Sequence[Run]) -> bytes:
+    """Return the HTML file about runs that have been read."""
     names = [text(run.label) for run in runs]
     title = _title(runs)
     incidents = "\n".join(
@@ -92,7 +96,7 @@ def _page(runs: Sequence[Run]) -> str:
         _section("Rounds", details),
         f"<footer><p>{_DEFINITIONS}</p></footer>",
     ]
-    return document(title, "\n".join(part for part in parts if part))
+    return document(title, "\n".join(part for part in parts if part)).encode()
 
 
 def _section(heading: str, content: str) -> str:

@@ -57,7 +57,8 @@ background:linear-gradient(to left,var(--card) 40%,transparent) right/1.5rem 100
 linear-gradient(to left,var(--edge),transparent) right/1rem 100% no-repeat scroll,var(--card)}
 table{border-collapse:separate;border-spacing:0;width:100%;font-size:.9rem}
 th,td{padding:.4rem .7rem;text-align:left;vertical-align:top;border-top:1px solid var(--grid)}
-thead th{border-top:0;color:var(--soft);font-weight:600;overflow-wrap:anywhere;min-width:7.5rem}
+thead th{border-top:0;color:var(--soft);font-weight:600;overflow-wrap:break-word;min-width:7.5rem;
+max-width:14rem}
 tbody th{font-weight:400;color:var(--soft);overflow-wrap:break-word}
 .numbers td{white-space:nowrap;font-variant-numeric:tabular-nums}
 .numbers td,.numbers thead th:not(:first-child){text-align:right}
@@ -74,7 +75,8 @@ footer{margin-top:2.5rem;color:var(--soft);font-size:.85rem}
 table{font-size:.82rem}
 th,td{padding:.35rem .4rem}
 thead th{min-width:5.2rem}
-.numbers tbody th,.settings tbody th{min-width:5rem;max-width:6.5rem}
+.numbers tbody th{min-width:5rem;max-width:8rem}
+.settings tbody th{min-width:5rem;max-width:10rem}
 .account thead{display:none}
 .account tr{display:block;padding:.5rem .2rem;border-top:1px solid var(--grid)}
 .account tr:first-child{border-top:0}

@@ -9,12 +9,14 @@ from __future__ import annotations
 import io
 import math
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from privet.server_apps.report_format import byte_unit, number, power_of_ten
-from privet.server_apps.report_runs import Number, Run, extras_of
+from privet.server_apps.report_history import Number
+from privet.server_apps.report_runs import Run, extras_of
 from privet.server_apps.report_tables import title
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ COLOURS = 8
 _INK, _GRID = "#010101", "#020202"
 _WIDTH, _HEIGHT = 4.7, 2.9
 _MARKERS_UP_TO = 25
+_LARGEST = 1e300  # Ticks and margins of larger values overflow.
 _DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)))
 
 Series = tuple[list[int], list[Number]]
@@ -130,13 +133,9 @@ def swatch(*, style: int, colour: str) -> str:
 
 
 def drawable(panel: Panel, series: Series) -> Series:
-    """Keep the points the axis can show: finite, and positive on a log axis."""
-    floor = 0.0 if panel.scale == "log" else -math.inf
-    kept = [
-        (t, value)
-        for t, value in zip(*series, strict=True)
-        if math.isfinite(value) and value > floor
-    ]
+    """Keep the points the axis can show: not too large, and positive on a log axis."""
+    floor = 0.0 if panel.scale == "log" else -_LARGEST
+    kept = [(t, value) for t, value in zip(*series, strict=True) if floor < value < _LARGEST]
     return [t for t, _ in kept], [value for _, value in kept]
 
 
@@ -155,16 +154,17 @@ def draw(panel: Panel, runs: Sequence[Run]) -> str:
         return ""
     values = [value for _, _, (_, ys) in lines for value in ys]
     unit, scale = _unit(panel, max(values))
-    with matplotlib.rc_context(
-        {
-            "svg.fonttype": "none",
-            "svg.hashsalt": panel.key,
-            "path.simplify": True,
-            "font.size": 11.5,
-            "font.family": "DejaVu Sans",
-            "axes.unicode_minus": True,
-        }
-    ):
+    settings: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": panel.key,
+        "path.simplify": True,
+        "font.size": 11.5,
+        "font.family": "DejaVu Sans",
+        "axes.unicode_minus": True,
+    }
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        # Margins and ticks beside the values of a diverged run overflow, which harms no curve.
+        warnings.simplefilter("ignore")
         figure = Figure(figsize=(_WIDTH, _HEIGHT))
         axes = figure.add_axes((0.155, 0.175, 0.815, 0.7))
         _style(axes, panel, values, unit)
@@ -232,7 +232,8 @@ def _style(axes: Axes, panel: Panel, values: list[Number], unit: str) -> None:
 
 
 def _power_label(value: float, _position: int | None = None) -> str:
-    return power_of_ten(round(math.log10(value)))
+    # Beside values near the limits of floats, matplotlib places ticks at 0 and infinity.
+    return power_of_ten(round(math.log10(value))) if 0 < value < math.inf else ""
 
 
 def _plain_label(value: float, _position: int | None = None) -> str:

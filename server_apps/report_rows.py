@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+import io
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from privet.server_apps import report_format as fmt
-from privet.server_apps.report_runs import (
-    COUNTS,
-    MEASURES,
-    ReportError,
-    Run,
-    extras_of,
-    read_runs,
-)
+from privet.server_apps.report_files import Output, write_outputs
+from privet.server_apps.report_history import COUNTS, IDENTITY, MEASURES, NAMES
+from privet.server_apps.report_json import ReportError
+from privet.server_apps.report_runs import Run, extras_of, read_runs
 
-IDENTITY = ("algorithm", "dataset", "num-agents", "partition", "partition-seed", "seed")
 _WHOLE = {"num-agents", "partition-seed", "seed", "round", *COUNTS, "bytes-up", "bytes-down"}
-_NAMES = "participant-names"
+_TEXTS = {"run", "algorithm", "dataset", "partition"}
 
 Columns = dict[str, list[Any]]
 
@@ -38,7 +34,7 @@ def history_columns(runs: Sequence[Run]) -> Columns:
     keys = (*COUNTS, *MEASURES, *extras_of(runs))
     columns: Columns = {"run": [], **{key: [] for key in IDENTITY}}
     differing = [f"config.{key}" for key in _differing(settings)]
-    columns |= {key: [] for key in (*differing, "round", *keys, _NAMES)}
+    columns |= {key: [] for key in (*differing, "round", *keys, NAMES)}
     for run, known in zip(runs, settings, strict=True):
         count = len(run.rounds)
         columns["run"] += [run.name] * count
@@ -49,7 +45,7 @@ def history_columns(runs: Sequence[Run]) -> Columns:
         columns["round"] += run.rounds
         for key in keys:
             columns[key] += run.columns.get(key, (None,) * count)
-        columns[_NAMES] += run.participants
+        columns[NAMES] += run.participants
     return columns
 
 
@@ -69,35 +65,58 @@ def _differing(settings: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def write_csv(run_dirs: Sequence[Path], out: Path) -> Path:
-    """Write `history_columns` of the runs as a CSV file and return its path.
-
-    An empty field is a value that was not recorded; participants' names are separated by spaces.
+    """Write `csv_table` of the runs to a file and return its path.
 
     Raises
     ------
     ReportError
         As ``write_report``.
     """
-    columns = history_columns(read_runs([Path(folder) for folder in run_dirs]))
-    columns[_NAMES] = [" ".join(names) for names in columns[_NAMES]]
-    path = _ready(out)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))
-    return path
+    return _write(csv_table, run_dirs, Path(out))
 
 
 def write_parquet(run_dirs: Sequence[Path], out: Path) -> Path:
-    """Write `history_columns` of the runs as a Parquet file and return its path.
-
-    Counts, seeds and bytes are int64, measures float64, participants' names lists of strings;
-    ``config.KEY`` is int64, float64 or bool where every run's value is one, else text.
+    """Write `parquet_table` of the runs to a file and return its path.
 
     Raises
     ------
     ReportError
         As ``write_report``; or pyarrow, the extra ``parquet``, is not installed.
+    """
+    return _write(parquet_table, run_dirs, Path(out))
+
+
+def _write(table: Callable[[Sequence[Run]], bytes], run_dirs: Sequence[Path], path: Path) -> Path:
+    folders = [Path(folder) for folder in run_dirs]
+    write_outputs([Output("out", path, table(read_runs(folders)))], folders)
+    return path
+
+
+def csv_table(runs: Sequence[Run]) -> bytes:
+    """Return `history_columns` of the runs as a CSV file.
+
+    An empty field is a value that was not recorded; participants' names are separated by spaces.
+    """
+    columns = history_columns(runs)
+    columns[NAMES] = [" ".join(names) for names in columns[NAMES]]
+    file = io.StringIO(newline="")
+    writer = csv.writer(file)
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return file.getvalue().encode()
+
+
+def parquet_table(runs: Sequence[Run]) -> bytes:
+    """Return `history_columns` of the runs as a Parquet file.
+
+    Counts, seeds and bytes are int64, measures float64, participants' names lists of strings;
+    ``config.KEY`` is int64, float64 or bool where every run's value is one, else text. So is a
+    column of the summary's whole numbers where one of them is none, or does not fit int64.
+
+    Raises
+    ------
+    ReportError
+        If pyarrow, the extra ``parquet``, is not installed.
     """
     try:
         import pyarrow
@@ -106,37 +125,36 @@ def write_parquet(run_dirs: Sequence[Path], out: Path) -> Path:
         raise ReportError(
             "Parquet needs pyarrow, which is not installed: pip install 'flwr-privet[parquet]'"
         ) from None
-    columns = history_columns(read_runs([Path(folder) for folder in run_dirs]))
+    columns = history_columns(runs)
     arrays = {key: pyarrow.array(*_typed(key, values, pyarrow)) for key, values in columns.items()}
-    path = _ready(out)
-    parquet.write_table(pyarrow.table(arrays), path)
-    return path
+    file = io.BytesIO()
+    parquet.write_table(pyarrow.table(arrays), file)
+    return file.getvalue()
 
 
 def _typed(key: str, values: list[Any], arrow: Any) -> tuple[list[Any], Any]:
-    if key == _NAMES:
-        return [list(names) for names in values], arrow.list_(arrow.string())
-    if key in _WHOLE and all(value is None or type(value) is int for value in values):
-        return values, arrow.int64()
-    if key in {"run", "algorithm", "dataset", "partition"}:
-        return [value if value is None else str(value) for value in values], arrow.string()
-    if not key.startswith("config."):
-        return [value if value is None else float(value) for value in values], arrow.float64()
-    return _setting_typed(values, arrow)
-
-
-def _setting_typed(values: list[Any], arrow: Any) -> tuple[list[Any], Any]:
     known = [value for value in values if value is not None]
-    for kind, stored in ((bool, arrow.bool_()), (int, arrow.int64())):
-        if all(type(value) is kind for value in known):
-            return values, stored
+    if key == NAMES:
+        return [list(names) for names in values], arrow.list_(arrow.string())
+    if key in _TEXTS:
+        return [value if value is None else str(value) for value in values], arrow.string()
+    if key in _WHOLE and all(map(_is_int64, known)):
+        return values, arrow.int64()
+    if key in IDENTITY or key.startswith("config."):
+        return _setting_typed(values, known, arrow)
+    return [value if value is None else float(value) for value in values], arrow.float64()
+
+
+def _setting_typed(values: list[Any], known: list[Any], arrow: Any) -> tuple[list[Any], Any]:
+    if all(type(value) is bool for value in known):
+        return values, arrow.bool_()
+    if all(map(_is_int64, known)):
+        return values, arrow.int64()
     # JSON has no infinity: a configuration has it as a string.
-    if all(type(value) in {int, float} or value in ("inf", "-inf") for value in known):
+    if all(_is_int64(v) or type(v) is float or v in ("inf", "-inf") for v in known):
         return [value if value is None else float(value) for value in values], arrow.float64()
     return [value if value is None else fmt.setting(value) for value in values], arrow.string()
 
 
-def _ready(out: Path) -> Path:
-    path = Path(out)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
+def _is_int64(value: Any) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,27 +10,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from privet.wire.errors import PrivetError
+from privet.server_apps.report_history import COUNTS, MEASURES, Incident, Number, read_history
+from privet.server_apps.report_json import ReportError, check_floats, parse
+from privet.wire.errors import one_line
 
-COUNTS = ("participants", "failures")
-MEASURES = (
-    "loss",
-    "accuracy",
-    "stationarity",
-    "residual",
-    "bytes-up",
-    "bytes-down",
-    "seconds",
-    "epsilon",
-)
-_EXTRA_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _RUN_NAME = re.compile(r"\d{8}-(\d\d)(\d\d)(\d\d)-\d+-(.+)")
-
-Number = int | float
-
-
-class ReportError(PrivetError, ValueError):
-    """A run folder that cannot be read: one line with the file, the line and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +24,6 @@ class Privacy:
     private: bool | None
     reason: str
     entries: tuple[Mapping[str, Any], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Incident:
-    """A failure of an agent in a round, or a note about the round (agent "")."""
-
-    round: int
-    agent: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +79,8 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
     """
     if not folders:
         raise ReportError("expected at least one run folder")
-    resolved = [folder.resolve() for folder in folders]
+    # Of a folder's name, bytes that are no text could not be written.
+    resolved = [Path(os.fsencode(folder.resolve()).decode(errors="replace")) for folder in folders]
     names = [folder.name for folder in resolved]
     if len(set(names)) < len(names):
         names = [f"{folder.parent.name}/{folder.name}" for folder in resolved]
@@ -140,10 +115,13 @@ def extras_of(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def _read_run(folder: Path, name: str, label: str) -> Run:
-    records, notes = _read_history(folder / "history.jsonl")
+    records, notes = read_history(folder / "history.jsonl")
     summary = _read_json(folder / "summary.json")
     if not isinstance(summary, dict | None):
         raise ReportError(f"{folder / 'summary.json'}: expected a JSON object")
+    # A configuration may have a seed of any length.
+    found = {key: value for key, value in (summary or {}).items() if key != "config"}
+    check_floats(found, str(folder / "summary.json"))
     rounds = tuple(sorted(records))
     rows = [records[t] for t in rounds]
     extras = tuple(dict.fromkeys(key for row in rows for key in row["extras"]))
@@ -164,88 +142,14 @@ def _read_run(folder: Path, name: str, label: str) -> Run:
     )
 
 
-def _read_history(path: Path) -> tuple[dict[int, dict[str, Any]], list[str]]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise ReportError(f"{path}: no such file; expected a run folder") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ReportError(f"{path}: cannot be read ({error})") from None
-    records: dict[int, dict[str, Any]] = {}
-    notes = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            # A process killed while writing leaves half a line, and only the last one can be it.
-            if number < len(lines):
-                raise ReportError(f"{where}: expected a JSON object") from None
-            notes.append(f"the last line of {path.name} is incomplete and was left out")
-            break
-        t, record = _record(row, where)
-        if t in records:
-            notes.append(f"round {t} was recorded more than once; the last record counts")
-        records[t] = record
-    return records, notes
-
-
-def _record(row: Any, where: str) -> tuple[int, dict[str, Any]]:
-    if not isinstance(row, dict) or type(row.get("round")) is not int:
-        raise ReportError(f"{where}: expected a JSON object with an integer 'round'")
-    record: dict[str, Any] = {key: _number(row.get(key), key, where) for key in MEASURES}
-    for key in COUNTS:
-        value = row.get(key)
-        if isinstance(value, list | dict):
-            value = len(value)
-        record[key] = _number(value, key, where)
-    present = row.get("participants")
-    record["names"] = tuple(map(str, present)) if isinstance(present, list) else ()
-    record["incidents"] = _incidents(row)
-    record["extras"] = _extras(row.get("measures") or {}, where)
-    return row["round"], record
-
-
-def _extras(measures: Any, where: str) -> dict[str, Number | None]:
-    if not isinstance(measures, dict):
-        raise ReportError(f"{where}: expected measures an object of numbers, got {measures!r}")
-    for name in measures:
-        if not _EXTRA_NAME.fullmatch(name) or name in {"round", *COUNTS, *MEASURES}:
-            raise ReportError(f"{where}: expected a new name in kebab-case, got measure {name!r}")
-    return {name: _number(value, name, where) for name, value in measures.items()}
-
-
-def _incidents(row: Mapping[str, Any]) -> list[Incident]:
-    failures, notes, t = row.get("failures"), row.get("notes"), row["round"]
-    found = []
-    if isinstance(failures, dict):
-        found = [Incident(t, str(agent), str(reason)) for agent, reason in failures.items()]
-    elif isinstance(failures, list):
-        found = [Incident(t, str(agent), "failed") for agent in failures]
-    if isinstance(notes, list):
-        found += [Incident(t, "", str(note)) for note in notes]
-    return found
-
-
-def _number(value: Any, key: str, where: str) -> Number | None:
-    if value is None:
-        return None
-    if isinstance(value, str) and value.lower() in {"inf", "-inf", "infinity", "nan"}:
-        value = float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ReportError(f'{where}: expected {key} a number, null or "inf", got {value!r}')
-    return None if math.isnan(value) else value
-
-
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise ReportError(f"{path}: expected JSON ({error})") from None
+        raise ReportError(f"{path}: cannot be read ({one_line(str(error))})") from None
+    return parse(text, str(path), "JSON")
 
 
 def _privacy(path: Path) -> Privacy:
@@ -253,6 +157,7 @@ def _privacy(path: Path) -> Privacy:
     account = _read_json(path)
     if account is None:
         return Privacy(private=None, reason="", entries=())
+    check_floats(account, str(path))
     parts = account if isinstance(account, list) else [account]
     if not all(isinstance(part, dict) for part in parts):
         raise ReportError(f"{path}: expected a JSON object or a list of objects")

@@ -12,7 +12,8 @@ from typing import Any
 
 from privet.server_apps import report_format as fmt
 from privet.server_apps.report_format import text
-from privet.server_apps.report_runs import COUNTS, MEASURES, Number, Privacy, Run, extras_of
+from privet.server_apps.report_history import COUNTS, MEASURES, Number
+from privet.server_apps.report_runs import Privacy, Run, extras_of
 
 _SHOWN_ROUNDS = 20
 _SHOWN_INCIDENTS = 30
@@ -84,7 +85,8 @@ def final(run: Run, key: str) -> tuple[Number, str] | None:
 
 
 def _distance(summary: Mapping[str, Any]) -> tuple[Number, str] | None:
-    for key, value in fmt.flat(summary).items():
+    measured = {key: value for key, value in summary.items() if key != "config"}
+    for key, value in fmt.flat(measured).items():
         name = key.lower().replace("_", "-").replace(" ", "-")
         if "distance" in name and isinstance(value, int | float) and not isinstance(value, bool):
             return value, ""

@@ -28,14 +28,18 @@ def report(
     ] = None,
 ) -> None:
     """Write the report of one run, or a comparison of several, and print where it is."""
-    from privet.server_apps.report import write_report
-    from privet.server_apps.report_rows import write_csv, write_parquet
+    from privet.server_apps.report import page
+    from privet.server_apps.report_files import PAGE, Output, write_outputs
+    from privet.server_apps.report_rows import csv_table, parquet_table
+    from privet.server_apps.report_runs import read_runs
 
-    target = out or (run_dirs[0] if len(run_dirs) == 1 else Path()) / "report.html"
-    written = [write_report(run_dirs, target)]
+    runs = read_runs(run_dirs)
+    target = out or (run_dirs[0] if len(run_dirs) == 1 else Path()) / PAGE
+    outputs = [Output("--out", target, page(runs), is_page=True)]
     if csv is not None:
-        written.append(write_csv(run_dirs, csv))
+        outputs.append(Output("--csv", csv, csv_table(runs)))
     if parquet is not None:
-        written.append(write_parquet(run_dirs, parquet))
-    for path in written:
-        typer.echo(path.resolve())
+        outputs.append(Output("--parquet", parquet, parquet_table(runs)))
+    write_outputs(outputs, run_dirs)
+    for output in outputs:
+        typer.echo(output.path.resolve())

@@ -44,11 +44,13 @@ def read_config_file(path: Path) -> dict[str, Any]:
     from privet.wire import ConfigError
 
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: expected a flat table, found deeply nested ones") from None
+    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
+        raise ConfigError(f"{path}: expected TOML ({error})") from None
 
 
 def run(

@@ -142,8 +142,8 @@ class TestCurves:
         history[4]["stationarity"] = 0.0
         history[7]["loss"] = math.inf
         page = render(run_folder(tmp_path / "run", history))
-        assert "zero, negative or infinite, not drawn: 1 of 10 rounds" in page.html
-        assert "infinite, not drawn: 1 of 10 rounds" in page.html
+        assert "zero, negative, infinite or too large, not drawn: 1 of 10 rounds" in page.html
+        assert "infinite or too large, not drawn: 1 of 10 rounds" in page.html
 
     def test_label_axes_with_units_and_scale(self, tmp_path: Path) -> None:
         history = rounds(10, **{"bytes-up": 3_000_000})

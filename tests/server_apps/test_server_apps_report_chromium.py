@@ -43,8 +43,18 @@ PROBE = """
     return {left: r.left, right: r.right, width: r.width, height: r.height}; };
   const all = (node, query) => [...node.querySelectorAll(query)];
   const seen = {inner: innerWidth, content: document.documentElement.scrollWidth,
-    cells: {}, figures: {}, outside: []};
+    cells: {}, figures: {}, outside: [], words: {}};
   for (const cell of all(document, "td[id]")) seen.cells[cell.id] = cell.innerText;
+  for (const head of all(document, "th")) {
+    if (!head.firstChild || !head.checkVisibility()) continue;
+    const part = document.createRange();
+    for (const word of head.firstChild.data.matchAll(/[\\p{L}.]+-?/gu)) {
+      part.setStart(head.firstChild, word.index);
+      part.setEnd(head.firstChild, word.index + word[0].length);
+      const lines = new Set([...part.getClientRects()].map(line => line.top)).size;
+      seen.words[word[0]] = Math.max(lines, seen.words[word[0]] || 0);
+    }
+  }
   for (const figure of all(document, "figure")) {
     const plot = all(figure, ":scope > svg")[0];
     seen.figures[figure.id] = {legend: all(figure, ".legend li").map(item => item.innerText),
@@ -107,6 +117,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
         run_inline(common | private | half, "private").folder,
     ]
     history = rounds(30)
+    for line in history:
+        line["measures"] = {"disagreement": 1.0 / line["round"]}
     for t in (3, 17):
         history[t]["failures"] = {f"agent-{t}": "no reply within 600 s " + "x" * 80}
     folders.append(run_folder(base / ("long" * 12), history, summary={"path": "/very" * 30}))
@@ -133,6 +145,13 @@ def test_nothing_is_wider_than_the_window(shown: Shown, width: int) -> None:
     assert window["inner"] == width
     assert window["content"] <= width
     assert window["outside"] == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_words_of_headings_are_whole(shown: Shown, width: int) -> None:
+    words = shown.windows[width]["words"]
+    assert {"Disagreement", "Stationarity", "weight"} <= set(words)
+    assert {word for word, lines in words.items() if lines > 1} <= {"long" * 12}
 
 
 def test_the_numbers_on_the_screen_are_those_of_the_histories(shown: Shown) -> None:

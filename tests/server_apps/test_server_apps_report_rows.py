@@ -94,6 +94,38 @@ class TestRows:
         with write_csv(folders, tmp_path / "history.csv").open(newline="") as file:
             assert next(csv.reader(file)) == table.column_names
 
+    @pytest.mark.parametrize(
+        ("seeds", "stored", "kind"),
+        [
+            ((2**63, 1), [str(2**63), "1"], "string"),
+            ((2**63 - 1, -(2**63)), [2**63 - 1, -(2**63)], "int64"),
+            (("drawn", 1), ["drawn", "1"], "string"),
+            ((0.5, 1), [0.5, 1.0], "double"),
+            ((0.5, 10**400), ["0.5", str(10**400)], "string"),
+            (([1], None), ["1", None], "string"),
+        ],
+        ids=["beyond int64", "int64", "text", "float", "beyond floats", "list"],
+    )
+    def test_parquet_has_what_fits_no_type_as_text(
+        self, tmp_path: Path, seeds: tuple[Any, ...], stored: list[Any], kind: str
+    ) -> None:
+        parquet = pytest.importorskip(
+            "pyarrow.parquet", reason="needs the extra flwr-privet[parquet]"
+        )
+        folders = [
+            run_folder(
+                tmp_path / f"run{i}",
+                rounds(1, **{"bytes-up": 10**20}),
+                summary={"config": dict.fromkeys(("seed", "num-agents", "rho"), seed)},
+            )
+            for i, seed in enumerate(seeds)
+        ]
+        table = parquet.read_table(write_parquet(folders, tmp_path / "rows.parquet"))
+        for key in ("seed", "num-agents", "config.rho"):
+            assert table.column(key).to_pylist() == stored
+            assert str(table.schema.field(key).type) == kind
+        assert table.column("bytes-up").to_pylist() == [1e20, 1e20]
+
     def test_runs_without_a_summary_have_rows_too(self, tmp_path: Path) -> None:
         folder = run_folder(tmp_path / "bare", [{"round": 1}])
         with write_csv([folder], tmp_path / "bare.csv").open(newline="") as file:

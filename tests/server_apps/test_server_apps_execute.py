@@ -1,0 +1,111 @@
+"""How a run ends: with its model and its cause, whatever fails afterwards."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privet.server_apps.evaluation import Evaluation
+from privet.server_apps.run_folder import RunFolder
+from privet.sim.inline import run_inline
+from privet.wire import RunError
+from privet.wire.files import read_npz
+from support.reports import Page
+
+MODULE = "privet.server_apps.execute"
+
+
+def settings(folder: Path, **given: Any) -> dict[str, Any]:
+    keys = {"num-agents": 4, "num-server-rounds": 3, "output-dir": str(folder)}
+    return keys | {key.replace("_", "-"): value for key, value in given.items()}
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    return read
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_diverging_run_fails_with_its_cause_and_has_its_page(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"round 20: .* not finite, or too large") as caught:
+        run_inline(settings(tmp_path, num_server_rounds=40, step_size=100.0), "run")
+    assert caught.value.__context__ is None
+    page = Page((tmp_path / "run" / "report.html").read_text())
+    assert page.value(0, "rounds") == 19
+    assert 'id="figure-loss"' in page.html
+    assert "The run failed: round 20" in page.html
+
+
+@pytest.mark.parametrize("weight", [0.0, 1e308])
+def test_a_run_without_an_optimum_is_complete(tmp_path: Path, weight: float) -> None:
+    finished = run_inline(settings(tmp_path, regularizer_weight=weight), "run")
+    assert finished.summary["status"] == "completed"
+    assert finished.summary["distance-to-optimum"] is None
+    assert "x" in read_npz(finished.folder / "model.npz")
+    page = Page((finished.folder / "report.html").read_text())
+    assert "run-0-distance" not in page.ids
+
+
+def test_a_run_over_one_class_is_complete(tmp_path: Path) -> None:
+    data = tmp_path / "one.svm"
+    data.write_text("".join(f"1 1:{n % 7} 2:{n % 3}\n" for n in range(60)))
+    keys = settings(tmp_path, dataset="click", data_path=str(data), columns=2)
+    finished = run_inline(keys, "run")
+    assert finished.summary["status"] == "completed"
+    assert finished.summary["distance-to-optimum"] > 0
+
+
+def test_what_fails_after_the_rounds_leaves_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Evaluation, model: Any) -> float:
+        raise ZeroDivisionError("distance")
+
+    monkeypatch.setattr(Evaluation, "distance", broken)
+    with pytest.raises(ZeroDivisionError):
+        run_inline(settings(tmp_path), "run")
+    assert "x" in read_npz(tmp_path / "run" / "model.npz")
+    assert summary(tmp_path / "run")["cause"] == "ZeroDivisionError('distance')"
+
+
+class TestReport:
+    @pytest.fixture(autouse=True)
+    def broken(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(*_: Any) -> None:
+            raise OverflowError("two\nlines")
+
+        monkeypatch.setattr(sys.modules[MODULE], "write_report", fail)
+
+    def test_that_fails_is_a_line_of_the_log(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        finished = run_inline(settings(tmp_path), "run")
+        assert finished.summary["status"] == "completed"
+        (line,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+        page = tmp_path / "run" / "report.html"
+        assert line.getMessage() == f"{page} is not written: OverflowError('two\\nlines')"
+
+    def test_does_not_hide_why_a_run_failed(self, tmp_path: Path) -> None:
+        keys = settings(tmp_path, participation="schedule", schedule="0,1;1,99")
+        with pytest.raises(Exception, match="agent '99'") as caught:
+            run_inline(keys, "run")
+        assert caught.value.__context__ is None
+        assert "agent '99'" in summary(tmp_path / "run")["cause"]
+
+
+def test_a_summary_that_fails_does_not_hide_why_a_run_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RunFolder, "write_json", full)
+    keys = settings(tmp_path, participation="schedule", schedule="0,1;1,99")
+    with pytest.raises(Exception, match="agent '99'"):
+        run_inline(keys, "run")
+    assert "No space left" in caplog.messages[-1]

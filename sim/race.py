@@ -28,6 +28,8 @@ Vector = NDArray[Any]
 
 DIVERGED = 1e12
 """Factor by which the measure may grow before a run is given up."""
+NOT_FINITE = "not finite"
+"""What the refusal of an upload that has overflowed says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ class _Counted:
 
 
 class _GivenUp(RunError):
-    """The measure has grown beyond hope."""
+    """The measure has grown beyond hope, or the run costs too much."""
 
 
 @dataclass(slots=True)
@@ -129,6 +131,8 @@ class _Trace:
 
     tally: list[int]
     first: float
+    tolerance: float
+    too_dear: Callable[[int, int], bool]
     points: list[tuple[float, int, int]] = field(default_factory=list)
     messages: int = 0
 
@@ -137,6 +141,8 @@ class _Trace:
         self.points.append((done.stationarity, self.tally[0], self.messages))
         if not done.stationarity < DIVERGED * self.first:
             raise _GivenUp("diverges")
+        if done.stationarity > self.tolerance and self.too_dear(self.tally[0], self.messages):
+            raise _GivenUp("costs too much")
 
 
 def race(
@@ -145,6 +151,7 @@ def race(
     task: Task,
     *,
     most: int = 500,
+    too_dear: Callable[[int, int], bool] = lambda gradients, messages: False,
     build: Callable[..., PrimalDualStrategy] | None = None,
 ) -> Outcome:
     """Run an algorithm on the in-process engine until the task's tolerance.
@@ -157,6 +164,9 @@ def race(
         Its run-config keys.
     most : int
         Iterations after which the run is stopped.
+    too_dear : callable, optional
+        ``(gradients, messages) -> bool``, asked after every round that has not arrived: whether
+        the run is stopped for what it has spent.
     build : callable, optional
         Makes the Strategy in place of the registered class.
 
@@ -164,6 +174,8 @@ def race(
     ------
     ConfigError
         If the settings do not fit the algorithm.
+    RunError
+        If the agents cannot take part, for another reason than numbers that overflow.
     """
     count = len(task.problems)
     kind: Any = build or algorithm(name).load_strategy()
@@ -176,7 +188,8 @@ def race(
         monitor=lambda round_, models: {"stationarity": task.measure(models)},
     )
     exchanges = strategy.cost.exchanges
-    trace = _Trace([0], max(task.measure({"last": task.start}), task.tolerance))
+    first = max(task.measure({"last": task.start}), task.tolerance)
+    trace = _Trace([0], first, task.tolerance, too_dear)
     problems = [_Counted(problem, trace.tally) for problem in task.problems]
     app = client_app(name, lambda context: problems[int(context.node_config["partition-id"])])
     reached = False
@@ -190,9 +203,9 @@ def race(
                 observers=(trace.watch,),
             )
             reached = result.stopped == "tolerance"
-        except RunError:
-            # Given up, or an agent's numbers were no longer finite; before round 1 neither is so.
-            if not trace.points:
+        except RunError as error:
+            # Settings that diverge are part of a search; a fault of the agents is not.
+            if not trace.points and NOT_FINITE not in str(error):
                 raise
     return _outcome(trace, exchanges, reached, task.tolerance)
 

@@ -3,14 +3,15 @@
 Every algorithm has one or two parameters of its own, each with a range in units of the problem's
 moduli, searched on a logarithmic scale: the first part of the budget is spread over the whole box
 (a Latin hypercube), the rest in batches around the best setting so far, each batch in a box half
-as wide. A setting's score is the mean time to the tolerance over the tasks (``race``); one that
-does not arrive on a task, or is far behind the best, is not run on the tasks that follow.
+as wide. A setting's score is the mean time to the tolerance over the tasks (``race``); settings
+that arrive everywhere come before those that do not. One that does not arrive on a task, or is far
+behind the best, is not run on the tasks that follow.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,22 +29,30 @@ BATCH = 6
 """Settings of a batch around the best."""
 FAR = 1.5
 """A setting is far behind when its score so far is this many times the best."""
-FIRST_MOST = 80
-"""Iterations at which a run is stopped, until some setting has arrived; then 5 + 2 times its."""
+MOST = 300
+"""Iterations at which a run is stopped."""
+DEAR = 2.0
+"""It is stopped as well at this many times the cost of the best setting's dearest run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One parameter: run-config key and range, on a logarithmic scale."""
+    """One parameter: run-config key and range, on a logarithmic scale.
+
+    ``unit`` gives, from the settings of the axes before it, what the range is in units of.
+    """
 
     key: str
     low: float
     high: float
     whole: bool = False
+    unit: Callable[[Mapping[str, Any]], float] | None = None
 
-    def at(self, share: float) -> float | int:
-        """Return the value at a share (0 to 1) of the range."""
+    def at(self, share: float, before: Mapping[str, Any]) -> float | int:
+        """Return the value at a share (0 to 1) of the range, beside settings chosen before."""
         value = self.low * (self.high / self.low) ** share
+        if self.unit is not None:
+            value *= self.unit(before)
         return max(1, round(value)) if self.whole else float(value)
 
 
@@ -80,13 +89,18 @@ class Budget:
     communication_cost: float = 10.0
     seed: int = 0
 
+    def cost(self, gradients: float, messages: float) -> float:
+        """Return what gradients and messages cost together."""
+        return gradients * self.gradient_cost + messages * self.communication_cost
+
 
 RHO = ("rho", 0.05, 20.0, "splitting")
 STEP = ("step-size", 0.05, 3.0, "smoothness")
+PROXIMAL_STEP = ("step-size", 0.25, 1.5, "subproblem")
 SPACES: Mapping[str, tuple[tuple[str, float, float, str], ...]] = {
-    "fed-plt": (RHO, STEP),
-    "fed-split": (RHO, STEP),
-    "fed-pd": (RHO, STEP),
+    "fed-plt": (RHO, PROXIMAL_STEP),
+    "fed-split": (RHO, PROXIMAL_STEP),
+    "fed-pd": (RHO, PROXIMAL_STEP),
     "fed-lin": (STEP,),
     "led": (STEP, ("dual-step-size", 0.1, 10.0, "epochs")),
     "tamuna": (STEP, ("dual-step-size", 0.1, 10.0, "epochs")),
@@ -113,8 +127,9 @@ def axes(
     Parameters
     ----------
     moduli : Moduli
-        Of the problem: step sizes are in units of 1/L, penalties of 1/sqrt(lambda L), or 1/L where
-        f is not strongly convex, and dual step sizes of 1/N_e.
+        Of the problem: step sizes are in units of 1/L, those on subproblems f + ||x - v||^2 /
+        (2 rho) of the best fixed one there, 2 / (L + lambda + 2/rho); penalties of 1/sqrt(lambda
+        L), or 1/L where f is not strongly convex; dual step sizes of 1/N_e.
     solver : str
         ``agd`` has no step size of its own.
     most_epochs : int
@@ -133,13 +148,20 @@ def axes(
         "epochs": 1.0 / local_epochs,
     }
     own = [
-        Axis(key, low * unit[scale], high * unit[scale])
+        Axis(key, low, high, unit=partial(_subproblem_step, moduli))
+        if scale == "subproblem"
+        else Axis(key, low * unit[scale], high * unit[scale])
         for key, low, high, scale in SPACES[name]
         if not (key == "step-size" and solver == "agd")
     ]
     if most_epochs:
         own.append(Axis("local-epochs", 1, most_epochs, whole=True))
     return tuple(own)
+
+
+def _subproblem_step(moduli: Moduli, before: Mapping[str, Any]) -> float:
+    convexity = max(0.0, moduli.strong_convexity)
+    return 2.0 / (moduli.smoothness + convexity + 2.0 / float(before["rho"]))
 
 
 def require_tunable(name: str) -> None:
@@ -186,29 +208,39 @@ def tune(
     spread = hypercube(rng, max(1, math.ceil(SPREAD * budget.settings)), len(searched))
     trials: list[Trial] = []
     points: list[NDArray[Any]] = []
-    width, most, limit = 1.0, FIRST_MOST, math.inf
+    width, limit, dear = 1.0, math.inf, math.inf
     while (left := budget.settings - len(trials)) > 0:
         batch = spread[len(trials) :][: min(left, BATCH)]
         if not len(batch):
             width /= 2
             around = hypercube(rng, min(left, BATCH), len(searched)) - 0.5
             batch = np.clip(points[_best(trials)] + width * around, 0.0, 1.0)
-        cases = [
-            {**given, **{axis.key: axis.at(one) for axis, one in zip(searched, row, strict=True)}}
-            for row in batch
-        ]
-        run = partial(_try, name, tuple(tasks), budget, most, limit)
+        cases = [_settings(given, searched, row) for row in batch]
+        run = partial(_try, name, tuple(tasks), budget, limit, dear)
         trials += sweep(run, cases, workers=workers, address=address, progress=progress)
         points += list(batch)
         best = trials[_best(trials)]
         if best.reached:
             limit = FAR * best.score
-            most = 5 + 2 * max(one.iterations for one in best.outcomes)
-    return sorted(trials, key=lambda trial: trial.score)
+            dear = DEAR * max(budget.cost(one.gradients, one.messages) for one in best.outcomes)
+    return sorted(trials, key=_rank)
+
+
+def _rank(trial: Trial) -> tuple[bool, float]:
+    return not trial.reached, trial.score
 
 
 def _best(trials: Sequence[Trial]) -> int:
-    return min(range(len(trials)), key=lambda index: trials[index].score)
+    return min(range(len(trials)), key=lambda index: _rank(trials[index]))
+
+
+def _settings(
+    given: Mapping[str, Any], searched: Sequence[Axis], shares: NDArray[Any]
+) -> dict[str, Any]:
+    settings = dict(given)
+    for axis, share in zip(searched, shares, strict=True):
+        settings[axis.key] = axis.at(share, settings)
+    return settings
 
 
 def hypercube(rng: np.random.Generator, count: int, dim: int) -> NDArray[Any]:
@@ -222,18 +254,25 @@ def _try(
     name: str,
     tasks: tuple[Task, ...],
     budget: Budget,
-    most: int,
     limit: float,
+    dear: float,
     settings: dict[str, Any],
 ) -> Trial:
     outcomes: list[Outcome] = []
     scores: list[float] = []
     for task in tasks:
-        one = race(name, settings, task, most=most)
+        one = race(
+            name,
+            settings,
+            task,
+            most=MOST,
+            too_dear=lambda gradients, messages: budget.cost(gradients, messages) > dear,
+        )
         outcomes.append(one)
         costs = budget.gradient_cost, budget.communication_cost
         scores.append(one.score(task.tolerance, *costs))
-        # Its mean over fewer tasks does not win: it is above the limit, or that of a longer run.
+        # Its mean over fewer tasks does not win: it comes after all that arrive, or is above the
+        # limit, which is above the best.
         if not one.reached or np.mean(scores) > limit:
             break
     return Trial(settings, tuple(outcomes), float(np.mean(scores)))

@@ -90,10 +90,11 @@ def rounds_needed(
     rho: float = RHO,
     local_epochs: int = 5,
     local_solver: str = "gd",
+    step_size: float = 0.0,
     participation: Participation | None = None,
     most: int = 500,
 ) -> int:
-    """Return the rounds Fed-PLT needs on a draw.
+    """Return the rounds Fed-PLT needs on a draw; step size 0 is each agent's best fixed one.
 
     Raises
     ------
@@ -106,6 +107,7 @@ def rounds_needed(
         rho,
         local_epochs,
         local_solver,
+        step_size=step_size,
         num_agents=AGENTS,
         participation=participation,
         seed=problem.seed,

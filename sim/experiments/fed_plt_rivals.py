@@ -47,6 +47,8 @@ class Case:
         t_C; tuning minimises the time at the one named ``tuned_at``.
     free : bool
         Whether the number of local steps is tuned too.
+    given : mapping
+        Settings that are not tuned.
     """
 
     title: str
@@ -62,6 +64,7 @@ class Case:
     costs: tuple[float, ...] = COSTS
     tuned_at: float = 10.0
     free: bool = False
+    given: Mapping[str, Any] = field(default_factory=dict)
 
     def task(self, seed: int) -> Task:
         """Return the race on a draw of the problem."""
@@ -73,6 +76,8 @@ class Case:
 
 
 PARTIAL = ("tamuna", "five-gcs", "fed-plt")
+IN_THEORY: Mapping[str, Any] = {"dual-step-size": 0.0}
+"""What tells TAMUNA to take the largest that its theory allows."""
 CASES: dict[str, Case] = {
     "table-2-convex": Case(
         "Tables II and III, convex",
@@ -126,6 +131,19 @@ CASES: dict[str, Case] = {
         tuned_at=200.0,
     ),
     "one-class": Case("One class an agent (not in the paper), convex", classes_per_agent=1),
+    "theory": Case(
+        "Tables II and III, convex, dual step within TAMUNA's theory",
+        ("tamuna",),
+        {"tamuna": 17},
+        given=IN_THEORY,
+    ),
+    "theory-partial": Case(
+        "Table IV, half of the agents in a round, dual step within TAMUNA's theory",
+        ("tamuna",),
+        {"tamuna": 71},
+        fraction=0.5,
+        given=IN_THEORY,
+    ),
     **{
         f"free-{cost:g}": Case(
             f"Local steps tuned too (not in the paper), convex, t_C = {cost:g}",
@@ -192,18 +210,35 @@ class Row:
     printed: int | None
 
 
-def measure(
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """The best settings of an algorithm in one case, and what the search was.
+
+    Attributes
+    ----------
+    settings : dict
+    tried, arrived : int
+        Settings that were run, and how many of them arrived.
+    draws : int
+        Draws they were run on.
+    """
+
+    settings: dict[str, Any]
+    tried: int
+    arrived: int
+    draws: int
+
+
+def search(
     name: str,
     algorithm: str,
     *,
     settings: int = 30,
     tuning_draws: int = 4,
-    draws: int = 10,
-    most: int = 300,
     workers: int | None = 1,
     address: str | None = None,
-) -> Row:
-    """Tune one algorithm for one case and measure it on fresh draws.
+) -> Tuned:
+    """Tune one algorithm for one case.
 
     Parameters
     ----------
@@ -211,25 +246,33 @@ def measure(
         Of ``CASES``.
     settings : int
         Budget of the tuner.
-    most : int
-        Iterations after which a reported run is stopped as not arrived.
+    tuning_draws : int
+        Of the problem, from seed 0 on.
     """
     case = CASES[name]
     tasks = [case.task(seed) for seed in range(tuning_draws)]
     moduli = moduli_of(tasks)
-    given = fixed(algorithm, moduli, LOCAL_EPOCHS, case.solver)
-    searched = axes(
-        algorithm,
-        moduli,
-        LOCAL_EPOCHS,
-        solver=case.solver,
-        most_epochs=MOST_EPOCHS if case.free else 0,
-    )
+    given = {**fixed(algorithm, moduli, LOCAL_EPOCHS, case.solver), **case.given}
+    most_epochs = MOST_EPOCHS if case.free else 0
+    searched = axes(algorithm, moduli, LOCAL_EPOCHS, solver=case.solver, most_epochs=most_epochs)
+    searched = tuple(axis for axis in searched if axis.key not in case.given)
     budget = Budget(settings, case.gradient_cost, case.tuned_at)
     trials = tune(algorithm, tasks, searched, given, budget, workers=workers, address=address)
-    best = trials[0]
+    arrived = sum(trial.reached for trial in trials)
+    return Tuned(trials[0].settings, len(trials), arrived, tuning_draws)
+
+
+def measure(name: str, algorithm: str, tuned: Tuned, *, draws: int = 10, most: int = 300) -> Row:
+    """Measure a tuned algorithm on draws it was not tuned on.
+
+    Parameters
+    ----------
+    most : int
+        Iterations after which a run is stopped as not arrived.
+    """
+    case = CASES[name]
     found = [
-        race(algorithm, best.settings, case.task(FIRST_DRAW + seed), most=most)
+        race(algorithm, tuned.settings, case.task(FIRST_DRAW + seed), most=most)
         for seed in range(draws)
     ]
     arrived = [one for one in found if one.reached]
@@ -238,7 +281,7 @@ def measure(
     return Row(
         name,
         algorithm,
-        best.settings,
+        tuned.settings,
         float(np.mean(counts)) if counts else float("nan"),
         float(np.std(counts)) if counts else float("nan"),
         len(arrived),
@@ -251,9 +294,9 @@ def measure(
             else float("nan")
             for cost in case.costs
         },
-        len(trials),
-        sum(trial.reached for trial in trials),
-        tuning_draws,
+        tuned.tried,
+        tuned.arrived,
+        tuned.draws,
         case.printed.get(algorithm),
     )
 
@@ -263,6 +306,7 @@ def run(
     *,
     done: Sequence[Row] = (),
     on_row: Callable[[list[Row]], None] | None = None,
+    draws: int = 10,
     **options: Any,
 ) -> list[Row]:
     """Return the rows of some cases.
@@ -273,8 +317,10 @@ def run(
         Rows that are there already and are not measured again.
     on_row : callable, optional
         Called with all rows so far after every new one.
-    options
+    draws : int
         Of ``measure``.
+    options
+        Of ``search``.
     """
     rows = list(done)
     known = {(row.case, row.algorithm) for row in rows}
@@ -282,7 +328,8 @@ def run(
         for algorithm in CASES[name].algorithms:
             if (name, algorithm) in known:
                 continue
-            rows.append(measure(name, algorithm, **options))
+            tuned = search(name, algorithm, **options)
+            rows.append(measure(name, algorithm, tuned, draws=draws))
             if on_row is not None:
                 on_row(rows)
     return rows
@@ -304,6 +351,16 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
     path.write_text(json.dumps(entries, indent=1, allow_nan=False) + "\n")
 
 
+def write_tuned(path: Path, rows: Sequence[Row]) -> None:
+    """Write what the searches found, by case and algorithm, as ``privet reproduce`` reads it."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if not CASES[row.case].free:
+            tuned = Tuned(row.settings, row.tried, row.arrived, row.tuning_draws)
+            found.setdefault(row.case, {})[row.algorithm] = asdict(tuned)
+    path.write_text(json.dumps(found, indent=1) + "\n")
+
+
 def _numbers(entry: Mapping[str, Any], old: float | None, new: float | None) -> dict[str, Any]:
     """Return the entry with its measured figures changed from one sign of absence to another."""
 
@@ -316,4 +373,16 @@ def _numbers(entry: Mapping[str, Any], old: float | None, new: float | None) -> 
     return {**entry, **figures, "times": times}
 
 
-__all__ = ["AGENTS", "CASES", "Case", "Row", "measure", "read_rows", "run", "write_rows"]
+__all__ = [
+    "AGENTS",
+    "CASES",
+    "Case",
+    "Row",
+    "Tuned",
+    "measure",
+    "read_rows",
+    "run",
+    "search",
+    "write_rows",
+    "write_tuned",
+]

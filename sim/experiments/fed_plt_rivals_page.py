@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from privet.sim.experiments.fed_plt_rivals import (
@@ -15,8 +16,10 @@ from privet.sim.experiments.fed_plt_rivals import (
     read_rows,
     run,
     write_rows,
+    write_tuned,
 )
 from privet.sim.logs import quiet
+from privet.sim.ray_session import ray_session
 
 NAMES = {
     "fed-pd": "FedPD",
@@ -29,7 +32,8 @@ NAMES = {
 }
 INTRODUCTION = """# Fed-PLT and its rivals, tuned alike
 
-Written by `python -m privet.sim.experiments.fed_plt_rivals_page docs/results`. Logistic regression,
+Written by `python -m privet.sim.experiments.fed_plt_rivals_page docs/results --tuned
+sim/reproduce/tuned.json`. Logistic regression,
 100 agents of 250 examples, epsilon 0.5, all agents starting at the same 10 N(0, I) (nonconvex:
 N(0, I), as farther out the regulariser is flat and most runs stay there). A run has arrived when
 ||sum_i grad f_i||^2 <= 1e-5 at the mean model. N_e = 5 local steps (TAMUNA: in the mean) where they
@@ -163,6 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tuning-draws", type=int, default=4)
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--tuned", type=Path, help="file for the settings found")
     given = parser.parse_args(arguments)
     quiet()
     kept = given.folder / "fed-plt-rivals.json"
@@ -170,17 +175,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     def keep(rows: list[Row]) -> None:
         write_rows(kept, rows)
         (given.folder / "fed-plt-rivals.md").write_text(page(rows))
+        if given.tuned is not None:
+            write_tuned(given.tuned, rows)
         print(rows[-1], flush=True)
 
-    run(
-        given.cases,
-        done=read_rows(kept),
-        on_row=keep,
-        settings=given.settings,
-        tuning_draws=given.tuning_draws,
-        draws=given.draws,
-        workers=given.workers,
-    )
+    # One session for all searches, where there are processes to share.
+    session = ray_session(num_cpus=given.workers) if given.workers > 1 else nullcontext()
+    with session:
+        run(
+            given.cases,
+            done=read_rows(kept),
+            on_row=keep,
+            draws=given.draws,
+            settings=given.settings,
+            tuning_draws=given.tuning_draws,
+            workers=given.workers,
+        )
 
 
 if __name__ == "__main__":

@@ -17,14 +17,15 @@ from .study import Case, Curve, Entry, Options, Outcome, Panel, Result
 
 ROUNDS = 200
 NOISY_ROUNDS = {"MNIST": 100, "Adult": 200}
-NOISY_RIVALS = {
-    "fed-pdm": ("FedPDM", 0.1),
-    "dp-fedsgd": ("DP-FedSGD with momentum", 0.9),
-    "scaffold": ("SCAFFOLD", 0.3),
-    "fed-dyn": ("FedDyn", 0.1),
+NOISY = {
+    "fed-pdm": "FedPDM",
+    "dp-fedsgd": "DP-FedSGD with momentum",
+    "scaffold": "SCAFFOLD",
+    "fed-dyn": "FedDyn",
 }
-"""Methods with noise, and their own knob as tuned at equal budgets (docs/results/fed-pdm.md).
-FedAvg and FedProx with one step are DP-FedSGD without momentum."""
+"""Methods with noise. FedAvg and FedProx with one step are DP-FedSGD without momentum."""
+Tuned = tuple[float, float, float]
+"""Step, clip, and the method's own knob."""
 ALIKE = 0.002
 """Accuracies of one seed that are no further apart are alike."""
 
@@ -44,10 +45,8 @@ def run_case(case: Case) -> Result:
         more["h"] = make_h("l1", **{"h-weight": case["gamma"]}) if case["gamma"] else make_h("zero")
     rounds = case["rounds"]
     if case["epsilon"]:
-        name, knob = NOISY_RIVALS[case["method"]]
-        step, clip = _step_and_clip(case)
-        more |= {"step": step, "clip": clip, "value": knob}
-        found = private_run(task, name, case["epsilon"], rounds, **more)
+        more |= dict(zip(("step", "clip", "value"), case["tuned"], strict=True))
+        found = private_run(task, NOISY[case["method"]], case["epsilon"], rounds, **more)
     elif case["method"] in ("fed-avg", "fed-prox"):
         found = run_flower(task, case["method"], rounds=rounds, **STEPS, **more)
     else:
@@ -65,11 +64,11 @@ def run_case(case: Case) -> Result:
     }
 
 
-def _step_and_clip(case: Case) -> tuple[float, float]:
-    """Return step and clip of the private runs, as tuned."""
-    if case["data"] == "Adult":
-        return 1.0, 1.0
-    return (10.0 if case["epsilon"] >= 5 else 4.0), 1.0
+def _tuned(data: str, epsilon: float) -> Tuned:
+    """Return what FedPDM was tuned to at the nearest epsilon (docs/results/fed-pdm.md)."""
+    if data == "Adult":
+        return 1.0, 1.0, 0.1
+    return (10.0 if epsilon >= 5 else 4.0), 1.0, 0.1
 
 
 def case_of(
@@ -79,12 +78,18 @@ def case_of(
     method: str = "fed-pdm",
     *,
     epsilon: float = 0.0,
+    tuned: Tuned | None = None,
     beta: float = BETA,
     gamma: float = GAMMA,
     images: int = 600,
     **settings: Any,
 ) -> Case:
-    """Return a run for ``run_case``: a method on a data set; epsilon 0 is without noise."""
+    """Return a run for ``run_case``: a method on a data set; epsilon 0 is without noise.
+
+    With noise, ``tuned`` is by default what FedPDM was tuned to at the nearest epsilon.
+    """
+    if epsilon and tuned is None:
+        tuned = _tuned(data, epsilon)
     if method == "fed-pdm" and not epsilon:
         settings.setdefault("rho", 10.0)
     return {
@@ -93,6 +98,7 @@ def case_of(
         "data": data,
         "method": method,
         "epsilon": epsilon,
+        "tuned": None if tuned is None else list(tuned),
         "beta": beta,
         "gamma": gamma,
         "images": 0 if data == "Adult" else images,

@@ -15,6 +15,7 @@ from privet.sim.logs import hushed
 from privet.sim.sweep import SweepError, sweep
 from privet.wire import ConfigError
 
+from .catalogue import files_of
 from .study import Case, Options, Outcome, Result, Study
 
 log = logging.getLogger("flwr.privet")
@@ -60,13 +61,11 @@ def run_studies(
     Raises
     ------
     ConfigError
-        If a study needs data and there is no ``data_path``.
+        If a study needs data and there is no ``data_path``, or files are missing there.
     SweepError
         If cases failed; the results of the others are kept.
     """
-    lacking = [study.name for study in studies if study.needs_data and options.data_path is None]
-    if lacking:
-        raise ConfigError(f"{lacking[0]} needs --data-path, a folder with MNIST and Adult")
+    _require_files(studies, options.data_path)
     planned = {
         study.name: [Job(study.run, case) for case in study.cases(options)] for study in studies
     }
@@ -103,6 +102,21 @@ def run_studies(
     if failed is not None:
         raise failed
     return outcomes
+
+
+def _require_files(studies: Sequence[Study], folder: Path | None) -> None:
+    needed: dict[str, str] = {}
+    for study in studies:
+        for name in files_of(study):
+            needed.setdefault(name, study.name)
+    if folder is None and needed:
+        first = next(iter(needed.values()))
+        raise ConfigError(f"{first} needs --data-path, a folder with {', '.join(needed)}")
+    missing = [name for name in needed if folder and not (folder / name).is_file()]
+    if missing:
+        raise ConfigError(
+            f"--data-path {folder}: no {', '.join(missing)}, which {needed[missing[0]]} needs"
+        )
 
 
 def _label(job: Job) -> str:

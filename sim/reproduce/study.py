@@ -125,6 +125,8 @@ class Study:
         ``(options, cases, results) -> Outcome``.
     needs_data : bool
         Whether ``options.data_path`` is needed.
+    files : tuple of str
+        What it reads there; by default what ``catalogue.files_of`` says.
     """
 
     name: str
@@ -133,3 +135,4 @@ class Study:
     run: Callable[[Case], Result]
     conclude: Callable[[Options, Sequence[Case], Sequence[Result]], Outcome]
     needs_data: bool = False
+    files: tuple[str, ...] = ()

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from privet.wire.errors import one_line
+
 from .study import Entry, Outcome, Panel, Study
 
 SUMMARY = "reproduced.md"
+log = logging.getLogger("flwr.privet")
+
+
+_COUNTED = ("| study | what | hold | do not hold | not compared |", "|---|---|---|---|---|")
 
 
 def file_name(name: str) -> str:
@@ -49,25 +56,31 @@ def entry_line(name: str, entry: Entry) -> dict[str, Any]:
 
 
 def write_summary(folder: Path) -> Path:
-    """Write the page over all studies that have left their verdicts in a folder."""
-    texts = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
-    texts = {stem: text for stem, text in texts.items() if "study" in text}
-    parts = [_part(stem, text) for stem, text in texts.items()]
+    """Write the page over all studies that have left their verdicts in a folder.
+
+    A file that cannot be read is named in the log and left out.
+    """
+    lines, parts = [], []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            text = json.loads(path.read_text())
+            if "study" in text:
+                line, part = _count(text), _part(path.stem, text)
+                lines.append(line)
+                parts.append(part)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning("%s is left out, no verdicts of a study (%s)", path, one_line(str(error)))
     head = "# The papers' tables and figures, reproduced\n\nWritten by `privet reproduce`.\n"
+    table = "\n".join([*_COUNTED, *lines, ""])
     target = folder / SUMMARY
-    target.write_text("\n".join([head, _counts(list(texts.values())), *parts]))
+    target.write_text("\n".join([head, table, *parts]))
     return target
 
 
-def _counts(texts: Sequence[Mapping[str, Any]]) -> str:
-    lines = ["| study | what | hold | do not hold | not compared |", "|---|---|---|---|---|"]
-    for text in texts:
-        verdicts = [entry["holds"] for entry in text["entries"]]
-        counts = " | ".join(str(verdicts.count(value)) for value in (True, False, None))
-        lines.append(
-            f"| [{text['study']}](#{_anchor(text['study'])}) | {text['title']} | {counts} |"
-        )
-    return "\n".join([*lines, ""])
+def _count(text: Mapping[str, Any]) -> str:
+    verdicts = [entry["holds"] for entry in text["entries"]]
+    counts = " | ".join(str(verdicts.count(value)) for value in (True, False, None))
+    return f"| [{text['study']}](#{_anchor(text['study'])}) | {text['title']} | {counts} |"
 
 
 def _anchor(name: str) -> str:

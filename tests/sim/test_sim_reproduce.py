@@ -94,6 +94,62 @@ def test_data_that_are_needed_are_asked_for(tmp_path: Path) -> None:
         run_studies([study("a/one", 2, needs_data=True)], Options(), tmp_path, workers=1)
 
 
+def test_files_that_are_missing_are_named_before_a_case_runs(tmp_path: Path) -> None:
+    data, output = tmp_path / "data", tmp_path / "output"
+    data.mkdir()
+    studies = [study("a/free", 2), study("a/one", 3, needs_data=True)]
+    with pytest.raises(ConfigError) as caught:
+        run_studies(studies, Options(data_path=data), output, workers=1)
+    files = ("mnist_20k.npz", "adult-train.csv.gz", "adult-test.csv.gz")
+    assert str(caught.value) == f"--data-path {data}: no {', '.join(files)}, which a/one needs"
+    (data / files[0]).touch()
+    with pytest.raises(ConfigError, match=r": no adult-train\.csv\.gz, adult-test\.csv\.gz, which"):
+        run_studies(studies, Options(data_path=data), output, workers=1)
+    assert not RAN
+    assert not output.exists()
+    own = study("a/own", 3, needs_data=True, files=(files[0],))
+    run_studies([own], Options(data_path=data), output, workers=1)
+    assert RAN == [3]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("dp-iadmm/figure-1", ["mnist_20k.npz"]),
+        ("gfl/figure-5", ["adult-train.csv.gz", "adult-test.csv.gz"]),
+        ("gfl/figure-2", []),
+        ("fedpdm/figure-2", ["mnist_20k.npz", "adult-train.csv.gz", "adult-test.csv.gz"]),
+    ],
+)
+def test_a_study_needs_the_files_it_reads(name: str, expected: list[str]) -> None:
+    (found,) = catalogue.chosen([name])
+    assert list(catalogue.files_of(found)) == expected
+
+
+def test_verdicts_that_cannot_be_read_are_named_and_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = study("a/one", 2, 4)
+    write_study(one, run_studies([one], Options(), tmp_path, workers=1)["a/one"], tmp_path)
+    wrong = {
+        "broken": "{",
+        "lacking": '{"study": "a/two"}',
+        "other": '{"study": "a/two", "title": "", "entries": [3]}',
+        "number": "3",
+    }
+    for name, text in wrong.items():
+        (tmp_path / f"{name}.json").write_text(text)
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
+    (tmp_path / "foreign.json").write_text('{"somebody": "else"}')
+    page = write_summary(tmp_path).read_text()
+    assert "| [a/one](#aone) | Squares | 1 | 1 | 1 |" in page
+    assert "a/two" not in page
+    for name in (*wrong, "bytes"):
+        (record,) = [one for one in caplog.records if f"{name}.json is left out" in one.message]
+        assert "\n" not in record.message
+    assert "foreign" not in caplog.text
+
+
 def test_what_is_written(tmp_path: Path) -> None:
     one = study("a/one", 2, 4)
     outcome = run_studies([one], Options(), tmp_path, workers=1)["a/one"]

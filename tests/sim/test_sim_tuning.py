@@ -13,12 +13,19 @@ from numpy.typing import NDArray
 
 from privet.problems import L2, Moduli, RidgeRegression
 from privet.sim.cli.main import main
-from privet.sim.experiments.fed_plt_rivals import CASES, Row, measure, read_rows, write_rows
+from privet.sim.experiments.fed_plt_rivals import (
+    CASES,
+    Row,
+    measure,
+    read_rows,
+    search,
+    write_rows,
+)
 from privet.sim.experiments.fed_plt_rivals_page import page
 from privet.sim.race import Task, race
 from privet.sim.tuning import SPACES, Axis, Budget, axes, fixed, hypercube, moduli_of, tune
 from privet.strategies import Fraction
-from privet.wire import ConfigError, algorithm, resolve
+from privet.wire import ConfigError, RunError, algorithm, resolve
 from support.federations import logistic_agents
 from support.paths import ROOT
 
@@ -71,6 +78,61 @@ def test_a_run_that_diverges_is_given_up() -> None:
     assert one.measure == one.score(1e-6, 1, 1) == math.inf
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_run_that_overflows_in_its_first_round_is_one_that_diverges(dtype: Any) -> None:
+    problems = [RidgeRegression(np.full((1, 1), 1e3, dtype), np.zeros(1, dtype)) for _ in range(2)]
+    task = Task(problems, np.ones(1, dtype), 1e-6)
+    settings = {"rho": 1e-3, "step-size": 1e8, "local-epochs": 40}
+    one = race("fed-plt", settings, task)
+    assert (one.reached, one.rounds, one.measure) == (False, 0, math.inf)
+    trials = tune("fed-plt", [task], [Axis("step-size", 1e-12, 1e8)], settings, Budget(8))
+    assert len(trials) == 8
+    assert trials[0].score < trials[-1].score == math.inf
+
+
+def test_a_fault_of_the_agents_is_not_taken_for_divergence() -> None:
+    class Broken(RidgeRegression):
+        def gradient(self, x: Any, rows: Any = None) -> Any:
+            raise KeyError("age")
+
+    broken = [Broken(np.ones((1, 1)), np.zeros(1)) for _ in range(2)]
+
+    class Calm(Task):
+        def measure(self, models: Any) -> float:
+            return 1.0
+
+    with pytest.raises(RunError, match="round 1: 0 of 2 agents replied"):
+        race("fed-plt", {"local-epochs": 1}, Calm(broken, np.ones(1)))
+
+
+def test_a_run_that_costs_too_much_is_stopped_where_it_has_not_arrived() -> None:
+    settings = {"step-size": 0.1}
+    whole = race("led", settings, TASK)
+    assert whole.reached
+    cut = race("led", settings, TASK, too_dear=lambda gradients, messages: messages >= 3 * 5)
+    assert (cut.reached, cut.rounds) == (False, 3)
+    enough = race(
+        "led", settings, TASK, too_dear=lambda gradients, messages: messages >= whole.messages
+    )
+    assert enough == whole
+
+
+def test_settings_that_arrive_come_before_those_that_do_not() -> None:
+    """A setting whose iterations are cheap may stop far from the optimum for little."""
+    features = np.diag([1.0, 0.03])
+    problems = [RidgeRegression(features, np.zeros(2)) for _ in range(3)]
+    task = Task(problems, np.array([1.0, 30.0]), 1e-6)
+    budget = Budget(12, 1.0, 0.01)
+    searched = [Axis("local-epochs", 1, 60, whole=True)]
+    trials = tune("fed-plt", [task], searched, {"rho": 20.0, "step-size": 0.4}, budget)
+    order = [trial.reached for trial in trials]
+    assert order == sorted(order, reverse=True)
+    assert order[0]
+    assert not order[-1]
+    least = min(trial.score for trial in trials if not trial.reached)
+    assert least < trials[0].score  # what the order is about
+
+
 def test_active_agents_alone_cost() -> None:
     half = Task(PROBLEMS, np.ones(4), 1e-6, Fraction(0.6), seed=3)
     one = race("fed-plt", {"rho": 1.0, "local-epochs": 4}, half)
@@ -91,14 +153,15 @@ def test_the_budget_is_the_same_for_all_and_the_search_reproducible(name: str) -
     found = [tune(name, [TASK], searched, given, Budget(9)) for _ in range(2)]
     assert [len(trials) for trials in found] == [9, 9]
     assert found[0] == found[1]
-    scores = [trial.score for trial in found[0]]
-    assert scores == sorted(scores)
+    ranks = [(not trial.reached, trial.score) for trial in found[0]]
+    assert ranks == sorted(ranks)
     assert len({json.dumps(trial.settings) for trial in found[0]}) == 9
     for trial in found[0]:
         resolve(trial.settings, name)
         assert trial.settings["local-epochs"] == 3
         for axis in searched:
-            assert axis.low <= trial.settings[axis.key] <= axis.high
+            unit = 1.0 if axis.unit is None else axis.unit(trial.settings)
+            assert axis.low * unit <= trial.settings[axis.key] <= axis.high * unit
 
 
 def test_the_search_finds_the_best_step_of_a_quadratic() -> None:
@@ -138,8 +201,11 @@ def test_latin_hypercube_has_one_point_in_every_slice() -> None:
 def test_axes_are_in_units_of_the_problem() -> None:
     convex, nonconvex = Moduli(0.25, 4.0), Moduli(-1.0, 4.0)
     rho, step = axes("fed-plt", convex, 5)
-    assert (rho.at(0.0), rho.at(1.0)) == pytest.approx((0.05, 20.0))  # 1/sqrt(0.25 * 4) = 1
-    assert (step.low, step.high) == pytest.approx((0.05 / 4, 3.0 / 4))
+    assert (rho.at(0.0, {}), rho.at(1.0, {})) == pytest.approx((0.05, 20.0))  # sqrt(0.25 * 4) = 1
+    ends = [step.at(share, {"rho": 0.5}) for share in (0.0, 1.0)]
+    assert ends == pytest.approx([0.25 * 2 / 8.25, 1.5 * 2 / 8.25])  # L + lambda + 2/rho = 8.25
+    (slow, _) = axes("led", convex, 5)
+    assert (slow.low, slow.high, slow.unit) == (0.05 / 4, 3.0 / 4, None)
     assert axes("fed-plt", nonconvex, 5)[0].low == pytest.approx(0.05 / 4)
     assert [axis.key for axis in axes("five-gcs", convex, 5, solver="agd")] == [
         "rho",
@@ -152,7 +218,8 @@ def test_axes_are_in_units_of_the_problem() -> None:
 
 
 def test_a_row_of_the_page_is_measured_on_other_draws(tmp_path: Any) -> None:
-    row = measure("table-2-convex", "fed-lin", settings=3, tuning_draws=1, draws=2)
+    tuned = search("table-2-convex", "fed-lin", settings=3, tuning_draws=1)
+    row = measure("table-2-convex", "fed-lin", tuned, draws=2)
     assert (row.draws, row.reached, row.tried, row.exchanges) == (2, 2, 3, 2)
     assert row.gradients == 5
     assert row.times["10"] == pytest.approx(100 * row.iterations * (5 + 2 * 10))

@@ -19,6 +19,8 @@ LARGEST = 64 << 20
 
 Placed = tuple[int, int]
 """Where a value lies in an arena: its first byte, and the one after its last."""
+Carried = tuple[PickleBuffer]
+"""A value that is in no arena and travels as a buffer."""
 
 
 class Arena:
@@ -106,9 +108,9 @@ class Tray:
         self._room = room
         self.needed = 0
 
-    def place(self, value: bytes) -> Placed | PickleBuffer:
-        """Return what stands for a value in the batch."""
+    def place(self, value: bytes) -> Placed | Carried:
+        """Return what stands for a value in the batch: a tuple, which no record holds otherwise."""
         begin, self.needed = self.needed, self.needed + len(value)
         if self._arena is None or self.needed > self._room:
-            return PickleBuffer(value)
+            return (PickleBuffer(value),)
         return self._arena.write(begin, value)

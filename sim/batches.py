@@ -16,15 +16,13 @@ from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord
 
-from privet.sim.arena import Arena, Tray
-from privet.sim.grid import about, message_about
+from privet.sim.arena import Arena, Carried, Placed, Tray
+from privet.sim.grid import Record, about, message_about, own_record
 from privet.wire.records import config_record, metric_record, record_dict
 
 LARGE = 1 << 12
 """Bytes from which a value travels beside the pickle."""
-_PLAIN = frozenset({str, int, float, bool, bytes, list})
 
-Record = ArrayRecord | ConfigRecord | MetricRecord
 Encoded = tuple[str, Any]
 """Kind of record, and what it holds."""
 Parcel = bytes | tuple[bytes, list[PickleBuffer]]
@@ -72,13 +70,23 @@ def encode_messages(
     ]
 
 
-def decode_messages(
-    shared: Iterable[Encoded], letters: Iterable[Letter], arena: Arena | None
-) -> Iterable[Message]:
-    """Give the messages one by one; shared records are one object again."""
-    records = [decode_record(record, arena) for record in shared]
-    for letter in letters:
-        yield _decode(letter, records, arena)
+def decode_shared(shared: Iterable[Encoded], arena: Arena | None) -> list[Record]:
+    """Return the records that several messages share."""
+    return [decode_record(record, arena) for record in shared]
+
+
+def decode_letter(letter: Letter, shared: Sequence[Record], arena: Arena | None) -> Message:
+    """Return a message with records of its own, or a reply, of which none is shared."""
+    said, content, error = letter
+    if content is None:
+        return message_about(said, None, Error(*error) if error else None)
+    records = {
+        name: own_record(shared[record])
+        if isinstance(record, int)
+        else decode_record(record, arena)
+        for name, record in content
+    }
+    return message_about(said, record_dict(records))
 
 
 def encode_reply(reply: Message, tray: Tray) -> Letter:
@@ -89,51 +97,56 @@ def encode_reply(reply: Message, tray: Tray) -> Letter:
     return about(reply), content, None
 
 
-def decode_reply(letter: Letter, arena: Arena | None) -> Message:
-    """Return a node's reply."""
-    return _decode(letter, [], arena)
-
-
-def _decode(letter: Letter, shared: Sequence[Record], arena: Arena | None) -> Message:
-    said, content, error = letter
-    if content is None:
-        return message_about(said, None, Error(*error) if error else None)
-    records = {
-        name: shared[record] if isinstance(record, int) else decode_record(record, arena)
-        for name, record in content
-    }
-    return message_about(said, record_dict(records))
-
-
 def encode_record(record: Record, tray: Tray) -> Encoded:
     """Return a record as its kind and what it holds."""
     if isinstance(record, ConfigRecord):
-        return "config", {name: _outside(value, tray) for name, value in record.items()}
+        return "config", {
+            name: _placed(value, tray) if type(value) is bytes else value
+            for name, value in record.items()
+        }
     if isinstance(record, MetricRecord):
-        return "metric", dict(record)
-    arrays = [(n, a.dtype, a.shape, a.stype, _outside(a.data, tray)) for n, a in record.items()]
-    return "array", arrays
+        return "metric", dict(record.items())
+    return "array", [
+        (
+            name,
+            a.dtype,
+            a.shape,
+            a.stype,
+            _placed(a.data, tray) if type(a.data) is bytes else a.data,
+        )
+        for name, a in record.items()
+    ]
 
 
 def decode_record(encoded: Encoded, arena: Arena | None) -> Record:
     """Return the record of ``encode_record``; ``arena`` is the one its tray wrote to."""
     kind, held = encoded
     if kind == "config":
-        return config_record({name: _inside(value, arena) for name, value in held.items()})
+        return config_record(
+            {
+                name: _taken(value, arena) if type(value) is tuple else value
+                for name, value in held.items()
+            }
+        )
     if kind == "metric":
         return metric_record(held)
     arrays = {
-        name: Array(dtype, tuple(shape), stype, _inside(data, arena))
+        name: Array(
+            dtype, tuple(shape), stype, _taken(data, arena) if type(data) is tuple else data
+        )
         for name, dtype, shape, stype, data in held
     }
     return ArrayRecord(arrays)
 
 
-def seal(value: Any) -> Parcel:
+def seal(value: Any, *, in_band: bool = False) -> Parcel:
     """Return encoded records, letters or answers as what Ray hands over at the least cost.
 
-    Left to Ray, each of the tuples would be looked at by a pickler written in Python.
+    Left to Ray, each of the tuples would be looked at by a pickler written in Python. ``in_band``
+    puts the large values into the pickle as well: Ray Client hands over nothing beside it.
     """
+    if in_band:
+        return pickle.dumps(value, protocol=5)
     buffers: list[PickleBuffer] = []
     data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return (data, buffers) if buffers else data
@@ -146,20 +159,20 @@ def unseal(parcel: Parcel) -> Any:
 
 
 def weight(parcel: Parcel) -> int:
-    """Return the bytes that travel beside a parcel's pickle."""
-    return 0 if isinstance(parcel, bytes) else sum(one.raw().nbytes for one in parcel[1])
+    """Return the bytes of a parcel, those beside its pickle included."""
+    if isinstance(parcel, bytes):
+        return len(parcel)
+    return len(parcel[0]) + sum(one.raw().nbytes for one in parcel[1])
 
 
-def _outside(value: Any, tray: Tray) -> Any:
-    return tray.place(value) if type(value) is bytes and len(value) >= LARGE else value
+def _placed(value: bytes, tray: Tray) -> bytes | Placed | Carried:
+    return tray.place(value) if len(value) >= LARGE else value
 
 
-def _inside(value: Any, arena: Arena | None) -> Any:
-    """Return a value that travelled beside the pickle as bytes again, others as they are."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return value
-    if kind is tuple:
-        assert arena is not None
-        return arena.read(value)
-    return bytes(value)
+def _taken(placed: tuple[Any, ...], arena: Arena | None) -> bytes:
+    """Return the value that ``Tray.place`` gave this for."""
+    if len(placed) == 1:
+        return bytes(placed[0])
+    assert arena is not None
+    begin, end = placed
+    return arena.read((begin, end))

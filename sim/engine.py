@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Message
 
-from privet.sim.grid import App, LocalGrid, NodeConfig, Nodes
+from privet.sim.grid import App, LocalGrid, NodeConfig, Nodes, own_content
 
 
 class InlineGrid(LocalGrid):
@@ -43,12 +43,7 @@ class InlineGrid(LocalGrid):
 
     def dispatch(self, messages: list[Message]) -> None:
         """Run every message through its node and keep the replies."""
-        seen: set[int] = set()
         for message in messages:
-            # Some strategies put one RecordDict into all their messages: each node gets its own.
-            if id(message.content) in seen:
-                message.content = RecordDict(dict(message.content.items()))
-            seen.add(id(message.content))
             reply = self.deliver(message)
             if reply is not None:
                 self.arrived(message, reply)
@@ -57,7 +52,12 @@ class InlineGrid(LocalGrid):
         """Run one message at its node; None is a reply that never arrives."""
         if message.metadata.dst_node_id not in self.online:
             return self.not_connected(message)
-        return self._nodes.answer(message)
+        sent = message.content
+        message.content = own_content(sent)
+        try:
+            return self._nodes.answer(message)
+        finally:
+            message.content = sent
 
     def node_states(self) -> dict[str, bytes]:
         """Return the packed state of every agent that has one, by agent name."""

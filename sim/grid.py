@@ -1,7 +1,8 @@
 """What the engines of this library have in common: nodes, message ids, replies, checkpoints.
 
-An engine differs only in where a ``Nodes`` lives and in how messages reach it. This file is the
-only one that leans on Flower's internals (message ids and the task identity).
+An engine differs only in where a ``Nodes`` lives and in how messages reach it. This file leans on
+Flower's internals: on what a message and its metadata hold, on the task identity, and on what a
+record holds (as ``privet.wire.records`` does, which makes records without Flower's checks).
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from flwr.app import (
+    ArrayRecord,
     ConfigRecord,
     Context,
     Error,
     Message,
     Metadata,
+    MetricRecord,
     RecordDict,
 )
 from flwr.clientapp import ClientApp
@@ -43,6 +46,7 @@ _run_ids = itertools.count(1)
 
 NodeConfig = Mapping[str, bool | int | float | str]
 App = ClientApp | Callable[[Message, Context], Message]
+Record = ArrayRecord | ConfigRecord | MetricRecord
 
 
 class Nodes:
@@ -78,16 +82,21 @@ class Nodes:
         }
 
     def answer(self, message: Message) -> Message:
-        """Return a node's reply to a message.
+        """Return a node's reply to a message that shares nothing with others (``own_content``).
 
-        An exception of the ClientApp becomes the error reply that Flower's runtimes send.
+        What the ClientApp raises becomes the error reply that Flower's runtimes send, and so does
+        what it returns if that is not a reply to the message.
         """
-        node = message.metadata.dst_node_id
         try:
-            return self.client_app(message, self.contexts[node])
+            reply = self.client_app(message, self.contexts[message.metadata.dst_node_id])
+            if not isinstance(reply, Message):
+                raise TypeError(f"the ClientApp returned {type(reply).__name__}, not a Message")
+            said = about(reply)
+            if said["_reply_to_message_id"] != about(message)["_message_id"]:
+                raise TypeError("the ClientApp returned a Message that is no reply to the one sent")
+            return reply
         except Exception as error:
-            log.error("node %d raised %r", node, error)
-            return Message(Error(RAISED, f"{type(error)}:<'{error}'>"), reply_to=message)
+            return raised(message, error)
 
     def states(self) -> dict[str, bytes]:
         """Return the packed state of every agent that has one, by agent name."""
@@ -106,6 +115,43 @@ class Nodes:
             if blob is not None:
                 state = AgentState.from_members(unpack(blob))
                 context.state[STATE_RECORD] = state.to_record()
+
+
+def own_content(content: RecordDict) -> RecordDict:
+    """Return a copy of a message's content whose records are ``own_record``s."""
+    own: RecordDict = _like(content, {n: own_record(record) for n, record in content.items()})
+    return own
+
+
+def own_record(record: Record) -> Record:
+    """Return a copy of a record that a node may change without anyone else's seeing it.
+
+    Every node gets its own, on every engine: records that messages share are one object on the way
+    there, and Flower's ``copy`` of a record still shares its lists. Arrays are values: they are
+    replaced, not changed.
+    """
+    held = record.__dict__["_data"]
+    copied = (
+        {name: value[:] if type(value) is list else value for name, value in held.items()}
+        if list in map(type, held.values())
+        else held.copy()
+    )
+    own: Record = _like(record, copied)
+    return own
+
+
+def _like(record: Any, held: dict[str, Any]) -> Any:
+    """Return a record of the same kind that holds this dict."""
+    made = object.__new__(record.__class__)
+    made.__dict__ = inside = record.__dict__.copy()
+    inside["_data"] = held
+    return made
+
+
+def raised(message: Message, error: Exception) -> Message:
+    """Return the error reply to a message at which a node failed."""
+    log.error("node %d raised %r", message.metadata.dst_node_id, error)
+    return Message(Error(RAISED, f"{type(error)}:<'{error}'>"), reply_to=message)
 
 
 def prepare_process(run_id: int) -> None:
@@ -229,15 +275,21 @@ class LocalGrid(Grid):
         """Send every message to its node and return the messages' ids."""
         become_server(self._run.run_id)
         batch = list(messages)
-        for message in batch:
-            set_message_id(message, str(next(self._ids)))
+        ids = [str(next(self._ids)) for _ in batch]
+        for message, message_id in zip(batch, ids, strict=True):
+            set_message_id(message, message_id)
         self.dispatch(batch)
-        return [message.metadata.message_id for message in batch]
+        return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies to these messages, each once, in the order of the messages."""
         here = sorted(self._replies.keys() & set(message_ids), key=int)
         return [self._replies.pop(key) for key in here]
+
+    def forget(self, message_ids: Iterable[str]) -> None:
+        """Drop the replies to these messages, also those still to come."""
+        for message_id in message_ids:
+            self._replies.pop(message_id, None)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

@@ -6,7 +6,7 @@ agents' states stay where the agents are; what is the same for all of them is se
 
 from __future__ import annotations
 
-import logging
+import pickle
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,37 +18,20 @@ from typing import Any
 from flwr.app import Error, Message
 
 from privet.sim.arena import Arena, Tray, new_arena
-from privet.sim.batches import decode_reply, encode_messages, encode_shared, seal, unseal, weight
+from privet.sim.batches import decode_letter, encode_messages, encode_shared, seal, unseal, weight
 from privet.sim.grid import CRASHED, LocalGrid, NodeConfig
-from privet.sim.ray_session import cluster_cpus, ray_session
+from privet.sim.ray_actors import Actors, Seat
+from privet.sim.ray_session import cluster_cpus, is_ray_client, ray_session
 from privet.sim.ray_shard import Answers, Factory, Shard
-from privet.wire import ConfigError, RunError
-from privet.wire.errors import one_line
-
-log = logging.getLogger("flwr.privet")
+from privet.wire import ConfigError
 
 PULL_PATIENCE = 1.0
 """Seconds a pull waits for replies under way; a deadline is overrun by that much at most."""
 WITH_THE_CALL = 96_000
 """Bytes of shared records up to which they go with every actor's call: a look-up in the object
 store takes longer. Ray itself carries up to 100 kB so."""
-START_PATIENCE = 180.0
-"""Seconds the processes may take to start."""
-
-
-@dataclass(slots=True)
-class Seat:
-    """An actor, its nodes, and the memory for its replies.
-
-    ``room`` is how much of the memory its next replies may take: what its last ones would have
-    needed, or None while it is not known to see the memory.
-    """
-
-    number: int
-    nodes: list[int]
-    actor: Any
-    arena: Arena | None
-    room: int | None = None
+UNREADABLE = (pickle.UnpicklingError, AttributeError, ImportError)
+"""What reading replies raises if they hold values of classes that are not known here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +40,10 @@ class Batch:
 
     seat: Seat
     messages: list[Message]
+
+    def ids(self) -> list[str]:
+        """Return the messages' ids."""
+        return [message.metadata.message_id for message in self.messages]
 
 
 class RayGrid(LocalGrid):
@@ -114,18 +101,19 @@ class RayGrid(LocalGrid):
         self._factory = factory
         self._run_config = dict(run_config or {})
         self._under_way: dict[Any, Batch] = {}
+        self._forgotten: set[str] = set()
         self._open = ExitStack()
         try:
             session = ray_session(address=address, num_cpus=actors)
             self._ray = self._open.enter_context(session)
             count = min(actors or cluster_cpus(self._ray), max(1, len(self.node_configs)))
+            self._in_band = is_ray_client(self._ray)
             self._broadcast = new_arena()
             self._broadcast_room = 0
             blocks = _blocks(list(self.node_configs), count)
-            self._seats = [self._seat(number, nodes) for number, nodes in enumerate(blocks)]
-            self._number = {node: seat.number for seat in self._seats for node in seat.nodes}
+            self._actors = Actors(self._ray, self._start, blocks)
             self._open.callback(self._end_actors)
-            self._wait_until_ready()
+            self._actors.wait_until_ready()
         except BaseException:
             self.close()
             raise
@@ -150,7 +138,7 @@ class RayGrid(LocalGrid):
     @property
     def actors(self) -> list[Any]:
         """The Ray actors, in the order of their nodes."""
-        return [seat.actor for seat in self._seats]
+        return [seat.actor for seat in self._actors.seats]
 
     @property
     def shared_memory(self) -> int:
@@ -158,33 +146,34 @@ class RayGrid(LocalGrid):
 
         It grows to what the largest round needs, up to 64 MB per actor and 64 MB for the messages.
         """
-        return self._broadcast_room + sum(seat.room or 0 for seat in self._seats)
+        return self._broadcast_room + sum(seat.room or 0 for seat in self._actors.seats)
 
     # ------------------------------------------------------------------ messages
 
     def dispatch(self, messages: list[Message]) -> None:
         """Send one batch to every actor that has messages."""
+        seats, number_of = self._actors.seats, self._actors.number
         batches: dict[int, list[Message]] = {}
         for message in messages:
             node = message.metadata.dst_node_id
-            if node not in self.online or node not in self._number:
+            if node not in self.online or node not in number_of:
                 self.arrived(message, self.not_connected(message))
             else:
-                batches.setdefault(self._number[node], []).append(message)
-        busy = {batch.seat.number for batch in self._under_way.values()}
+                batches.setdefault(number_of[node], []).append(message)
+        busy = self._busy()
+        seen = all(seats[number].room is not None for number in batches)
         # What an actor may still be reading must not be written over.
-        clear = not busy and all(self._seats[number].room is not None for number in batches)
-        tray = Tray(self._broadcast, self._broadcast_room if clear else 0)
+        tray = Tray(self._broadcast, self._broadcast_room if seen and not busy else 0)
         shared, number = encode_shared(chain(*batches.values()), tray)
-        parcel = seal(shared)
+        parcel = seal(shared, in_band=self._in_band)
         sent = self._ray.put(parcel) if weight(parcel) > WITH_THE_CALL else parcel
         for position, batch in batches.items():
-            seat = self._seats[position]
+            seat = seats[position]
             # Replies that were not read yet must not be written over.
             room = 0 if position in busy else seat.room or 0
-            letters = seal(encode_messages(batch, number, tray))
+            letters = seal(encode_messages(batch, number, tray), in_band=self._in_band)
             self._under_way[seat.actor.answer.remote(sent, letters, room)] = Batch(seat, batch)
-        if self._broadcast is not None:
+        if seen and self._broadcast is not None:
             self._broadcast_room = self._broadcast.grow(tray.needed)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -196,10 +185,22 @@ class RayGrid(LocalGrid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Push the messages and return the replies that arrive in ``timeout`` seconds."""
+        """Push the messages and return the replies that arrive in ``timeout`` seconds.
+
+        Later ones are dropped.
+        """
         wanted = list(self.push_messages(messages))
         self._collect(wanted, timeout)
-        return super().pull_messages(wanted)
+        replies = super().pull_messages(wanted)
+        self.forget(wanted)
+        return replies
+
+    def forget(self, message_ids: Iterable[str]) -> None:
+        """Drop the replies to these messages, also those still to come."""
+        unwanted = set(message_ids)
+        super().forget(unwanted)
+        for batch in self._under_way.values():
+            self._forgotten |= unwanted.intersection(batch.ids())
 
     def _collect(self, wanted: Iterable[str], patience: float | None) -> None:
         """Take in replies until all that are wanted are there."""
@@ -214,84 +215,61 @@ class RayGrid(LocalGrid):
                 missing -= self._take_in(reference)
 
     def _take_in(self, reference: Any) -> set[str]:
-        """Keep the replies of a batch; return the ids of its messages."""
+        """Keep the replies of a batch, but for forgotten ones; return the ids of its messages."""
         batch = self._under_way.pop(reference)
-        seat = batch.seat
+        seat, ids = batch.seat, batch.ids()
+        unwanted = self._forgotten.intersection(ids)
+        self._forgotten -= unwanted
+        asked = zip(ids, batch.messages, strict=True)
         try:
             answers: Answers = unseal(self._ray.get(reference))
-        except self._ray.exceptions.RayError as error:
-            self._lost(batch, error)
+        except (self._ray.exceptions.RayError, *UNREADABLE) as error:
+            reason = self._actors.lost(seat, error)
+            for message_id, message in asked:
+                if message_id not in unwanted:
+                    self.arrived(message, Message(Error(CRASHED, reason), reply_to=message))
         else:
-            for message, answer in zip(batch.messages, answers.replies, strict=True):
-                self.arrived(message, decode_reply(answer, seat.arena))
+            for (message_id, message), answer in zip(asked, answers.replies, strict=True):
+                if message_id not in unwanted:
+                    self.arrived(message, decode_letter(answer, (), seat.arena))
             if seat.arena is not None and answers.needed is not None:
                 seat.room = seat.arena.grow(answers.needed)
-        return {message.metadata.message_id for message in batch.messages}
-
-    def _lost(self, batch: Batch, error: Exception) -> None:
-        """Answer a batch that no replies came of, and replace the actor if it is gone."""
-        gone = isinstance(error, self._ray.exceptions.RayActorError)
-        reason = "its process ended" if gone else _last_line(error)
-        for message in batch.messages:
-            self.arrived(message, Message(Error(CRASHED, reason), reply_to=message))
-        number = batch.seat.number
-        if gone and self._seats[number] is batch.seat:
-            log.warning(
-                "process %d of %d ended: it is replaced, its %d agents lost their state",
-                number + 1,
-                len(self._seats),
-                len(batch.seat.nodes),
-            )
-            self._seats[number] = self._seat(number, batch.seat.nodes)
+        return set(ids)
 
     # ------------------------------------------------------------------ checkpoints
 
     def node_states(self) -> dict[str, bytes]:
         """Return the packed state of every agent that has one, by agent name.
 
-        The agents of an actor that is gone have none.
+        The agents of an actor that is still at work, that does not answer, or that is gone count as
+        holding none; a warning says of how many that is true.
         """
-        states: dict[str, bytes] = {}
-        for asked in [actor.states.remote() for actor in self.actors]:
-            try:
-                states.update(self._ray.get(asked))
-            except self._ray.exceptions.RayActorError:
-                continue
-        return states
+        if self._under_way:
+            asked = list(self._under_way)
+            for reference in self._ray.wait(asked, num_returns=len(asked), timeout=0.0)[0]:
+                self._take_in(reference)
+        return self._actors.states(self._busy())
 
     def restore_node_states(self, states: Mapping[str, bytes]) -> None:
-        """Put back what ``node_states`` returned."""
-        sent = self._ray.put(dict(states))
-        self._ray.get([actor.restore.remote(sent) for actor in self.actors])
+        """Put back what ``node_states`` returned (raises ``RunError`` where that fails)."""
+        self._actors.restore(states)
 
     # ------------------------------------------------------------------ actors
 
-    def _seat(self, number: int, nodes: list[int]) -> Seat:
+    def _busy(self) -> set[int]:
+        """Return the numbers of the seats with batches under way."""
+        return {batch.seat.number for batch in self._under_way.values()}
+
+    def _start(self, nodes: list[int], arena: Arena | None) -> Any:
         """Start an actor for some nodes, with memory of its own for its replies."""
-        arena = new_arena()
         configs = {node: self.node_configs[node] for node in nodes}
         seen = (self._broadcast.address, arena.address) if self._broadcast and arena else None
         shard = self._ray.remote(num_cpus=1, max_restarts=0)(Shard)
-        actor = shard.remote(self._factory, self.run.run_id, configs, self._run_config, seen)
-        return Seat(number, nodes, actor, arena)
-
-    def _wait_until_ready(self) -> None:
-        asked = [actor.ready.remote() for actor in self.actors]
-        _, missing = self._ray.wait(asked, num_returns=len(asked), timeout=START_PATIENCE)
-        if missing:
-            raise RunError(
-                f"{len(missing)} of {len(asked)} actors did not start within {START_PATIENCE:g} s: "
-                f"Ray has {cluster_cpus(self._ray)} CPUs"
-            )
-        try:
-            self._ray.get(asked)
-        except self._ray.exceptions.RayError as error:
-            raise RunError(f"the ClientApp could not be made: {_last_line(error)}") from None
+        run_id = self.run.run_id
+        return shard.remote(self._factory, run_id, configs, self._run_config, seen, self._in_band)
 
     def _end_actors(self) -> None:
-        for seat in self._seats:
-            self._ray.kill(seat.actor)
-            seat.arena = None
+        self._actors.end()
         self._broadcast = None
 
 
@@ -300,8 +278,3 @@ def _blocks(nodes: list[int], count: int) -> list[list[int]]:
     size, larger = divmod(len(nodes), count)
     ends = [i * size + min(i, larger) for i in range(count + 1)]
     return [nodes[begin:end] for begin, end in pairwise(ends)]
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return one_line(lines[-1] if lines else type(error).__name__)

@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -56,8 +57,9 @@ def ray_session(*, address: str | None = None, num_cpus: int | None = None) -> I
     Parameters
     ----------
     address : str, optional
-        A running cluster, ``host:port`` or ``ray://host:port``; its nodes need this library
-        installed. By default a local Ray is started, whatever ``RAY_ADDRESS`` says.
+        A running cluster, ``host:port`` or, through Ray Client, ``ray://host:port``; its nodes
+        need this library installed. By default a local Ray is started, whatever ``RAY_ADDRESS``
+        says.
     num_cpus : int, optional
         Processes that a local Ray runs at a time; one per core by default.
 
@@ -81,6 +83,17 @@ def ray_session(*, address: str | None = None, num_cpus: int | None = None) -> I
         ray.shutdown()
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_connected() -> bool:
+    """Return whether a Ray session is open in this process, without importing Ray."""
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
+
+
+def is_ray_client(ray: Any) -> bool:
+    """Return whether the open session reaches its cluster through Ray Client (``ray://``)."""
+    return bool(ray.util.client.ray.is_connected())
 
 
 def cluster_cpus(ray: Any) -> int:

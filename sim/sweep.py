@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
-from privet.sim.ray_session import cluster_cpus, local_cpus, ray_session
+from privet.sim.ray_session import cluster_cpus, is_connected, local_cpus, ray_session
 from privet.wire import ConfigError, RunError
 from privet.wire.errors import one_line
 from privet.wire.threads import pin_blas_threads
@@ -69,8 +69,8 @@ def sweep(
         A running Ray cluster (see ``privet.sim.ray_session``); a local Ray by default. Inside an
         open ``ray_session`` that one is used, so that several sweeps start Ray once.
     workers : int, optional
-        Cases that run at a time: one per core (of the cluster) by default. 1 without an address
-        runs them in this process, without Ray.
+        Cases that run at a time: one per core (of the cluster, or of the open session) by default.
+        1 without an address runs them in this process, without Ray.
     progress : bool
         Show a bar on a terminal, a log line per finished case elsewhere.
     label : callable
@@ -84,7 +84,8 @@ def sweep(
     SweepError
         After the last case, if any has failed; it holds the results of the others.
     ConfigError
-        If ``workers`` is below 1, or Ray is needed and not installed.
+        If ``workers`` is below 1, Ray is needed and not installed, or the function cannot be sent
+        to other processes.
     RunError
         If Ray does not start.
 
@@ -121,7 +122,8 @@ def _outcomes(
 ) -> Generator[tuple[int, Outcome]]:
     """Yield position and outcome of every case as it finishes."""
     if address is None:
-        workers = min(workers or local_cpus(), max(1, len(cases)))
+        if not is_connected():
+            workers = min(workers or local_cpus(), max(1, len(cases)))
         if workers == 1:
             for position, case in enumerate(cases):
                 yield position, _outcome(function, case)
@@ -133,8 +135,12 @@ def _outcomes(
 def _ray_outcomes(
     ray: Any, function: Callable[[Any], Any], cases: Sequence[Any], workers: int
 ) -> Iterator[tuple[int, Outcome]]:
-    # Sent once: what a function holds, such as data, may be large.
-    sent = ray.put(function)
+    try:  # Sent once: what a function holds, such as data, may be large.
+        sent = ray.put(function)
+    except Exception as error:
+        named = getattr(function, "__qualname__", type(function).__qualname__)
+        why = _said(error.__cause__ or error)
+        raise ConfigError(f"{named} cannot be sent to other processes: {why}") from None
     task = ray.remote(num_cpus=1, max_retries=1)(_outcome)
     waiting: dict[Any, int] = {}
     left = enumerate(cases)
@@ -142,15 +148,18 @@ def _ray_outcomes(
         while True:
             while len(waiting) < workers and (following := next(left, None)) is not None:
                 position, case = following
-                waiting[task.remote(sent, case)] = position
+                try:
+                    waiting[task.remote(sent, case)] = position
+                except Exception as error:  # it cannot be pickled
+                    yield position, (None, _said(error.__cause__ or error))
             if not waiting:
                 return
             (finished, *_), _ = ray.wait(list(waiting), num_returns=1)
             position = waiting.pop(finished)
             try:
                 outcome = ray.get(finished)
-            except ray.exceptions.RayError as error:  # its process died, or it cannot be sent
-                outcome = None, _said(error)
+            except ray.exceptions.RayError as error:  # its process died, or its result stays there
+                outcome = None, _said(getattr(error, "cause", None) or error)
             yield position, outcome
     finally:
         for reference in waiting:
@@ -166,7 +175,7 @@ def _outcome(function: Callable[[Any], Any], case: Any) -> Outcome:
         return None, _said(error)
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     return one_line(f"{type(error).__name__}: {error}")
 
 

@@ -7,8 +7,8 @@ map from message id to agent is therefore kept here.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
@@ -18,6 +18,15 @@ from privet.wire.errors import one_line
 
 POLL_FIRST = 0.01
 POLL_LAST = 0.5
+
+
+@runtime_checkable
+class ForgetsReplies(Protocol):
+    """A grid that can be told which replies nobody will ask for (this library's engines)."""
+
+    def forget(self, message_ids: Iterable[str]) -> None:
+        """Drop the replies to these messages, also those still to come."""
+        ...
 
 
 class Reply(NamedTuple):
@@ -37,7 +46,8 @@ def exchange(
     """Send one message per agent and return the replies by agent name.
 
     Agents that do not answer in ``timeout`` seconds get a reply without content whose reason says
-    so; their messages stay with the nodes, and a late answer is never read.
+    so; their messages stay with the nodes, and a late answer is never read nor, where the grid can
+    forget it, kept.
     """
     if not messages:
         return {}
@@ -55,6 +65,8 @@ def exchange(
             break
         sleep(min(pause, max(0.0, deadline - time.monotonic())))
         pause = min(2 * pause, POLL_LAST) if not arrived else POLL_FIRST
+    if waiting and isinstance(grid, ForgetsReplies):
+        grid.forget(waiting)
     found = sort_replies(owners, replies)
     sent = {owners[message_id] for message_id in pushed if message_id in owners}
     for name in messages:

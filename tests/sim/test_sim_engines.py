@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from privet.sim.engine import InlineGrid
 from privet.sim.flower_run import run_simulation
 from privet.sim.inline import run_inline
 from privet.strategies import FedPLT, Fraction
+from privet.strategies.exchange import exchange
 from support.federations import app_of, logistic_agents, model, position, train, zeros
 from support.paths import ROOT
 
@@ -125,6 +127,80 @@ def test_engine_runs_other_peoples_strategies_and_apps() -> None:
     strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=3, min_available_nodes=3)
     result = strategy.start(InlineGrid(app, 3), ArrayRecord([np.zeros(2)]), num_rounds=4)
     assert np.allclose(result.arrays.to_numpy_ndarrays()[0], 4.0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (lambda message: None, "the ClientApp returned NoneType, not a Message"),
+        (lambda message: message, "returned a Message that is no reply to the one sent"),
+        (lambda message: Message(RecordDict(), 1, "train"), "is no reply to the one sent"),
+    ],
+)
+def test_answer_that_is_no_reply_is_an_error_of_its_node(answer: Any, reason: str) -> None:
+    """It is there at once: nobody waits for the deadline."""
+
+    def app(message: Message, context: Context) -> Message:
+        if context.node_config["partition-id"] == 1:
+            return answer(message)  # type: ignore[no-any-return]
+        return Message(RecordDict(), reply_to=message)
+
+    grid = InlineGrid(app, 3)
+    messages = [Message(RecordDict(), node, "train") for node in grid.get_node_ids()]
+    ids = list(grid.push_messages(messages))
+    assert ids == ["1", "2", "3"]
+    replies = list(grid.pull_messages(ids))
+    assert [reply.metadata.reply_to_message_id for reply in replies] == ids
+    assert [reply.has_error() for reply in replies] == [False, True, False]
+    assert replies[1].error.code == 2
+    assert reason in str(replies[1].error.reason)
+
+
+def test_ids_are_those_of_the_messages_also_where_one_comes_back_as_its_own_reply() -> None:
+    class Mirror(InlineGrid):
+        def deliver(self, message: Message) -> Message:
+            return message
+
+    grid = Mirror(lambda message, context: message, 2)
+    messages = [Message(RecordDict(), node, "train") for node in grid.get_node_ids()]
+    assert list(grid.push_messages(messages)) == ["1", "2"]
+
+
+class Slow(InlineGrid):
+    """Answers only when the next messages are pushed."""
+
+    def dispatch(self, messages: list[Message]) -> None:
+        late, self.late = getattr(self, "late", []), messages
+        super().dispatch(late)
+
+
+def test_exchange_asks_a_grid_to_forget_what_came_too_late() -> None:
+    """A grid that cannot, such as Flower's own, is left alone."""
+    asked: list[set[str]] = []
+
+    class Forgetful(Slow):
+        def forget(self, message_ids: Iterable[str]) -> None:
+            asked.append(set(message_ids))
+
+    class Keeping(Slow):
+        forget = None  # type: ignore[assignment]
+
+    for kind in (Forgetful, Keeping):
+        grid = kind(lambda message, context: Message(RecordDict(), reply_to=message), 2)
+        named = {str(n): Message(RecordDict(), n, "train") for n in grid.get_node_ids()}
+        replies = exchange(grid, named, 0.01)
+        assert [reply.reason for reply in replies.values()] == ["no reply within 0.01 s"] * 2
+    assert asked == [{"1", "2"}]
+
+
+def test_forgotten_replies_are_not_kept() -> None:
+    grid = InlineGrid(lambda message, context: Message(RecordDict(), reply_to=message), 3)
+    messages = [Message(RecordDict(), node, "train") for node in grid.get_node_ids()]
+    first, *others = grid.push_messages(messages)
+    grid.forget([*others, "no such message"])
+    assert [one.metadata.reply_to_message_id for one in grid.pull_messages([first, *others])] == [
+        first
+    ]
 
 
 def test_messages_are_independent_of_the_order_of_the_nodes() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,14 +15,14 @@ import pytest
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
 from privet.client_apps import client_app
-from privet.sim import ray_engine
+from privet.sim import ray_actors, ray_engine
 from privet.sim.cli.main import main
 from privet.sim.ray_engine import RayGrid
 from privet.sim.ray_session import ray_session
 from privet.sim.sweep import SweepError, sweep
 from privet.strategies import FedPDM, FedPLT, Fraction, PrivetResult, Schedule
 from privet.strategies.loop import play_round
-from privet.wire import RunError
+from privet.wire import ConfigError, RunError
 from support.federations import FaultyGrid, logistic_agents, lose_state, position, zeros
 from support.memory import resident_megabytes
 from support.paths import ROOT
@@ -166,19 +167,23 @@ def pulled(grid: RayGrid, ids: list[str]) -> list[bytes]:
     return [found[one] for one in ids]
 
 
-@pytest.mark.parametrize("shared", [True, False], ids=["shared memory", "Ray's store"])
+@pytest.mark.parametrize("without", [None, ray_engine, ray_actors])
 def test_every_reply_holds_what_its_own_message_held(
-    session: Any, shared: bool, monkeypatch: pytest.MonkeyPatch
+    session: Any, without: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where batches overtake the reading of replies, and where they grow and shrink."""
-    if not shared:
-        monkeypatch.setattr(ray_engine, "new_arena", lambda: None)
+    """Also where batches overtake the reading of replies, and where they grow and shrink.
+
+    Memory for the messages that no actor sees is not used, and does not count.
+    """
+    if without is not None:
+        monkeypatch.setattr(without, "new_arena", lambda: None)
     with RayGrid(echo, 6, actors=2) as made:
         for number in (1, 2, 3):
             ids, held = sent(made, number)
             assert pulled(made, ids) == held
         replies, messages = 6 * (50_000 + 12_000), 50_000 + 6 * 12_000
-        expected = replies + messages if shared and sys.platform.startswith("linux") else 0
+        seen = without is None and sys.platform.startswith("linux")
+        expected = replies + messages if seen else 0
         assert made.shared_memory == expected
         for first, second in ((4, 5), (6, 2)):
             batches = [sent(made, number) for number in (first, second)]
@@ -278,11 +283,11 @@ def test_node_that_is_away_is_answered_for(grid: Killing) -> None:
 
 
 def test_reply_that_is_late_is_left_for_later(grid: Killing, trap: Path) -> None:
-    """A timeout returns what is there; the others can be pulled when they have come."""
+    """A pull returns what is there; the others can be pulled when they have come."""
     content = RecordDict({"arrays": zeros(DIM), "config": ConfigRecord({"server-round": 1})})
     messages = [Message(content, node, MessageType.EVALUATE) for node in sorted(grid.online)]
-    assert len(list(grid.send_and_receive(messages, timeout=0.0))) < AGENTS
-    late = {message.metadata.message_id for message in messages}
+    late = set(grid.push_messages(messages))
+    assert late == {message.metadata.message_id for message in messages}
     deadline = time.monotonic() + 30.0
     found: list[Message] = []
     while len(found) < AGENTS and time.monotonic() < deadline:
@@ -319,6 +324,48 @@ def test_memory_of_all_processes_is_flat(grid: Killing, session: Any) -> None:
 
 
 # ------------------------------------------------------------------ sweeps
+
+
+def test_sweep_uses_the_session_that_is_open_unless_asked_for_one_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default as many cases run at a time as the session has cores, not this machine."""
+    monkeypatch.setattr("privet.sim.sweep.local_cpus", lambda: 1)
+
+    def meet(case: int) -> tuple[int, int]:
+        (tmp_path / str(case)).touch()
+        deadline = time.monotonic() + 30.0
+        while (met := len(list(tmp_path.iterdir()))) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return met, os.getpid()
+
+    met, pids = zip(*sweep(meet, range(2), progress=False), strict=True)
+    assert met == (2, 2)
+    assert os.getpid() not in pids
+    assert os.getpid() not in sweep(lambda _: os.getpid(), [0], progress=False)
+    assert sweep(lambda _: os.getpid(), [0], workers=1, progress=False) == [os.getpid()]
+
+
+def test_case_that_cannot_be_sent_or_brought_back_is_a_failure_of_its_own() -> None:
+    def work(case: Any) -> Any:
+        return threading.Lock() if case == 1 else case
+
+    with pytest.raises(SweepError) as caught:
+        sweep(work, [0, 1, threading.Lock(), 3], workers=2, progress=False, label=lambda _: "it")
+    assert caught.value.results == {0: 0, 3: 3}
+    assert sorted(caught.value.failures) == [1, 2]
+    for reason in caught.value.failures.values():
+        assert reason.startswith("TypeError: cannot pickle '_thread.lock' object")
+
+
+def test_function_that_cannot_be_sent_is_one_line() -> None:
+    lock = threading.Lock()
+
+    def work(case: int) -> bool:
+        return lock.locked()
+
+    with pytest.raises(ConfigError, match=r"work cannot be sent to other processes: TypeError: ca"):
+        sweep(work, [0, 1], workers=2, progress=False)
 
 
 def test_sweep_gives_the_results_of_this_process_whatever_happens_to_others() -> None:

@@ -38,7 +38,7 @@ OTHER_START = (
     "begun at N(0, I): the paper's start is not given, and from farther out runs take longer"
 )
 TUNED_MORE = "the paper's settings are not given; these are the best of {tried}"
-OUTSIDE = "its dual step is longer than its theory allows; within it see the row for that"
+OUTSIDE = "its dual step is longer than its theory allows; Tables II and IV have it within as well"
 ORDER = "by iterations as tuned here"
 
 

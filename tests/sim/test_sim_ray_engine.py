@@ -314,12 +314,12 @@ def test_memory_of_all_processes_is_flat(grid: Killing, session: Any) -> None:
     pids = [os.getpid()]
     pids += session.get([actor.__ray_call__.remote(lambda _: os.getpid()) for actor in grid.actors])
     strategy = FedPLT(num_agents=AGENTS, **PLT)
-    run(strategy, grid, 1_000)
+    run(strategy, grid, 3_000)  # by then the allocators have settled
     before = [resident_megabytes(pid) for pid in pids]
-    for number in range(1_001, 6_001):
+    for number in range(3_001, 10_001):
         play_round(strategy, grid, number, evaluate=False)
     grown = [resident_megabytes(pid) - old for pid, old in zip(pids, before, strict=True)]
-    assert grown[0] < 5_000 / 1024
+    assert grown[0] < 7_000 / 1024
     assert max(grown[1:]) < 1.0
 
 

@@ -17,8 +17,8 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord
 
 from privet.sim.arena import Arena, Carried, Placed, Tray
-from privet.sim.grid import Record, about, message_about, own_record
-from privet.wire.records import config_record, metric_record, record_dict
+from privet.sim.grid import about, message_about
+from privet.wire.records import Record, config_record, metric_record, own_record, record_dict
 
 LARGE = 1 << 12
 """Bytes from which a value travels beside the pickle."""

@@ -11,7 +11,8 @@ from typing import Any
 
 from flwr.app import Context, Message
 
-from privet.sim.grid import App, LocalGrid, NodeConfig, Nodes, own_content
+from privet.sim.grid import App, LocalGrid, NodeConfig, Nodes
+from privet.wire.records import own_content
 
 
 class InlineGrid(LocalGrid):

@@ -1,8 +1,8 @@
 """What the engines of this library have in common: nodes, message ids, replies, checkpoints.
 
 An engine differs only in where a ``Nodes`` lives and in how messages reach it. This file leans on
-Flower's internals: on what a message and its metadata hold, on the task identity, and on what a
-record holds (as ``privet.wire.records`` does, which makes records without Flower's checks).
+Flower's internals: on what a message and its metadata hold, and on the task identity (as
+``privet.wire.records`` does on what a record holds).
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from flwr.app import (
-    ArrayRecord,
     ConfigRecord,
     Context,
     Error,
     Message,
     Metadata,
-    MetricRecord,
     RecordDict,
 )
 from flwr.clientapp import ClientApp
@@ -46,7 +44,6 @@ _run_ids = itertools.count(1)
 
 NodeConfig = Mapping[str, bool | int | float | str]
 App = ClientApp | Callable[[Message, Context], Message]
-Record = ArrayRecord | ConfigRecord | MetricRecord
 
 
 class Nodes:
@@ -115,37 +112,6 @@ class Nodes:
             if blob is not None:
                 state = AgentState.from_members(unpack(blob))
                 context.state[STATE_RECORD] = state.to_record()
-
-
-def own_content(content: RecordDict) -> RecordDict:
-    """Return a copy of a message's content whose records are ``own_record``s."""
-    own: RecordDict = _like(content, {n: own_record(record) for n, record in content.items()})
-    return own
-
-
-def own_record(record: Record) -> Record:
-    """Return a copy of a record that a node may change without anyone else's seeing it.
-
-    Every node gets its own, on every engine: records that messages share are one object on the way
-    there, and Flower's ``copy`` of a record still shares its lists. Arrays are values: they are
-    replaced, not changed.
-    """
-    held = record.__dict__["_data"]
-    copied = (
-        {name: value[:] if type(value) is list else value for name, value in held.items()}
-        if list in map(type, held.values())
-        else held.copy()
-    )
-    own: Record = _like(record, copied)
-    return own
-
-
-def _like(record: Any, held: dict[str, Any]) -> Any:
-    """Return a record of the same kind that holds this dict."""
-    made = object.__new__(record.__class__)
-    made.__dict__ = inside = record.__dict__.copy()
-    inside["_data"] = held
-    return made
 
 
 def raised(message: Message, error: Exception) -> Message:

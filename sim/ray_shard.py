@@ -16,7 +16,8 @@ from privet.sim.batches import (
     seal,
     unseal,
 )
-from privet.sim.grid import App, NodeConfig, Nodes, Record, message_about, raised
+from privet.sim.grid import App, NodeConfig, Nodes, message_about, raised
+from privet.wire.records import Record
 
 Factory = Callable[[], App]
 """Makes the ClientApp, in the process where it is to run."""

@@ -10,35 +10,61 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from flwr.app import ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from .errors import WireError
 
 T = TypeVar("T")
-Kind = TypeVar("Kind", ConfigRecord, MetricRecord, RecordDict)
+Record = ArrayRecord | ConfigRecord | MetricRecord
 
 _CONFIG, _METRIC, _CONTENT = ConfigRecord(), MetricRecord(), RecordDict()
 
 
 def config_record(held: dict[str, Any]) -> ConfigRecord:
     """Return a record that holds, from now on, this very dict."""
-    return _holding(_CONFIG, held)
+    made: ConfigRecord = _like(_CONFIG, held)
+    return made
 
 
 def metric_record(held: dict[str, Any]) -> MetricRecord:
     """Return a record that holds, from now on, this very dict."""
-    return _holding(_METRIC, held)
+    made: MetricRecord = _like(_METRIC, held)
+    return made
 
 
 def record_dict(held: dict[str, Any]) -> RecordDict:
     """Return a message's content that holds, from now on, this very dict of records."""
-    return _holding(_CONTENT, held)
+    made: RecordDict = _like(_CONTENT, held)
+    return made
 
 
-def _holding(empty: Kind, held: dict[str, Any]) -> Kind:
-    # What Flower's own ``copy`` of a record does, without the copy of what it holds.
-    made = type(empty).__new__(type(empty))
-    made.__dict__.update(empty.__dict__, _data=held)
+def own_content(content: RecordDict) -> RecordDict:
+    """Return a copy of a message's content whose records are ``own_record``s."""
+    return record_dict({name: own_record(record) for name, record in content.items()})
+
+
+def own_record(record: Record) -> Record:
+    """Return a copy of a record that a node may change without anyone else's seeing it.
+
+    Every node gets its own, on every engine: records that messages share are one object on the way
+    there, and Flower's ``copy`` of a record still shares its lists. Arrays are values: they are
+    replaced, not changed.
+    """
+    held = record.__dict__["_data"]
+    copied = (
+        {name: value[:] if type(value) is list else value for name, value in held.items()}
+        if list in map(type, held.values())
+        else held.copy()
+    )
+    own: Record = _like(record, copied)
+    return own
+
+
+def _like(record: Any, held: dict[str, Any]) -> Any:
+    """Return a record of the same kind that holds this dict: Flower's ``copy`` but for that."""
+    made = object.__new__(record.__class__)
+    made.__dict__ = inside = record.__dict__.copy()
+    inside["_data"] = held
     return made
 
 

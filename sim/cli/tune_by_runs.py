@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from privet.sim.cli.tune import finite
 
 if TYPE_CHECKING:
     from privet.sim.race import Task
@@ -91,7 +92,7 @@ def _figures(trial: Trial, budget: Budget) -> dict[str, Any]:
         "messages": one.messages,
         "cost": one.time(budget.gradient_cost, budget.communication_cost),
     }
-    return {name: value if math.isfinite(value) else None for name, value in figures.items()}
+    return {name: finite(value) for name, value in figures.items()}
 
 
 def _print(trials: Sequence[Trial], budget: Budget) -> None:

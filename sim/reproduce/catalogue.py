@@ -17,19 +17,6 @@ MODULES = {
 }
 
 
-MNIST = "mnist_20k.npz"
-ADULT = ("adult-train.csv.gz", "adult-test.csv.gz")
-_READ = {"dp-iadmm": (MNIST,), "gfl": ADULT}
-"""What the studies of a paper read, where it is not all."""
-
-
-def files_of(study: Study) -> tuple[str, ...]:
-    """Return the files that a study needs in the data folder."""
-    if study.files or not study.needs_data:
-        return study.files
-    return _READ.get(study.name.partition("/")[0], (MNIST, *ADULT))
-
-
 def names() -> list[str]:
     """Return the names of all studies, in the papers' order."""
     return [study.name for paper in MODULES for study in studies_of(paper)]

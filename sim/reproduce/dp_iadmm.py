@@ -22,7 +22,7 @@ from privet.datasets import Federation
 from privet.privacy import SeededNoise
 from privet.sim.experiments.dp_iadmm import PAPER, mnist, run
 
-from .study import Case, Curve, Entry, Options, Outcome, Panel, Result, Study
+from .study import MNIST, Case, Curve, Entry, Options, Outcome, Panel, Result, Study
 
 EPSILONS = (0.3, 0.6, 6.0, 30.0)
 PRINTED = {0.3: 0.05, 0.6: 0.1, 6.0: 1.0, 30.0: 5.0}
@@ -340,7 +340,7 @@ def errors_by_penalty(
 
 
 STUDIES = tuple(
-    Study(f"dp-iadmm/figure-{number}", title, plan, run_case, conclude, needs_data=True)
+    Study(f"dp-iadmm/figure-{number}", title, plan, run_case, conclude, files=MNIST)
     for number, title, plan, conclude in (
         (1, "DP-IADMM: test errors by round (MNIST)", comparison, errors_by_round),
         (2, "DP-IADMM: best test errors (MNIST)", comparison, best_errors),

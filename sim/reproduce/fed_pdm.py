@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .fed_pdm_cases import Tuned, above, by_data, case_of, outcome, rising, run_case
-from .study import Case, Entry, Options, Outcome, Result, Study
+from .study import ADULT, MNIST, Case, Entry, Options, Outcome, Result, Study
 
 DATA = ("MNIST", "Adult")
 SHARES = (0.05, 0.1, 0.5)
@@ -309,7 +309,9 @@ def sparse_rivals(options: Options, cases: Sequence[Case], results: Sequence[Res
 
 
 STUDIES = tuple(
-    Study(f"fedpdm/figure-{number}", f"FedPDM: {title}", plan, run_case, conclude, needs_data=True)
+    Study(
+        f"fedpdm/figure-{number}", f"FedPDM: {title}", plan, run_case, conclude, files=MNIST + ADULT
+    )
     for number, title, plan, conclude in (
         (2, "uplink compression", uplink_cases, uplink),
         (3, "downlink compression", downlink_cases, downlink),

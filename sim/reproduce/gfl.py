@@ -27,7 +27,7 @@ from .gfl_cases import (
     setting,
 )
 from .gfl_steady import steady_cases, steady_states
-from .study import Case, Curve, Entry, Options, Outcome, Panel, Result, Study
+from .study import ADULT, Case, Curve, Entry, Options, Outcome, Panel, Result, Study
 
 FIGURE_4 = (0.1, 0.5, 1.0, 5.0)
 TOO_LARGE = "an agent with one epoch multiplies its error by 1 - 2 mu (lambda + rho), below -1"
@@ -245,7 +245,7 @@ STUDIES = (
         adult_cases,
         classified,
         figure_5,
-        needs_data=True,
+        files=ADULT,
     ),
     Study(
         "gfl/steady-state",

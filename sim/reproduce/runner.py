@@ -15,7 +15,6 @@ from privet.sim.logs import hushed
 from privet.sim.sweep import SweepError, sweep
 from privet.wire import ConfigError
 
-from .catalogue import files_of
 from .study import Case, Options, Outcome, Result, Study
 
 log = logging.getLogger("flwr.privet")
@@ -107,7 +106,7 @@ def run_studies(
 def _require_files(studies: Sequence[Study], folder: Path | None) -> None:
     needed: dict[str, str] = {}
     for study in studies:
-        for name in files_of(study):
+        for name in study.files:
             needed.setdefault(name, study.name)
     if folder is None and needed:
         first = next(iter(needed.values()))

@@ -14,6 +14,10 @@ Result: TypeAlias = Mapping[str, Any]
 """JSON values that a case gave."""
 
 
+MNIST = ("mnist_20k.npz",)
+ADULT = ("adult-train.csv.gz", "adult-test.csv.gz")
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """How much is run, and with which data.
@@ -123,10 +127,8 @@ class Study:
         ``case -> result``; a function of a module, so that other processes can run it.
     conclude : callable
         ``(options, cases, results) -> Outcome``.
-    needs_data : bool
-        Whether ``options.data_path`` is needed.
     files : tuple of str
-        What it reads there; by default what ``catalogue.files_of`` says.
+        What it reads in ``options.data_path``.
     """
 
     name: str
@@ -134,5 +136,4 @@ class Study:
     cases: Callable[[Options], Sequence[Case]]
     run: Callable[[Case], Result]
     conclude: Callable[[Options, Sequence[Case], Sequence[Result]], Outcome]
-    needs_data: bool = False
     files: tuple[str, ...] = ()

@@ -23,6 +23,7 @@ from privet.sim.reproduce import (
     catalogue,
 )
 from privet.sim.reproduce.runner import run_studies
+from privet.sim.reproduce.study import ADULT, MNIST
 from privet.sim.reproduce.written import write_study, write_summary
 from privet.sim.sweep import SweepError
 from privet.wire import ConfigError
@@ -91,13 +92,13 @@ def test_a_failed_case_loses_nothing_else(tmp_path: Path) -> None:
 
 def test_data_that_are_needed_are_asked_for(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a/one needs --data-path"):
-        run_studies([study("a/one", 2, needs_data=True)], Options(), tmp_path, workers=1)
+        run_studies([study("a/one", 2, files=MNIST + ADULT)], Options(), tmp_path, workers=1)
 
 
 def test_files_that_are_missing_are_named_before_a_case_runs(tmp_path: Path) -> None:
     data, output = tmp_path / "data", tmp_path / "output"
     data.mkdir()
-    studies = [study("a/free", 2), study("a/one", 3, needs_data=True)]
+    studies = [study("a/free", 2), study("a/one", 3, files=MNIST + ADULT)]
     with pytest.raises(ConfigError) as caught:
         run_studies(studies, Options(data_path=data), output, workers=1)
     files = ("mnist_20k.npz", "adult-train.csv.gz", "adult-test.csv.gz")
@@ -107,7 +108,7 @@ def test_files_that_are_missing_are_named_before_a_case_runs(tmp_path: Path) -> 
         run_studies(studies, Options(data_path=data), output, workers=1)
     assert not RAN
     assert not output.exists()
-    own = study("a/own", 3, needs_data=True, files=(files[0],))
+    own = study("a/own", 3, files=(files[0],))
     run_studies([own], Options(data_path=data), output, workers=1)
     assert RAN == [3]
 
@@ -123,7 +124,7 @@ def test_files_that_are_missing_are_named_before_a_case_runs(tmp_path: Path) -> 
 )
 def test_a_study_needs_the_files_it_reads(name: str, expected: list[str]) -> None:
     (found,) = catalogue.chosen([name])
-    assert list(catalogue.files_of(found)) == expected
+    assert list(found.files) == expected
 
 
 def test_verdicts_that_cannot_be_read_are_named_and_left_out(

@@ -1,8 +1,10 @@
 # `make help` lists the targets. Overridable: VENV (the environment's folder), PYTHON (the
-# interpreter that creates it), PYTEST_ARGS (more arguments for pytest).
+# interpreter that creates it), PYTEST_ARGS (more arguments for pytest), GOLDEN
+# (--compare says what differs; names of cases may follow).
 
 VENV ?= .venv
 PYTEST_ARGS ?=
+GOLDEN ?= --write
 BIN := $(VENV)/bin
 ROOMS := problems privacy wire datasets strategies client_apps server_apps sim
 ENTRIES := $(basename $(wildcard flower_server.py flower_client.py))
@@ -19,7 +21,7 @@ export FLWR_TELEMETRY_ENABLED := 0
 export FLWR_DISABLE_UPDATE_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-all lint types links docs format wheel clean
+.PHONY: help venv run test test-all golden lint types links docs format wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +46,9 @@ test: lint ## lint, types and every test that is not slow
 
 test-all: lint ## lint, types and every test
 	$(BIN)/pytest $(PYTEST_ARGS)
+
+golden: $(DEV) ## record anew what runs of every algorithm give, or compare: GOLDEN=--compare
+	@PYTHONPATH=tests $(BIN)/python -m golden_record $(GOLDEN)
 
 lint: $(DEV) ## style, formatting, import contracts, types
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ from flwr.clientapp.typing import Mod
 from privet.wire import algorithm
 
 from .base import Participant, ProblemFn
+from .flower_mods import refuse_mods
 from .guard import NoiseFactory
 from .masking import MaskFactory
 
@@ -43,6 +44,12 @@ def client_app(
     train_metrics : bool
         Whether uploads come with the loss of the received model, as in `Participant`.
     mods : list of Flower mods, optional
+        Not those for clipping, noise or secure aggregation, which do not see what is sent here.
+
+    Raises
+    ------
+    ConfigError
+        An unknown algorithm, a key that an agent cannot set, or one of those mods.
 
     Examples
     --------
@@ -52,6 +59,7 @@ def client_app(
     """
     if protocol is not None:
         algorithm(protocol)
+    refuse_mods(mods or ())
     participant = Participant(
         problem_fn,
         protocol=protocol,

@@ -1,4 +1,4 @@
-"""What an agent does with messages, for every algorithm: state, failures, the veto.
+"""Privacy-critical: what an agent does with messages, for every algorithm.
 
 The handlers obey the message and the node config, never ``run_config``, so that they work inside
 any Flower project. State is written last and only on success.
@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 
-from privet.privacy import BudgetRefused, MaskError, NoCertificateError
+from privet.datasets.dataset import DataError
+from privet.privacy import (
+    BudgetRefused,
+    Facts,
+    MaskError,
+    NoCertificateError,
+    NodeRules,
+    NoiseError,
+)
 from privet.problems import Problem
 from privet.wire import (
     FAILED,
@@ -43,7 +52,20 @@ from privet.wire.payload import to_payload
 from privet.wire.records import record_dict
 from privet.wire.threads import pin_blas_threads
 
-from .guard import Guard, NoiseFactory, Spent, is_private, node_veto, require_tame, speaks_little
+from .flower_mods import mod_around
+from .guard import (
+    Guard,
+    NoiseFactory,
+    Received,
+    Spent,
+    checked_settings,
+    is_private,
+    node_rules,
+    require_public,
+    require_tame,
+    require_vectors,
+    speaks_little,
+)
 from .half import AgentHalf, Streams
 from .masking import MaskFactory, Masking, new_keys, plan_masking, require_agreement
 from .measures import broadcast_model, measures, sent_model
@@ -122,7 +144,7 @@ class Participant:
         self._mask_factory = mask_factory
         self._train_metrics = train_metrics
         self._problems: dict[tuple[int, int], Problem] = {}
-        self._prepared: dict[tuple[int, int], tuple[AgentHalf, Problem]] = {}
+        self._prepared: dict[tuple[int, int], tuple[AgentHalf, Problem, Facts]] = {}
         self._heard: tuple[bytes, bool, dict[str, Any]] = (b"", False, {})
 
     # ------------------------------------------------------------------ handlers
@@ -171,9 +193,10 @@ class Participant:
         try:
             return Message(handler(message, context, name), reply_to=message)
         except BudgetRefused as refusal:
-            log.warning("agent %s refuses: %s", name, refusal.reason)
+            why = f" ({one_line(str(refusal.__cause__))})" if refusal.__cause__ else ""
+            log.warning("agent %s refuses: %s%s", name, refusal.reason, why)
             error = Error(REFUSED, f"agent {name}: {refusal.reason}")
-        except (PrivetError, NoCertificateError, MaskError) as problem:
+        except (PrivetError, NoCertificateError, NoiseError, MaskError) as problem:
             log.warning("agent %s: %s", name, problem)
             error = Error(FAILED, f"agent {name}: {problem}")
         except _NoProblem as wrapped:
@@ -186,6 +209,8 @@ class Participant:
         return Message(error, reply_to=message)
 
     def _failed(self, name: str, problem: Exception, message: Message, context: Context) -> Error:
+        if isinstance(problem, DataError) and problem.told:
+            return Error(FAILED, f"agent {name}: {problem.told}")
         kind = type(problem).__name__
         quiet = self._quiet(message, context)
         said = f"{kind} (text withheld: private run)" if quiet else one_line(str(problem))
@@ -209,12 +234,24 @@ class Participant:
                 raise _NoProblem(error) from error
         return self._problems[key]
 
-    def _prepared_problem(self, half: AgentHalf, context: Context) -> Problem:
+    def _prepared_problem(self, half: AgentHalf, context: Context) -> tuple[Problem, Facts]:
+        """Return the problem to work on and its public numbers.
+
+        In a private run it is divided by the declared number of examples, whatever the file holds.
+        """
         key = (context.run_id, context.node_id)
         known = self._prepared.get(key)
         if known is None or known[0] is not half:
-            known = self._prepared[key] = (half, half.prepare(self._problem(context)))
-        return known[1]
+            problem = self._problem(context)
+            if half.private:
+                require_public(problem)
+            problem = half.prepare(problem)
+            rules = node_rules(context)
+            facts = declared_facts(problem, rules)
+            if half.private:
+                problem = _divided(problem, facts, rules)
+            known = self._prepared[key] = (half, problem, facts)
+        return known[1], known[2]
 
     def _half(self, protocol: str, version: int, settings: str, context: Context) -> AgentHalf:
         if self._protocol not in (None, protocol):
@@ -229,14 +266,16 @@ class Participant:
         """Return what all agents were sent; agents of one process read the same bytes once."""
         payload, tame, arrays = self._heard
         if payload is not asked.payload or tame is not private:
-            arrays = asked.broadcast()
+            arrays = Received(asked.broadcast())
             if private:
                 require_tame(arrays.values())
             self._heard = (asked.payload, private, arrays)
         return arrays
 
     def _query(self, message: Message, context: Context, name: str) -> RecordDict:
-        node_veto(context)  # a budget that cannot be read closes the node at once
+        rules = node_rules(context)  # rules that cannot be read close the node at once
+        if refusal := mod_around():
+            raise BudgetRefused(refusal)
         asked = message.content[RECORD]
         if not isinstance(asked, ConfigRecord) or asked.get("contract") != CONTRACT_VERSION:
             raise WireError(f"enrolment question is not of contract version {CONTRACT_VERSION}")
@@ -247,12 +286,15 @@ class Participant:
         if asked.get("quiet") or asked.get("secure-sum"):
             context.state[PRIVATE_RECORD] = ConfigRecord()
         problem = self._problem(context)
+        facts = declared_facts(problem, rules)
+        if rules.limited or (asked.get("quiet") and not asked.get("secure-sum")):
+            require_public(problem)
         held = read_state(context)
         experiment = str(asked["experiment"])
         known = held.rounds if held.experiment == experiment else ()
         said = Enrolment(
             agent=name,
-            num_examples=problem.num_examples,
+            num_examples=facts.num_examples,
             dim=problem.dim,
             dtype=str(problem.dtype),
             protocol=protocol,
@@ -261,21 +303,27 @@ class Participant:
             rounds=known,
             unit=str(context.node_config.get("unit", "")),
             public_key=new_keys(context, experiment) if asked.get("secure-sum") else b"",
+            facts=facts.to_json(),
         )
         return RecordDict({RECORD: enrolment_record(said)})
 
     def _train(self, message: Message, context: Context, name: str) -> RecordDict:
         asked = read_instruction(message.content)
         half = self._half(asked.protocol, asked.version, asked.settings, context)
-        problem = self._prepared_problem(half, context)
-        broadcast = self._broadcast(asked, half.private)
+        settings = _settings(asked.settings)
+        guard = Guard(context, settings, name, asked.round, self._noise_factory)
+        guard.screen(half)
         held = read_state(context)
+        if node_rules(context).limited and not held.ledger:
+            held = AgentState()  # of rounds without noise: it must not meet noise that is charged
+        problem, facts = self._prepared_problem(half, context)
+        broadcast = self._broadcast(asked, half.private)
         base = _base_state(asked, held)
         if base is None:
             if asked.tag:
                 return RecordDict({RECORD: need_state_record(name)})
             base = dict(half.restart(broadcast, problem))
-        settings = _settings(asked.settings)
+        base = Received(base)
         masked = bool(settings.get("secure-sum", False))
         require_agreement(context, asked, masked)
         masking = None
@@ -285,15 +333,16 @@ class Participant:
                 return RecordDict({RECORD: need_state_record(name)})
         if half.private:
             require_tame(base.values())
-        ledger = held.ledger or asked.ledger
-        guard = Guard(context, settings, ledger, name, asked.round, self._noise_factory)
-        spent = guard.charge(half, problem)
+            for arrays in (broadcast, base):
+                require_vectors(arrays, problem)
+        spent = guard.charge(half, facts, held.ledger or asked.ledger)
         streams = Streams(int(settings.get("seed", 0)), name, asked.round)
         local = half.local_update(base, broadcast, problem, streams, spent.noise)
+        spent.noise.settle()
         reply = Update(
             agent=name,
             round=asked.round,
-            num_examples=problem.num_examples,
+            num_examples=facts.num_examples,
             digest=0 if masking else digest(local.agreed),
             payload=masking.payload(local.upload) if masking else to_payload(local.upload),
             epsilon=spent.epsilon,
@@ -319,9 +368,50 @@ class Participant:
         return RecordDict({METRICS: measures(problem, sent_model(message.content, problem))})
 
 
+def declared_facts(problem: Problem, rules: NodeRules) -> Facts:
+    """Return a problem's public numbers with the number of examples that its node declares.
+
+    Raises
+    ------
+    ConfigError
+        If the node holds more examples than it declares.
+    """
+    facts, count = Facts.of(problem), rules.num_examples
+    if not count or count == facts.num_examples:
+        return facts
+    if facts.num_examples > count:
+        raise ConfigError(f"num-examples = {count}: this node holds more examples than it declares")
+    own = facts.divisor == facts.num_examples
+    return replace(facts, num_examples=count, divisor=float(count) if own else facts.divisor)
+
+
+def _divided(problem: Problem, facts: Facts, rules: NodeRules) -> Problem:
+    """Return the problem divided by what its node declares.
+
+    Where a record may come or go, any other number could come from counting records, and whether
+    a problem can be divided must not depend on how many it holds.
+    """
+    comes_and_goes = rules.relation == "add-remove"
+    if comes_and_goes and facts.divisor != facts.num_examples:
+        raise ConfigError(
+            f"relation = 'add-remove': the loss is divided by {facts.divisor:g}, not by this "
+            f"node's num-examples = {facts.num_examples}: set divisor = agent"
+        )
+    if not comes_and_goes and facts.divisor == getattr(problem, "divisor", problem.num_examples):
+        return problem
+    divide = getattr(problem, "with_divisor", None)
+    if divide is None:
+        raise ConfigError(
+            "num-examples: a problem of your own needs with_divisor, to be divided by the declared "
+            "number"
+        )
+    divided: Problem = divide(facts.divisor)
+    return divided
+
+
 @lru_cache(maxsize=64)
 def _settings(text: str) -> Mapping[str, Any]:
-    return MappingProxyType(decode_settings(text))
+    return MappingProxyType(checked_settings(text))
 
 
 @lru_cache(maxsize=256)

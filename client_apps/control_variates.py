@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privet.privacy import NoiseSource
+from privet.privacy import Perturber
 from privet.problems import Problem
 from privet.wire.agreement import ascend
 
@@ -39,7 +39,7 @@ class ControlledAgent(RivalAgent):
         broadcast: Arrays,
         problem: Problem,
         streams: Streams,
-        noise: NoiseSource,
+        noise: Perturber,
     ) -> Local:
         """Return the end of the corrected local steps."""
         x, h = broadcast["x"], self._current(state, broadcast)

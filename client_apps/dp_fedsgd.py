@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from privet.privacy import NoiseSource
+from privet.privacy import Perturber
 from privet.problems import Problem
+from privet.wire import ConfigError
 
 from .gradients import NoisyStepsAgent
 from .half import Arrays, Local, Streams
@@ -24,13 +25,17 @@ class Agent(NoisyStepsAgent):
 
     max_local_steps: int = 1
 
+    def __post_init__(self) -> None:
+        if self.max_local_steps != 1:
+            raise ConfigError("max-local-steps: dp-fedsgd takes one gradient a round")
+
     def local_update(
         self,
         state: Arrays,
         broadcast: Arrays,
         problem: Problem,
         streams: Streams,
-        noise: NoiseSource,
+        noise: Perturber,
     ) -> Local:
         """Return the clipped gradient at x with its noise."""
         rows = self.batches(problem, streams).draw()

@@ -20,27 +20,38 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from privet.privacy import (
+    Facts,
     NoCertificateError,
-    NoiseSource,
+    Perturber,
     Release,
     dp_iadmm_output_gain,
-    dp_iadmm_release,
-    dp_iadmm_sensitivity,
+    gaussian_scale,
 )
-from privet.privacy.mechanisms import gaussian_scale
-from privet.problems import ConvexSet, LinearModel, Moduli, Norm, Problem, can_clip, make_set
-from privet.wire import ConfigError, resolve
+from privet.privacy.as_printed import dp_iadmm_epsilon
+from privet.privacy.events import GRID
+from privet.problems import (
+    Clipped,
+    ConvexSet,
+    LinearModel,
+    Moduli,
+    Norm,
+    Problem,
+    can_clip,
+    clipped_term,
+    make_set,
+)
+from privet.wire import ConfigError, WireError, resolve
 from privet.wire.agreement import ascend, distance
 from privet.wire.ring import rounded
 
-from .audible import require_audible
 from .half import Arrays, Local, Streams
 
 Vector = NDArray[Any]
 UN_NOISED = Release("none", what="dp-iadmm z_p")
+PERTURBATIONS = ("none", "objective", "output")
 
 
 @dataclass(frozen=True)
@@ -49,6 +60,7 @@ class Agent:
 
     name: ClassVar[str] = "dp-iadmm"
     version: ClassVar[int] = 1
+    noise_key: ClassVar[str] = "noise-scale"
 
     local_updates: int = 1
     eta_rule: str = "nonsmooth"
@@ -72,6 +84,11 @@ class Agent:
         """Return the half for a message's parameters (raises ``ConfigError``)."""
         names = {entry.name.replace("_", "-"): entry.name for entry in fields(cls)}
         config = resolve({k: v for k, v in settings.items() if k in names}, cls.name)
+        if config["perturbation"] not in PERTURBATIONS:
+            raise ConfigError(
+                f"perturbation = {config['perturbation']!r}: dp-iadmm has "
+                f"{', '.join(PERTURBATIONS)}"
+            )
         return cls(**{field: config[key] for key, field in names.items()})
 
     @cached_property
@@ -123,7 +140,7 @@ class Agent:
 
     # ------------------------------------------------------------------ step sizes
 
-    def eta(self, problem: Problem, t: int) -> float:
+    def eta(self, problem: Problem | None, facts: Facts, t: int) -> float:
         """Return eta_t of (15), (19) or (22); in a private run a function of public numbers only.
 
         Raises
@@ -134,24 +151,24 @@ class Agent:
         if self.eta_rule == "nonsmooth":
             return 1.0 / math.sqrt(t)
         if self.eta_rule == "smooth":
-            bend = self.smoothness or self._moduli(problem).smoothness
+            bend = self.smoothness or self._moduli(problem, facts).smoothness
             damped = bend + math.sqrt(t) / self.epsilon
             if damped <= 0:
                 raise ConfigError("eta-rule = smooth needs smoothness > 0 or a finite epsilon")
             return 1.0 / damped
-        alpha = self.strong_convexity or self._moduli(problem).strong_convexity
+        alpha = self.strong_convexity or self._moduli(problem, facts).strong_convexity
         if alpha <= 0:
             raise ConfigError("eta-rule = strongly-convex needs strong-convexity > 0")
         return 2.0 / (alpha * (t + 2))
 
-    def _moduli(self, problem: Problem) -> Moduli:
+    def _moduli(self, problem: Problem | None, facts: Facts) -> Moduli:
         """Return moduli of f_p: public bounds in a private run, else those of the data."""
         if not self.private:
             own = getattr(problem, "moduli", None)
             if not isinstance(own, Moduli):
                 raise ConfigError("this problem does not know its moduli: give them")
             return own
-        if not isinstance(problem, LinearModel):
+        if not facts.linear:
             raise ConfigError(
                 f"a private run with eta-rule = {self.eta_rule} on a problem of your own needs the "
                 "modulus: strong-convexity or smoothness"
@@ -161,17 +178,16 @@ class Agent:
                 f"a private run with eta-rule = {self.eta_rule} needs row-norm, a public bound on "
                 "the rows, or the modulus itself"
             )
-        return problem.public_moduli(
-            self.row_norm, problem.regularizer, share=problem.num_examples / problem.divisor
-        )
+        return facts.public_moduli(self.row_norm)
 
     # ------------------------------------------------------------------ privacy
 
-    def release(self, problem: Problem, round_: int) -> Release:
+    def release(self, facts: Facts, round_: int) -> Release:
         """Return the release of a round, the same in each.
 
-        Objective perturbation: E adaptive uses of the mechanism on clipped gradients. Output
-        perturbation: one use, its noise in proportion to what a record can move z_p.
+        Objective perturbation: E adaptive uses of the mechanism on clipped gradients, each of
+        sensitivity 2C/I. Output perturbation: one use, on z_p in units of what a gradient moves it
+        by (`dp_iadmm_output_gain`).
 
         Raises
         ------
@@ -180,60 +196,84 @@ class Agent:
         """
         if not self.private:
             return UN_NOISED
-        if self.perturbation == "output":
-            self._gain(problem, 1.0, self.eta(problem, 1))
-        return self._release(problem)
-
-    @cached_property
-    def _releases(self) -> dict[int, Release]:
-        return {}
-
-    def _release(self, problem: Problem) -> Release:
-        """Return the release of a round; computed once for all rounds and agents that agree."""
-        count = _divisor(problem)
-        known = self._releases.get(count)
+        known = self._releases.get(facts)
         if known is None:
-            known = self._releases[count] = _release(self, count)
+            known = self._releases[facts] = self._release(facts)
         return known
 
-    def scale(self, count: int) -> float:
+    @cached_property
+    def _releases(self) -> dict[Facts, Release]:
+        return {}
+
+    def _release(self, facts: Facts) -> Release:
+        once = self.perturbation == "output"
+        if once:
+            self._gain(facts, 1.0, self.eta(None, facts, 1))
+        return Release(
+            self.mechanism,  # type: ignore[arg-type]
+            scale=self.scale(facts),
+            sensitivity=self._sensitivity(facts),
+            norm=self.norm,
+            count=1 if once else self.local_updates,
+            relation=self.relation,  # type: ignore[arg-type]
+            what=f"dp-iadmm z_p {'with output noise' if once else 'after noisy inner steps'}",
+        )
+
+    def _sensitivity(self, facts: Facts) -> float:
+        return facts.sensitivity(self.clip, relation=self.relation)  # type: ignore[arg-type]
+
+    def scale(self, facts: Facts) -> float:
         """Return the scale of xi: the one given, else epsilon's for the sensitivity 2C/I."""
         if self.noise_scale > 0:
             return self.noise_scale
         if self.clip <= 0:
             raise ConfigError(f"epsilon = {self.epsilon:g} needs clip > 0, or sensitivity = paper")
-        sensitivity = dp_iadmm_sensitivity(
-            clip=self.clip,
-            num_examples=count,
-            relation=self.relation,  # type: ignore[arg-type]
-        )
+        sensitivity = self._sensitivity(facts)
+        moved = sensitivity * (1.0 + GRID)  # as charged, so that epsilon is not passed
         if self.mechanism == "laplace":
-            return sensitivity / self.epsilon
-        return sensitivity * gaussian_scale(self.epsilon, self.delta)
+            return moved / self.epsilon
+        return moved * gaussian_scale(self.epsilon, self.delta)
 
-    def _gain(self, problem: Problem, rho: float, eta: float) -> float:
+    def _gain(self, facts: Facts, rho: float, eta: float) -> float:
         """Return what a change of the gradients is scaled by on its way to z_p."""
-        if not isinstance(problem, LinearModel):
-            return dp_iadmm_output_gain(rho=rho, eta=eta, local_updates=self.local_updates)
-        if problem.regularizer.kind not in ("none", "l2"):
+        steps = self.local_updates
+        if steps > 1 and facts.dtype != "float64":
+            raise NoCertificateError(
+                "output perturbation with local-updates > 1 needs dtype = float64: the rounding of "
+                "float32 steps is covered by no bound"
+            )
+        if not facts.linear:
+            return dp_iadmm_output_gain(
+                rho=rho, eta=eta, local_updates=steps, norm=self.norm, projection=self.set
+            )
+        if facts.regularizer not in ("none", "l2"):
             raise NoCertificateError(
                 f"output perturbation is proven for l2 and no regulariser, not for "
-                f"{problem.regularizer.kind}"
+                f"{facts.regularizer}"
             )
-        bend = None
-        if self.row_norm > 0:
-            share = problem.num_examples / problem.divisor
-            bend = problem.public_moduli(self.row_norm, share=share).smoothness
+        data_term = replace(facts, modulus=0.0)
         return dp_iadmm_output_gain(
             rho=rho,
             eta=eta,
-            local_updates=self.local_updates,
-            loss=problem.kind,
-            smoothness=bend,
-            regularizer_modulus=problem.regularizer.moduli.strong_convexity,
+            local_updates=steps,
+            loss=facts.loss,
+            smoothness=data_term.public_moduli(self.row_norm).smoothness if self.row_norm else None,
+            regularizer_modulus=facts.modulus,
             norm=self.norm,
             projection=self.set,
         )
+
+    def as_printed(self, facts: Facts, rounds: int, delta: float) -> float | None:
+        """Return eps-bar of Theorem 1, which is that of one use of Laplace noise; it is no claim.
+
+        However many uses there are; None for other noise.
+        """
+        laplace = self.mechanism == "laplace" and self.perturbation == "objective"
+        if not (self.private and laplace):
+            return None
+        if self.noise_scale > 0:
+            return dp_iadmm_epsilon(self._sensitivity(facts) / self.noise_scale)
+        return dp_iadmm_epsilon(self.epsilon)
 
     # ------------------------------------------------------------------ local work
 
@@ -243,37 +283,38 @@ class Agent:
         broadcast: Arrays,
         problem: Problem,
         streams: Streams,
-        noise: NoiseSource,
+        noise: Perturber,
     ) -> Local:
         """Do one round: E inner steps, their mean, the dual."""
-        w, lam, rho = broadcast["w"], state["lam"], float(broadcast["rho"])
-        eta = self.eta(problem, int(broadcast["t"]))
-        kind = w.dtype.type
+        w, lam = broadcast["w"], state["lam"]
+        rho, t = broadcast["rho"].item(), broadcast["t"].item()
+        if not (0 < rho < math.inf and 1 <= t < math.inf):
+            raise WireError(f"rho = {rho!r} and t = {t!r}: a round needs rho > 0 and t >= 1")
+        eta = self.eta(problem, noise.facts, int(t))
+        whole = self.noisy and self.perturbation == "output"
+        # Where the mean of hidden iterates is noised, their rounding must stay below the charge.
+        kind = np.float64 if whole else w.dtype.type
         domain = self._domain
-        pull = w * kind(rho)
+        pull = w.astype(kind) * kind(rho)
         pull += lam
         near, shrink = kind(1.0 / eta), kind(1.0 / (rho + 1.0 / eta))
-        if self.private:
-            self._require_audible(problem, rho, eta, pull, state["inner"])
-        draws = self._draws(problem, noise, w.dtype)
-        z = mean = state["inner"]
+        z = mean = state["inner"].astype(kind, copy=False)
+        if whole and noise.charged:
+            gain = self._gain(noise.facts, rho, eta)
+            noise.require_magnitude(z / gain, pull * (shrink / gain), steps=self.local_updates)
         for step in range(self.local_updates):
-            slope, xi = self._slope(problem, z, noise)
+            slope = self._slope(problem, z, noise)
             z = z * near
             z += pull
             z -= slope
-            if draws is not None:
-                xi = draws[step]
-            if xi is not None:
-                z -= xi
             z *= shrink
             if self.set != "none":
                 z = domain.project(z)
             mean = z if step == 0 else mean + z
         if self.local_updates > 1:
             mean *= kind(1.0 / self.local_updates)
-        if self.perturbation == "output" and self.noisy:
-            mean = domain.project(self._perturbed(problem, mean, rho, eta, noise))
+        if whole:
+            mean = domain.project(self._perturbed(mean, rho, eta, noise)).astype(w.dtype)
         if self.secure_sum:
             mean = rounded(mean)
         if self.perturbation == "output":
@@ -285,72 +326,43 @@ class Agent:
             return Local({"lam": new_lam, "inner": z, "z": mean}, upload, mean)
         return Local({"lam": new_lam, "inner": z}, {"z": mean}, new_lam)
 
-    def _require_audible(
-        self, problem: Problem, rho: float, eta: float, pull: Vector, inner: Vector
-    ) -> None:
-        """Refuse a round in which rounding would swallow the noise, or one draw serve two entries.
+    def _slope(self, problem: Problem, z: Vector, noise: Perturber) -> Vector:
+        """Return g(z) + xi: with objective perturbation the noise is on the clipped data term."""
+        objective = self.noisy and self.perturbation == "objective"
+        if self._scaled_by_data:
+            assert isinstance(problem, LinearModel)
+            slope, largest = problem.gradient_and_largest(z, "l1")
+            return noise.unaccounted(slope, largest / self.epsilon, self.mechanism)
+        if self.clip <= 0 or not can_clip(problem):
+            slope = problem.gradient(z)
+            if not objective:
+                return slope
+            return noise.unaccounted(slope, self.scale(noise.facts), self.mechanism)
+        if not self.noisy:
+            return problem.clipped_gradient(z, self.clip, self.norm)
+        clipped, rest = clipped_term(
+            problem,
+            z,
+            self.clip,
+            norm=self.norm,
+            relation=self.relation,  # type: ignore[arg-type]
+        )
+        slope = clipped.value
+        if objective:
+            slope = self._noised(clipped, noise)
+        return slope if rest is None else slope + rest
 
-        Objective noise is added to rho w + lam + z/eta, output noise to (rho + 1/eta)^-1 times
-        that. All of it is known to the server or noised before.
-        """
-        near, shape = 1.0 / eta, (problem.dim,)
-        if rho <= 0 or pull.shape != shape or inner.shape != shape:
-            raise ConfigError(f"a private round needs rho > 0, and w, lam and z of shape {shape}")
-        scale = self._release(problem).scale
-        if self.perturbation == "output":
-            scale *= self._gain(problem, rho, eta) * (rho + near)
-        require_audible(scale / max(1.0, near), inner)
-        require_audible(scale, pull)
+    def _noised(self, clipped: Clipped, noise: Perturber) -> Vector:
+        if noise.charged:
+            return noise.perturb(clipped)
+        return noise.unaccounted(clipped.value, self.scale(noise.facts), self.mechanism)
 
-    def _draws(self, problem: Problem, noise: NoiseSource, dtype: DTypeLike) -> Vector | None:
-        """Return the noise of all inner steps (E, d), None where each step has its own or none."""
-        if self.perturbation != "objective" or not self.noisy or self._scaled_by_data:
-            return None
-        scale = self.noise_scale or self._release(problem).scale
-        return self._draw(noise, (self.local_updates, problem.dim), scale, dtype)
-
-    def _draw(
-        self, noise: NoiseSource, size: tuple[int, ...], scale: float, dtype: DTypeLike
-    ) -> Vector:
-        source = noise.laplace if self.mechanism == "laplace" else noise.gaussian
-        return source(size, scale, dtype)
-
-    def _slope(
-        self, problem: Problem, z: Vector, noise: NoiseSource
-    ) -> tuple[Vector, Vector | None]:
-        """Return g(z), and with the paper's sensitivity (9b) the noise that it sets."""
-        if not self._scaled_by_data:
-            if self.clip > 0 and can_clip(problem):
-                return problem.clipped_gradient(z, self.clip, self.norm), None
-            return problem.gradient(z), None
-        assert isinstance(problem, LinearModel)
-        slope, largest = problem.gradient_and_largest(z, "l1")
-        return slope, self._draw(noise, z.shape, largest / self.epsilon, z.dtype)
-
-    def _perturbed(
-        self, problem: Problem, mean: Vector, rho: float, eta: float, noise: NoiseSource
-    ) -> Vector:
+    def _perturbed(self, mean: Vector, rho: float, eta: float, noise: Perturber) -> Vector:
         """Return the mean of the inner iterates with the noise of output perturbation."""
-        scale = self.noise_scale or self._release(problem).scale
-        scale *= self._gain(problem, rho, eta)
-        return mean + self._draw(noise, mean.shape, scale, mean.dtype)
-
-
-def _divisor(problem: Problem) -> int:
-    """Return I, the public number that the sum over an agent's examples is divided by."""
-    if not can_clip(problem):
-        raise NoCertificateError("this problem cannot clip per example: it has no certificate")
-    return math.floor(getattr(problem, "divisor", problem.num_examples))
-
-
-def _release(half: Agent, count: int) -> Release:
-    once = half.perturbation == "output"
-    release = dp_iadmm_release(
-        clip=half.clip,
-        num_examples=count,
-        noise_scale=half.scale(count),
-        local_updates=1 if once else half.local_updates,
-        mechanism=half.mechanism,  # type: ignore[arg-type]
-        relation=half.relation,  # type: ignore[arg-type]
-    )
-    return replace(release, what="dp-iadmm z_p with output noise") if once else release
+        if not noise.charged:
+            # In units of what a gradient moves one step by: that needs no proof of anything.
+            one = dp_iadmm_output_gain(rho=rho, eta=eta, local_updates=1)
+            return noise.unaccounted(mean, one * self.scale(noise.facts), self.mechanism)
+        gain = self._gain(noise.facts, rho, eta)
+        sensitivity = self._sensitivity(noise.facts)
+        return noise.perturb(Clipped(mean / gain, sensitivity, self.norm)) * gain

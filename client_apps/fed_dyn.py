@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from privet.privacy import NoiseSource
+from privet.privacy import Perturber
 from privet.problems import Problem
 from privet.wire.agreement import dynamic_gradient
 
@@ -38,7 +38,7 @@ class Agent(NoisyStepsAgent):
         broadcast: Arrays,
         problem: Problem,
         streams: Streams,
-        noise: NoiseSource,
+        noise: Perturber,
     ) -> Local:
         """Return the local model after K steps."""
         x, g = broadcast["x"], state["g"]
@@ -47,7 +47,7 @@ class Agent(NoisyStepsAgent):
         step, alpha = kind(self.step_size(streams.round)), kind(self.fed_dyn_alpha)
         batches = self.batches(problem, streams)
         for _ in range(self.max_local_steps):
-            slope = self.noised(problem, w, batches.draw(), noise, float(step)) - g
+            slope = self.noised(problem, w, batches.draw(), noise) - g
             slope += alpha * (w - x)
             w = w - step * slope
         new = dynamic_gradient(g, w, x, self.fed_dyn_alpha)

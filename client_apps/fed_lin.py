@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from privet.privacy import NoiseSource
+from privet.privacy import Perturber
 from privet.problems import Problem
 
 from .half import Arrays, Local, Streams
@@ -36,7 +36,7 @@ class Agent(RivalAgent):
         broadcast: Arrays,
         problem: Problem,
         streams: Streams,
-        noise: NoiseSource,
+        noise: Perturber,
     ) -> Local:
         """Return the gradient at x, or the end of the corrected local steps."""
         if "g" not in broadcast:

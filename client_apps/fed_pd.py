@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from privet.privacy import NoiseSource
+from privet.privacy import Perturber
 from privet.problems import Problem
 from privet.wire.agreement import ascend
 
@@ -37,7 +37,7 @@ class Agent(ProximalAgent):
         broadcast: Arrays,
         problem: Problem,
         streams: Streams,
-        noise: NoiseSource,
+        noise: Perturber,
     ) -> Local:
         """Do one round: local steps from x_i, then the dual step."""
         x0, lam = broadcast["x"], state["lam"]

@@ -15,32 +15,34 @@ was sent instead (`privet.wire.agreement.public_dual`), so that the server knows
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from privet.privacy import (
+    Facts,
     NoCertificateError,
-    NoiseSource,
+    Perturber,
     Release,
-    fed_pdm_certificate,
-    fed_pdm_release,
+    check_sparsifier,
+    epsilon_of,
+    fed_pdm_gain,
 )
-from privet.problems import LinearModel, Problem
+from privet.privacy.as_printed import fed_pdm_theorem_2
+from privet.problems import LinearModel, Problem, clipped_term
 from privet.wire import ConfigError
 from privet.wire.agreement import public_dual
 from privet.wire.payload import ENCODED, encoded
 from privet.wire.sparse import decode
 
-from .audible import require_audible, within_earshot
 from .gradients import GradientAgent
 from .half import Arrays, Local, Streams, Vector
 from .sparsifiers import Choice, choose, choose_shared
 
 UN_NOISED = Release("none", what="fed-pdm y")
-HIDDEN = "hidden"
-"""Entry of the state of an agent with a private dual: what its neighbours' can differ by."""
+_BOUND = {"logistic": 1.0, "one-class-logistic": 1.0, "multinomial": math.sqrt(2.0)}
+"""Norm of an example's gradient at most, by loss, in units of the norm of its row."""
 
 
 @dataclass(frozen=True)
@@ -80,42 +82,105 @@ class Agent(GradientAgent):
         """Return lam_i = 0: the start of a run, or of an agent whose private dual is lost."""
         return {"lam": np.zeros(problem.dim, problem.dtype)}
 
-    def release(self, problem: Problem, round_: int) -> Release:
+    def release(self, facts: Facts, round_: int) -> Release:
         """Return the Gaussian release of a round's y.
 
         Raises
         ------
         NoCertificateError
-            Where no sensitivity is proven: plain top-k, a stopping rule, more than one local step
-            without a bound that covers it, 1 < (rho + regulariser) * step size.
+            Where no sensitivity is proven: a private dual, plain top-k, a stopping rule, more than
+            one local step without a bound that covers it, 1 < (rho + regulariser) * step size.
         """
         if not self.private:
             return UN_NOISED
-        self.require_mean(problem)
-        return fed_pdm_release(
-            noise_scale=self.noise_scale,
-            sparsifier="none" if self._choice.keeps_all(problem.dim) else self.sparsifier,
-            **self._bounds(problem, round_),
+        check_sparsifier("none" if self._choice.keeps_all(facts.dim) else self.sparsifier)
+        gain, case = self._gain(facts, round_)
+        return Release(
+            "gaussian",
+            scale=self.noise_scale,
+            sensitivity=self._gap(facts) * gain,
+            relation=self.relation,  # type: ignore[arg-type]
+            what=f"fed-pdm y ({case})",
         )
 
-    def _bounds(self, problem: Problem, round_: int) -> dict[str, Any]:
-        """Return what the certificate of a round rests on."""
-        clipped = self.clip > 0
-        return {
-            "clipping": self.clipping if clipped else "none",
-            "clip": self.clip if clipped else None,
-            "rho": self.rho,
-            "step_size": self.step_size(round_),
-            "local_steps": self.max_local_steps,
-            "batch_size": self.size_of_batch(problem),
-            "num_examples": problem.num_examples,
-            "loss": getattr(problem, "kind", type(problem).__name__),
-            "row_norm": self.row_norm or None,
-            "regularizer_modulus": _regularizer_modulus(problem, self.max_local_steps),
-            "stopping_threshold": self.nu,
-            "dual": self.dual,
-            "relation": self.relation,
-        }
+    def _gap(self, facts: Facts) -> float:
+        """Return what one record can move a step's bounded gradient by."""
+        return replace(
+            self, clip=self._bound(facts), clipping=self._clipping_of_examples
+        ).sensitivity(facts)
+
+    def _bound(self, facts: Facts) -> float:
+        """Return C: the clip, or what the rows' norm bounds an example's gradient by."""
+        if self.clip > 0:
+            return self.clip
+        if facts.loss not in _BOUND or self.row_norm <= 0:
+            raise NoCertificateError(
+                f"gradients of loss {facts.loss!r} are unbounded without clipping or without a row "
+                "norm"
+            )
+        return _BOUND[facts.loss] * self.row_norm
+
+    def _gain(self, facts: Facts, round_: int) -> tuple[float, str]:
+        """Return what a change of a step's gradient is scaled by on its way to y, and why."""
+        if self.dual != "public":
+            raise NoCertificateError(
+                "a private dual is hidden state that no noise of this library covers: use "
+                "dual = public"
+            )
+        modulus = 0.0
+        if self.max_local_steps > 1:  # one step moves a difference by the data term alone
+            if facts.regularizer not in ("none", "l2"):
+                raise NoCertificateError(
+                    f"FedPDM with regularizer {facts.regularizer!r} and more than one local step "
+                    "has no privacy certificate: take one step, or l2"
+                )
+            modulus = facts.modulus
+            if self._clipping != "batch" and facts.dtype != "float64":
+                raise NoCertificateError(
+                    "FedPDM with more than one local step and bounds per example needs dtype = "
+                    "float64: the rounding of float32 steps is covered by no bound"
+                )
+        return fed_pdm_gain(
+            clipping=self._clipping,
+            bound=self._bound(facts),
+            rho=self.rho,
+            step_size=self.step_size(round_),
+            local_steps=self.max_local_steps,
+            loss=facts.loss,
+            row_norm=self.row_norm or None,
+            modulus=modulus,
+            stopping_threshold=self.nu,
+        )
+
+    @property
+    def _clipping(self) -> str:
+        return self.clipping if self.clip > 0 else "none"
+
+    @property
+    def _clipping_of_examples(self) -> str:
+        """Without a clip every example is held to what the rows' norm bounds it by anyway."""
+        return "batch" if self._clipping == "batch" else "example"
+
+    def as_printed(self, facts: Facts, rounds: int, delta: float) -> float | None:
+        """Return Theorem 2's figure with its unknown constant as 1 and p = 1; it is no claim.
+
+        None where the formula has no value: Q b must be below the number of examples.
+        """
+        if not self.private:
+            return None
+        share = self.max_local_steps * self._batch(facts) / facts.num_examples
+        if share >= 1:
+            return None
+        return fed_pdm_theorem_2(
+            epsilon=epsilon_of([(self.release(facts, 1), 1)], delta),
+            participation=1.0,
+            sampled_share=share,
+            rounds=rounds,
+        )
+
+    def _batch(self, facts: Facts) -> int:
+        whole = self.batch == "full"
+        return facts.num_examples if whole else min(self.batch_size, facts.num_examples)
 
     def local_update(
         self,
@@ -123,26 +188,21 @@ class Agent(GradientAgent):
         broadcast: Arrays,
         problem: Problem,
         streams: Streams,
-        noise: NoiseSource,
+        noise: Perturber,
     ) -> Local:
         """Do one round: local steps, the dual, and what is sent of y."""
         lam = state["lam"]
         center = self._center(broadcast, problem)
-        hidden = 0.0
-        if self.private:
-            hidden = self._hidden(state, problem, streams.round)
-            step = self.step_size(streams.round)
-            require_audible(self.noise_scale / max(1.0, step), center)
-            if hidden > 0:
-                lam = within_earshot(self.noise_scale * self.rho, lam)
-            else:
-                require_audible(self.noise_scale, lam / self.rho)
-        x = self._descend(problem, center, lam, streams)
         rho = center.dtype.type(self.rho)
-        new = center - x
-        new *= rho
-        new += lam
-        y = x - new / rho
+        if noise.charged:
+            new = lam  # follows from what is sent
+            y = self._noised(problem, center, lam, streams, noise)
+        else:
+            x = self._descend(problem, center, lam, streams)
+            new = center - x
+            new *= rho
+            new += lam
+            y = x - new / rho
         if self.secure_sum:
             seed = int(broadcast["indices"]) if "indices" in broadcast else None
             sent = choose_shared(self._choice, y, seed, noise)
@@ -153,30 +213,42 @@ class Agent(GradientAgent):
         if self.dual == "public":
             new = public_dual(lam, center, sent, self.rho)
             return Local({"lam": new}, upload, new)
-        kept: Arrays = {"lam": new, HIDDEN: np.array(hidden)} if hidden > 0 else {"lam": new}
-        return Local(kept, upload, sent.values)
+        return Local({"lam": new}, upload, sent.values)
 
-    def _hidden(self, state: Arrays, problem: Problem, round_: int) -> float:
-        """Return how far the duals of neighbours can be apart, 0 where the dual is public.
+    def _noised(
+        self, problem: Problem, center: Vector, lam: Vector, streams: Streams, noise: Perturber
+    ) -> Vector:
+        """Return y with noise on what the gradients move it by, the rest of it being public.
 
-        Raises
-        ------
-        ConfigError
-            If they can be further apart than this round's certificate allows, because the dual
-            is of a round with looser bounds.
+        With c = 1 - (rho + beta) eta the iterate is x = p + t / 2, where p follows from x0hat and
+        lam_i alone and t <- c t - 2 eta (clipped gradient); y = 2 p - x0hat - lam_i / rho + t.
         """
-        if self.dual == "public" and HIDDEN not in state:
-            return 0.0
-        try:
-            hidden = fed_pdm_certificate(**self._bounds(problem, round_)).hidden
-        except NoCertificateError:
-            hidden = math.inf  # reached with given noise alone, which is not accounted
-        if HIDDEN in state and not float(state[HIDDEN]) <= hidden:
-            raise ConfigError(
-                "the private dual was made under looser bounds than this round's (dual, clip, "
-                "batch): noise for these would not cover it"
+        facts, many = noise.facts, self.max_local_steps > 1
+        step = self.step_size(streams.round)
+        center, lam = center.astype(np.float64), lam.astype(np.float64)
+        if many and self._clipping != "batch":
+            noise.require_magnitude(center, lam / self.rho, steps=self.max_local_steps)
+        decay = 1.0 - (self.rho + (facts.modulus if many else 0.0)) * step
+        gain, _ = self._gain(facts, streams.round)
+        batches = self.batches(problem, streams)
+        public, moved = center, np.zeros(problem.dim)
+        for _ in range(self.max_local_steps):
+            clipped, rest = clipped_term(
+                problem,
+                public + 0.5 * moved,
+                self._bound(facts),
+                rows=batches.draw(),
+                clipping=self._clipping_of_examples,  # type: ignore[arg-type]
+                relation=self.relation,  # type: ignore[arg-type]
             )
-        return hidden
+            moved = decay * moved - 2.0 * step * clipped.value
+            if many:
+                public = decay * public + step * (self.rho * center + lam)
+            else:
+                public = public + step * (lam if rest is None else lam - rest)
+        moved = noise.perturb(clipped.scaled(gain)._replace(value=moved))
+        moved += 2.0 * public - center - lam / self.rho
+        return moved.astype(problem.dtype, copy=False)
 
     @property
     def _choice(self) -> Choice:
@@ -212,18 +284,3 @@ class Agent(GradientAgent):
             if small:
                 break
         return x
-
-
-def _regularizer_modulus(problem: Problem, steps: int) -> float:
-    """Return beta of f_i's quadratic regulariser, which slows a difference down at each step."""
-    regularizer = getattr(problem, "regularizer", None)
-    kind = getattr(regularizer, "kind", "none")
-    if kind == "none" or steps == 1:
-        # One step moves a difference by the data term alone, whatever the regulariser is.
-        return 0.0
-    if kind != "l2" or regularizer is None:
-        raise NoCertificateError(
-            f"FedPDM with regularizer {kind!r} and more than one local step has no privacy "
-            "certificate: take one step, or l2"
-        )
-    return float(regularizer.moduli.strong_convexity)

@@ -15,15 +15,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from privet.privacy import (
-    NoCertificateError,
-    NoiseSource,
-    Release,
-    fed_plt_contraction,
-    fed_plt_release,
-)
+from privet.privacy import Facts, NoCertificateError, Perturber, Release, fed_plt_contraction
+from privet.privacy.as_printed import fed_plt_epsilon
 from privet.problems import LinearModel, Moduli, Problem, best_step, can_clip
 from privet.wire import ConfigError, resolve
 from privet.wire.agreement import distance, reflect
@@ -41,6 +37,7 @@ class Agent:
 
     name: ClassVar[str] = "fed-plt"
     version: ClassVar[int] = 1
+    noise_key: ClassVar[str] = "noise-variance"
 
     rho: float = 1.0
     local_solver: str = "gd"
@@ -96,21 +93,25 @@ class Agent:
             )
         return problem
 
-    def moduli(self, problem: Problem) -> Moduli:
+    def moduli(self, problem: Problem, facts: Facts) -> Moduli:
         """Return the moduli of f_i: those given, public bounds in a private run, else computed.
 
         Moduli computed from the data would make the step size, and with it every upload, an
         un-noised function of the records.
         """
-        if self.smoothness > 0:
-            return Moduli(self.strong_convexity, self.smoothness)
-        if self.private and isinstance(problem, LinearModel):
-            share = max(1.0, problem.num_examples / problem.divisor)
-            return problem.public_moduli(self.row_norm, problem.regularizer, share=share)
+        if self.smoothness > 0 or (self.private and facts.linear):
+            return self._public_moduli(facts)
         own = getattr(problem, "moduli", None)
         if not isinstance(own, Moduli):
             raise ConfigError("this problem does not know its moduli: give step-size or smoothness")
         return own
+
+    def _public_moduli(self, facts: Facts) -> Moduli:
+        if self.smoothness > 0:
+            return Moduli(self.strong_convexity, self.smoothness)
+        if self.row_norm <= 0:
+            raise NoCertificateError("a private run needs row-norm, a public bound on the rows")
+        return facts.public_moduli(self.row_norm)
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
         """Return x_i = z_i = y; only for servers that did not send the state."""
@@ -119,8 +120,12 @@ class Agent:
     def _step(self, moduli: Moduli) -> float:
         return self.step_size or best_step(moduli, self.rho)
 
-    def release(self, problem: Problem, round_: int) -> Release:
-        """Return the release of any round: N_e noisy steps, a Gaussian release of x_i.
+    def release(self, facts: Facts, round_: int) -> Release:
+        """Return the release of any round: N_e noisy steps, of which the last iterate is released.
+
+        Each step w <- w - gamma (clipped gradient + ...) + N(0, 2 gamma tau^2 I), eq. (13), moves
+        by gamma 2C/q. Where a clipped step contracts by chi < 1 the differences of earlier steps
+        shrink on the way; else the steps compose as N_e releases.
 
         Raises
         ------
@@ -129,40 +134,72 @@ class Agent:
         """
         if not self.private:
             return UN_NOISED
-        if not can_clip(problem):
-            raise NoCertificateError("this problem cannot clip per example: it has no certificate")
-        if isinstance(problem, LinearModel) or self.step_size <= 0:
-            moduli = self.moduli(problem)
-            step = self._step(moduli)
-        else:
-            moduli, step = Moduli(0.0, 0.0), self.step_size
-        return fed_plt_release(
-            clip=self.clip,
-            num_examples=math.floor(getattr(problem, "divisor", problem.num_examples)),
-            step_size=step,
-            local_steps=self.local_epochs,
-            tau=math.sqrt(self.noise_variance),
-            contraction=self._contraction(problem, moduli, step),
+        known = self._releases.get(facts)
+        if known is None:
+            known = self._releases[facts] = self._release(facts)
+        return known
+
+    @cached_property
+    def _releases(self) -> dict[Facts, Release]:
+        return {}
+
+    def _release(self, facts: Facts) -> Release:
+        step, chi = self._private_step(facts)
+        bound = step * facts.sensitivity(self.clip, relation=self.relation)  # type: ignore[arg-type]
+        hidden = chi < 1.0 and self.local_epochs > 1
+        return Release(
+            "gaussian",
+            scale=math.sqrt(2.0 * step * self.noise_variance),
+            sensitivity=bound,
+            count=1 if hidden else self.local_epochs,
+            steps=self.local_epochs if hidden else 1,
+            contraction=chi if hidden else 1.0,
             relation=self.relation,  # type: ignore[arg-type]
+            what="fed-plt x_i after noisy local steps",
         )
 
-    def _contraction(self, problem: Problem, moduli: Moduli, step: float) -> float:
-        """Return chi of a clipped step; 1, plain composition, where the moduli are only claimed.
+    def _private_step(self, facts: Facts) -> tuple[float, float]:
+        """Return gamma and chi, the contraction of a clipped step, from public numbers.
 
-        Composition needs nothing of a loss but its clipping, so it serves any other problem.
+        Composition (chi = 1) needs nothing of a loss but its clipping, so it serves a problem of
+        one's own. Given moduli are only claimed, and the rounding of a float32 iterate is no
+        contraction: they prove nothing either.
         """
-        if not isinstance(problem, LinearModel):
-            return 1.0
+        if not facts.linear and self.step_size > 0:
+            return self.step_size, 1.0
+        moduli = self._public_moduli(facts)
+        step = self._step(moduli)
+        if not facts.linear:
+            return step, 1.0
         chi = fed_plt_contraction(
-            loss=problem.kind,
+            loss=facts.loss,
             step_size=step,
             strong_convexity=max(moduli.strong_convexity, 0.0),
             smoothness=moduli.smoothness,
             rho=self.rho,
-            regularizer=problem.regularizer.kind,
+            regularizer=facts.regularizer,
             solver=self.local_solver,
         )
-        return 1.0 if self.smoothness > 0 else chi
+        proven = self.smoothness <= 0 and facts.dtype == "float64"
+        return step, chi if proven else 1.0
+
+    def as_printed(self, facts: Facts, rounds: int, delta: float) -> float | None:
+        """Return the paper's own figure, Proposition 4 with Lemma 5; it is no claim.
+
+        None where the formula has no value, as without an l2 regulariser.
+        """
+        if not self.private or facts.regularizer != "l2" or facts.modulus <= 0:
+            return None
+        return fed_plt_epsilon(
+            sensitivity=2.0 * self.clip,
+            strong_convexity=facts.modulus,
+            tau=math.sqrt(self.noise_variance),
+            num_examples=facts.num_examples,
+            step_size=self._private_step(facts)[0],
+            rounds=rounds,
+            local_steps=self.local_epochs,
+            delta=delta,
+        )
 
     def local_update(
         self,
@@ -170,7 +207,7 @@ class Agent:
         broadcast: Arrays,
         problem: Problem,
         streams: Streams,
-        noise: NoiseSource,
+        noise: Perturber,
     ) -> Local:
         """Do one round: local solver from x_i, then reflect z_i."""
         x, z, y = state["x"], state["z"], broadcast["y"]
@@ -179,7 +216,7 @@ class Agent:
         if self.step_size > 0 and self.local_solver != "agd":
             moduli, step = Moduli(0.0, 0.0), self.step_size
         else:
-            moduli = self.moduli(problem)
+            moduli = self.moduli(problem, noise.facts)
             step = self._step(moduli)
         task = Subproblem(
             problem,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from privet.privacy import NoiseSource
+from privet.privacy import Perturber
 from privet.problems import Problem
 
 from .fed_plt import Agent as SplittingAgent
@@ -24,6 +24,7 @@ class Agent(SplittingAgent):
     """Agent half of FedSplit; ``rho`` is s of the paper."""
 
     name: ClassVar[str] = "fed-split"
+    noise_key: ClassVar[str] = ""  # its solvers add none
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
@@ -42,7 +43,7 @@ class Agent(SplittingAgent):
         broadcast: Arrays,
         problem: Problem,
         streams: Streams,
-        noise: NoiseSource,
+        noise: Perturber,
     ) -> Local:
         """Do one round: local solver from 2x - z_i, then reflect z_i."""
         y, z = broadcast["y"], state["z"]

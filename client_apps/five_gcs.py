@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from privet.privacy import NoiseSource
+from privet.privacy import Perturber
 from privet.problems import Moduli, Problem
 
 from .half import Arrays, Local, Streams, Vector
@@ -61,7 +61,7 @@ class Agent(ProximalAgent):
         broadcast: Arrays,
         problem: Problem,
         streams: Streams,
-        noise: NoiseSource,
+        noise: Perturber,
     ) -> Local:
         """Do one round: local steps from xhat, then the gradient where they end."""
         x = broadcast["x"]

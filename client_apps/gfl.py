@@ -11,10 +11,11 @@ nothing between rounds.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from privet.privacy import NoiseSource, Release
+from privet.privacy import Facts, Perturber, Release, gfl_sensitivity
 from privet.problems import Problem
 from privet.wire import ConfigError
 
@@ -22,6 +23,25 @@ from .gradients import ClippedGradients
 from .half import Arrays, Local, Streams, Vector
 
 UN_NOISED = Release("none", what="gfl local model, which the unit's own server sees as it is")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkNoise:
+    """Noise on the messages between servers.
+
+    Attributes
+    ----------
+    mechanism : {"gaussian", "laplace"}
+    deviation : float
+        Standard deviation on one coordinate.
+    copies : int
+        Independent noisy copies of psi_p that leave in a round: 1 with homomorphic noise, the
+        unit's number of neighbours with random noise.
+    """
+
+    mechanism: str
+    deviation: float
+    copies: int
 
 
 @dataclass(frozen=True)
@@ -47,9 +67,45 @@ class Agent(ClippedGradients):
         """Return no state."""
         return {}
 
-    def release(self, problem: Problem, round_: int) -> Release:
+    def release(self, facts: Facts, round_: int) -> Release:
         """Return the release of an upload, which has no noise of its own."""
         return UN_NOISED
+
+    def link_release(self, facts: Facts, round_: int, noise: LinkNoise) -> Release | None:
+        """Return what leaves this agent's unit for other servers in a round.
+
+        The observer reads every message between servers and nothing inside a unit: its own server
+        sees raw models, against which noise on the links does nothing. A record's influence stays
+        in the unit's own model, so the sensitivity grows with the round.
+
+        None where nothing can be certified: without noise or a clip, or with a regulariser whose
+        step alone could spread two models.
+        """
+        if noise.deviation <= 0 or self.clip <= 0 or not self._steady(facts):
+            return None
+        laplace = noise.mechanism == "laplace"
+        return Release(
+            noise.mechanism,  # type: ignore[arg-type]
+            # Var Laplace(b) = 2 b^2.
+            scale=noise.deviation / math.sqrt(2.0) if laplace else noise.deviation,
+            sensitivity=gfl_sensitivity(
+                # Agents clip in L2, and a vector of L2 norm B has an L1 norm of at most sqrt(d) B.
+                clip=self.clip * math.sqrt(facts.dim) if laplace else self.clip,
+                step_size=self.step_size,
+                round_number=round_,
+                relation=self.relation,  # type: ignore[arg-type]
+            ),
+            norm="l1" if laplace else "l2",
+            count=noise.copies,
+            relation=self.relation,  # type: ignore[arg-type]
+            what="gfl psi_p on the links to neighbouring servers",
+        )
+
+    def _steady(self, facts: Facts) -> bool:
+        """Whether a step on the regulariser alone cannot spread two models."""
+        if facts.regularizer == "none":
+            return True
+        return facts.regularizer == "l2" and self.step_size * facts.modulus <= 2.0
 
     def local_update(
         self,
@@ -57,7 +113,7 @@ class Agent(ClippedGradients):
         broadcast: Arrays,
         problem: Problem,
         streams: Streams,
-        noise: NoiseSource,
+        noise: Perturber,
     ) -> Local:
         """Take the round's steps from w_p."""
         start = broadcast.get("w")

@@ -1,4 +1,4 @@
-"""What agents that take local gradient steps have in common: settings, batches, clipping, noise."""
+"""Privacy-critical: what agents of local gradient steps share: batches, clipping, noise."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from privet.privacy import NoCertificateError, NoiseSource, Release
-from privet.problems import LinearModel, Problem, can_clip
+from privet.privacy import Facts, NoCertificateError, Perturber, Release
+from privet.problems import LinearModel, Problem, can_clip, clipped_term
 from privet.wire import ConfigError, WireError, resolve
 
 from .adapters.finite_sum import FiniteSum
-from .audible import require_audible
 from .half import Arrays, Streams, Vector
 
 
@@ -64,21 +63,25 @@ class ClippedGradients:
             return problem.num_examples
         return min(self.batch_size, problem.num_examples)
 
-    def require_mean(self, problem: Problem) -> None:
-        """Refuse a loss whose sum is divided by less than the number of examples.
-
-        A clipped record then moves the gradient by more than the sensitivities assume.
+    def sensitivity(self, facts: Facts) -> float:
+        """Return what one record can move a step's clipped gradient by.
 
         Raises
         ------
         NoCertificateError
         """
-        divisor = float(getattr(problem, "divisor", problem.num_examples))
-        if divisor < problem.num_examples:
+        whole = self.batch == "full" or self.batch_size >= facts.num_examples
+        if self.clipping == "example" and self.relation == "add-remove" and not whole:
             raise NoCertificateError(
-                f"the loss divides {problem.num_examples} examples by {divisor:g}: a certificate "
-                "needs at least their number"
+                "relation = 'add-remove' needs batch = 'full': a sampled batch that loses a record "
+                "holds another in its place"
             )
+        return facts.sensitivity(
+            self.clip,
+            relation=self.relation,  # type: ignore[arg-type]
+            clipping=self.clipping,  # type: ignore[arg-type]
+            batch_size=None if whole else self.batch_size,
+        )
 
     def batches(self, problem: Problem, streams: Streams) -> Batches:
         """Return the mini-batches of a round."""
@@ -104,6 +107,8 @@ class GradientAgent(ClippedGradients):
     step_size_rule: str = "inverse-sqrt"
     max_local_steps: int = 10
     noise_scale: float = 0.0
+
+    noise_key: ClassVar[str] = "noise-scale"
 
     @property
     def private(self) -> bool:
@@ -142,42 +147,36 @@ class NoisyStepsAgent(GradientAgent):
     Data" (2022), make SCAFFOLD private: control variates made of noised gradients cost nothing.
     """
 
-    def noised(
-        self,
-        problem: Problem,
-        x: Vector,
-        rows: Vector | None,
-        noise: NoiseSource,
-        step: float = 1.0,
-    ) -> Vector:
-        """Return one step's clipped gradient with its noise.
-
-        ``step`` is what the gradient is multiplied by before it meets x again, if it does.
-        """
+    def noised(self, problem: Problem, x: Vector, rows: Vector | None, noise: Perturber) -> Vector:
+        """Return one step's clipped gradient, with noise on its data term, in the model's dtype."""
         if x.shape != (problem.dim,):
             raise WireError(f"model has shape {x.shape}, expected ({problem.dim},)")
-        require_audible(self.noise_scale * min(1.0, step), x)
-        slope = self.gradient(problem, x, rows)
-        if self.noise_scale > 0:
-            slope = slope + noise.gaussian(x.size, self.noise_scale, x.dtype)
-        return slope
+        if not noise.charged:
+            slope = self.gradient(problem, x, rows)
+            if self.noise_scale <= 0:
+                return slope
+            return noise.unaccounted(slope, self.noise_scale).astype(x.dtype, copy=False)
+        clipped, rest = clipped_term(
+            problem,
+            x,
+            self.clip,
+            rows=rows,
+            clipping=self.clipping,  # type: ignore[arg-type]
+            relation=self.relation,  # type: ignore[arg-type]
+        )
+        slope = noise.perturb(clipped)
+        if rest is not None:
+            slope += rest
+        return slope.astype(x.dtype, copy=False)
 
-    def release(self, problem: Problem, round_: int) -> Release:
+    def release(self, facts: Facts, round_: int) -> Release:
         """Return the release of one round: Q uses of the Gaussian mechanism."""
         if not self.private:
             return Release("none", what=f"{self.name} upload")
-        self.require_mean(problem)
-        moved = 2.0 if self.relation == "replace-one" else 1.0
-        if self.clipping == "batch":
-            bound = 2.0 * self.clip
-        elif self.relation == "add-remove" and self.batch != "full":
-            raise ConfigError("relation = 'add-remove' needs batch = 'full'")
-        else:
-            bound = moved * self.clip / self.size_of_batch(problem)
         return Release(
             "gaussian",
             scale=self.noise_scale,
-            sensitivity=bound,
+            sensitivity=self.sensitivity(facts),
             count=self.max_local_steps,
             relation=self.relation,  # type: ignore[arg-type]
             what=f"{self.name} noised local gradients",

@@ -1,7 +1,8 @@
-"""What stands between an agent's data and its reply: the account, the budget, the noise.
+"""Privacy-critical: what stands between an agent's data and its reply.
 
-Everything an upload could reveal passes here once, before it is computed: the release event is
-built, the veto of the node's operator is asked, the ledger is charged, and the noise is chosen.
+Everything an upload could reveal passes here once, before it is computed: the rules of the node's
+operator are asked, the release is charged to the ledgers, and the noise that was charged is handed
+out. The order is rules, ledger on the disk, computation, state, reply.
 """
 
 from __future__ import annotations
@@ -11,21 +12,28 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
 from flwr.app import ConfigRecord, Context, Message
 from numpy.typing import NDArray
 
 from privet.privacy import (
     AgentLedger,
+    BudgetRefused,
+    Facts,
     NoCertificateError,
+    NodeRules,
     NoiseSource,
+    Perturber,
     Release,
     SeededNoise,
     SystemNoise,
-    Veto,
 )
 from privet.problems import Problem
 from privet.wire import ConfigError, WireError, magnitude_bound
-from privet.wire.contract import RECORD, decode_settings, means_privacy
+from privet.wire.contract import LONGEST_ABOUT, RECORD, decode_settings, means_privacy
+from privet.wire.errors import one_line
+from privet.wire.keys import key
+from privet.wire.payload import ENCODED
 
 from .half import AgentHalf
 from .state import PRIVATE_RECORD, read_state
@@ -36,12 +44,34 @@ LARGEST = {8: 1e100, 4: 1e15}
 """Magnitude of received numbers at most, by size of a float in bytes."""
 
 
+_LONGEST_KEPT = 1 << 16
+"""Characters of an account at most that is kept with what it came to."""
+_NUMBERS = ("t", "rho", "indices")
+"""Names of received arrays that hold one number; all others are vectors of the model's length."""
+_READ_HERE = (
+    "seed",
+    "noise-seed",
+    "delta",
+    "target-epsilon",
+    "sensitivity",
+    "relation",
+    "secure-sum",
+)
+
+
+class Received(dict[str, NDArray[Any]]):
+    """Arrays of a message; one that a half looks for in vain is the sender's fault."""
+
+    def __missing__(self, name: str) -> NDArray[Any]:
+        raise WireError(f"instruction holds no array {name!r}")
+
+
 class Spent(NamedTuple):
     """What one reply costs: total epsilon so far at delta, and what to perturb it with."""
 
     epsilon: float
     delta: float
-    noise: NoiseSource
+    noise: Perturber
     ledger: str
     note: str = ""
 
@@ -51,83 +81,145 @@ class Guard(NamedTuple):
 
     context: Context
     settings: Mapping[str, Any]
-    ledger: str
     agent: str
     round: int
     noise_factory: NoiseFactory | None = None
 
-    def charge(self, half: AgentHalf, problem: Problem) -> Spent:
-        """Charge one reply to the ledger and return what it has cost so far.
+    def screen(self, half: AgentHalf) -> None:
+        """Refuse what needs no look at the data, before anything is read, computed or written.
 
         Raises
         ------
         BudgetRefused
-            If the node's own rules do not allow the reply.
+            If the node's own rules forbid the run: its relation, its noise, its clip.
+        """
+        node_rules(self.context).screen(
+            private=half.private,
+            relation=str(self.settings.get("relation", "replace-one")),
+            noise_seeded=self._seed >= 0,
+            explicit_noise=self.noise_factory is not None,
+            data_dependent_sensitivity=self.settings.get("sensitivity") == "paper",
+            clip=half.clip or None,
+        )
+
+    def charge(self, half: AgentHalf, facts: Facts, ledger: str) -> Spent:
+        """Charge one reply to the ledgers and return what it has cost so far.
+
+        ``ledger`` is the agent's account of this run before the reply, as JSON.
+
+        Raises
+        ------
+        BudgetRefused
+            If the node's own rules, or the run's own target, do not allow the reply.
         NoCertificateError
             If the run asks for privacy that cannot be proven.
         """
-        veto = node_veto(self.context)
-        seed = int(self.settings.get("noise-seed", -1))
+        rules = node_rules(self.context)
         explicit = self.noise_factory is not None
-        noise = self._noise(seed)
-        release = self._release(half, problem, explicit and veto is None)
+        release = self._release(half, facts)
         delta = float(self.settings.get("delta", 1e-5))
-        if veto is not None:
-            delta = veto.delta
-            veto.authorise(
-                release,
-                noise_seeded=seed >= 0,
-                explicit_noise=explicit,
-                data_dependent_sensitivity=self.settings.get("sensitivity") == "paper",
-                clip=half.clip or None,
-                note=f"run {self.context.run_id} round {self.round} agent {self.agent}",
-            )
-        if release.mechanism == "none":
-            return Spent(math.inf, delta, noise, self.ledger)
-        ledger, epsilon = _charged(self.ledger, release, delta)
-        if not noise.private:
-            why = "noise-seed is set" if seed >= 0 and not explicit else "noise is given"
-            note = f"not private: {why}" if self.round == 1 else ""
-            return Spent(math.inf, delta, noise, ledger, note)
-        return Spent(epsilon, delta, noise, ledger)
+        epsilon = math.inf
+        if release.mechanism != "none":
+            ledger, epsilon = self._account(ledger, release, delta)
+            self._keep_target(epsilon)
+        noise = Perturber(release, self._noise(), facts, given=explicit)
+        rules.charge(release, f"run {self.context.run_id} round {self.round} agent {self.agent}")
+        if release.mechanism == "none" or not (explicit or self._seed >= 0):
+            return Spent(epsilon, delta, noise, ledger)
+        why = "noise is given" if explicit else "noise-seed is set"
+        note = f"not private: {why}" if self.round == 1 else ""
+        return Spent(math.inf, delta, noise, ledger, note)
 
-    def _release(self, half: AgentHalf, problem: Problem, lenient: bool) -> Release:
-        """Return what the reply releases; a replay with given noise needs no certificate."""
+    @staticmethod
+    def _account(ledger: str, release: Release, delta: float) -> tuple[str, float]:
+        """Return the run's account with one more release; it may come from the coordinator."""
+        if len(ledger) > LONGEST_ABOUT:
+            raise WireError(f"the agent's account is longer than {LONGEST_ABOUT} characters")
+        add = _charged if len(ledger) <= _LONGEST_KEPT else _charged.__wrapped__
         try:
-            return half.release(problem, self.round)
-        except NoCertificateError:
-            if not lenient:
-                raise
-            return Release("none", what="given noise")
+            return add(ledger, release, delta)
+        except (ValueError, OverflowError) as error:
+            raise WireError(f"the agent's account cannot be read: {one_line(str(error))}") from None
 
-    def _noise(self, seed: int) -> NoiseSource:
+    def _release(self, half: AgentHalf, facts: Facts) -> Release:
+        """Return what the reply releases.
+
+        Noise that is seeded or given is not private whatever it proves, so it needs no
+        certificate: the reply counts as un-noised.
+        """
+        try:
+            return half.release(facts, self.round)
+        except NoCertificateError:
+            if self.noise_factory is None and self._seed < 0:
+                raise
+            return Release("none", what="noise without a certificate")
+        except ConfigError:
+            raise
+        except (ValueError, ArithmeticError) as error:  # a public number under- or overflows
+            raise ConfigError(f"clip, noise and step sizes do not go together: {error}") from None
+
+    def _keep_target(self, epsilon: float) -> None:
+        """Refuse a reply that would bring the run above the epsilon it was calibrated for."""
+        target = float(self.settings.get("target-epsilon", 0.0))
+        if 0 < target < epsilon:
+            raise BudgetRefused(
+                f"target-epsilon: this reply would bring the run to epsilon {epsilon:.6g}, above "
+                f"{target:g}"
+            )
+
+    @property
+    def _seed(self) -> int:
+        return int(self.settings.get("noise-seed", -1))
+
+    def _noise(self) -> NoiseSource:
         if self.noise_factory is not None:
             return self.noise_factory(self.agent, self.round)
-        if seed >= 0:
-            return SeededNoise(seed, self.agent, self.round)
+        if self._seed >= 0:
+            return SeededNoise(self._seed, self.agent, self.round)
         return SystemNoise()
-
-
-_MOST_LEDGERS = 64
-_ledgers: dict[str, AgentLedger] = {}
-"""Ledgers by their text: that of this round was written in the last."""
 
 
 @lru_cache(maxsize=256)
 def _charged(ledger: str, release: Release, delta: float) -> tuple[str, float]:
     """Return the ledger with one more release and its epsilon; equal agents share the work."""
-    charged = _ledger(ledger).record(release)
-    text = charged.to_json()
-    if len(_ledgers) >= _MOST_LEDGERS:
-        _ledgers.clear()
-    _ledgers[text] = charged
-    return text, charged.spent(delta)
+    charged = (AgentLedger.from_json(ledger) if ledger else AgentLedger()).record(release)
+    return charged.to_json(), charged.spent(delta)
 
 
-def _ledger(text: str) -> AgentLedger:
-    if not text:
-        return AgentLedger()
-    return _ledgers.get(text) or AgentLedger.from_json(text)
+def checked_settings(text: str) -> dict[str, Any]:
+    """Return the settings of a message, those checked that no half reads.
+
+    Raises
+    ------
+    ConfigError, WireError
+    """
+    settings = decode_settings(text)
+    for name in _READ_HERE:
+        if name in settings:
+            settings[name] = key(name).check(settings[name])
+    if settings.get("delta", 0.0) >= 1:
+        raise ConfigError(f"delta = {settings['delta']!r}: must be below 1")
+    return settings
+
+
+def require_vectors(arrays: Mapping[str, NDArray[Any]], problem: Problem) -> None:
+    """Refuse received arrays that are no vectors of the model, before anything is charged.
+
+    An array of several rows would have one draw serve all of them.
+
+    Raises
+    ------
+    WireError
+    """
+    for name, array in arrays.items():
+        shape = () if name in _NUMBERS else (problem.dim,)
+        if name != ENCODED and (
+            array.shape != shape or (shape and array.dtype != np.dtype(problem.dtype))
+        ):
+            raise WireError(
+                f"array {name!r} is of shape {array.shape} in {array.dtype}, expected {shape}"
+                + (f" in {problem.dtype}" if shape else "")
+            )
 
 
 def require_tame(arrays: Iterable[NDArray[Any]]) -> None:
@@ -143,29 +235,40 @@ def require_tame(arrays: Iterable[NDArray[Any]]) -> None:
     for array in arrays:
         if array.dtype.kind != "f" or not array.size:
             continue
-        most = LARGEST[array.dtype.itemsize]
+        most = LARGEST.get(array.dtype.itemsize, 0.0)
         if magnitude_bound(array) <= most:
             continue
         if not (float(array.max()) <= most and float(array.min()) >= -most):
             raise WireError("instruction holds numbers that are too large or not finite")
 
 
-def node_veto(context: Context) -> Veto | None:
-    """Return the budget rules of a node's config, None where its operator set none."""
-    return _veto(tuple(context.node_config.items()))
+def require_public(problem: Problem) -> None:
+    """Refuse a problem whose shape or scaling is an un-noised function of the records.
+
+    Raises
+    ------
+    NoCertificateError
+    """
+    if why := getattr(problem, "data_dependent", ""):
+        raise NoCertificateError(f"a private run refuses data-dependent preprocessing: {why}")
+
+
+def node_rules(context: Context) -> NodeRules:
+    """Return the rules of a node's config (raises ``ConfigError`` where they cannot be read)."""
+    return _rules(tuple(context.node_config.items()))
 
 
 @lru_cache(maxsize=1024)
-def _veto(items: tuple[tuple[str, Any], ...]) -> Veto | None:
+def _rules(items: tuple[tuple[str, Any], ...]) -> NodeRules:
     try:
-        return Veto.from_node_config(dict(items))
+        return NodeRules.from_node_config(dict(items))
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
 
 def is_private(context: Context) -> bool:
     """Whether an agent has a budget, or was enrolled or has taken part in a private run."""
-    if node_veto(context) is not None or PRIVATE_RECORD in context.state:
+    if node_rules(context).limited or PRIVATE_RECORD in context.state:
         return True
     return bool(read_state(context).ledger)
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.privacy import NoiseSource, Release
+from privet.privacy import Facts, Perturber, Release
 from privet.problems import Problem
 from privet.wire import stream
 
@@ -90,8 +90,11 @@ class AgentHalf(Protocol):
         """Return the state of an agent that has none and was sent none."""
         ...
 
-    def release(self, problem: Problem, round_: int) -> Release:
-        """Return the release event of a round's upload, mechanism "none" where it is not noised.
+    def release(self, facts: Facts, round_: int) -> Release:
+        """Return what a round's upload releases: the only place that knows what a round costs.
+
+        The node's ledger, the calibration to a target, the account of a run and the planner all
+        ask here. The mechanism is "none" where the upload is not noised and bounded.
 
         Raises
         ------
@@ -106,7 +109,7 @@ class AgentHalf(Protocol):
         broadcast: Arrays,
         problem: Problem,
         streams: Streams,
-        noise: NoiseSource,
+        noise: Perturber,
     ) -> Local:
-        """Do one round's local work."""
+        """Do one round's local work, taking exactly the draws of the round's release."""
         ...

@@ -44,7 +44,7 @@ class Agent(NoisyStepsAgent):
         batches = self.batches(problem, streams)
         w: Vector = x
         for _ in range(self.max_local_steps):
-            slope = self.noised(problem, w, batches.draw(), noise, float(step))
+            slope = self.noised(problem, w, batches.draw(), noise)
             w = w - step * (slope + mu * (w - x))
         return Local({}, {"x": w}, w)
 
@@ -74,22 +74,24 @@ class LocalSGD(Participant):
         number = config.get("server-round")
         if not isinstance(number, int):
             raise WireError("message has no 'server-round'")
+        guard = Guard(context, self._settings, name, number)
+        guard.screen(self._agent)
+        held = read_state(context)
         layout = Layout.of(arrays)
-        problem = self._problem(context)
+        problem, facts = self._prepared_problem(self._agent, context)
         x = layout.flatten(arrays)
         if x.size != problem.dim or x.dtype != problem.dtype:
             raise ConfigError(
                 f"model has {x.size} parameters in {x.dtype}, the problem "
                 f"{problem.dim} in {problem.dtype}"
             )
-        held = read_state(context)
-        guard = Guard(context, self._settings, held.ledger, name, number)
-        spent = guard.charge(self._agent, problem)
+        spent = guard.charge(self._agent, facts, held.ledger)
         streams = Streams(int(self._settings.get("seed", 0)), name, number)
         mu = x.dtype.type(config.get("proximal-mu", 0.0))
         local = self._agent.local_update({}, {"x": x, "mu": mu}, problem, streams, spent.noise)
+        spent.noise.settle()
         write_state(context, held._replace(ledger=spent.ledger))
-        metrics = MetricRecord({"num-examples": problem.num_examples, "epsilon": spent.epsilon})
+        metrics = MetricRecord({"num-examples": facts.num_examples, "epsilon": spent.epsilon})
         return RecordDict({"arrays": layout.restore(local.upload["x"]), "metrics": metrics})
 
 

@@ -1,4 +1,4 @@
-"""An agent's side of the secure sum: its keys, what it insists on, and the masked upload.
+"""Privacy-critical: an agent's side of the secure sum, keys, conditions and masked upload.
 
 Keys live in Flower's context of the run and nowhere else: an agent that loses them gives new ones
 when it is enrolled again. A mask is used once, or two uploads under it would betray their
@@ -27,7 +27,7 @@ from privet.privacy import (
 from privet.wire import WireError, ring
 from privet.wire.contract import Instruction
 
-from .guard import node_veto
+from .guard import node_rules
 
 MASK_RECORD = "privet.masks"
 
@@ -140,7 +140,7 @@ def plan_masking(
     _require_fresh(state, binding)
     source: MaskSource = PairwiseMasks(state.keys)
     if factory is not None:
-        if node_veto(context) is not None:
+        if node_rules(context).limited:
             raise BudgetRefused("the masks of the secure sum are handed in from outside")
         source = factory(agent, asked.round)
     source.require(agent, binding)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
-from privet.privacy import NoiseSource, Release
+from privet.privacy import Facts, Perturber, Release
 from privet.problems import Moduli, Problem, best_step
 from privet.wire import ConfigError, resolve
 from privet.wire.algorithm_keys import LOCAL_SOLVERS
@@ -53,7 +53,7 @@ class RivalAgent:
         """Return the problem as it is."""
         return problem
 
-    def release(self, problem: Problem, round_: int) -> Release:
+    def release(self, facts: Facts, round_: int) -> Release:
         """Return that the upload is not noised."""
         return Release("none", what=f"{self.name} upload")
 
@@ -93,7 +93,7 @@ class ProximalAgent(RivalAgent):
         start: Vector,
         problem: Problem,
         streams: Streams,
-        noise: NoiseSource,
+        noise: Perturber,
     ) -> Vector:
         """Return what N_e steps of the local solver make of ``start``."""
         if self.step_size > 0 and self.local_solver != "agd":

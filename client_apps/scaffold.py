@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from privet.privacy import NoiseSource
+from privet.privacy import Perturber
 from privet.problems import Problem
 
 from .gradients import NoisyStepsAgent
@@ -35,7 +35,7 @@ class Agent(NoisyStepsAgent):
         broadcast: Arrays,
         problem: Problem,
         streams: Streams,
-        noise: NoiseSource,
+        noise: Perturber,
     ) -> Local:
         """Return the mean of the local gradients along the corrected path."""
         y = broadcast["x"]

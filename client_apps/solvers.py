@@ -8,16 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
-from privet.privacy import NoiseSource
-from privet.problems import ClippableProblem, Moduli, Problem, can_clip
-from privet.wire import ConfigError
+from privet.privacy import Perturber
+from privet.problems import Clipped, Moduli, Problem, clipped_term
 
-from .audible import require_audible
 from .half import Streams
 
 Vector = NDArray[Any]
@@ -60,55 +57,83 @@ class Subproblem:
     noise_variance: float = 0.0
 
 
-Solver = Callable[[Subproblem, Vector, Streams, NoiseSource], Vector]
+Solver = Callable[[Subproblem, Vector, Streams, Perturber], Vector]
 
 
-def gradient_descent(task: Subproblem, x: Vector, streams: Streams, noise: NoiseSource) -> Vector:
+def gradient_descent(task: Subproblem, x: Vector, streams: Streams, noise: Perturber) -> Vector:
     """Gradient steps, eq. (11): w <- w - gamma (grad f(w) + (w - v)/rho)."""
-    return _descend(task, x, task.problem.gradient)
+    back = x.dtype.type(-task.step_size)
+    return _descend(task, x, lambda w: task.problem.gradient(w) * back)
 
 
-def stochastic_gradient(
-    task: Subproblem, x: Vector, streams: Streams, noise: NoiseSource
-) -> Vector:
+def stochastic_gradient(task: Subproblem, x: Vector, streams: Streams, noise: Perturber) -> Vector:
     """Gradient steps on mini-batches drawn uniformly without replacement, a fresh one per step."""
     rng = streams.open("batches")
     count = task.problem.num_examples
     size = min(task.batch_size, count)
 
-    def gradient(w: Vector) -> Vector:
+    back = x.dtype.type(-task.step_size)
+
+    def move(w: Vector) -> Vector:
         rows = rng.choice(count, size=size, replace=False, shuffle=False)
-        return task.problem.gradient(w, rows)
+        moved: Vector = task.problem.gradient(w, rows) * back
+        return moved
 
-    return _descend(task, x, gradient)
+    return _descend(task, x, move)
 
 
-def noisy_gradient(task: Subproblem, x: Vector, streams: Streams, noise: NoiseSource) -> Vector:
-    """Noisy gradient steps, eq. (13): each adds N(0, 2 gamma tau^2 I)."""
-    problem = task.problem
-    gradient: Callable[[Vector], Vector]
-    if task.clip > 0:
-        if not can_clip(problem):
-            raise ConfigError(f"clip = {task.clip:g}: this problem cannot clip per example")
-        gradient = partial(_clipped, problem, task.clip)
-    else:
-        gradient = problem.gradient
+def noisy_gradient(task: Subproblem, x: Vector, streams: Streams, noise: Perturber) -> Vector:
+    """Noisy gradient steps, eq. (13): each adds N(0, 2 gamma tau^2 I).
+
+    Privacy: the noise goes onto the clipped data term of every step, before the regulariser and
+    the proximal term. Where the charge counts on steps that are not released (``steps`` of the
+    release above 1), the low bits of the rest of the iterate would give the draws away, so the
+    whole iterate goes onto the grid.
+    """
     scale = math.sqrt(2.0 * task.step_size * task.noise_variance)
-    if task.clip > 0:
-        # What a step makes of x and v before its noise is added: at most so many times as much.
-        most = max(1.0, task.step_size, task.step_size / task.rho)
-        require_audible(scale / most, x, task.v)
-    draws = noise.gaussian((task.steps, x.size), scale, x.dtype)
-    return _descend(task, x, gradient, draws)
+    if task.clip <= 0 or not noise.charged:
+        back = -task.step_size
+        return _descend(task, x, lambda w: noise.unaccounted(back * _slope(task, w), scale))
+    if noise.release.steps == 1:
+        return _descend(task, x, lambda w: _noised_slope(task, w, noise))
+    return _hidden_steps(task, x, noise)
 
 
-def _clipped(problem: ClippableProblem, clip: float, w: Vector) -> Vector:
-    return problem.clipped_gradient(w, clip)
+def _slope(task: Subproblem, w: Vector) -> Vector:
+    if task.clip <= 0:
+        return task.problem.gradient(w)
+    clipped, rest = clipped_term(task.problem, w, task.clip)
+    slope: Vector = clipped.value if rest is None else clipped.value + rest
+    return slope
 
 
-def accelerated_gradient(
-    task: Subproblem, x: Vector, streams: Streams, noise: NoiseSource
-) -> Vector:
+def _noised_slope(task: Subproblem, w: Vector, noise: Perturber) -> Vector:
+    """Return -gamma (clipped gradient + regulariser's) with noise on the former."""
+    clipped, rest = clipped_term(task.problem, w, task.clip, relation=noise.release.relation)
+    moved = noise.perturb(clipped.scaled(-task.step_size))
+    if rest is not None:
+        moved -= task.step_size * rest
+    return moved
+
+
+def _hidden_steps(task: Subproblem, x: Vector, noise: Perturber) -> Vector:
+    """Take the steps in float64, the whole iterate on the grid after each."""
+    keep = 1.0 - task.step_size / task.rho
+    pull = task.v * (task.step_size / task.rho)
+    noise.require_magnitude(x, pull)
+    w = x
+    for _ in range(task.steps):
+        clipped, rest = clipped_term(task.problem, w, task.clip, relation=noise.release.relation)
+        slope = clipped.value if rest is None else clipped.value + rest
+        slope *= task.step_size
+        ahead = w * keep
+        ahead += pull
+        ahead -= slope
+        w = noise.perturb(Clipped(ahead, task.step_size * clipped.sensitivity, clipped.norm))
+    return w
+
+
+def accelerated_gradient(task: Subproblem, x: Vector, streams: Streams, noise: Perturber) -> Vector:
     """Accelerated gradient, eq. (12), with constant momentum; returns the extrapolated w.
 
     The step is 1/(L + 1/rho) and the momentum comes from the moduli; ``step_size`` is not used.
@@ -132,25 +157,17 @@ def accelerated_gradient(
     return w
 
 
-def _descend(
-    task: Subproblem,
-    x: Vector,
-    gradient: Callable[[Vector], Vector],
-    draws: Vector | None = None,
-) -> Vector:
-    """Run w <- w - gamma (g(w) + (w - v)/rho) [+ draw], fresh arrays throughout."""
+def _descend(task: Subproblem, x: Vector, move: Callable[[Vector], Vector]) -> Vector:
+    """Run w <- w - gamma (w - v)/rho + move(w), fresh arrays throughout."""
     kind = x.dtype.type
     keep = kind(1.0 - task.step_size / task.rho)
-    step = kind(task.step_size)
     pull = task.v * kind(task.step_size / task.rho)
     w = x
-    for number in range(task.steps):
-        slope = gradient(w) * step  # not in place: the array is the problem's
+    for _ in range(task.steps):
+        moved = move(w)  # may be the problem's own array: it is read only
         w = w * keep
         w += pull
-        w -= slope
-        if draws is not None:
-            w += draws[number]
+        w += moved
     return w
 
 

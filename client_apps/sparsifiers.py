@@ -1,8 +1,7 @@
 """What an agent sends of a vector: which coordinates, with what noise, in which bytes.
 
-The order is fixed here: noise first where the choice depends on the noised vector, else choice,
-noise on the values, encoding. With noise on, only choices that cost nothing are certified
-(`privet.privacy.check_sparsifier`):
+Charged noise is on all of the vector before anything is chosen; with it, only choices that cost
+nothing are certified (`privet.privacy.check_sparsifier`):
 
 * rand-k: k random coordinates by a public seed of (run, agent, round); the seed travels alone;
 * public-top-k: the largest coordinates of the public broadcast, and a quarter drawn by public seed,
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.privacy import NoiseSource
+from privet.privacy import Perturber
 from privet.wire import ConfigError
 from privet.wire.ring import rounded
 from privet.wire.selection import budget, index_seed, rand_k, top_k
@@ -43,56 +42,57 @@ class Choice:
 
 
 def choose(
-    choice: Choice, y: Vector, center: Vector, streams: Streams, noise: NoiseSource
+    choice: Choice, y: Vector, center: Vector, streams: Streams, noise: Perturber
 ) -> tuple[bytes, SparseVector]:
     """Return the bytes of what is sent of y, and the same as a vector.
 
     Parameters
     ----------
     y : array (d,)
+        With its noise, where a mechanism was charged.
     center : array (d,)
         What the server broadcast: public.
 
-    Privacy: with ``noise_scale`` > 0 the values are a Gaussian release of y; whether the index set
-    adds to it is stated above.
+    Privacy: with the charged noise on all of y, what is chosen by public numbers, or from y
+    itself, is post-processing. Un-accounted noise is added here to the values that are sent.
     """
-    dim, scale = y.size, choice.noise_scale
+    dim = y.size
     k = budget(choice.count, choice.share, dim)
     if choice.sparsifier == "noisy-top-k":
-        y = _noised(y, scale, noise)
+        y = _noised(choice, y, noise)
         places = top_k(y, k)
         return _explicit(y[places], places, dim)
     if choice.sparsifier == "top-k":
         places = top_k(y, k)
         values = y[places]
-        if scale > 0:
+        if choice.noise_scale > 0 and not noise.charged:
             # The draws belong to the entries in descending order of magnitude.
             order = np.argsort(-np.abs(values), kind="stable")
-            values[order] = _noised(values[order], scale, noise)
+            values[order] = _noised(choice, values[order], noise)
         return _explicit(values, places, dim)
     if choice.keeps_all(dim):
-        values = _noised(y, scale, noise)
+        values = _noised(choice, y, noise)
         return encode(values), SparseVector(dim, values)
     seed = index_seed(streams.seed, streams.agent, streams.round)
     if choice.sparsifier == "rand-k":
         places = rand_k(seed, dim, k)
-        values = _noised(y[places], scale, noise)
+        values = _noised(choice, y[places], noise)
         return encode(values, dim=dim, seed=seed), SparseVector(dim, values, places)
     places = _public_places(center, k, seed)
-    return _explicit(_noised(y[places], scale, noise), places, dim)
+    return _explicit(_noised(choice, y[places], noise), places, dim)
 
 
-def choose_shared(choice: Choice, y: Vector, seed: int | None, noise: NoiseSource) -> SparseVector:
+def choose_shared(choice: Choice, y: Vector, seed: int | None, noise: Perturber) -> SparseVector:
     """Return what is sent of y with a secure sum: all, or k coordinates by the round's own seed.
 
     Rounded to multiples of 2^-40 after the noise: what is added up is exactly what is returned.
     """
     if choice.keeps_all(y.size):
-        return SparseVector(y.size, rounded(_noised(y, choice.noise_scale, noise)))
+        return SparseVector(y.size, rounded(_noised(choice, y, noise)))
     if choice.sparsifier != "rand-k" or seed is None:
         raise ConfigError("a secure sum needs all coordinates, or rand-k with a seed for all")
     places = rand_k(seed, y.size, budget(choice.count, choice.share, y.size))
-    return SparseVector(y.size, rounded(_noised(y[places], choice.noise_scale, noise)), places)
+    return SparseVector(y.size, rounded(_noised(choice, y[places], noise)), places)
 
 
 def _explicit(values: Vector, places: NDArray[np.intp], dim: int) -> tuple[bytes, SparseVector]:
@@ -100,11 +100,11 @@ def _explicit(values: Vector, places: NDArray[np.intp], dim: int) -> tuple[bytes
     return encode(values, places, dim), SparseVector(dim, values, None if whole else places)
 
 
-def _noised(values: Vector, scale: float, noise: NoiseSource) -> Vector:
-    if scale <= 0:
+def _noised(choice: Choice, values: Vector, noise: Perturber) -> Vector:
+    """Return values with noise that no account covers; as they are where a mechanism has it."""
+    if noise.charged or choice.noise_scale <= 0:
         return values
-    noised: Vector = values + noise.gaussian(values.size, scale, values.dtype)
-    return noised
+    return noise.unaccounted(values, choice.noise_scale).astype(values.dtype, copy=False)
 
 
 def _public_places(center: Vector, k: int, seed: int) -> NDArray[np.intp]:

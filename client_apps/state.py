@@ -1,4 +1,4 @@
-"""An agent's state: the last two rounds, in Flower's context and optionally in a file.
+"""Privacy-critical: an agent's state, the last two rounds, in Flower's context or in a file.
 
 Two states are kept because the agent cannot know whether its reply arrived: every message names
 the round the server accepted last, and the agent goes on from exactly that one.

@@ -6,7 +6,12 @@ from privet.datasets.context import problem_from_context
 from privet.datasets.dataset import DataError, Dataset
 from privet.datasets.loaders import NAMES, load
 from privet.datasets.partitions import SCHEMES, partition
-from privet.datasets.problem import Federation, federation_from_config, problem_from_config
+from privet.datasets.problem import (
+    Federation,
+    federation_from_config,
+    loss_kind,
+    problem_from_config,
+)
 from privet.datasets.settings import DataSettings
 
 __all__ = [
@@ -18,6 +23,7 @@ __all__ = [
     "Federation",
     "federation_from_config",
     "load",
+    "loss_kind",
     "partition",
     "problem_from_config",
     "problem_from_context",

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.datasets import hub
-from privet.datasets.dataset import DataError, Dataset, standardise
+from privet.datasets.dataset import DataError, Dataset, FloatArray
 
 TRAIN_FILE = "adult-train.csv.gz"
 TEST_FILE = "adult-test.csv.gz"
@@ -31,6 +31,17 @@ NUMERIC = {
     11: "capital-loss",
     12: "hours-per-week",
 }
+SCALING = {
+    "age": (38.58164675532078, 13.640223092304081),
+    "fnlwgt": (189778.36651208502, 105548.3568808909),
+    "education-num": (10.0806793403151, 2.5726808256012395),
+    "capital-gain": (1077.6488437087312, 7385.178676946586),
+    "capital-loss": (87.303829734959, 402.9540308275458),
+    "hours-per-week": (40.437455852092995, 12.347239075706955),
+}
+"""Mean and deviation (divisor n) of each numeric column over the 32,561 rows of the published
+training file: ``adult.data`` of B. Becker and R. Kohavi, Adult, UCI Machine Learning Repository,
+1996, https://doi.org/10.24432/C5XW20. Public numbers, and the same at every node."""
 # education (3) says in words what education-num says in a number.
 CATEGORICAL = {
     1: (
@@ -69,7 +80,7 @@ _NAMES = (
 _TABLE = [_NAMES[field] for field in range(FIELDS)]
 
 Columns = list[tuple[str, ...]]
-Encoded = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]
+Encoded = tuple[FloatArray, NDArray[np.int64]]
 
 
 def _rows(path: Path) -> list[list[str]]:
@@ -134,9 +145,11 @@ def _income(values: tuple[str, ...], path: str) -> NDArray[np.int64]:
 
 
 def _encode(columns: Columns, path: str) -> Encoded:
+    """Return features and labels; what is made of a row depends on that row alone."""
     numeric = np.column_stack([_numeric(columns[field], field, path) for field in NUMERIC])
-    one_hot = np.hstack([_one_hot(columns[field], field, path) for field in CATEGORICAL])
-    return numeric, one_hot, _income(columns[FIELDS - 1], path)
+    mean, deviation = np.array([SCALING[name] for name in NUMERIC.values()]).T
+    one_hot = [_one_hot(columns[field], field, path) for field in CATEGORICAL]
+    return np.hstack([(numeric - mean) / deviation, *one_hot]), _income(columns[FIELDS - 1], path)
 
 
 def _table_columns(table: Any, source: str) -> Columns:
@@ -156,10 +169,12 @@ def _table_columns(table: Any, source: str) -> Columns:
 def load_adult(source: str, *, seed: int | None, id_column: str) -> Dataset:
     """Read ``adult-train.csv.gz`` and ``adult-test.csv.gz`` of a folder, or an ``hf:`` table.
 
-    82 columns: 6 numeric, standardised with the mean and deviation of the training file, then
-    76 drop-first one-hot (8 + 7 + 14 + 6 + 5 + 2 + 41 categories of 7 attributes, one less each).
+    82 columns: 6 numeric, standardised with ``SCALING`` whatever file is read, then 76 drop-first
+    one-hot (8 + 7 + 14 + 6 + 5 + 2 + 41 categories of 7 attributes, one less each).
     A missing value ('?') is a zero row. Labels: +1 is an income above 50K. A table has the
     columns of the code book, age ... income, in any order.
+
+    Privacy: columns and scaling are public, so each row depends on its own record alone.
 
     Raises
     ------
@@ -176,18 +191,17 @@ def load_adult(source: str, *, seed: int | None, id_column: str) -> Dataset:
         if not folder.is_dir():
             raise DataError(f"{folder}: expected a folder with {TRAIN_FILE} and {TEST_FILE}")
         train, test = (_read(folder / name) for name in (TRAIN_FILE, TEST_FILE))
-    train_scaled, test_scaled = standardise(train[0], test[0])
-    features = np.hstack([train_scaled, train[1]])
+    columns = train[0].shape[1]
     return Dataset(
         name="adult",
-        train_features=features,
-        train_labels=train[2],
-        test_features=np.hstack([test_scaled, test[1]]),
-        test_labels=test[2],
+        train_features=train[0],
+        train_labels=train[1],
+        test_features=test[0],
+        test_labels=test[1],
         classes=2,
         task="binary",
-        description=f"UCI Adult: {features.shape[1]} columns, 6 numeric standardised and "
-        f"{features.shape[1] - 6} drop-first one-hot, education left out",
+        description=f"UCI Adult: {columns} columns, 6 numeric standardised as the published "
+        f"training file and {columns - 6} drop-first one-hot, education left out",
         train_ids=ids,
     )
 

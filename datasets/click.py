@@ -21,6 +21,7 @@ _EXPECTED = "expected LIBSVM rows: a label, then index:value ..., indices from 1
 _LARGEST = 2**31 - 1
 _OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
 _LABEL_NAMES = ("label", "click")
+_DIMENSION = "columns = 0 reads the dimension from the file: give columns"
 
 Pairs = Iterator[tuple[str, float]]
 
@@ -76,6 +77,9 @@ def load_click(
         task="binary",
         description=f"click data: {train.shape[1]} columns, {how}, not scaled; +1 is a click",
         train_ids=ids,
+        data_dependent=""
+        if columns
+        else "columns = 0 reads the dimension from the file: give columns",
     )
 
 

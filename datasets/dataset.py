@@ -16,8 +16,26 @@ DENSE_BYTES = 2**31
 """Most that a data set may take: rows are held densely."""
 
 
+UNUSABLE = "its data cannot be used; its own log says why"
+"""What a coordinator is told of data read from a path: the same whether the file is missing,
+unreadable or wrong, and nothing of what is in it."""
+
+
 class DataError(ValueError):
-    """Data that cannot be used: one line that names the file or key and what was expected."""
+    """Data that cannot be used: one line that names the file or key and what was expected.
+
+    Parameters
+    ----------
+    text : str
+        The line, for whoever holds the data.
+    told : str, optional
+        What a coordinator is told in its place, in private runs too. Where it is empty, it is told
+        the text, but not in a private run.
+    """
+
+    def __init__(self, text: str, told: str = "") -> None:
+        super().__init__(text)
+        self.told = told
 
 
 def brief(error: Exception) -> str:
@@ -46,6 +64,10 @@ class Dataset:
     train_ids : array of shape (examples,), optional
         The natural id of each training example, for instance who wrote it; None where there is
         none.
+    data_dependent : str
+        What of the shape or scale of the features was read from records that are not public, and
+        how to avoid it; empty where nothing was. A private run is refused with it: no account
+        covers such preprocessing.
     """
 
     name: str
@@ -57,6 +79,7 @@ class Dataset:
     task: Task
     description: str
     train_ids: LabelArray | None = None
+    data_dependent: str = ""
 
     @property
     def columns(self) -> int:
@@ -74,17 +97,6 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
 def with_intercept(features: FloatArray) -> FloatArray:
     """Append a last column of ones."""
     return np.hstack([features, np.ones((len(features), 1), dtype=features.dtype)])
-
-
-def standardise(train: FloatArray, test: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Scale both to (x - mean) / deviation of the *training* columns (deviation 0 counts as 1).
-
-    The statistics are of the pooled training set, so they are a common preprocessing that no
-    privacy account of this library covers.
-    """
-    mean, deviation = train.mean(axis=0), train.std(axis=0)
-    scale = np.where(deviation > 0, deviation, 1.0)
-    return (train - mean) / scale, (test - mean) / scale
 
 
 def finished(dataset: Dataset, dtype: str, intercept: bool) -> Dataset:

@@ -9,7 +9,7 @@ from pathlib import Path
 from privet.datasets.adult import load_adult
 from privet.datasets.built_in import BUILT_IN, synthetic
 from privet.datasets.click import load_click
-from privet.datasets.dataset import DataError, Dataset, brief, finished
+from privet.datasets.dataset import UNUSABLE, DataError, Dataset, brief, finished
 from privet.datasets.femnist import load_femnist
 from privet.datasets.mnist import load_mnist
 from privet.datasets.regression import regression
@@ -17,13 +17,13 @@ from privet.datasets.regression import regression
 DTYPES = ("float64", "float32")
 # Data sets whose columns carry a constant one unless the caller says otherwise.
 _INTERCEPT = {"breast-cancer", "diabetes", "adult", "click"}
-_FROM_PATH = {
+FROM_PATH = {
     "mnist": "an .npz file with x_train, y_train, x_test, y_test, or hf:ylecun/mnist",
     "adult": "a folder with adult-train.csv.gz and adult-test.csv.gz, or an hf: table",
     "femnist": "LEAF's folder with train/*.json and test/*.json, or hf:flwrlabs/femnist",
     "click": "a LIBSVM file, a folder with train* and test*, or an hf: table",
 }
-NAMES: tuple[str, ...] = (*BUILT_IN, "synthetic", "regression", *_FROM_PATH)
+NAMES: tuple[str, ...] = (*BUILT_IN, "synthetic", "regression", *FROM_PATH)
 # What numpy, scikit-learn and the readers raise for data that no loader has thought of.
 _UNUSABLE = (ValueError, TypeError, OverflowError, MemoryError, OSError, EOFError, zlib.error)
 
@@ -99,8 +99,8 @@ def load(
         raise DataError(f"dtype {dtype!r} is unknown; expected one of {', '.join(DTYPES)}")
     if seed < 0:
         raise DataError(f"data-seed must be >= 0, got {seed}")
-    if name in _FROM_PATH and not data_path:
-        raise DataError(f"data-path is needed for dataset {name}: {_FROM_PATH[name]}")
+    if name in FROM_PATH and not data_path:
+        raise DataError(f"data-path is needed for dataset {name}: {FROM_PATH[name]}")
     constant = name in _INTERCEPT if intercept is None else intercept
     try:
         return _load(
@@ -117,11 +117,14 @@ def load(
             id_column=id_column,
             whole=whole,
         )
-    except DataError:
+    except DataError as error:
+        if name in FROM_PATH:
+            error.told = UNUSABLE
         raise
     except _UNUSABLE as error:
-        where = data_path if name in _FROM_PATH else name
-        raise DataError(f"{where}: cannot be used ({brief(error)})") from None
+        if name in FROM_PATH:
+            raise DataError(f"{data_path}: cannot be used ({brief(error)})", UNUSABLE) from None
+        raise DataError(f"{name}: cannot be used ({brief(error)})") from None
 
 
 # Four covers a sweep over data sets; one MNIST in float64 is 125 MB.

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from privet.datasets.dataset import DataError, Dataset, FloatArray, LabelArray, frozen
-from privet.datasets.loaders import load
+from privet.datasets.dataset import (
+    UNUSABLE,
+    DataError,
+    Dataset,
+    FloatArray,
+    LabelArray,
+    frozen,
+)
+from privet.datasets.loaders import FROM_PATH, load
 from privet.datasets.partitions import Indices, partition
 from privet.datasets.settings import INTERCEPT, LOSSES, DataSettings
 from privet.problems import (
@@ -80,7 +88,7 @@ class Federation:
 
 
 def problem_from_config(
-    config: Mapping[str, Any], agent_index: int, num_agents: int
+    config: Mapping[str, Any], agent_index: int, num_agents: int, *, own: bool = False
 ) -> LinearModel[Any]:
     """Return the problem f_i of one agent, built from that agent's rows alone.
 
@@ -95,6 +103,10 @@ def problem_from_config(
     agent_index : int
         0 ... num_agents - 1.
     num_agents : int
+    own : bool
+        Whether a path in the config is of one operator's own records, not of a pool that is dealt
+        to all agents of a federation. A split that goes by their labels or ids is then
+        ``data_dependent``: a record that changes moves others in or out of the agent's share.
 
     Raises
     ------
@@ -104,7 +116,10 @@ def problem_from_config(
     settings = DataSettings.from_config(config)
     if not 0 <= agent_index < num_agents:
         raise DataError(f"agent {agent_index}: expected 0 ... {num_agents - 1}")
-    return _agents(settings, num_agents).problem(agent_index)
+    with _kept(settings):
+        return _agents(settings, num_agents, own and settings.dataset in FROM_PATH).problem(
+            agent_index
+        )
 
 
 def federation_from_config(config: Mapping[str, Any], num_agents: int) -> Federation:
@@ -121,18 +136,30 @@ def federation_from_config(config: Mapping[str, Any], num_agents: int) -> Federa
         raise DataError(
             "partition none is for a node's own config; a federation needs its examples dealt"
         )
-    agents = _agents(settings, num_agents)
-    dataset = agents.dataset
-    if not len(dataset.test_labels):
-        raise DataError(_nothing_held_out(settings, len(dataset.train_labels)))
-    return Federation(
-        dataset=dataset,
-        parts=agents.parts,
-        problems=tuple(agents.problem(index) for index in range(num_agents)),
-        held_out=agents.model(
-            dataset.test_features, dataset.test_labels, make_regularizer("none"), divisor=None
-        ),
-    )
+    with _kept(settings):
+        agents = _agents(settings, num_agents, False)
+        dataset = agents.dataset
+        if not len(dataset.test_labels):
+            raise DataError(_nothing_held_out(settings, len(dataset.train_labels)))
+        return Federation(
+            dataset=dataset,
+            parts=agents.parts,
+            problems=tuple(agents.problem(index) for index in range(num_agents)),
+            held_out=agents.model(
+                dataset.test_features, dataset.test_labels, make_regularizer("none"), divisor=None
+            ),
+        )
+
+
+@contextmanager
+def _kept(settings: DataSettings) -> Iterator[None]:
+    """Have a coordinator told nothing of what is wrong with records that were read from a path."""
+    try:
+        yield
+    except DataError as error:
+        if settings.data_path and settings.dataset in FROM_PATH:
+            error.told = UNUSABLE
+        raise
 
 
 def _where(settings: DataSettings) -> str:
@@ -149,12 +176,26 @@ def _nothing_held_out(settings: DataSettings, count: int) -> str:
     )
 
 
+def loss_kind(loss: str) -> str:
+    """Return the name that a loss of the key ``loss`` has in privacy certificates.
+
+    "auto" gives "other": only the data tell which loss that is.
+    """
+    return {
+        "binary-logistic": BinaryLogistic.kind,
+        "multinomial-logistic": MultinomialLogistic.kind,
+        "one-class-logistic": OneClassLogistic.kind,
+        "ridge": RidgeRegression.kind,
+    }.get(loss, "other")
+
+
 class _Agents:
     """The problems of one federation, each built when it is first asked for."""
 
-    def __init__(self, settings: DataSettings, num_agents: int) -> None:
+    def __init__(self, settings: DataSettings, num_agents: int, own: bool) -> None:
         self.settings = settings
         self.dataset = _dataset(settings, num_agents)
+        self._data_dependent = self.dataset.data_dependent or (self._own_split() if own else "")
         self.parts = self._parts(num_agents)
         self._dealt = sum(map(len, self.parts))
         share = 2.0 * settings.beta / num_agents
@@ -183,6 +224,14 @@ class _Agents:
             raise DataError(f"{where}{error}") from None
         return tuple(parts)
 
+    def _own_split(self) -> str:
+        """Return how the split of one operator's own records depends on them."""
+        scheme, ids = self.settings.partition, self.dataset.train_ids
+        if scheme == "none" or (scheme in ("iid", "flwr-iid") and ids is None):
+            return ""
+        by = "labels" if ids is None else "ids"
+        return f"partition = {scheme} deals a node's own records by their {by}: set it to none"
+
     def problem(self, index: int) -> LinearModel[Any]:
         """Return f_index."""
         if index not in self._built:
@@ -206,7 +255,9 @@ class _Agents:
     ) -> LinearModel[Any]:
         """Return the loss the settings ask for, on the given rows."""
         try:
-            return self._model(features, labels, regularizer, divisor)
+            model = self._model(features, labels, regularizer, divisor)
+            model.data_dependent = self._data_dependent
+            return model
         except DataError:
             raise
         except ValueError as error:
@@ -236,8 +287,8 @@ class _Agents:
 
 # Bounded, so that a sweep over settings does not keep every federation it has visited.
 @lru_cache(maxsize=4)
-def _agents(settings: DataSettings, num_agents: int) -> _Agents:
-    return _Agents(settings, num_agents)
+def _agents(settings: DataSettings, num_agents: int, own: bool) -> _Agents:
+    return _Agents(settings, num_agents, own)
 
 
 def _dataset(settings: DataSettings, num_agents: int) -> Dataset:

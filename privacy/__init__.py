@@ -1,52 +1,38 @@
-"""Differential privacy that can be believed: noise, sensitivities, accounts, ledgers and the veto.
+"""Differential privacy that can be believed: noise, sensitivities, accounts, ledgers, node rules.
 
-The room takes plain numbers (C, b, n, rho, ...) and knows neither problems nor messages. What left
-an agent is a `Release`; what it costs is `account`'s business; what an operator allows is `Veto`'s.
+What leaves an agent is a `Release`; `Perturber` is the only source of its noise; what releases cost
+together is `Totals`' business; what an operator allows is `NodeRules`'.
 """
 
-from privet.privacy.accountant import Account, account, epsilon_rdp, rdp_curve
+from privet.privacy.accountant import Totals, epsilon_of
 from privet.privacy.agent_ledger import AgentLedger
 from privet.privacy.errors import (
     BudgetRefused,
     LedgerError,
     MaskError,
     NoCertificateError,
+    NoiseError,
     UnsupportedAccountError,
 )
 from privet.privacy.events import Release
-from privet.privacy.ledger import LedgerFile, Spent
+from privet.privacy.facts import Facts
+from privet.privacy.gaussian import gaussian_epsilon, gaussian_scale
+from privet.privacy.ledger import Audit, LedgerFile, RunSpent, Spent
 from privet.privacy.masks import Binding, GivenMasks, KeyPair, MaskSource, PairwiseMasks, key_pair
-from privet.privacy.mechanisms import (
-    gaussian_delta,
-    gaussian_log_delta,
-    gaussian_scale,
-    laplace_scale,
-)
+from privet.privacy.node_rules import NodeRules
 from privet.privacy.noise import NoiseSource, SeededNoise, SystemNoise
-from privet.privacy.releases import (
-    dp_iadmm_release,
-    fed_pdm_release,
-    fed_plt_release,
-    gfl_release,
-    unnoised_release,
-)
-from privet.privacy.sensitivity import (
-    check_sparsifier,
-    dp_iadmm_sensitivity,
-    fed_plt_contraction,
-    fed_plt_round,
-    gfl_sensitivity,
-)
+from privet.privacy.perturb import Perturber, checked_spacing
+from privet.privacy.sensitivity import check_sparsifier, fed_plt_contraction, gfl_sensitivity
 from privet.privacy.sensitivity_dp_iadmm import dp_iadmm_output_gain
-from privet.privacy.sensitivity_fed_pdm import Certificate, fed_pdm_certificate
-from privet.privacy.veto import Veto
+from privet.privacy.sensitivity_fed_pdm import fed_pdm_gain
+from privet.privacy.ziggurat import total_variation
 
 __all__ = [
-    "Account",
     "AgentLedger",
+    "Audit",
     "Binding",
     "BudgetRefused",
-    "Certificate",
+    "Facts",
     "GivenMasks",
     "KeyPair",
     "LedgerError",
@@ -54,32 +40,27 @@ __all__ = [
     "MaskError",
     "MaskSource",
     "NoCertificateError",
+    "NodeRules",
+    "NoiseError",
     "NoiseSource",
     "PairwiseMasks",
+    "Perturber",
     "Release",
+    "RunSpent",
     "SeededNoise",
     "Spent",
     "SystemNoise",
+    "Totals",
     "UnsupportedAccountError",
-    "Veto",
-    "account",
     "check_sparsifier",
+    "checked_spacing",
     "dp_iadmm_output_gain",
-    "dp_iadmm_release",
-    "dp_iadmm_sensitivity",
-    "epsilon_rdp",
-    "fed_pdm_certificate",
-    "fed_pdm_release",
+    "epsilon_of",
+    "fed_pdm_gain",
     "fed_plt_contraction",
-    "fed_plt_release",
-    "fed_plt_round",
-    "gaussian_delta",
-    "gaussian_log_delta",
+    "gaussian_epsilon",
     "gaussian_scale",
-    "gfl_release",
     "gfl_sensitivity",
     "key_pair",
-    "laplace_scale",
-    "rdp_curve",
-    "unnoised_release",
+    "total_variation",
 ]

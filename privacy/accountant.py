@@ -1,8 +1,8 @@
-"""What a list of releases costs: Renyi DP in closed form, privacy loss distributions beside it.
+"""Privacy-critical: what releases cost, one figure (epsilon at a delta) whoever asks.
 
-Both are upper bounds on the same quantity, so the smaller is reported and both are kept. The
-Renyi part is our own closed form (microseconds, used by the agent's veto); the other composes
-privacy loss distributions with dp_accounting, pessimistically discretised.
+Gaussian releases compose to one Gaussian, adaptively and with differing scales: mu is the root of
+the sum of mu_i^2 and epsilon(delta) is known in closed form (`gaussian_epsilon`). Where Laplace
+noise takes part, the law of the privacy loss is composed on a grid, pessimistically (`laplace`).
 
 A vector Laplace release of L1 sensitivity s is dominated by the scalar one of sensitivity s
 (hybrid argument: the trade-off function of the shifted product is at least the group composition
@@ -13,287 +13,187 @@ neighbouring relation, so nothing here doubles it.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from privet.privacy.errors import UnsupportedAccountError
-from privet.privacy.events import Release
+from privet.privacy.events import Relation, Release
+from privet.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_scale
+from privet.privacy.laplace import mixed_epsilon
 
-ORDERS: Final[NDArray[np.float64]] = 1.0 + np.logspace(-1.9, 6.0, 400)
-ORDERS.setflags(write=False)
+__all__ = ["Totals", "epsilon_of", "gaussian_delta", "gaussian_epsilon", "gaussian_scale"]
 
-_FINEST, _COARSEST = 1e-7, 1e-3
-_MOST_SINGLE_POINTS, _MOST_COMPOSED_POINTS = 1e5, 4e6
-_STAGE, _ABSURD, _HOPELESS = 1000, 1e5, 1e100
-_DISTINCT_LAPLACE, _ROUNDING = 64, math.log(1.005)
+_NEGLIGIBLE, _HOPELESS = 1e-100, 1e100
+_DISTINCT_LAPLACE, _MANTISSA_BITS = 64, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
-    """The cost of a list of releases at one delta.
+class Totals:
+    """What an account needs of any number of releases: additive, and short however many there are.
 
     Attributes
     ----------
-    epsilon
-        The smaller of `rdp` and `pld`; inf if anything left without noise.
-    delta
-        The delta all three epsilons refer to.
-    method
-        "rdp", "pld", or "none" when there is nothing to account (no release, or no noise).
-    rdp, pld
-        Epsilon by Renyi differential privacy and by privacy loss distributions (inf, unevaluated,
-        when the former is above 1e5).
+    relation
+        That of all releases, None before the first.
+    gaussian
+        The sum of count mu^2 over Gaussian releases as (rounded, remainder): exact to about 2^-104
+        of it, so that neither the order of releases nor how equal ones are grouped moves a bit of
+        the epsilon that is compared with a budget.
+    laplace
+        (pure loss, count) of Laplace releases by increasing loss. Beyond 64 different ones, losses
+        are rounded up to fewer significant bits (a step of 1/512 of them at first), which costs a
+        little and never gains.
+    unnoised
+        Whether anything left without noise, or with as good as none (loss above 1e100).
     """
 
-    epsilon: float
-    delta: float
-    method: str
-    rdp: float
-    pld: float
+    relation: Relation | None = None
+    gaussian: tuple[float, float] = (0.0, 0.0)
+    laplace: tuple[tuple[float, int], ...] = ()
+    unnoised: bool = False
+
+    def add(self, release: Release, times: int = 1) -> Totals:
+        """Return the totals with `times` more messages of one release.
+
+        Raises
+        ------
+        UnsupportedAccountError
+            If the release is under another neighbouring relation than those before.
+        """
+        if self.relation is not None and release.relation != self.relation:
+            raise UnsupportedAccountError(
+                f"releases under {self.relation!r} and {release.relation!r} cannot be composed"
+            )
+        count, loss = release.count * times, max(release.loss, _NEGLIGIBLE)
+        gaussian, laplace, unnoised = self.gaussian, self.laplace, self.unnoised
+        if loss > _HOPELESS:
+            unnoised = True
+        elif release.mechanism == "gaussian":
+            parts = (*gaussian, *_exact_square(loss, count))
+            rounded = math.fsum(parts)
+            gaussian = rounded, math.fsum((*parts, -rounded))
+        else:
+            laplace = _merged(laplace, loss, count)
+        return Totals(release.relation, gaussian, laplace, unnoised)
+
+    @property
+    def mu(self) -> float:
+        """Gaussian-DP parameter of the Gaussian releases together."""
+        return math.sqrt(self.gaussian[0])
+
+    @property
+    def method(self) -> str:
+        """How epsilon is found: "gaussian" (exactly), "pld" (from above) or "none" (nothing)."""
+        if self.unnoised or self.relation is None:
+            return "none"
+        return "pld" if self.laplace else "gaussian"
+
+    def epsilon(self, delta: float) -> float:
+        """Return epsilon at delta in (0, 1): inf without noise, 0 of nothing."""
+        if not 0 < delta < 1:
+            raise ValueError(f"delta is {delta!r}, expected a number in (0, 1)")
+        if self.unnoised:
+            return math.inf
+        if self.laplace:
+            return mixed_epsilon(self.gaussian[0], self.laplace, delta)
+        return gaussian_epsilon(self.mu, delta)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the totals as a mapping for JSON; what is empty is left out."""
+        mapping: dict[str, Any] = {}
+        if self.relation is not None:
+            mapping["relation"] = self.relation
+        if self.gaussian[0]:
+            mapping["gaussian"] = list(self.gaussian)
+        if self.laplace:
+            mapping["laplace"] = [list(pair) for pair in self.laplace]
+        if self.unnoised:
+            mapping["unnoised"] = True
+        return mapping
+
+    @classmethod
+    def from_dict(cls, mapping: Mapping[str, Any]) -> Totals:
+        """Rebuild totals from `to_dict`'s output; ValueError for anything else."""
+        try:
+            high, low = mapping.get("gaussian", (0.0, 0.0))
+            pairs = tuple((loss, count) for loss, count in mapping.get("laplace", ()))
+            totals = cls(
+                mapping.get("relation"), (high, low), pairs, mapping.get("unnoised", False)
+            )
+            sound = (
+                totals.to_dict() == dict(mapping)
+                and totals.relation in ("replace-one", "add-remove", None)
+                and all(type(number) is float and math.isfinite(number) for number in (high, low))
+                and high >= 0
+                and all(
+                    type(loss) is float and type(count) is int for loss, count in totals.laplace
+                )
+                and all(_NEGLIGIBLE <= loss <= _HOPELESS and count > 0 for loss, count in pairs)
+                and list(pairs) == sorted(dict(pairs).items())
+                and type(totals.unnoised) is bool
+            )
+        except (AttributeError, TypeError, ValueError):
+            sound = False
+        if not sound:
+            raise ValueError("totals of releases are not what to_dict writes")
+        return totals
 
 
-def account(releases: Iterable[Release], delta: float) -> Account:
-    """Compose releases and return the epsilon at delta: the smaller of RDP and PLD.
+def epsilon_of(messages: Iterable[tuple[Release, int]], delta: float) -> float:
+    """Return the epsilon at delta of messages that were each sent some number of times.
 
     Composition is adaptive and sequential over everything given; select the releases of one agent
     towards one audience before the call.
 
     Parameters
     ----------
-    releases
-        Release events of one agent; one relation and one unit.
+    messages
+        (release, times) of one agent, all under one neighbouring relation.
     delta
         In (0, 1).
 
     Raises
     ------
     UnsupportedAccountError
-        For subsampled releases or mixed relations or units.
+        For mixed neighbouring relations.
     ValueError
         For a delta outside (0, 1).
     """
-    gaussian, laplace, unnoised = _collapse(_once(releases))
-    _check_delta(delta)
-    if unnoised:
-        return Account(math.inf, delta, "none", math.inf, math.inf)
-    if gaussian == 0 and not laplace:
-        return Account(0.0, delta, "none", 0.0, 0.0)
-    rdp = _convert(_curve(gaussian, laplace, ORDERS), ORDERS, delta)
-    if rdp == 0:
-        return Account(0.0, delta, "rdp", 0.0, 0.0)
-    # Far beyond any use, a loss distribution would only cost time and memory.
-    pld = _epsilon_pld(gaussian, laplace, delta) if rdp < _ABSURD else math.inf
-    method = "pld" if pld < rdp else "rdp"
-    return Account(min(rdp, pld), delta, method, rdp, pld)
-
-
-def epsilon_rdp(
-    releases: Iterable[Release],
-    delta: float,
-    orders: Sequence[float] | NDArray[np.float64] | None = None,
-) -> float:
-    """Return the RDP epsilon at delta: closed forms only, well under a millisecond.
-
-    Gaussian: R(alpha) = alpha mu^2 / 2. Laplace of pure loss t:
-    R(alpha) = log[alpha e^{(alpha-1) t} / (2 alpha-1) + (alpha-1) e^{-alpha t} / (2 alpha-1)] /
-    (alpha-1) (Mironov 2017, Proposition 6). Conversion: Canonne, Kamath and Steinke 2020,
-    Proposition 12. Infinite without noise, 0 without releases.
-
-    Parameters
-    ----------
-    releases
-        As for `account`.
-    delta
-        In (0, 1).
-    orders
-        Renyi orders > 1 to minimise over; a grid from 1.01 to 1e6 unless given.
-    """
-    grid = ORDERS if orders is None else np.asarray(orders, dtype=np.float64)
-    return epsilon_of_messages(_once(releases), delta, grid)
-
-
-def epsilon_of_messages(
-    messages: Iterable[tuple[Release, int]], delta: float, orders: NDArray[np.float64] = ORDERS
-) -> float:
-    """Return `epsilon_rdp` of releases that were each made some number of times."""
-    gaussian, laplace, unnoised = _collapse(messages)
-    _check_delta(delta)
-    if unnoised:
-        return math.inf
-    return _convert(_curve(gaussian, laplace, orders), orders, delta)
-
-
-def rdp_curve(
-    releases: Iterable[Release], orders: Sequence[float] | NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the composed Renyi divergence bound at each order > 1 (inf without noise)."""
-    gaussian, laplace, unnoised = _collapse(_once(releases))
-    grid = np.asarray(orders, dtype=np.float64)
-    if np.any(grid <= 1):
-        raise ValueError("orders must be greater than 1")
-    if unnoised:
-        return np.full(grid.shape, math.inf)
-    return _curve(gaussian, laplace, grid)
-
-
-def epsilon_of_curve(
-    curve: NDArray[np.float64], orders: NDArray[np.float64], delta: float
-) -> float:
-    """Return the epsilon at delta of a composed Renyi curve, e.g. a running sum of `rdp_curve`."""
-    _check_delta(delta)
-    return _convert(curve, orders, delta)
-
-
-def _check_delta(delta: float) -> None:
-    if not 0 < delta < 1:
-        raise ValueError(f"delta is {delta!r}, expected a number in (0, 1)")
-
-
-def _once(releases: Iterable[Release]) -> Iterable[tuple[Release, int]]:
-    return ((release, 1) for release in releases)
-
-
-def _collapse(
-    messages: Iterable[tuple[Release, int]],
-) -> tuple[float, dict[float, int], bool]:
-    """Return (sum of mu^2, {Laplace loss: count}, anything un-noised?), after the checks."""
-    gaussian, laplace, unnoised = Counter[float](), Counter[float](), False
-    first: Release | None = None
+    totals = Totals()
     for release, times in messages:
-        first = first or release
-        if release.sampling != "none":
-            raise UnsupportedAccountError(
-                f"sampling {release.sampling!r} cannot be accounted: the observer sees who and "
-                "what takes part, so nothing is amplified; account it as 'none'"
-            )
-        if (release.relation, release.unit) != (first.relation, first.unit):
-            raise UnsupportedAccountError(
-                f"releases under {first.relation!r} and {release.relation!r} cannot be composed"
-            )
-        loss = release.loss
-        if loss > _HOPELESS:
-            unnoised = True
-        elif loss > 0:
-            (gaussian if release.mechanism == "gaussian" else laplace)[loss] += (
-                release.count * times
-            )
-    # Grouped and summed exactly, so that the order and grouping of equal releases does not move
-    # the last bit of a total that is compared with a budget.
-    total = math.fsum(count * (loss * loss) for loss, count in gaussian.items())
-    return total, dict(sorted(laplace.items())), unnoised
+        totals = totals.add(release, times)
+    return totals.epsilon(delta)
 
 
-def _curve(
-    gaussian: float, laplace: dict[float, int], orders: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    curve = orders * (gaussian / 2.0)
-    for loss, count in laplace.items():
-        curve += count * _laplace_curve(loss, orders)
-    return curve
+def _exact_square(loss: float, count: int) -> tuple[float, float]:
+    """Return count loss^2 as a float and what it lacks, by integer arithmetic."""
+    top, bottom = loss.as_integer_ratio()
+    top, bottom = count * top * top, bottom * bottom
+    rounded = top / bottom
+    numerator, denominator = rounded.as_integer_ratio()
+    return rounded, (top * denominator - numerator * bottom) / (bottom * denominator)
 
 
-def _laplace_curve(loss: float, orders: NDArray[np.float64]) -> NDArray[np.float64]:
-    less = orders - 1.0
-    up, down = orders / (2.0 * orders - 1.0), less / (2.0 * orders - 1.0)
-    # The first-order terms of the two exponentials cancel: expm1 keeps the difference exact, and
-    # factoring e^{(alpha-1) t} out keeps it finite.
-    inner = np.where(
-        less * loss < 1.0,
-        np.log1p(up * np.expm1(np.minimum(less * loss, 1.0)) + down * np.expm1(-orders * loss)),
-        less * loss + np.log(up + down * np.exp((1.0 - 2.0 * orders) * loss)),
-    )
-    result: NDArray[np.float64] = np.maximum(inner, 0.0) / less
-    return result
+def _merged(
+    laplace: tuple[tuple[float, int], ...], loss: float, count: int
+) -> tuple[tuple[float, int], ...]:
+    """Add a Laplace loss, rounding losses up to fewer bits while too many differ."""
+    counts = Counter(dict(laplace))
+    counts[loss] += count
+    bits = _MANTISSA_BITS
+    while len(counts) > _DISTINCT_LAPLACE and bits > 1:
+        bits -= 1
+        rounded = Counter[float]()
+        for known, uses in counts.items():
+            rounded[_rounded_up(known, bits)] += uses
+        counts = rounded
+    return tuple(sorted(counts.items()))
 
 
-def _convert(curve: NDArray[np.float64], orders: NDArray[np.float64], delta: float) -> float:
-    """Turn a Renyi curve into the smallest epsilon at delta."""
-    if not curve.size or np.any(delta**2 + np.expm1(-curve) > 0):
-        # Total variation <= sqrt(1 - exp(-KL)), and KL is below every order's divergence.
-        return 0.0
-    bonus, logs, less, usable = _TERMS if orders is ORDERS else _terms(orders)
-    epsilon = curve + bonus - (math.log(delta) + logs) / less
-    best = epsilon[usable]
-    return max(0.0, float(best.min())) if best.size else math.inf
-
-
-def _terms(orders: NDArray[np.float64]) -> tuple[NDArray[Any], ...]:
-    """Return what the conversion needs of the orders: log(1 - 1/a), log a, a - 1, a > 1.01."""
-    return np.log1p(-1.0 / orders), np.log(orders), orders - 1.0, orders > 1.01
-
-
-_TERMS = _terms(ORDERS)
-
-
-def _epsilon_pld(gaussian: float, laplace: dict[float, int], delta: float) -> float:
-    """Compose privacy loss distributions; pessimistic, so never below the true epsilon.
-
-    Gaussians alone compose to one Gaussian, whose epsilon is known exactly and needs no grid.
-    """
-    if not laplace:
-        from dp_accounting.gaussian_mechanism import (
-            get_epsilon_gaussian,
-        )
-
-        return float(get_epsilon_gaussian(1.0 / math.sqrt(gaussian), delta))
-    from dp_accounting.pld import (
-        privacy_loss_distribution as pld,
-    )
-
-    laplace = _rounded_up(laplace)
-    step = _discretisation(gaussian, laplace)
-    parts: list[Any] = []
-    if gaussian > 0:
-        parts.append(
-            pld.from_gaussian_mechanism(
-                1.0 / math.sqrt(gaussian), value_discretization_interval=step
-            )
-        )
-    for loss, count in laplace.items():
-        single = pld.from_laplace_mechanism(1.0 / loss, value_discretization_interval=step)
-        parts.append(_self_composed(single, count))
-    total = functools.reduce(lambda left, right: left.compose(right), parts)
-    return float(total.get_epsilon_for_delta(delta))
-
-
-def _self_composed(single: Any, count: int) -> Any:
-    """Compose `count` copies in square-root stages.
-
-    One stage over very many copies truncates by a loose Chernoff bound and needs 20 times the
-    memory; stages truncate tightly, and what they cut is counted as infinite loss.
-    """
-    if count <= _STAGE:
-        return single.self_compose(count) if count > 1 else single
-    inner = round(math.sqrt(count))
-    outer, rest = divmod(count, inner)
-    total = _self_composed(_self_composed(single, inner), outer)
-    return total.compose(_self_composed(single, rest)) if rest else total
-
-
-def _rounded_up(laplace: dict[float, int]) -> dict[float, int]:
-    """Round losses up to a grid of 0.5 % when too many differ: costs a little, never gains."""
-    if len(laplace) <= _DISTINCT_LAPLACE:
-        return laplace
-    rounded = Counter[float]()
-    for loss, count in laplace.items():
-        rounded[math.exp(math.ceil(math.log(loss) / _ROUNDING) * _ROUNDING)] += count
-    return dict(rounded)
-
-
-def _discretisation(gaussian: float, laplace: dict[float, int]) -> float:
-    """Pick the loss grid: fine against every single loss, coarse enough for time and memory."""
-    finest = min([*laplace, math.sqrt(gaussian) or math.inf]) / 20.0
-    spread = math.sqrt(gaussian + sum(n * loss * loss for loss, n in laplace.items()))
-    single = 20.0 * math.sqrt(gaussian) + 2.0 * sum(laplace)
-    return max(
-        min(_COARSEST, max(_FINEST, finest)),
-        single / _MOST_SINGLE_POINTS,
-        20.0 * spread / _MOST_COMPOSED_POINTS,
-    )
+def _rounded_up(number: float, bits: int) -> float:
+    """Round a positive number up to so many significant bits; rounding twice changes nothing."""
+    mantissa, exponent = math.frexp(number)
+    return math.ldexp(math.ceil(math.ldexp(mantissa, bits)), exponent - bits)

@@ -1,14 +1,15 @@
-"""The ledger of one run, light enough to travel in an agent's state and reply."""
+"""Privacy-critical: the ledger of one run, light enough to travel in an agent's state and reply."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from privet.privacy.accountant import Account, account, epsilon_of_messages
-from privet.privacy.events import Release
+from privet.privacy.accountant import Totals
+from privet.privacy.events import LARGEST_COUNT, Release
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,34 +18,62 @@ class AgentLedger:
 
     Immutable: `record` returns a new ledger, so that it can be kept with a state that is written
     only on success.
+
+    Attributes
+    ----------
+    entries
+        (release, messages) in the order of first use; `accountant.epsilon_of` takes them as they
+        are.
+    totals
+        Their sum, kept so that a message costs the same however many went before.
     """
 
     entries: tuple[tuple[Release, int], ...] = ()
+    totals: Totals = field(default_factory=Totals, compare=False)
+
+    @classmethod
+    def of(cls, entries: Iterable[tuple[Release, int]]) -> AgentLedger:
+        """Return the ledger of these (release, messages)."""
+        kept, totals = tuple(entries), Totals()
+        for release, times in kept:
+            totals = totals.add(release, times)
+        return cls(kept, totals)
+
+    @classmethod
+    def joined(cls, texts: Iterable[str]) -> AgentLedger:
+        """Return what several ledgers hold together, as JSON texts; empty ones hold nothing.
+
+        Raises
+        ------
+        ValueError
+            As `from_json`, or for releases that cannot be composed.
+        """
+        held = (cls.from_json(text) for text in texts if text)
+        return cls.of(entry for ledger in held for entry in ledger.entries)
 
     def record(self, release: Release) -> AgentLedger:
-        """Return the ledger with one more message."""
-        for place, (known, times) in enumerate(self.entries):
+        """Return the ledger with one more message.
+
+        Raises
+        ------
+        UnsupportedAccountError
+            If the release is under another neighbouring relation than those before.
+        """
+        entries, totals = self.entries, self.totals.add(release)
+        for place, (known, times) in enumerate(entries):
             if known == release:
-                changed = (*self.entries[:place], (known, times + 1), *self.entries[place + 1 :])
-                return AgentLedger(changed)
-        return AgentLedger((*self.entries, (release, 1)))
+                changed = (*entries[:place], (known, times + 1), *entries[place + 1 :])
+                return AgentLedger(changed, totals)
+        return AgentLedger((*entries, (release, 1)), totals)
 
     @property
     def messages(self) -> int:
         """Number of messages recorded."""
         return sum(times for _, times in self.entries)
 
-    def releases(self) -> list[Release]:
-        """Return the recorded releases with the number of messages folded into their counts."""
-        return [replace(known, count=known.count * times) for known, times in self.entries]
-
     def spent(self, delta: float) -> float:
-        """Return the RDP epsilon of everything recorded (see `accountant.epsilon_rdp`)."""
-        return epsilon_of_messages(self.entries, delta)
-
-    def account(self, delta: float) -> Account:
-        """Return the full account of everything recorded (the smaller of RDP and PLD)."""
-        return account(self.releases(), delta)
+        """Return the epsilon of everything recorded (see `accountant`)."""
+        return self.totals.epsilon(delta)
 
     def to_json(self) -> str:
         """Return the ledger as one flat JSON text."""
@@ -60,7 +89,7 @@ class AgentLedger:
             raise ValueError("agent ledger is not JSON") from None
         if not isinstance(entries, list):
             raise ValueError("agent ledger is not a JSON list")
-        return cls(tuple(_counted(entry, place) for place, entry in enumerate(entries)))
+        return cls.of(_counted(entry, place) for place, entry in enumerate(entries))
 
 
 @lru_cache(maxsize=64)
@@ -73,8 +102,8 @@ def _counted(entry: Any, place: int) -> tuple[Release, int]:
     if not isinstance(entry, dict):
         raise ValueError(f"agent ledger entry {place} is not an object")
     times = entry.pop("times", None)
-    if type(times) is not int or times < 1:
-        raise ValueError(f"agent ledger entry {place} has no positive integer 'times'")
+    if type(times) is not int or not 1 <= times <= LARGEST_COUNT:
+        raise ValueError(f"agent ledger entry {place} has no integer 'times' from 1 to 1e12")
     try:
         return Release.from_dict(entry), times
     except ValueError as error:

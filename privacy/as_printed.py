@@ -1,7 +1,7 @@
 """The four papers' own privacy formulas, as printed. **None of them is a claim of this library.**
 
 Each function evaluates what a paper prints so that it can be shown beside a rigorous account; its
-docstring says why the two differ. Nothing here may feed a budget, a veto or a reported epsilon.
+docstring says why the two differ. Nothing here may feed a budget or a reported epsilon.
 """
 
 from __future__ import annotations

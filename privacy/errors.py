@@ -7,8 +7,12 @@ class NoCertificateError(ValueError):
     """No proven sensitivity exists for the asked setting, so no epsilon may be computed for it."""
 
 
+class NoiseError(ValueError):
+    """Noise was asked for that does not fit its charge; the text holds public numbers only."""
+
+
 class UnsupportedAccountError(ValueError):
-    """The releases cannot be accounted together or at all (sampling, relation, unit)."""
+    """The releases cannot be accounted together or at all (mixed relations)."""
 
 
 class LedgerError(ValueError):
@@ -20,7 +24,7 @@ class MaskError(ValueError):
 
 
 class BudgetRefused(ValueError):
-    """The agent's veto: this reply must not leave.
+    """The node's own rules: this reply must not leave.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Release events: what left an agent, described so that an accountant needs nothing else.
+"""Privacy-critical: what left an agent, described so that an accountant needs nothing else.
 
 The split follows dp_accounting's: events say what happened, `accountant` says what it costs.
 """
@@ -13,22 +13,25 @@ from typing import Any, Literal, TypeAlias, get_args
 
 Mechanism: TypeAlias = Literal["gaussian", "laplace", "none"]
 Norm: TypeAlias = Literal["l1", "l2"]
-Sampling: TypeAlias = Literal["none", "poisson", "without-replacement", "shuffled"]
 Relation: TypeAlias = Literal["replace-one", "add-remove"]
-Audience: TypeAlias = Literal["coordinator", "world"]
 Scalar: TypeAlias = str | int | float | bool
+
+SMALLEST, LARGEST = 1e-100, 1e100
+"""Bounds of a noised release's scale and sensitivity."""
+
+GRID = 2.0**-12
+"""Rounding to the grid moves a value by at most this share of min(sensitivity, scale)."""
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "mechanism": get_args(Mechanism),
     "norm": get_args(Norm),
-    "sampling": get_args(Sampling),
     "relation": get_args(Relation),
-    "unit": ("record",),
-    "to": get_args(Audience),
 }
-_NORM_OF = {"gaussian": "l2", "laplace": "l1"}
+_NORM_OF = {"gaussian": "l2", "laplace": "l1", "none": "l2"}
+_ALWAYS_WRITTEN = ("mechanism", "scale", "sensitivity", "relation")
+_OLD_FIELDS = {"sampling": ("none",), "unit": ("record",), "to": ("coordinator", "world")}
 _LONGEST_TEXT = 200
-_LARGEST_COUNT = 10**12
+LARGEST_COUNT = 10**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,31 +44,30 @@ class Release:
         "gaussian", "laplace", or "none" for anything that leaves without noise (its cost is
         infinite).
     scale
-        Standard deviation (gaussian) or scale b (laplace) of the noise on each coordinate.
+        Standard deviation sigma (gaussian) or scale b (laplace) of one draw on each coordinate:
+        the number that is drawn with and charged.
     sensitivity
-        Largest change of the un-noised value between neighbours, in `norm`: L2 for gaussian, L1
-        for laplace. It belongs to `relation`: no accountant doubles it.
+        Largest change of the value handed to the noise between neighbours, in `norm`: L2 for
+        gaussian, L1 for laplace. It belongs to `relation`: no accountant doubles it.
     norm
         "l2" or "l1".
     count
         How many times the mechanism was used within the message (E inner steps, for example).
-    sampling
-        "none", or the name of a subsampling scheme, which the accountant refuses: no algorithm
-        here may claim amplification.
     relation
-        Neighbouring relation, "replace-one" or "add-remove".
-    unit
-        "record".
-    to
-        "coordinator" or "world".
+        Neighbouring relation, "replace-one" or "add-remove"; a neighbour differs by one record.
     what
         Short description for reports.
+    steps
+        Noised steps of one use of which only the last iterate is released; Gaussian noise only.
+    contraction
+        chi in [0, 1], the Lipschitz constant of such a step.
 
     Raises
     ------
     ValueError
-        Naming the field, for an unknown choice, NaN, infinity or a negative number, a norm that
-        does not fit the mechanism, or scale and sensitivity that are both zero.
+        Naming the field: an unknown choice, a norm that does not fit the mechanism, a count that
+        is no positive integer, or a scale or sensitivity outside [1e-100, 1e100] where there is
+        noise.
     """
 
     mechanism: Mechanism
@@ -73,61 +75,103 @@ class Release:
     sensitivity: float = 1.0
     norm: Norm = "l2"
     count: int = 1
-    sampling: Sampling = "none"
     relation: Relation = "replace-one"
-    unit: str = "record"
-    to: Audience = "coordinator"
     what: str = ""
+    steps: int = 1
+    contraction: float = 1.0
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
-            value = getattr(self, name)
-            if not isinstance(value, str) or value not in choices:
-                shown = str(value)[:40]
-                raise ValueError(
-                    f"release field {name!r} is {shown!r}, expected one of {', '.join(choices)}"
-                )
+            _check_choice(name, getattr(self, name), choices)
         for name in ("scale", "sensitivity"):
-            object.__setattr__(self, name, _non_negative(name, getattr(self, name)))
-        object.__setattr__(self, "count", _positive_count(self.count))
+            object.__setattr__(self, name, self._bounded(name))
+        for name in ("count", "steps"):
+            object.__setattr__(self, name, _positive_count(name, getattr(self, name)))
+        object.__setattr__(self, "contraction", _number("contraction", self.contraction))
+        if self.contraction > 1:
+            raise ValueError(
+                f"release field 'contraction' is {self.contraction!r}, expected a number in [0, 1]"
+            )
         if not isinstance(self.what, str) or len(self.what) > _LONGEST_TEXT:
             raise ValueError(f"release field 'what' is not a text of at most {_LONGEST_TEXT}")
-        if self.norm != _NORM_OF.get(self.mechanism, self.norm):
+        if self.mechanism != "none" and self.norm != _NORM_OF[self.mechanism]:
             raise ValueError(
                 f"release field 'norm' is {self.norm!r}, but {self.mechanism} noise needs the "
                 f"{_NORM_OF[self.mechanism]} sensitivity"
             )
-        if self.mechanism != "none" and self.scale == 0 and self.sensitivity == 0:
-            raise ValueError("release fields 'scale' and 'sensitivity' are both 0: no multiplier")
+        if self.steps > 1 and self.mechanism != "gaussian":
+            raise ValueError(
+                f"release field 'steps' is {self.steps}, but hidden steps have a bound for "
+                f"gaussian noise only, not for {self.mechanism!r}"
+            )
 
-    @property
-    def noise_multiplier(self) -> float:
-        """scale / sensitivity: 0 without noise, inf when the data do not influence the value."""
-        if self.mechanism == "none":
-            return 0.0
-        if self.sensitivity == 0:
-            return math.inf
-        return self.scale / self.sensitivity
+    def _bounded(self, name: str) -> float:
+        number = _number(name, getattr(self, name))
+        if self.mechanism != "none" and not SMALLEST <= number <= LARGEST:
+            raise ValueError(
+                f"release field {name!r} is {number!r}, expected a number from {SMALLEST:g} to "
+                f"{LARGEST:g}"
+            )
+        return number
 
     @property
     def loss(self) -> float:
-        """sensitivity / scale: the Gaussian-DP parameter mu, or Laplace's pure epsilon, per use."""
+        """Privacy loss of one use: Gaussian-DP mu, or Laplace's pure epsilon; inf without noise.
+
+        With s' = sensitivity + min(sensitivity, scale) / 4096, which covers the rounding of the
+        value to the grid of the noise, it is s' / scale for one step. Of n steps w <- F(w) + noise,
+        each moved by at most s and chi-Lipschitz, of which the last iterate alone is released,
+
+            mu = s' sum_{j<n} chi^j / (scale sqrt(sum_{j<n} chi^{2j})),
+
+        because the influence and the noise of step n - j are both contracted j times.
+        """
         if self.mechanism == "none":
             return math.inf
-        if self.scale == 0:
-            return math.inf
-        return self.sensitivity / self.scale
+        moved = self.sensitivity + min(self.sensitivity, self.scale) * GRID
+        return moved * self._spread / self.scale
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The noise as a multiple of what one record can change: 1 / loss but for the grid's
+        rounding; 0 without noise."""
+        if self.mechanism == "none":
+            return 0.0
+        return self.scale / (self.sensitivity * self._spread)
+
+    @property
+    def _spread(self) -> float:
+        """How much louder the influence of hidden steps is than their noise; 1 for one step."""
+        if self.steps == 1:
+            return 1.0
+        chi = self.contraction
+        return geometric(chi, self.steps) / math.sqrt(geometric(chi * chi, self.steps))
+
+    @property
+    def draws(self) -> int:
+        """How many noise vectors the message takes: count * steps; 0 without noise."""
+        return 0 if self.mechanism == "none" else self.count * self.steps
 
     def to_dict(self) -> dict[str, Scalar]:
-        """Return the fields as a flat mapping of JSON scalars."""
-        return {name: getattr(self, name) for name in _FIELDS}
+        """Return the fields as a flat mapping of JSON scalars, those at their defaults left out.
+
+        mechanism, scale, sensitivity and relation are always there; the norm follows from the
+        mechanism unless it is written.
+        """
+        implied = {**_DEFAULTS, "norm": _NORM_OF[self.mechanism]}
+        return {
+            name: getattr(self, name)
+            for name in _FIELDS
+            if name in _ALWAYS_WRITTEN or getattr(self, name) != implied[name]
+        }
 
     @classmethod
     def from_dict(cls, mapping: Mapping[str, Any]) -> Release:
-        """Rebuild a release from `to_dict`'s output.
+        """Rebuild a release from `to_dict`'s output, that of earlier versions included.
 
-        The mapping may come from outside: every field must be present, none may be unknown, and
-        all values are validated.
+        The mapping may come from outside: no field may be unknown and all values are validated.
+        Earlier versions also wrote sampling, unit and to; they are dropped where they say "none",
+        "record", and "coordinator" or "world".
 
         Raises
         ------
@@ -136,33 +180,56 @@ class Release:
         """
         if not isinstance(mapping, Mapping):
             raise ValueError(f"release is a {type(mapping).__name__}, expected a mapping")
-        if mapping.keys() != _FIELDS.keys():
-            for key in mapping:
-                if key not in _FIELDS:
-                    raise ValueError(f"release field {str(key)[:40]!r} is unknown")
-            for name in sorted(_FIELDS):
-                if name not in mapping:
-                    raise ValueError(f"release field {name!r} is missing")
-        return cls(**mapping)
+        for key in mapping:
+            if key not in _FIELDS and key not in _OLD_FIELDS:
+                raise ValueError(f"release field {str(key)[:40]!r} is unknown")
+        for name in _ALWAYS_WRITTEN:
+            if name not in mapping:
+                raise ValueError(f"release field {name!r} is missing")
+        for name, choices in _OLD_FIELDS.items():
+            _check_choice(name, mapping.get(name, choices[0]), choices)
+        known = {name: value for name, value in mapping.items() if name in _FIELDS}
+        mechanism = known["mechanism"]
+        if isinstance(mechanism, str) and mechanism in _NORM_OF:
+            known.setdefault("norm", _NORM_OF[mechanism])
+        return cls(**known)
 
 
-_FIELDS = {field.name: None for field in fields(Release)}
+_DEFAULTS = {field.name: field.default for field in fields(Release)}
+_FIELDS = tuple(_DEFAULTS)
 """The names in the order in which they are written."""
 
 
-def _positive_count(value: object) -> int:
+def geometric(ratio: float, terms: int) -> float:
+    """Return sum_{j < terms} ratio^j for 0 <= ratio <= 1, stable near 1."""
+    if ratio == 0:
+        return 1.0
+    if ratio == 1:
+        return float(terms)
+    exponent = math.log(ratio)
+    return math.expm1(terms * exponent) / math.expm1(exponent)
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(
+            f"release field {name!r} is {str(value)[:40]!r}, expected one of {', '.join(choices)}"
+        )
+
+
+def _positive_count(name: str, value: object) -> int:
     """Return value as an int from 1 to 1e12, refusing booleans, floats and texts."""
     try:
         count = 0 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         count = 0
-    if not 1 <= count <= _LARGEST_COUNT:
+    if not 1 <= count <= LARGEST_COUNT:
         shown = str(value)[:40]
-        raise ValueError(f"release field 'count' is {shown!r}, expected an integer from 1 to 1e12")
+        raise ValueError(f"release field {name!r} is {shown!r}, expected an integer from 1 to 1e12")
     return count
 
 
-def _non_negative(name: str, value: object) -> float:
+def _number(name: str, value: object) -> float:
     """Return value as a float, refusing booleans, texts, NaN, infinity and negative numbers."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"release field {name!r} is {str(value)[:40]!r}, expected a number")

@@ -1,37 +1,35 @@
-"""The lifetime ledger: a file that every process and every run of an agent shares.
+"""Privacy-critical: the lifetime ledger, a file that all processes and runs of an agent share.
 
-The file is append-only JSON lines. An entry is written and fsynced under an exclusive lock before
-the reply it belongs to may leave, so a crash can lose a reply but never an entry. Nothing is ever
-rolled back: lost and replayed rounds were paid for.
+The file is append-only JSON lines (`ledger_lines`). An entry is written and fsynced under an
+exclusive lock before the reply it belongs to may leave, so a crash can lose a reply but never an
+entry. Nothing is ever rolled back: lost and replayed rounds were paid for.
 
-A last line that is torn (unreadable, after a power cut) belongs to a reply that cannot have left.
-It is still charged, as the costliest release in the file or the one being asked for, whichever is
-worse: the next append first seals the torn bytes with such a charge. Any other line that cannot
-be read means that somebody edited the file; then everything is refused until a human looks.
+A last line that is torn (unreadable, after a power cut or on a full disk) belongs to a reply that
+cannot have left. It is still charged, as the costliest release in the file or the one being asked
+for, whichever is worse: the next append first seals the torn bytes with such a charge. Any other
+line that is not what was written means that somebody edited the file; then everything is refused
+until a human looks (`privet ledger FILE`). Truncation to a whole line cannot be noticed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import math
 import os
-import time
-from collections import Counter
+import re
+import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from privet.privacy.accountant import epsilon_rdp
-from privet.privacy.agent_ledger import AgentLedger
-from privet.privacy.errors import BudgetRefused, LedgerError
+from privet.privacy.accountant import Totals
+from privet.privacy.errors import BudgetRefused, LedgerError, UnsupportedAccountError
 from privet.privacy.events import Release
+from privet.privacy.ledger_lines import DamagedError, End, Entry, Running, read_all, read_end
 
-_VERSION = 1
-_DELTA_TO_COMPARE = 1e-5
 _LONGEST_NOTE = 200
+_NOTE = re.compile(r"run (\S+) round (\d+) agent (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ class Spent:
     Attributes
     ----------
     epsilon
-        RDP epsilon of everything in the ledger, the new entry included; None without a ledger.
+        Epsilon of everything in the ledger, the new entry included; None without a ledger.
     delta
         The delta it refers to.
     messages
@@ -56,17 +54,72 @@ class Spent:
     torn: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Contents:
-    """A parsed ledger file: all charges, and the lines at its end that cannot be read.
+@dataclass(slots=True)
+class RunSpent:
+    """What one run spent, by the notes of its entries.
 
-    `dangling` says whether the last of them lacks its newline.
+    Attributes
+    ----------
+    run
+        The run's name; empty for entries that name none, such as charges for torn lines.
+    agents
+        The names under which the node took part.
+    rounds
+        First and last round, None where no entry names one.
+    first, last
+        Times of the first and last entry (UTC, ISO 8601).
+    messages, torn, totals
+        Messages, how many of them stand for torn lines, and what an account needs of them.
     """
 
-    charges: AgentLedger
-    torn_charges: int
-    unreadable: int
-    dangling: bool
+    run: str
+    agents: list[str] = field(default_factory=list)
+    rounds: tuple[int, int] | None = None
+    first: str = ""
+    last: str = ""
+    messages: int = 0
+    torn: int = 0
+    totals: Totals = field(default_factory=Totals)
+
+    def add(self, entry: Entry) -> None:
+        """Count an entry."""
+        times = max(1, entry.torn)
+        self.messages += times
+        self.torn += entry.torn
+        self.totals = self.totals.add(entry.release, times)
+        self.first, self.last = self.first or entry.time, entry.time
+        if found := _NOTE.fullmatch(entry.note):
+            number, agent = int(found[2]), found[3]
+            low, high = self.rounds or (number, number)
+            self.rounds = min(low, number), max(high, number)
+            if agent not in self.agents:
+                self.agents.append(agent)
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """A ledger that has been read and checked from its first to its last line.
+
+    Attributes
+    ----------
+    running
+        What the entries add up to.
+    open_torn
+        Torn lines at the end that the next charge will seal.
+    sealed
+        What the ledger counts as spent, those included; None if nothing tells what they cost.
+    runs
+        By run, in the order of their first entries.
+    """
+
+    running: Running
+    open_torn: int
+    sealed: Running | None
+    runs: tuple[RunSpent, ...]
+
+    def spent(self, delta: float) -> Spent:
+        """Return the total at delta."""
+        return _spent(self.sealed, self.open_torn, delta)
 
 
 class LedgerFile:
@@ -75,8 +128,9 @@ class LedgerFile:
     Parameters
     ----------
     path
-        Absolute path of the file; it is created (mode 0600) with its entry in the directory made
-        durable. The file system must honour `flock` and `fsync`: a local one does.
+        Absolute path of a regular file or a link to one; it is created (mode 0600) with its entry
+        in the directory made durable. The file system must honour `flock` and `fsync`: a local
+        one does.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -85,90 +139,147 @@ class LedgerFile:
             raise ValueError(f"ledger-path is {str(path)!r}, expected an absolute path")
 
     def spent(self, delta: float) -> Spent:
-        """Return what has been spent, a torn last line charged as described above.
+        """Return what has been spent, torn last lines charged as described above.
+
+        Reads the end of the file only, and changes nothing.
 
         Raises
         ------
         LedgerError
             If the file cannot be opened, read or trusted.
         """
-        if not self.path.exists():
+        try:
+            os.stat(self.path)
+        except FileNotFoundError:
             return Spent(0.0, delta, 0)
-        with self._locked() as descriptor:
-            contents = self._read(descriptor)
-        if contents.unreadable and not contents.charges.entries:
-            return Spent(math.inf, delta, contents.unreadable, contents.unreadable)
-        return _spent(_seal(contents, None), delta)
+        except OSError as error:
+            raise LedgerError(f"ledger {self.path}: {error.strerror}") from None
+        with self._locked(os.O_RDONLY, fcntl.LOCK_SH) as (descriptor, size):
+            end = read_end(lambda at, length: _read(descriptor, at, length), size)
+        return _spent(end.sealed(None), end.unreadable, delta)
 
     def charge(
-        self, release: Release, delta: float, limit: float | None = None, note: str = ""
+        self,
+        release: Release,
+        delta: float,
+        limit: float | None = None,
+        note: str = "",
+        run: str = "",
     ) -> Spent:
         """Append a release, durably, unless it would bring the total above `limit`.
 
-        When this returns, the entry is on the disk and the reply may leave.
+        When this returns, the entry is on the disk and the reply may leave. However long the file
+        is, its end alone is read (a file of version 1 whole, once).
 
         Parameters
         ----------
         release
             What is about to leave.
         delta, limit
-            The budget (limit, delta) over everything in the file, by RDP; reaching it is allowed,
-            passing it is not. No limit when None.
-        note
-            Free text for the operator, such as run and round.
+            The budget (limit, delta) over everything in the file; reaching it is allowed, passing
+            it is not. No limit when None.
+        note, run
+            Free text for the operator, such as run and round; the run by which `privet ledger`
+            groups, where the note does not name it.
 
         Raises
         ------
         BudgetRefused
             If the total would pass the limit; nothing is written then.
+        UnsupportedAccountError
+            If the file holds releases under another neighbouring relation; nothing is written.
         LedgerError
             If the file cannot be opened, read, trusted or written.
         """
-        with self._locked() as descriptor:
-            contents = self._read(descriptor)
-            sealed = _seal(contents, release)
-            after = replace(sealed, charges=sealed.charges.record(release))
-            total = _spent(after, delta)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+        with self._locked(flags, fcntl.LOCK_EX) as (descriptor, size):
+            end = read_end(lambda at, length: _read(descriptor, at, length), size)
+            try:
+                data, running = end.extended(release, run[:_LONGEST_NOTE], note[:_LONGEST_NOTE])
+            except UnsupportedAccountError as error:
+                raise UnsupportedAccountError(f"ledger {self.path}: {error}") from None
+            total = _spent(running, 0, delta)
             if limit is not None and total.epsilon is not None and total.epsilon > limit:
                 raise BudgetRefused(
                     f"budget: this reply would bring the lifetime epsilon to {total.epsilon:.6g} "
                     f"at delta {delta:g}, above max-epsilon {limit:g}"
                 )
-            self._append(descriptor, _lines(contents, release, note))
+            if size == 0:
+                _sync_directory(self.path.parent)
+            _append(descriptor, data)
         return total
 
+    def verify(self) -> Audit:
+        """Read and check the whole file, and return what was spent by run; changes nothing.
+
+        Raises
+        ------
+        LedgerError
+            Naming the first bad line, or if there is no such file.
+        """
+        runs: dict[str, RunSpent] = {}
+
+        def keep(entry: Entry) -> None:
+            found = _NOTE.fullmatch(entry.note)
+            run = entry.run or (found[1] if found else "")
+            runs.setdefault(run, RunSpent(run)).add(entry)
+
+        with self._locked(os.O_RDONLY, fcntl.LOCK_SH) as (descriptor, size):
+            data = _read(descriptor, 0, size)
+            end: End = read_all(data, keep)
+        return Audit(end.running, end.unreadable, end.sealed(None), tuple(runs.values()))
+
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[int]:
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    def _locked(self, flags: int, lock: int) -> Iterator[tuple[int, int]]:
+        """Open and lock the file; yield its descriptor and size.
+
+        Whatever is wrong with the file leaves as one LedgerError that names it.
+        """
+        # A FIFO without a reader or writer must not hold the reply up before it is refused.
+        flags |= os.O_CLOEXEC | os.O_NONBLOCK
         try:
             descriptor = os.open(self.path, flags, 0o600)
         except OSError as error:
             raise LedgerError(f"ledger {self.path}: {error.strerror}") from None
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise LedgerError(f"ledger {self.path}: not a regular file")
+            fcntl.flock(descriptor, lock)
             status = os.fstat(descriptor)
             if not os.path.samestat(status, os.stat(self.path)):
                 raise LedgerError(f"ledger {self.path}: replaced by another file while in use")
-            if status.st_size == 0:
-                _sync_directory(self.path.parent)
-            yield descriptor
+            yield descriptor, status.st_size
         except OSError as error:
             raise LedgerError(f"ledger {self.path}: {error.strerror}") from None
+        except DamagedError as error:
+            raise LedgerError(
+                f"ledger {self.path}: {error}; nothing is released until it has been inspected"
+            ) from None
         finally:
             os.close(descriptor)
 
-    def _read(self, descriptor: int) -> _Contents:
-        parts, offset = [], 0
-        while part := os.pread(descriptor, 1 << 20, offset):
-            parts.append(part)
-            offset += len(part)
-        return _parse(b"".join(parts), str(self.path))
 
-    def _append(self, descriptor: int, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.fsync(descriptor)
+def _spent(running: Running | None, torn: int, delta: float) -> Spent:
+    if running is None:
+        return Spent(math.inf, delta, torn, torn)
+    return Spent(running.totals.epsilon(delta), delta, running.messages, running.torn)
+
+
+def _read(descriptor: int, at: int, length: int) -> bytes:
+    parts = []
+    while length > 0 and (part := os.pread(descriptor, min(length, 1 << 20), at)):
+        parts.append(part)
+        at += len(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def _append(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    os.fsync(descriptor)
 
 
 def _sync_directory(directory: Path) -> None:
@@ -177,89 +288,3 @@ def _sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _parse(data: bytes, path: str) -> _Contents:
-    """Read all lines; unreadable ones are tolerated only at the end or before their charge."""
-    lines = data.split(b"\n")
-    dangling = bool(lines[-1])
-    charges, torn, unreadable = Counter[Release](), 0, 0
-    known: dict[tuple[tuple[str, Any], ...], Release] = {}
-    for number, line in enumerate(lines if dangling else lines[:-1], 1):
-        entry = _entry(line, known)
-        if entry is None:
-            unreadable += 1
-            continue
-        release, sealed = entry
-        if sealed != unreadable:
-            raise LedgerError(
-                f"ledger {path}: line {number - unreadable} is damaged; nothing is "
-                "released until it has been inspected"
-            )
-        unreadable = 0
-        charges[release] += max(1, sealed)
-        torn += sealed
-    return _Contents(AgentLedger(tuple(charges.items())), torn, unreadable, dangling)
-
-
-def _entry(
-    line: bytes, known: dict[tuple[tuple[str, Any], ...], Release]
-) -> tuple[Release, int] | None:
-    """Return (release, torn lines it stands for) of one line, or None if it cannot be read."""
-    try:
-        entry = json.loads(line)
-        sealed = entry["torn"]
-        if entry["version"] != _VERSION or type(sealed) is not int or sealed < 0:
-            return None
-        key = tuple(entry["release"].items())
-        if key not in known:
-            known[key] = Release.from_dict(entry["release"])
-        return known[key], sealed
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
-
-
-def _costliest(charges: AgentLedger, candidate: Release | None) -> Release | None:
-    known = [release for release, _ in charges.entries]
-    return max(
-        [*known, candidate] if candidate is not None else known,
-        key=lambda release: epsilon_rdp([release], _DELTA_TO_COMPARE),
-        default=None,
-    )
-
-
-def _seal(contents: _Contents, candidate: Release | None) -> _Contents:
-    """Charge the unfinished lines at the end as the costliest release that could be meant."""
-    worst = _costliest(contents.charges, candidate)
-    if not contents.unreadable or worst is None:
-        return contents
-    charges = AgentLedger((*contents.charges.entries, (worst, contents.unreadable)))
-    return _Contents(charges, contents.torn_charges + contents.unreadable, 0, False)
-
-
-def _spent(contents: _Contents, delta: float) -> Spent:
-    return Spent(
-        contents.charges.spent(delta), delta, contents.charges.messages, contents.torn_charges
-    )
-
-
-def _lines(contents: _Contents, release: Release, note: str) -> bytes:
-    """Return the bytes to append: the seal of a torn line, if any, and the new entry."""
-    lines = []
-    if contents.unreadable:
-        worst = _costliest(contents.charges, release) or release
-        lines.append(_line(worst, contents.unreadable, "charge for a torn line"))
-    lines.append(_line(release, 0, note))
-    text = "".join(lines)
-    return (("\n" if contents.dangling else "") + text).encode()
-
-
-def _line(release: Release, sealed: int, note: str) -> str:
-    entry = {
-        "version": _VERSION,
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "note": note[:_LONGEST_NOTE],
-        "torn": sealed,
-        "release": release.to_dict(),
-    }
-    return json.dumps(entry, separators=(",", ":")) + "\n"

@@ -1,4 +1,4 @@
-"""Pairwise masks: an agent's upload looks random to the server, the sum of all uploads does not.
+"""Privacy-critical: pairwise masks. One upload looks random to the server, the sum does not.
 
 Every two agents p < q of a round share a secret; p adds the words drawn from it to its upload and
 q subtracts them, modulo 2^64. Over the whole roster the masks cancel exactly, whatever one is

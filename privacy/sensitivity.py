@@ -1,4 +1,4 @@
-"""Certified sensitivities of Fed-PLT, DP-IADMM and GFL; FedPDM's are in `sensitivity_fed_pdm`.
+"""Privacy-critical: proven bounds of Fed-PLT and GFL; FedPDM's are in `sensitivity_fed_pdm`.
 
 Each function returns the largest change of an un-noised value between data sets of one agent that
 are neighbours under `relation`: one record replaced ("replace-one"), or one record added or
@@ -9,11 +9,9 @@ clipped. What has no proof raises `NoCertificateError`.
 
 from __future__ import annotations
 
-import math
-
 from privet.privacy.checks import at_least_one, non_negative, positive, records_moved
 from privet.privacy.errors import NoCertificateError
-from privet.privacy.events import Relation
+from privet.privacy.events import Relation, geometric
 
 SCALAR_LOSSES = ("logistic", "one-class-logistic", "ridge")
 LOSSES = (*SCALAR_LOSSES, "multinomial")
@@ -80,69 +78,6 @@ def fed_plt_contraction(
     return min(1.0, max(slow, fast))
 
 
-def fed_plt_round(
-    *,
-    clip: float,
-    num_examples: int,
-    step_size: float,
-    local_steps: int,
-    tau: float,
-    contraction: float,
-    relation: Relation = "replace-one",
-) -> tuple[float, float]:
-    """Return (sensitivity, noise standard deviation) whose ratio is a round's Gaussian-DP mu.
-
-    The Ne steps w <- w - gamma (clipped gradient) + N(0, 2 gamma tau^2 I) start from the x_i and
-    v_i that were released before and release w alone. With every step chi-contractive,
-
-        mu = (2 C gamma / q) sum_{j<Ne} chi^j / (sqrt(2 gamma) tau sqrt(sum_{j<Ne} chi^{2j})),
-
-    the Renyi divergence of order alpha is at most alpha mu^2 / 2 and the bound is attained by a
-    linear loss; chi = 1 is the composition of Ne Gaussian mechanisms. "add-remove" has C for 2C.
-
-    Parameters
-    ----------
-    clip
-        C, the L2 bound of an example's gradient of the data term.
-    num_examples
-        q, public; f_i is the mean over q examples.
-    step_size, local_steps, tau
-        gamma, Ne, and tau (tau^2 is the variance of the paper's (13)).
-    contraction
-        chi in [0, 1] of `fed_plt_contraction`.
-    """
-    positive(clip=clip, step_size=step_size)
-    non_negative(tau=tau, contraction=contraction)
-    at_least_one(num_examples=num_examples, local_steps=local_steps)
-    if contraction > 1:
-        raise ValueError(f"contraction is {contraction!r}, expected a number in [0, 1]")
-    shift = records_moved(relation) * clip * step_size / num_examples
-    noise = math.sqrt(2.0 * step_size) * tau
-    sensitivity = shift * _geometric(contraction, local_steps)
-    return sensitivity, noise * math.sqrt(_geometric(contraction**2, local_steps))
-
-
-def dp_iadmm_sensitivity(
-    *, clip: float, num_examples: int, relation: Relation = "replace-one"
-) -> float:
-    """Return the sensitivity of one inner gradient of DP-IADMM: 2C/I, or C/I for add-remove.
-
-    In L2 when the examples' gradients are clipped in L2 (for Gaussian noise), in L1 when they are
-    clipped in L1 (for Laplace noise). It replaces the paper's Delta_bar (9b), which depends on
-    the data and so leaks through the scale of the noise.
-
-    Parameters
-    ----------
-    clip
-        C.
-    num_examples
-        I, the public number of samples of all agents together (the divisor of the loss).
-    """
-    positive(clip=clip)
-    at_least_one(num_examples=num_examples)
-    return records_moved(relation) * clip / num_examples
-
-
 def gfl_sensitivity(
     *,
     clip: float,
@@ -187,7 +122,7 @@ def gfl_sensitivity(
     if not 0 <= contraction <= 1:
         raise ValueError(f"contraction is {contraction!r}, expected a number in [0, 1]")
     shift = moved * step_size * clip / (batch_size * participants)
-    return shift * _geometric(contraction, round_number)
+    return shift * geometric(contraction, round_number)
 
 
 def check_sparsifier(sparsifier: str) -> None:
@@ -208,13 +143,3 @@ def check_sparsifier(sparsifier: str) -> None:
         )
     if sparsifier not in ("none", "rand-k", "public-top-k", "noisy-top-k"):
         raise NoCertificateError(f"sparsifier {sparsifier!r} has no privacy certificate")
-
-
-def _geometric(ratio: float, terms: int) -> float:
-    """Return sum_{j < terms} ratio^j for 0 <= ratio <= 1, stable near 1."""
-    if ratio == 0:
-        return 1.0
-    if ratio == 1:
-        return float(terms)
-    exponent = math.log(ratio)
-    return math.expm1(terms * exponent) / math.expm1(exponent)

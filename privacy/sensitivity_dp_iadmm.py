@@ -1,4 +1,4 @@
-"""What output perturbation of DP-IADMM may count on: how far a record moves z_p.
+"""Privacy-critical: how far a record moves DP-IADMM's z_p, for output perturbation.
 
 With noise in every inner step (objective perturbation) each noisy gradient is a release and
 `sensitivity.dp_iadmm_sensitivity` is all there is to know. With one noise on the mean of E

@@ -19,7 +19,16 @@ from privet.problems.base import (
     RowIndex,
 )
 from privet.problems.binary_logistic import BinaryLogistic
-from privet.problems.clipping import clip_rows
+from privet.problems.clipping import (
+    Clipped,
+    Clipping,
+    clip_rows,
+    clipped_sensitivity,
+    clipped_sum,
+    clipped_term,
+    clipped_whole,
+)
+from privet.problems.curvature import loss_curvature, public_moduli
 from privet.problems.linear import LinearModel, can_clip
 from privet.problems.multinomial_logistic import MultinomialLogistic
 from privet.problems.one_class_logistic import OneClassLogistic
@@ -53,6 +62,8 @@ __all__ = [
     "BinaryLogistic",
     "Box",
     "ClippableProblem",
+    "Clipped",
+    "Clipping",
     "ConvexSet",
     "ElasticNet",
     "FloatArray",
@@ -76,9 +87,15 @@ __all__ = [
     "best_step",
     "can_clip",
     "clip_rows",
+    "clipped_sensitivity",
+    "clipped_sum",
+    "clipped_term",
+    "clipped_whole",
+    "loss_curvature",
     "make_h",
     "make_regularizer",
     "make_set",
     "minimize",
+    "public_moduli",
     "soft_threshold",
 ]

@@ -64,13 +64,26 @@ class Problem(Protocol):
 class ClippableProblem(Problem, Protocol):
     """A problem whose per-example gradients can be bounded, as privacy needs it.
 
-    Privacy: whoever writes one vouches that replacing one example moves ``clipped_gradient`` by
-    at most 2 clip / D in ``norm``, at every x, where D is its attribute ``divisor``
-    (``num_examples`` without one).
+    A class of one's own has ``clipped_gradient``, all of which is then noised. It may also have
+
+        clipped_term(x, clip, norm, rows, clipping) -> (value, rest)
+
+    which gives the clipped data term in float64 apart from what does not depend on the data, the
+    regulariser's gradient in the problem's dtype or None: noise then meets the data term alone.
+    ``clipping`` is "example" or "batch" (the data term is scaled to l2 norm ``clip`` as a whole),
+    and ``value`` + ``rest`` is ``clipped_gradient``. Every number must be finite, whatever the
+    records are: examples whose gradient is not count as zero.
+
+    Privacy: whoever writes one vouches that replacing one example moves ``clipped_gradient`` (or
+    ``value``) by at most `clipped_sensitivity`, 2 clip / D and its margin for rounding, in
+    ``norm``, at every x, where D is its attribute ``divisor`` (``num_examples`` without one).
     """
 
     def clipped_gradient(
         self, x: FloatArray, clip: float, norm: Norm = "l2", rows: RowIndex = None
     ) -> FloatArray:
-        """Return the gradient with every example's data term clipped to norm ``clip``."""
+        """Return the gradient with every example's data term clipped to norm ``clip``.
+
+        With ``rows`` the data term is n/(D b) times the sum over the b examples of the batch.
+        """
         ...

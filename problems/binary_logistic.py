@@ -33,7 +33,6 @@ class BinaryLogistic(ScalarScoreModel):
     """
 
     kind: ClassVar[str] = "logistic"
-    curvature: ClassVar[tuple[float, float]] = (0.0, 0.25)
 
     def __init__(
         self,

@@ -37,9 +37,6 @@ class MultinomialLogistic(MatrixScoreModel):
     """
 
     kind: ClassVar[str] = "multinomial"
-    # diag(p) - p p^T has eigenvalues in [0, 1/2] for every distribution p; 1/2 is attained by
-    # two classes of probability 1/2.
-    curvature: ClassVar[tuple[float, float]] = (0.0, 0.5)
 
     def _set_data(self, design: FloatArray, targets: npt.NDArray[np.intp], dim: int) -> None:
         super()._set_data(design, targets, dim)
@@ -66,7 +63,7 @@ class MultinomialLogistic(MatrixScoreModel):
     def _residuals(
         self, x: FloatArray, design: FloatArray, targets: npt.NDArray[np.intp]
     ) -> FloatArray:
-        # The rows of zeros stay, so that `_pull_back` has whole tiles as well.
+        # The rows of zeros stay, so that `_product` has whole tiles as well.
         result = self._scores(x, design)
         self._to_probabilities(result[: self.classes])
         # One flat index is five times faster than a pair.
@@ -79,9 +76,12 @@ class MultinomialLogistic(MatrixScoreModel):
         np.exp(scores, scores)
         scores *= np.reciprocal(scores.sum(axis=0))  # one division an example, not one a class
 
-    def _pull_back(self, design: FloatArray, residuals: FloatArray) -> FloatArray:
-        result: FloatArray = residuals.dot(design)[: self.classes].T.reshape(-1)
+    def _product(self, design: FloatArray, residuals: FloatArray) -> FloatArray:
+        result: FloatArray = residuals.dot(design)
         return result
+
+    def _flatten(self, product: FloatArray) -> FloatArray:
+        return product[: self.classes].T.reshape(-1)
 
     def hessian(self, x: FloatArray) -> FloatArray:
         """Return the Hessian of f, shape (dim, dim)."""

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.problems.base import FloatArray, Moduli
+from privet.problems.curvature import loss_curvature
 from privet.problems.linear import MatrixScoreModel
 from privet.problems.spectrum import gram_extremes
 
@@ -30,7 +31,6 @@ class OneClassLogistic(MatrixScoreModel):
     """
 
     kind: ClassVar[str] = "one-class-logistic"
-    curvature: ClassVar[tuple[float, float]] = (0.0, 0.25)
 
     def _margins(
         self, x: FloatArray, design: FloatArray, targets: npt.NDArray[np.intp]
@@ -54,9 +54,12 @@ class OneClassLogistic(MatrixScoreModel):
         result[targets, np.arange(len(targets))] = 0.5 * np.tanh(0.5 * margins) - 0.5
         return result
 
-    def _pull_back(self, design: FloatArray, residuals: FloatArray) -> FloatArray:
-        result: FloatArray = design.T.dot(residuals.T).reshape(-1, order="F")
+    def _product(self, design: FloatArray, residuals: FloatArray) -> FloatArray:
+        result: FloatArray = design.T.dot(residuals.T)
         return result
+
+    def _flatten(self, product: FloatArray) -> FloatArray:
+        return product.reshape(-1, order="F")
 
     def hessian(self, x: FloatArray) -> FloatArray:
         """Return the Hessian of f, shape (dim, dim): one block a class."""
@@ -76,7 +79,7 @@ class OneClassLogistic(MatrixScoreModel):
         # The Hessian is block diagonal; at X = 0 block k is A_k^T A_k / (4 D), its largest value.
         blocks = (self.features[self.labels == k] for k in np.unique(self.labels))
         high = max(gram_extremes(block)[1] for block in blocks)
-        return Moduli(0.0, self.curvature[1] * high / self.divisor)
+        return Moduli(0.0, loss_curvature(self.kind)[1] * high / self.divisor)
 
     @staticmethod
     def predict_margin(x: FloatArray, features: FloatArray) -> FloatArray:

@@ -33,7 +33,6 @@ class RidgeRegression(ScalarScoreModel):
     """
 
     kind: ClassVar[str] = "ridge"
-    curvature: ClassVar[tuple[float, float]] = (2.0, 2.0)
 
     def __init__(
         self,

@@ -59,10 +59,11 @@ def check_classes(
 def check_targets(targets: npt.ArrayLike, features: FloatArray) -> FloatArray:
     """Return finite regression targets as a vector with the dtype of the features."""
     array = _one_per_example(targets, features, "targets")
-    wrong = ~np.isfinite(array)
+    with np.errstate(over="ignore"):
+        result: FloatArray = array.astype(features.dtype)
+    wrong = ~np.isfinite(result)
     if wrong.any():
-        raise ValueError(f"targets must be finite, found {array[wrong][0]}")
-    result: FloatArray = array.astype(features.dtype)
+        raise ValueError(f"targets must be finite in {features.dtype}, found {array[wrong][0]}")
     return result
 
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
-from privet.privacy import Account, AgentLedger, account
+from privet.privacy import AgentLedger
 from privet.strategies import PrimalDualStrategy
 from privet.wire.errors import one_line
 
+from . import report_format as fmt
+from .calibration import agent_half, first_facts
 from .gfl_account import gfl_account
 
 ASSUMPTIONS = (
     "unit: one record of one agent; honest-but-curious coordinator that sees every message",
     "examples per agent, clipping and row norm are public and enforced by the agents",
     "no amplification by sampling: the participations that happened are composed",
-    "real-valued noise (floating-point attacks are not covered)",
+    "noise on a public grid, so that its low bits carry nothing else; AES-256 is a good generator, "
+    "and the sampler adds (1 + e^epsilon) 2.4e-16 a coordinate and draw to delta at most",
 )
 
 
@@ -33,32 +35,31 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
         return _OWN[config["algorithm"]](strategy, config)
     session = strategy.session
     agents = {} if session is None else session.roster.agents
-    taking_part = {name: agent for name, agent in agents.items() if agent.tag or agent.ledger}
-    reason = _not_private(config, [agent.ledger for agent in taking_part.values()])
+    taking_part = {name: agent.accounts for name, agent in agents.items() if agent.accounts}
+    reason = _not_private(config, [text for texts in taking_part.values() for text in texts])
     history = [] if session is None else session.history
     if not reason and history and math.isinf(history[-1].epsilon):
         reason = "an agent's update left without noise of its own"
     if reason:
         return _refused(reason)
     delta = float(config["delta"])
-    per_agent: dict[str, Account] = {}
-    for name, agent in taking_part.items():
+    per_agent: dict[str, AgentLedger] = {}
+    for name, texts in taking_part.items():
         try:
-            per_agent[name] = _account(agent.ledger, delta)
+            per_agent[name] = AgentLedger.joined(texts)
         except (ValueError, ArithmeticError) as error:  # the text is the agent's
             return _refused(f"the account of agent {name} cannot be read: {one_line(str(error))}")
-    worst = max(per_agent.values(), key=lambda found: found.epsilon)
-    if math.isinf(worst.epsilon):
+    epsilons = {name: ledger.spent(delta) for name, ledger in per_agent.items()}
+    worst = max(epsilons, key=epsilons.__getitem__)
+    if math.isinf(epsilons[worst]):
         return _refused("the noise is too small for any epsilon")
     printed = as_printed(strategy, config)
     accounts = [
         {
             "to": to,
-            "epsilon": worst.epsilon,
+            "epsilon": epsilons[worst],
             "delta": delta,
-            "method": worst.method,
-            "rdp": worst.rdp,
-            "pld": worst.pld,
+            "method": per_agent[worst].totals.method,
             "assumptions": list(ASSUMPTIONS),
             "as-printed": printed,
         }
@@ -66,19 +67,17 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
     ]
     return {
         "private": True,
-        "reason": f"epsilon {worst.epsilon:.4g} at delta {delta:g} ({config['relation']})",
+        "reason": f"epsilon {fmt.epsilon(epsilons[worst])} at delta {delta:g} "
+        f"({config['relation']})",
         "accounts": accounts,
         "agents": {
             name: {
-                "epsilon": found.epsilon,
-                "rdp": found.rdp,
-                "pld": found.pld,
+                "epsilon": epsilons[name],
                 "releases": [
-                    release.to_dict()
-                    for release in AgentLedger.from_json(taking_part[name].ledger).releases()
+                    {**release.to_dict(), "times": times} for release, times in ledger.entries
                 ],
             }
-            for name, found in per_agent.items()
+            for name, ledger in per_agent.items()
         },
     }
 
@@ -99,66 +98,22 @@ def _not_private(config: Mapping[str, Any], ledgers: list[str]) -> str:
     return ""
 
 
-@lru_cache(maxsize=4096)
-def _account(ledger: str, delta: float) -> Account:
-    """Agents with equal releases cost the same; the account is computed once."""
-    return account(AgentLedger.from_json(ledger).releases(), delta)
-
-
 def as_printed(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> float | None:
     """Return the paper's own formula for the run, which is not a claim; None where it has none."""
-    if strategy.session is None or config["algorithm"] not in _AS_PRINTED:
+    session = strategy.session
+    half = agent_half(strategy.half)
+    formula = getattr(half, "as_printed", None)
+    if session is None or formula is None:
+        return None
+    facts = first_facts((n, agent) for n, agent in session.roster.agents.items() if agent.tag)
+    if facts is None:
         return None
     try:
-        return _AS_PRINTED[config["algorithm"]](strategy, config)
-    except ValueError:  # a setting outside the formula's conditions, such as no row-norm
+        found: float | None = formula(facts, max(1, session.round), float(config["delta"]))
+    except ValueError:  # outside the formula's conditions, such as no row-norm
         return None
+    return found
 
-
-def _fed_plt(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> float | None:
-    from privet.privacy.as_printed import fed_plt_epsilon
-
-    session = strategy.session
-    assert session is not None
-    settings = strategy.half.settings()
-    strong = float(config["regularizer-weight"]) if config["regularizer"] == "l2" else 0.0
-    if strong <= 0:
-        return None
-    counts = [agent.num_examples for agent in session.roster.agents.values() if agent.tag]
-    from .calibration import fed_plt_step
-
-    monitor: Any = strategy.monitor
-    step, _ = fed_plt_step(config, monitor.federation)
-    return fed_plt_epsilon(
-        sensitivity=2.0 * float(config["clip"]),
-        strong_convexity=strong,
-        tau=math.sqrt(float(settings["noise-variance"])),
-        num_examples=min(counts),
-        step_size=step,
-        rounds=max(1, session.round),
-        local_steps=int(config["local-epochs"]),
-        delta=float(config["delta"]),
-    )
-
-
-def _dp_iadmm(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> float | None:
-    """Theorem 1's epsilon is that of one use of Laplace noise, however many there are."""
-    from privet.privacy.as_printed import dp_iadmm_epsilon
-
-    session = strategy.session
-    assert session is not None
-    ledgers = [agent.ledger for agent in session.roster.agents.values() if agent.ledger]
-    used = [one for text in ledgers for one in AgentLedger.from_json(text).releases()]
-    losses = [one.loss for one in used if one.mechanism == "laplace"]
-    if config["perturbation"] != "objective" or not losses:
-        return None
-    return dp_iadmm_epsilon(max(losses))
-
-
-_AS_PRINTED: dict[str, Callable[[PrimalDualStrategy, Mapping[str, Any]], float | None]] = {
-    "dp-iadmm": _dp_iadmm,
-    "fed-plt": _fed_plt,
-}
 
 _OWN: dict[str, Callable[[PrimalDualStrategy, Mapping[str, Any]], dict[str, Any]]] = {
     "gfl": gfl_account,

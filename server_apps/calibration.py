@@ -1,133 +1,261 @@
-"""From a total epsilon to the noise: set once the agents and their example counts are known."""
+"""From a total epsilon to the noise, once the agents and their public numbers are known.
+
+What a round costs is asked of the agent half alone (`AgentHalf.release`), for every agent and every
+round it is planned to take part in, with what it has paid before; whatever the algorithm is.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from privet.datasets import Federation
-from privet.privacy import NoCertificateError
-from privet.privacy.calibrate import dp_iadmm_noise_scale, fed_plt_tau
-from privet.privacy.sensitivity import fed_plt_contraction
-from privet.problems import best_step
-from privet.strategies.roster import Roster
-from privet.wire import ConfigError
-
-from .calibration_scheduled import calibrate_scheduled
+from privet.client_apps.half import AgentHalf
+from privet.privacy import (
+    AgentLedger,
+    Facts,
+    NoCertificateError,
+    NoiseError,
+    Release,
+    Totals,
+    checked_spacing,
+)
+from privet.privacy.calibrate import smallest_noise
+from privet.strategies import participation
+from privet.strategies.roster import Agent
+from privet.strategies.round import Session
+from privet.wire import ConfigError, algorithm
 
 log = logging.getLogger("flwr.privet")
 
-Prepare = Callable[[Any, Roster], Any]
+Prepare = Callable[[Any, Session], Any]
+
+TARGET = "target-epsilon"
+
+_SPENT = 0.999
+"""A share of the target above which it counts as spent: what a search for the noise leaves of it
+would take noise in which every later round drowns the model."""
 
 
-def calibrate(config: Mapping[str, Any], federation: Federation) -> Prepare | None:
-    """Return what sets the noise for ``target-epsilon``, None where no target is given.
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One agent: its accounts so far, its public numbers, and the rounds it is to take part in."""
 
-    The noise is set for an agent that takes part in every round and has the fewest examples, so
-    that no agent can exceed the target whoever is drawn; for FedPDM and its rivals for the agent
-    that will pay most under the planned participation. The account afterwards counts what each
-    agent really did.
+    accounts: tuple[str, ...]
+    facts: Facts
+    rounds: tuple[int, ...]
+
+    @property
+    def paid(self) -> Totals:
+        """What the agent has released so far, by its own account."""
+        return AgentLedger.joined(self.accounts).totals
+
+    def releases(self, half: AgentHalf) -> Counter[Release]:
+        """Return what the agent will release, by how often."""
+        return Counter(half.release(self.facts, number) for number in self.rounds)
+
+    def require_noise(self, half: AgentHalf) -> None:
+        """Refuse noise that every agent would refuse.
+
+        Raises
+        ------
+        NoiseError
+            If it is too large beside what it hides, as where next to nothing is left of a target.
+        NoCertificateError
+            If a round has none.
+        """
+        for release in self.releases(half):
+            if release.mechanism != "none":
+                checked_spacing(release, self.facts.dim)
+
+    def epsilon(self, half: AgentHalf, delta: float) -> float:
+        """Return what everything paid and planned costs together."""
+        totals = self.paid
+        for release, times in self.releases(half).items():
+            totals = totals.add(release, times)
+        return totals.epsilon(delta)
+
+    def carried_out(self, half: AgentHalf) -> str:
+        """Return the agent's account after all of it."""
+        before = AgentLedger.joined(self.accounts).entries
+        return AgentLedger.of((*before, *self.releases(half).items())).to_json()
+
+
+def calibrate(config: Mapping[str, Any]) -> Prepare | None:
+    """Return what checks the private releases of a run before it begins, and sets their noise.
+
+    None for a run that means no noise. With ``target-epsilon`` the noise is the smallest at which
+    no agent costs more than the target in the rounds it is planned to take part in, what it has
+    paid before a resume included. The target travels to the agents, who refuse to pass it: one
+    that joins later or has an attempt repeated stops in time. A certificate that some round lacks
+    is missed here, not half-way.
 
     Raises
     ------
     ConfigError
         If the run cannot be private as configured.
     """
-    target = float(config["target-epsilon"])
-    if target <= 0:
+    name, target = str(config["algorithm"]), float(config[TARGET])
+    key = getattr(algorithm(name).load_agent(), "noise_key", "")
+    if not key:
+        if target > 0:
+            raise ConfigError(f"{TARGET}: {name} has no private form")
         return None
-    if config["algorithm"] not in (*_CALIBRATORS, *_SCHEDULED):
-        raise ConfigError(f"target-epsilon: {config['algorithm']} has no calibration")
-    if config["clip"] <= 0:
-        raise ConfigError("target-epsilon needs clip > 0")
+    if target > 0 and config["clip"] <= 0:
+        raise ConfigError(f"{TARGET} needs clip > 0")
 
-    def prepare(half: Any, roster: Roster) -> Any:
+    def prepare(half: Any, session: Session) -> Any:
+        if target <= 0:
+            _require_certificates(config, agent_half(half), session)
+            return half
         try:
-            if config["algorithm"] in _SCHEDULED:
-                return calibrate_scheduled(half, config, federation, roster)
-            return _for_every_round(half, roster)
+            noise = _noise(config, half, key, session)
         except NoCertificateError as error:
-            raise ConfigError(f"target-epsilon: {error}") from None
-
-    def _for_every_round(half: Any, roster: Roster) -> Any:
-        fewest = min(agent.num_examples for agent in roster.agents.values())
-        if fewest < 1:
-            raise ConfigError("target-epsilon needs agents that declare their example counts")
-        return _CALIBRATORS[config["algorithm"]](half, config, federation, fewest)
+            raise ConfigError(f"{TARGET}: {error}") from None
+        log.info("%s %.4g for epsilon %g", key, noise, target)
+        return _with(half, {key: noise, TARGET: target})
 
     return prepare
 
 
-def fed_plt_step(config: Mapping[str, Any], federation: Federation) -> tuple[float, float]:
-    """Return (gamma, chi) of Fed-PLT's clipped steps from public numbers only.
+def agent_half(half: Any, **settings: Any) -> AgentHalf:
+    """Return the agent half that a server half's parameters make, with some replaced."""
+    made: AgentHalf = (
+        algorithm(half.name).load_agent().from_settings({**half.settings(), **settings})
+    )
+    return made
+
+
+def plans(config: Mapping[str, Any], session: Session) -> dict[str, Plan]:
+    """Return the plan of every agent for the rounds that are left.
 
     Raises
     ------
     ConfigError
-        Without ``row-norm``.
-    NoCertificateError
-        For settings in which nothing is proven.
+        If an agent does not say its public numbers.
     """
-    first = federation.problems[0]
-    if config["row-norm"] <= 0:
-        raise ConfigError("a private run needs row-norm, a public bound on the rows")
-    moduli = type(first).public_moduli(config["row-norm"], first.regularizer)
-    step = config["step-size"] or best_step(moduli, config["rho"])
-    chi = fed_plt_contraction(
-        loss=first.kind,
-        step_size=step,
-        strong_convexity=max(moduli.strong_convexity, 0.0),
-        smoothness=moduli.smoothness,
-        rho=config["rho"],
-        regularizer=first.regularizer.kind,
-        solver=config["local-solver"],
-    )
-    return step, chi
+    names = session.roster.names
+    rounds: dict[str, list[int]] = {name: [] for name in names}
+    who = participation.from_config(config)
+    for number in range(session.round + 1, int(config["num-server-rounds"]) + 1):
+        for name in who.select(number, names, int(config["seed"])):
+            rounds[name].append(number)
+    agents = session.roster.agents
+    return {
+        name: Plan(agents[name].accounts, facts_of(name, agents[name]), tuple(rounds[name]))
+        for name in names
+    }
 
 
-def _fed_plt(half: Any, config: Mapping[str, Any], federation: Federation, fewest: int) -> Any:
-    step, chi = fed_plt_step(config, federation)
-    tau = fed_plt_tau(
-        epsilon=config["target-epsilon"],
-        delta=config["delta"],
-        rounds=config["num-server-rounds"],
-        clip=config["clip"],
-        num_examples=fewest,
-        step_size=step,
-        local_steps=config["local-epochs"],
-        contraction=chi,
-        relation=config["relation"],
-    )
-    log.info("noise-variance %.4g for epsilon %g", tau**2, config["target-epsilon"])
-    return replace(half, agent_settings={**half.agent_settings, "noise-variance": tau**2})
+def facts_of(name: str, agent: Agent) -> Facts:
+    """Return what an agent said of itself when it was enrolled.
+
+    Raises
+    ------
+    ConfigError
+        If it said nothing, or what cannot be read.
+    """
+    try:
+        return Facts.from_json(agent.facts)
+    except (ValueError, TypeError):
+        raise ConfigError(
+            f"agent {name} declares no public numbers: a private run needs its number of examples"
+        ) from None
 
 
-_SCHEDULED = ("fed-pdm", "dp-fedsgd", "fed-dyn", "scaffold")
+def smallest(
+    name: str, settings: Mapping[str, Any], every: Iterable[Plan], target: float, delta: float
+) -> float:
+    """Return the smallest noise at which no plan of an algorithm costs more than ``target``.
+
+    Parameters
+    ----------
+    name : str
+        The algorithm, which has a ``noise_key``.
+    settings : mapping
+        The agents' parameters; the noise among them does not matter.
+
+    Raises
+    ------
+    ConfigError
+        If no noise does, or these settings add none that is accounted.
+    NoCertificateError
+        If nothing is proven of these settings.
+    """
+    kind, distinct = algorithm(name).load_agent(), set(every)
+    spent = max(plan.paid.epsilon(delta) for plan in distinct)
+    if spent > _SPENT * target:
+        raise ConfigError(
+            f"{TARGET} = {target:g}: agents have paid {spent:.6g} already; raise it to go on"
+        )
+
+    def cost(noise: float) -> float:
+        half = kind.from_settings({**settings, kind.noise_key: noise})
+        if not half.private:
+            raise ConfigError(f"{TARGET}: these settings add no noise that is accounted")
+        return max(plan.epsilon(half, delta) for plan in distinct)
+
+    try:
+        noise = smallest_noise(cost, target, exact=settings.get("mechanism") != "laplace")
+        for plan in distinct:
+            plan.require_noise(kind.from_settings({**settings, kind.noise_key: noise}))
+        return noise
+    except NoiseError as error:
+        paid = f"agents have paid {spent:.6g} already and {error}" if spent else str(error)
+        raise ConfigError(f"{TARGET} = {target:g}: {paid}") from None
+    except (ConfigError, NoCertificateError):
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{TARGET} = {target:g}: {error}") from None
 
 
-def _dp_iadmm(half: Any, config: Mapping[str, Any], federation: Federation, fewest: int) -> Any:
-    own = all(problem.divisor == problem.num_examples for problem in federation.problems)
-    divisor = fewest if own else int(min(problem.divisor for problem in federation.problems))
-    once = config["perturbation"] == "output"
-    scale = dp_iadmm_noise_scale(
-        epsilon=config["target-epsilon"],
-        delta=config["delta"],
-        rounds=config["num-server-rounds"],
-        clip=config["clip"],
-        num_examples=divisor,
-        local_updates=1 if once else config["local-updates"],
-        mechanism=config["mechanism"],
-        relation=config["relation"],
-    )
-    log.info("noise-scale %.4g for epsilon %g", scale, config["target-epsilon"])
-    return replace(half, agent_settings={**half.agent_settings, "noise-scale": scale})
+def _noise(config: Mapping[str, Any], half: Any, key: str, session: Session) -> float:
+    """Return the noise that meets the target: that of before a resume, where it still does."""
+    target, delta = float(config[TARGET]), float(config["delta"])
+    every = plans(config, session).values()
+    before = session.settings_before
+    if before.get(TARGET) == target:
+        kept = agent_half(half, **{key: before[key]})
+        if max(plan.epsilon(kept, delta) for plan in set(every)) <= target:
+            return float(before[key])
+    return smallest(half.name, half.settings(), every, target, delta)
 
 
-_CALIBRATORS: dict[str, Callable[[Any, Mapping[str, Any], Federation, int], Any]] = {
-    "dp-iadmm": _dp_iadmm,
-    "fed-plt": _fed_plt,
-}
+def _require_certificates(config: Mapping[str, Any], half: AgentHalf, session: Session) -> None:
+    """Refuse a run of which some round has no certificate, before its first.
 
-__all__ = ["calibrate", "fed_plt_step"]
+    Seeded noise needs none, and agents that say no public numbers are asked round by round.
+    """
+    if not half.private or config["noise-seed"] >= 0:
+        return
+    try:
+        for plan in set(plans(config, session).values()):
+            plan.require_noise(half)
+    except ConfigError:
+        raise
+    except ValueError as error:  # no certificate, or numbers that leave the floats together
+        raise ConfigError(f"this run cannot be private: {error}") from None
+
+
+def _with(half: Any, settings: Mapping[str, Any]) -> Any:
+    return replace(half, agent_settings={**half.agent_settings, **settings})
+
+
+def first_facts(agents: Iterable[tuple[str, Agent]]) -> Facts | None:
+    """Return the public numbers of the agent with the fewest examples, None where nobody says."""
+    known = [facts_of(name, agent) for name, agent in agents if agent.facts]
+    return min(known, key=lambda facts: facts.num_examples, default=None)
+
+
+__all__ = [
+    "TARGET",
+    "Plan",
+    "agent_half",
+    "calibrate",
+    "facts_of",
+    "first_facts",
+    "plans",
+    "smallest",
+]

@@ -15,7 +15,7 @@ from flwr.app import Array, ArrayRecord
 from flwr.serverapp import Grid
 
 from privet.datasets import DataError, federation_from_config
-from privet.privacy import SystemNoise
+from privet.privacy import Facts, SystemNoise
 from privet.problems import Scaled, make_h
 from privet.strategies import PrimalDualStrategy, PrivetResult, Round
 from privet.wire import ConfigError, PrivetError, algorithm, resolve, stream
@@ -115,7 +115,7 @@ def build_strategy(
     strategy: PrimalDualStrategy = kind.from_config(
         config,
         monitor=evaluation,
-        prepare=calibrate(config, evaluation.federation),
+        prepare=calibrate(config),
         **options,
     )
     return strategy
@@ -144,7 +144,7 @@ def build_evaluation(config: Mapping[str, Any]) -> Evaluation:
 
 
 def _gfl_measures(config: Mapping[str, Any], evaluation: Evaluation) -> Measure:
-    links = Links.of(config, evaluation.federation.dim)
+    links = Links.of(config, Facts.of(evaluation.federation.problems[0]))
     spending = None if links is None else Spending(links, config["delta"])
     return GflMeasures(evaluation.optimum, config["units"], spending)
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from privet.privacy import account
 from privet.privacy.as_printed import gfl_theorem_2
 from privet.strategies import PrimalDualStrategy
 from privet.strategies.gfl_server import Server
 
+from .calibration import first_facts
 from .gfl_links import Links
 
 OWN_SERVER = (
@@ -48,20 +48,21 @@ def gfl_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> dict
         _entry("coordinator", math.inf, delta, [own_server]),
         _entry("world", math.inf, delta, [WORLD]),
     ]
-    links = None if session is None else Links.of(config, session.layout.dim)
+    facts = None if session is None else first_facts(session.roster.agents.items())
+    links = None if facts is None else Links.of(config, facts)
     if links is None or not rounds:
         accounts.append(_entry("links", math.inf, delta, [_why(config)]))
     else:
-        cost = account(links.releases(rounds), delta)
         printed = gfl_theorem_2(
-            step_size=links.step_size,
-            clip=links.clip,
+            step_size=links.agent.step_size,
+            clip=links.agent.clip,
             rounds=rounds,
-            noise_deviation=links.deviation,
+            noise_deviation=links.noise.deviation,
         )
+        totals = links.totals(rounds)
         assumptions = [*LINKS, *([SIMULATED] if hosts_all else [])]
-        entry = _entry("links", cost.epsilon, delta, assumptions)
-        accounts.append({**entry, "method": cost.method, "as-printed": printed})
+        entry = _entry("links", totals.epsilon(delta), delta, assumptions)
+        accounts.append({**entry, "method": totals.method, "as-printed": printed})
     return {"private": False, "reason": f"not private: {'; '.join(reasons)}", "accounts": accounts}
 
 

@@ -12,108 +12,71 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-from privet.privacy import Release, gfl_release, rdp_curve
-from privet.privacy.accountant import ORDERS, epsilon_of_curve
+from privet.client_apps.gfl import Agent, LinkNoise
+from privet.privacy import Facts, Release, Totals
 from privet.strategies.gfl import combination_matrix, perturbation_kind
 from privet.strategies.gfl_graph import Matrix, neighbours
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The releases of one unit on its links, as far as they can be certified.
+    """The releases on its links of the unit that shows most, as far as they can be certified."""
 
-    Attributes
-    ----------
-    clip, step_size : float
-        B, in the norm of the mechanism's sensitivity, and mu.
-    mechanism : str
-    deviation : float
-        Standard deviation of the noise on one coordinate.
-    copies : int
-        Independent noisy copies of psi_p that leave in a round: 1 with homomorphic noise, the
-        unit's number of neighbours with random noise.
-    relation : str
-    """
-
-    clip: float
-    step_size: float
-    mechanism: str
-    deviation: float
-    copies: int
-    relation: str
+    agent: Agent
+    facts: Facts
+    noise: LinkNoise
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], dim: int) -> Links | None:
-        """Return the releases of the unit that shows most, None where nothing can be certified.
+    def of(cls, config: Mapping[str, Any], facts: Facts) -> Self | None:
+        """Return the links of a run, None where nothing can be certified.
 
-        That is without noise or with seeded noise, without a clip, with a regulariser whose step
-        could spread two models, or with closing exchanges, which show the last w_p clean.
+        That is where `Agent.link_release` says so, with seeded noise, and with closing exchanges,
+        which show the last w_p clean.
         """
-        kind, mechanism = perturbation_kind(config), str(config["mechanism"])
-        clip, mu = float(config["clip"]), float(config["step-size"])
-        if kind == "none" or config["noise-seed"] >= 0 or config["noise-variance"] <= 0:
+        kind = perturbation_kind(config)
+        if kind == "none" or config["noise-seed"] >= 0 or config["closing-rounds"]:
             return None
-        if clip <= 0 or config["closing-rounds"] or not _steady(config, mu):
-            return None
-        return cls(
-            # Agents clip in L2, and a vector of L2 norm B has an L1 norm of at most sqrt(d) B.
-            clip * math.sqrt(dim) if mechanism == "laplace" else clip,
-            mu,
-            mechanism,
+        noise = LinkNoise(
+            str(config["mechanism"]),
             math.sqrt(float(config["noise-variance"])),
             _most_neighbours(combination_matrix(config)) if kind == "random" else 1,
-            str(config["relation"]),
         )
+        links = cls(Agent.from_settings(config), facts, noise)
+        return links if links.release(1) is not None else None
 
-    def release(self, round_: int) -> Release:
+    def release(self, round_: int) -> Release | None:
         """Return what leaves a unit in a round."""
-        laplace = self.mechanism == "laplace"
-        found = gfl_release(
-            clip=self.clip,
-            step_size=self.step_size,
-            round_number=round_,
-            noise_scale=self.deviation / math.sqrt(2.0) if laplace else self.deviation,
-            mechanism=self.mechanism,  # type: ignore[arg-type]
-            relation=self.relation,  # type: ignore[arg-type]
-        )
-        return replace(found, count=self.copies)
+        return self.agent.link_release(self.facts, round_, self.noise)
 
-    def releases(self, rounds: int) -> list[Release]:
-        """Return what left a unit in rounds 1 ... ``rounds``."""
-        return [self.release(number) for number in range(1, rounds + 1)]
+    def totals(self, rounds: int, after: int = 0, before: Totals | None = None) -> Totals:
+        """Return what left a unit in rounds ``after`` + 1 ... ``rounds``, added to ``before``."""
+        found = before or Totals()
+        for number in range(after + 1, rounds + 1):
+            release = self.release(number)
+            assert release is not None
+            found = found.add(release)
+        return found
 
 
 @dataclass
 class Spending:
-    """eps(i) of the stated adversary after every round, by Renyi differential privacy."""
+    """eps(i) of the stated adversary after every round."""
 
     links: Links
     delta: float
     round: int = 0
-    curve: NDArray[np.float64] = field(default_factory=lambda: np.zeros_like(ORDERS))
+    totals: Totals = field(default_factory=Totals)
 
     def after(self, round_: int) -> float:
         """Return the epsilon of rounds 1 ... ``round_``."""
         if round_ < self.round:
-            self.round, self.curve = 0, np.zeros_like(ORDERS)
-        new = [self.links.release(number) for number in range(self.round + 1, round_ + 1)]
-        for one in new:
-            self.curve = self.curve + rdp_curve([one], ORDERS)
+            self.round, self.totals = 0, Totals()
+        self.totals = self.links.totals(round_, self.round, self.totals)
         self.round = round_
-        return epsilon_of_curve(self.curve, ORDERS, self.delta)
-
-
-def _steady(config: Mapping[str, Any], mu: float) -> bool:
-    """Whether a step on the regulariser alone cannot spread two models."""
-    if config["regularizer"] == "none":
-        return True
-    return config["regularizer"] == "l2" and mu * float(config["regularizer-weight"]) <= 2.0
+        return self.totals.epsilon(self.delta)
 
 
 def _most_neighbours(weights: Matrix) -> int:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from privet.strategies import PrimalDualStrategy, Round
 from privet.strategies.loop import Observer
 
+from . import report_format as fmt
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -28,7 +30,7 @@ def line(done: Round, total: int) -> str:
     if not math.isnan(done.stationarity):
         parts.append(f"stationarity {done.stationarity:.2e}")
     if math.isfinite(done.epsilon):
-        parts.append(f"epsilon {done.epsilon:.3f}")
+        parts.append(f"epsilon {fmt.epsilon(done.epsilon)}")
     if done.failures:
         parts.append(f"{len(done.failures)} failed")
     parts.append(f"{done.seconds:.2f} s")

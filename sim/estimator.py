@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import sklearn.utils.validation
@@ -18,7 +17,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from privet.client_apps import SklearnModel, client_app
-from privet.datasets import Federation
 from privet.problems import LinearModel
 from privet.server_apps import read_config
 from privet.server_apps.account import privacy_account
@@ -172,9 +170,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> PrivetResult:
         config = read_config(self._config(len(problems), seed))
         name = config["algorithm"]
-        known = cast(Federation, _Problems(problems))  # calibration asks for nothing else
         strategy: PrimalDualStrategy = (
-            algorithm(name).load_strategy().from_config(config, prepare=calibrate(config, known))
+            algorithm(name).load_strategy().from_config(config, prepare=calibrate(config))
         )
 
         def problem(context: Context) -> LinearModel[Any]:
@@ -267,13 +264,6 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         rows: NDArray[Any] = _validated(self, X, None, reset=False)
         return rows
-
-
-@dataclass(frozen=True, slots=True)
-class _Problems:
-    """All agents' problems, which are at hand in a simulation."""
-
-    problems: tuple[LinearModel[Any], ...]
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from privet.client_apps.base import agent_name
 from privet.client_apps.state import STATE_RECORD, AgentState
+from privet.privacy.node_rules import ALLOW_RUN_DATA
 from privet.sim.memory import keep_freed_memory
 from privet.wire import pack, unpack
 from privet.wire.threads import pin_blas_threads
@@ -165,7 +166,8 @@ class LocalGrid(Grid):
     ----------
     nodes : int or sequence of mappings
         Number of nodes, or one node config each. A plain number gives every node
-        ``partition-id`` and ``num-partitions`` as Flower's simulation does.
+        ``partition-id`` and ``num-partitions`` as Flower's simulation does, and
+        ``allow-run-data``: whoever writes the run config of such nodes is also their operator.
 
     Attributes
     ----------
@@ -175,7 +177,10 @@ class LocalGrid(Grid):
 
     def __init__(self, nodes: int | Sequence[NodeConfig]) -> None:
         configs: Sequence[NodeConfig] = (
-            [{"partition-id": i, "num-partitions": nodes} for i in range(nodes)]
+            [
+                {"partition-id": i, "num-partitions": nodes, ALLOW_RUN_DATA: True}
+                for i in range(nodes)
+            ]
             if isinstance(nodes, int)
             else nodes
         )

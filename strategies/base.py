@@ -1,8 +1,9 @@
 """One Flower Strategy for every primal-dual algorithm: messages, failures, state.
 
 A round works through ``configure_train`` and ``aggregate_train`` alone, so that Flower's own loop
-and wrappers can drive it; ``start`` (in ``loop.py``) adds the deadline, the second try for agents
-that lost their state, checkpoints and early stopping.
+and wrappers can drive it (but those for privacy, which would protect nothing); ``start`` (in
+``loop.py``) adds the deadline, the second try for agents that lost their state, checkpoints and
+early stopping.
 """
 
 from __future__ import annotations
@@ -22,15 +23,20 @@ from numpy.typing import NDArray
 from privet.wire import ConfigError, Layout, RunError
 from privet.wire.contract import means_privacy
 from privet.wire.errors import listed
+from privet.wire.keys import key
 from privet.wire.rosters import LEAST_ROSTER
 
+from .arrivals import wait_for_nodes
 from .exchange import Reply, owner_by_message, sort_replies
 from .flower_options import FlowerArguments, FlowerOptions
+from .flower_wrappers import refuse_wrappers
 from .half import FoldingHalf, ServerHalf, summing
 from .history import Round
 from .loop import Observer, PrivetResult, run_loop
 from .participation import All, Participation
-from .roster import ENROL_PATIENCE, ENROL_TIMEOUT, Question, Roster, wait_for_nodes
+from .question import Question
+from .recovery import recovery_of
+from .roster import ENROL_PATIENCE, ENROL_TIMEOUT, Roster
 from .round import (
     Pending,
     Session,
@@ -39,10 +45,21 @@ from .round import (
     messages_for,
     open_round,
     place_all,
+    renew,
 )
 from .secure_sum import PendingSums, close_sums, open_sums, settle
 
 log = logging.getLogger("flwr.privet")
+
+RUN_ARGUMENTS = (
+    "num-agents",
+    "min-agents",
+    "seed",
+    "wait-timeout",
+    "round-timeout",
+    "recover-by-name",
+)
+"""Run-config keys that are arguments of every strategy, with underscores."""
 
 Monitor = Callable[[int, Mapping[str, NDArray[Any]]], Mapping[str, float]]
 
@@ -70,10 +87,15 @@ class PrimalDualStrategy(Strategy):
     monitor : callable, optional
         ``(round, models) -> {"loss": ..., "accuracy": ..., "stationarity": ...}`` on the server.
     prepare : callable, optional
-        ``(half, roster) -> half``, called once before round 1 when the agents are known, e.g. to
-        calibrate noise to their declared numbers of examples.
+        ``(half, session) -> half``, called before round 1 and after a resume, when the agents are
+        known, e.g. to calibrate noise to their public numbers.
     secure_sum : bool
         Whether the agents mask their uploads so that the server sees sums of them only.
+    recover_by_name : {"auto", "yes", "no", "node-key"}
+        What becomes of a name whose node is gone. ``"yes"``: the next node that says it goes on
+        with the agent's state and account. ``"no"``: that node begins anew and is sent nothing of
+        what was before. ``"node-key"``: the name stays with its node to the end, for nodes that
+        authenticate and so come back as the same node. ``"auto"``: yes in simulation, else no.
     flower
         FedAvg's other arguments, as in `FlowerArguments`.
     """
@@ -98,14 +120,16 @@ class PrimalDualStrategy(Strategy):
         round_timeout: float = 600.0,
         fraction_evaluate: float = 0.0,
         monitor: Monitor | None = None,
-        prepare: Callable[[Any, Roster], Any] | None = None,
+        prepare: Callable[[Any, Session], Any] | None = None,
         secure_sum: bool = False,
+        recover_by_name: str = "auto",
         **flower: Unpack[FlowerArguments],
     ) -> None:
         if min_agents < 1:
             raise ConfigError(f"min-agents = {min_agents!r}: must be >= 1")
         if secure_sum and not summing(half):
             raise ConfigError(f"secure-sum = true: not with {half.name}: {self.no_secure_sum}")
+        self.recover_by_name = str(key("recover-by-name").check(recover_by_name))
         self.half = half
         self.num_agents = num_agents
         self.min_agents = min_agents
@@ -135,9 +159,10 @@ class PrimalDualStrategy(Strategy):
         """
         session = self.enrol(grid, arrays, uuid.uuid4().hex)
         if self.prepare is not None:
-            self.half = self.prepare(self.half, session.roster)
+            self.half = self.prepare(self.half, session)
         if state is None:
             state = self.half.initialise(session.start, len(session.roster.agents))
+        session.roster.take_anew()  # they begin with all the others
         session.state = place_all(self.half, state, session.roster)
         self.session = session
         return session
@@ -147,7 +172,11 @@ class PrimalDualStrategy(Strategy):
         wanted = max(self.num_agents, self.flower.min_available_nodes)
         wait_for_nodes(grid, wanted, self.min_agents, self.wait_timeout)
         layout = Layout.of(arrays)
-        session = Session(experiment, layout, layout.flatten(arrays), None, Roster())
+        recovery, masked = recovery_of(self.recover_by_name, grid), summing(self.half)
+        if recovery == "no" and masked is not None and not masked.restarts:
+            recovery = "node-key"  # nobody can begin anew: what is in the sum stays in it
+        roster = Roster(recovery=recovery)
+        session = Session(experiment, layout, layout.flatten(arrays), None, roster)
         patience = max(self.wait_timeout, ENROL_PATIENCE)
         session.roster.enrol_all(grid, self.question(session), patience)
         if len(session.roster.agents) < self.min_agents:
@@ -164,14 +193,16 @@ class PrimalDualStrategy(Strategy):
 
     def question(self, session: Session) -> Question:
         """Return what every node is asked before it takes part."""
+        masked = summing(self.half)
         return Question(
             self.half.name,
             self.half.version,
             session.experiment,
             session.layout.dim,
             session.layout.dtype,
-            quiet=self._private or summing(self.half) is not None,
-            secure_sum=summing(self.half) is not None,
+            quiet=self._private or masked is not None,
+            secure_sum=masked is not None,
+            fixed=self._private or self.prepare is not None,
         )
 
     def _enrol_newcomers(self, grid: Grid, session: Session) -> list[str]:
@@ -181,6 +212,8 @@ class PrimalDualStrategy(Strategy):
         new = session.roster.refresh(grid, self.question(session), patience)
         for name in new:
             admit(self.half, session, name)
+        for name in session.roster.take_anew():
+            renew(self.half, session, name)
         return new
 
     # ------------------------------------------------------------------ Flower's round interface
@@ -189,6 +222,7 @@ class PrimalDualStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Begin a round: enrol newcomers, choose participants, build their messages."""
+        refuse_wrappers(self)
         if self.session is None:
             self.begin(grid, arrays)
             newcomers: list[str] = []
@@ -221,6 +255,7 @@ class PrimalDualStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """End a round: fold the good uploads, name the others, return the last model."""
+        refuse_wrappers(self)
         owners = owner_by_message(self._pending().messages)
         by_agent = sort_replies(owners, list(replies))
         self.fold_round(by_agent)
@@ -280,6 +315,7 @@ class PrimalDualStrategy(Strategy):
 
     def summary(self) -> None:
         """Log the algorithm, its parameters and who takes part."""
+        refuse_wrappers(self)
         log.info("\t├──> Algorithm: %s (protocol version %d)", self.half.name, self.half.version)
         for name, value in self.half.settings().items():
             log.info("\t│\t├── %s: %s", name, value)

@@ -10,7 +10,7 @@ from privet.problems import ProximalFunction, Zero, make_h
 from privet.wire import resolve
 
 from . import participation
-from .base import PrimalDualStrategy
+from .base import RUN_ARGUMENTS, PrimalDualStrategy
 from .half import ServerHalf
 
 GRADIENT_KEYS = (
@@ -87,10 +87,7 @@ class ConfiguredStrategy(PrimalDualStrategy):
             h=make_h(config["h"], **{k: v for k, v in config.items() if k.startswith("h-")}),
             participation=participation.from_config(config),
             secure_sum=config["secure-sum"],
-            **{
-                k.replace("-", "_"): config[k]
-                for k in ("num-agents", "min-agents", "seed", "wait-timeout", "round-timeout")
-            },
+            **{name.replace("-", "_"): config[name] for name in RUN_ARGUMENTS},
             **options,
         )
 

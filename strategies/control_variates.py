@@ -52,6 +52,13 @@ class ControlledServer(RivalServer):
         state.extra["knows"] = np.insert(state.extra["knows"], position, SETTLED)
         return super().admit(state, position, start)
 
+    def renew(self, state: State, position: int, start: Vector) -> State:
+        """Return the state with every h_i back at 0: without one of them they do not sum to 0."""
+        state.own["h"][:] = 0.0
+        state.extra["knows"][:] = BEHIND
+        state.extra["knows"][position] = SETTLED
+        return state
+
     def broadcast(self, state: State) -> tuple[State, Arrays]:
         """Return x and the rate of the last round."""
         return state, {"x": state.x, "rate": state.extra["rate"]}

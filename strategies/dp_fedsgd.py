@@ -81,6 +81,10 @@ class Server:
         """Return the state as it is: nothing is kept per agent."""
         return state
 
+    def renew(self, state: State, position: int, start: Vector) -> State:
+        """Return the state as it is: nothing is kept per agent."""
+        return state
+
     def broadcast(self, state: State) -> tuple[State, Arrays]:
         """Return x."""
         return state, {"x": state.x}

@@ -22,7 +22,7 @@ from privet.wire import ConfigError, Settings, UploadError, digest, finite, reso
 from privet.wire.agreement import ascend
 
 from . import participation
-from .base import PrimalDualStrategy
+from .base import RUN_ARGUMENTS, PrimalDualStrategy
 from .dp_iadmm_settings import AGENT_KEYS, SCHEDULE_KEYS, Penalty, check_noise
 from .exchange import Reply
 from .half import Arrays, ServerHalf, Vector
@@ -102,6 +102,13 @@ class Server:
         z = np.insert(state.z, position, start, axis=0)
         lam = np.insert(state.lam, position, 0, axis=0)
         return replace(state, z=z, lam=lam, center=self._consensus(z, lam, state.t + 1))
+
+    def renew(self, state: State, position: int, start: Vector) -> State:
+        """Return the state with an agent back at z_p = start, lam_p = 0."""
+        state.z[position] = start
+        state.lam[position] = 0
+        state.center = self._consensus(state.z, state.lam, state.t + 1)
+        return state
 
     def broadcast(self, state: State) -> tuple[State, Arrays]:
         """Return w (Algorithm 1 line 5), t and rho_t."""
@@ -277,15 +284,7 @@ class DPIADMM(PrimalDualStrategy):
         """Return the strategy that a resolved run config asks for (raises ``ConfigError``)."""
         if config["h"] != "zero":
             raise ConfigError(f"h = {config['h']}: dp-iadmm has the set W (key set), no h")
-        keys = (
-            *AGENT_KEYS,
-            *SCHEDULE_KEYS,
-            "num-agents",
-            "min-agents",
-            "seed",
-            "wait-timeout",
-            "round-timeout",
-        )
+        keys = (*AGENT_KEYS, *SCHEDULE_KEYS, *RUN_ARGUMENTS)
         return cls(
             **{name.replace("-", "_"): config[name] for name in keys},
             participation=participation.from_config(config),

@@ -14,10 +14,12 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from privet.wire import FAILED, REFUSED
-from privet.wire.errors import one_line
+from privet.wire.errors import INSTEAD_OF_FLOWERS, one_line
 
 POLL_FIRST = 0.01
 POLL_LAST = 0.5
+MOD_FAILED = 6
+"""Flower's error code where a mod of a ClientApp does not pass a message on, nor ever will."""
 
 
 @runtime_checkable
@@ -89,11 +91,20 @@ def sort_replies(owners: Mapping[str, str], messages: list[Message]) -> dict[str
         if name is None:
             continue
         if message.has_error():
-            error = message.error
-            found[name] = Reply(None, _reason(error.code, error.reason), error.code)
+            error, node = message.error, message.metadata.src_node_id
+            if error.code == MOD_FAILED:
+                found[name] = Reply(None, _mod_failed(node, error.reason), REFUSED)
+            else:
+                found[name] = Reply(None, _reason(error.code, error.reason), error.code)
         else:
             found[name] = Reply(message.content)
     return found
+
+
+def _mod_failed(node: int, text: str | None) -> str:
+    """Return what is wrong with a node whose ClientApp has a mod that stops every message."""
+    said = one_line(text or "no reason given").rstrip(".")
+    return f"node {node}: a Flower mod stops its messages ({said}): {INSTEAD_OF_FLOWERS}"
 
 
 def _reason(code: int, text: str | None) -> str:

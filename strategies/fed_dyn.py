@@ -58,6 +58,12 @@ class Server:
         table = np.insert(state.table, position, 0.0, axis=0)
         return State(state.x, state.h, table, state.residual)
 
+    def renew(self, state: State, position: int, start: Vector) -> State:
+        """Return the state with an agent back at g_i = 0; h stays the mean of all."""
+        h = state.h - state.table[position] / state.h.dtype.type(len(state.table))
+        state.table[position] = 0.0
+        return State(state.x, h, state.table, state.residual)
+
     def broadcast(self, state: State) -> tuple[State, Arrays]:
         """Return x."""
         return state, {"x": state.x}

@@ -54,6 +54,11 @@ class Server(RivalServer):
         state.extra["missed"] = np.array(1)
         return super().admit(state, position, start)
 
+    def renew(self, state: State, position: int, start: Vector) -> State:
+        """Return the state with an agent back at g_i = 0 that has not seen x."""
+        state.extra["missed"] = np.array(1)
+        return super().renew(state, position, start)
+
     def broadcast(self, state: State) -> tuple[State, Arrays]:
         """Return x in round A, g in round B."""
         if not state.extra["g"].size:

@@ -123,6 +123,11 @@ class Server:
         lam = np.insert(state.lam, position, 0.0, axis=0)
         return State(state.center, state.sent, lam, state.residual)
 
+    def renew(self, state: State, position: int, start: Vector) -> State:
+        """Return the state with an agent back at dual zero."""
+        state.lam[position] = 0.0
+        return state
+
     def broadcast(self, state: State) -> tuple[State, Arrays]:
         """Return x0hat = top_k'(x0), encoded once for all participants."""
         center = state.center

@@ -23,7 +23,7 @@ from privet.wire import Settings, UploadError, digest, finite, resolve
 from privet.wire.agreement import reflect
 
 from . import fed_plt_sum, participation
-from .base import PrimalDualStrategy
+from .base import RUN_ARGUMENTS, PrimalDualStrategy
 from .cost import Cost
 from .half import Arrays, Vector
 
@@ -107,6 +107,12 @@ class Server:
         x = np.insert(state.x, position, start, axis=0)
         z = np.insert(state.z, position, start, axis=0)
         return State(x, z, state.y, self._consensus(z), state.residual)
+
+    def renew(self, state: State, position: int, start: Vector) -> State:
+        """Return the state with an agent back at x_i = z_i = start."""
+        state.x[position] = state.z[position] = start
+        state.center = self._consensus(state.z)
+        return state
 
     def broadcast(self, state: State) -> tuple[State, Arrays]:
         """Return y = prox_{(rho/N) h}(mean z), Algorithm 1 line 2."""
@@ -237,9 +243,6 @@ class FedPLT(PrimalDualStrategy):
             h=make_h(config["h"], **{k: v for k, v in config.items() if k.startswith("h-")}),
             participation=participation.from_config(config),
             secure_sum=config["secure-sum"],
-            **{
-                k.replace("-", "_"): config[k]
-                for k in ("num-agents", "min-agents", "seed", "wait-timeout", "round-timeout")
-            },
+            **{name.replace("-", "_"): config[name] for name in RUN_ARGUMENTS},
             **options,
         )

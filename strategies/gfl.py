@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Self, cast
 from privet.wire import ConfigError, resolve
 
 from . import participation
-from .base import PrimalDualStrategy
+from .base import RUN_ARGUMENTS, PrimalDualStrategy
 from .exchange import Reply
 from .gfl_graph import Matrix, graph_edges, lazy, metropolis, second_eigenvalue
 from .gfl_mixing import LocalMixer, Mixer, Perturbation
@@ -157,10 +157,7 @@ class GFL(PrimalDualStrategy):
             **{name.replace("-", "_"): config[name] for name in names},
             participation=participation.from_config(config),
             secure_sum=config["secure-sum"],
-            **{
-                k.replace("-", "_"): config[k]
-                for k in ("num-agents", "min-agents", "seed", "wait-timeout", "round-timeout")
-            },
+            **{name.replace("-", "_"): config[name] for name in RUN_ARGUMENTS},
             **options,
         )
 

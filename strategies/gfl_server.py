@@ -108,6 +108,11 @@ class Server:
         state.members = np.insert(state.members, position, -1)
         return state
 
+    def renew(self, state: State, position: int, start: Vector) -> State:
+        """Return the state with an agent that is in no unit yet."""
+        state.members[position] = -1
+        return state
+
     def place(self, state: State, position: int, name: str, unit: str) -> State:
         """Return the state with an agent in the unit that its node config names.
 

@@ -88,6 +88,10 @@ class FoldingHalf(ServerHalf[S], Protocol[S]):
         """
         ...
 
+    def renew(self, state: S, position: int, start: Vector) -> S:
+        """Return the state in which this agent is again what ``admit`` inserts."""
+        ...
+
     def fold(self, state: S, uploads: Mapping[int, Arrays]) -> S:
         """End a round with the accepted uploads of the participants, in order of position."""
         ...

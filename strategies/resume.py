@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
@@ -16,26 +16,14 @@ from privet.wire import RunError
 from .checkpoint import Checkpoint, load, save
 from .half import summing
 from .history import Round
+from .recovery import HoldsNodeStates
 from .roster import Agent
-from .round import Session, admit
+from .round import Session, admit, renew
 
 if TYPE_CHECKING:
     from .base import PrimalDualStrategy
 
 log = logging.getLogger("flwr.privet")
-
-
-@runtime_checkable
-class HoldsNodeStates(Protocol):
-    """A grid that can hand over and take back the agents' states (this library's engines)."""
-
-    def node_states(self) -> dict[str, bytes]:
-        """Return the packed state of every node by agent name."""
-        ...
-
-    def restore_node_states(self, states: dict[str, bytes]) -> None:
-        """Put the states back."""
-        ...
 
 
 def write_checkpoint(strategy: PrimalDualStrategy, grid: Grid, path: Path) -> bool:
@@ -57,6 +45,9 @@ def write_checkpoint(strategy: PrimalDualStrategy, grid: Grid, path: Path) -> bo
                 "tag": session.roster.agents[name].tag,
                 "ledger": session.roster.agents[name].ledger,
                 "unit": session.roster.agents[name].unit,
+                "node": session.roster.agents[name].node,
+                "facts": session.roster.agents[name].facts,
+                "former": list(session.roster.agents[name].former),
             }
             for name in session.roster.names
         ],
@@ -115,7 +106,8 @@ def restore(
     session.round = int(manifest["round"])
     session.history = [Round.from_dict(json.loads(line)) for line in saved.history]
     if strategy.prepare is not None:  # after the merge: agents that are absent count as well
-        strategy.half = strategy.prepare(strategy.half, session.roster)
+        session.settings_before = dict(manifest["settings"])
+        strategy.half = strategy.prepare(strategy.half, session)
     _warn_of_changes(manifest["settings"], strategy.half.settings())
     strategy.session = session
     log.info("resumed after round %d with %d agents", session.round, len(session.roster.agents))
@@ -132,22 +124,22 @@ def _warn_of_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 def _merge_roster(strategy: PrimalDualStrategy, session: Session, saved: list[Any]) -> None:
     """Bring the agents enrolled now together with those of the checkpoint.
 
-    Agents that have not come back stay in the roster, absent; new ones are admitted.
+    Agents that have not come back stay in the roster, absent; new ones are admitted, and nodes
+    that take the place of others begin anew.
     """
-    here = dict(session.roster.agents)
-    merged: dict[str, Agent] = {}
-    for entry in saved:
-        name = str(entry["name"])
-        old = Agent(
-            0,
+    agents = {
+        str(entry["name"]): Agent(
+            int(entry.get("node", 0)),
             int(entry["num-examples"]),
             int(entry["tag"]),
-            ledger=entry["ledger"],
-            unit=entry.get("unit", ""),
+            ledger=str(entry["ledger"]),
+            unit=str(entry.get("unit", "")),
+            facts=str(entry.get("facts", "")),
+            former=tuple(map(str, entry.get("former", ()))),
         )
-        now = here.get(name)
-        merged[name] = old if now is None else now._replace(tag=old.tag, ledger=old.ledger)
-    session.roster.agents = merged
-    for name in sorted(set(here) - set(merged)):
-        merged[name] = here[name]
+        for entry in saved
+    }
+    for name in session.roster.merge(agents, strategy.question(session)):
         admit(strategy.half, session, name)
+    for name in session.roster.take_anew():
+        renew(strategy.half, session, name)

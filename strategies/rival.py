@@ -92,6 +92,12 @@ class RivalServer:
             state.own[name] = np.insert(state.own[name], position, row, axis=0)
         return state
 
+    def renew(self, state: State, position: int, start: Vector) -> State:
+        """Return the state with an agent back at its first rows."""
+        for name, row in self.rows(start).items():
+            state.own[name][position] = row
+        return state
+
     def broadcast(self, state: State) -> tuple[State, Arrays]:
         """Return x."""
         return state, {"x": state.x}

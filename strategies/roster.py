@@ -1,37 +1,40 @@
 """Enrolment: which node is which agent.
 
-Flower's node ids are random per run. Every node is asked once for its stable agent name; from
-then on everything is keyed by name and folded in sorted order.
+Every node is asked once for its stable agent name; from then on everything is keyed by name and
+folded in sorted order. A name belongs to the node that enrolled with it: while that node is
+connected, another one that says the name is turned away and gets nothing. What becomes of it when
+the first is gone is the `Recovery` of the run.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
+from privet.privacy import AgentLedger
 from privet.wire import (
     ENROL,
     FAILED,
     RECORD,
     REFUSED,
     Enrolment,
-    RunError,
     Update,
     WireError,
     sort_names,
 )
-from privet.wire.contract import CONTRACT_VERSION
 from privet.wire.enrolment import read_enrolment
 from privet.wire.errors import one_line
 
 from .exchange import Reply, exchange
+from .question import Question
+from .recovery import Recovery
 
 log = logging.getLogger("flwr.privet")
 
@@ -44,21 +47,6 @@ ENROL_PATIENCE = 180.0
 are busy with the lost run for about a minute."""
 ENROL_TIMEOUT = 30.0
 """Seconds a node that appears later may take to answer; one that does not is asked again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What enrolment asks about and checks against."""
-
-    protocol: str
-    version: int
-    experiment: str
-    dim: int
-    dtype: np.dtype[Any]
-    quiet: bool = False
-    """Whether agents must keep the texts of their failures to themselves (a private run)."""
-    secure_sum: bool = False
-    """Whether agents must give a public key, for a run in which uploads are masked."""
 
 
 class Agent(NamedTuple):
@@ -81,15 +69,44 @@ class Agent(NamedTuple):
     """Its key for secure sums, empty where there is none or it was lost."""
     out: str = ""
     """Why it is asked no more in this run, empty while it is asked."""
+    facts: str = ""
+    """What it says of itself beyond the above, as JSON that is not looked into here."""
+    former: tuple[str, ...] = ()
+    """Accounts of the nodes that had this name before and whose state it was not given."""
+
+    @property
+    def accounts(self) -> tuple[str, ...]:
+        """All that was released under this name; an empty text stands for one without account."""
+        own = (self.ledger,) if self.tag or self.ledger else ()
+        return (*self.former, *own)
+
+    def spent(self, delta: float) -> float:
+        """Return the epsilon of all that was released under this name.
+
+        Infinite where an account is missing or cannot be read: the texts are the agents'.
+        """
+        try:
+            return AgentLedger.joined(self.accounts).spent(delta)
+        except (ValueError, ArithmeticError):
+            return math.inf
 
 
 @dataclass
 class Roster:
-    """The agents by name, and the nodes that were turned away."""
+    """The agents by name, and the nodes that were turned away.
+
+    ``rejected`` are not asked again, ``waiting`` (by the name they say) when its node is gone.
+    """
 
     agents: dict[str, Agent] = field(default_factory=dict)
     rejected: dict[int, str] = field(default_factory=dict)
     online: frozenset[int] = frozenset()
+    recovery: Recovery = "no"
+    waiting: dict[int, str] = field(default_factory=dict)
+    doubtful: set[str] = field(default_factory=set)
+    """Agents to be asked anew: what they sent does not fit what they said."""
+    _notes: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
+    _anew: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     _sorted: dict[str, None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -102,6 +119,16 @@ class Roster:
     def connected(self, name: str) -> bool:
         """Whether the agent's node was there when the grid was last asked."""
         return self.agents[name].node in self.online
+
+    def take_notes(self) -> list[str]:
+        """Return, once, the lines for the history on nodes that were turned away or changed."""
+        notes, self._notes = self._notes, []
+        return notes
+
+    def take_anew(self) -> list[str]:
+        """Return, once, the agents whose place another node took that begins anew."""
+        names, self._anew = self._anew, []
+        return names
 
     def said(self, name: str, ledger: str) -> None:
         """Note an agent's account of its releases."""
@@ -133,25 +160,48 @@ class Roster:
 
     def _unknown(self) -> list[int]:
         known = {agent.node for agent in self.agents.values()} | set(self.rejected)
-        return sorted(self.online - known)
+        waiting = {node for node, name in self.waiting.items() if self._is_kept(name)}
+        return sorted(self.online - known - waiting)
 
-    def _keyless(self) -> list[int]:
-        """Nodes of known agents that lost their keys."""
+    def _is_kept(self, name: str) -> bool:
+        """Whether a name is closed to other nodes."""
+        return self.recovery == "node-key" or self.connected(name)
+
+    def _stale(self, question: Question) -> list[int]:
+        """Nodes of known agents that lost the keys they need, or that are in doubt."""
+        doubtful, self.doubtful = self.doubtful, set()
         return [
             agent.node
-            for agent in self.agents.values()
-            if not agent.public_key
+            for name, agent in self.agents.items()
+            if (name in doubtful or (question.secure_sum and not agent.public_key))
             and agent.node in self.online
             and agent.node not in self.rejected
         ]
 
     def refresh(self, grid: Grid, question: Question, timeout: float) -> list[str]:
-        """Enrol nodes not seen before, or without a key that they need; return the new names."""
+        """Enrol nodes not seen before, and again those in doubt; return the new names."""
         self.online = frozenset(grid.get_node_ids())
         before = set(self.agents)
-        keyless = self._keyless() if question.secure_sum else []
-        self._ask(grid, sorted([*self._unknown(), *keyless]), question, timeout)
+        self._ask(grid, sorted([*self._unknown(), *self._stale(question)]), question, timeout)
         return sort_names(set(self.agents) - before)
+
+    def merge(self, saved: Mapping[str, Agent], question: Question) -> list[str]:
+        """Give the places of an earlier run to the agents enrolled now; return the new names.
+
+        Agents of the earlier run that have not come back stay in the roster, absent.
+        """
+        here, self._anew = self.agents, []
+        taken = {agent.node: name for name, agent in here.items()}
+        self.agents = {
+            # A node that now says another name, or was turned away, has given this one up.
+            name: old._replace(node=0)
+            if old.node in self.rejected or taken.get(old.node, name) != name
+            else old
+            for name, old in saved.items()
+        }
+        for name in sort_names(here):
+            self._place(name, here[name], question)
+        return sort_names(set(self.agents) - set(saved))
 
     def ask_again(
         self, grid: Grid, names: Iterable[str], question: Question, timeout: float
@@ -162,22 +212,14 @@ class Roster:
     def _ask(self, grid: Grid, nodes: list[int], question: Question, timeout: float) -> None:
         if not nodes:
             return
-        record = ConfigRecord(
-            {
-                "contract": CONTRACT_VERSION,
-                "protocol": question.protocol,
-                "version": question.version,
-                "experiment": question.experiment,
-                "quiet": question.quiet,
-                "secure-sum": question.secure_sum,
-            }
-        )
+        record = question.record()
         messages = {str(node): Message(RecordDict({RECORD: record}), node, ENROL) for node in nodes}
         replies = exchange(grid, messages, timeout)
+        holds = {agent.node: name for name, agent in self.agents.items()}
         for node in nodes:
-            self._enrol(node, replies[str(node)], question)
+            self._enrol(node, holds.get(node), replies[str(node)], question)
 
-    def _enrol(self, node: int, reply: Reply, question: Question) -> None:
+    def _enrol(self, node: int, holds: str | None, reply: Reply, question: Question) -> None:
         if reply.content is None:
             if reply.code in (FAILED, REFUSED):
                 self._reject(node, reply.reason)
@@ -187,7 +229,7 @@ class Roster:
                     "so this run is not reproducible",
                     node,
                 )
-                self.agents[str(node)] = Agent(node, foreign=True)
+                self._place(str(node), Agent(node, foreign=True), question)
             elif reply.code == CLIENT_APP_FAILED or NO_HANDLER in reply.reason:
                 self._reject(node, f"node {node}: {reply.reason}")
             else:  # busy or gone: it is asked again
@@ -198,91 +240,70 @@ class Roster:
         except WireError as error:
             self._reject(node, f"node {node}: {error}")
             return
-        problem = _mismatch(said, question)
+        problem = question.mismatch(said)
         if problem:
             self._reject(node, f"agent {said.agent}: {one_line(problem)}")
+            return
+        if holds not in (None, said.agent):
+            self._reject(node, f"agent {holds}: its node {node} now says it is {said.agent}")
             return
         self._admit(node, said, question)
 
     def _admit(self, node: int, said: Enrolment, question: Question) -> None:
-        held = said.rounds if said.experiment == question.experiment else ()
-        old = self.agents.get(said.agent)
+        now = Agent(
+            node,
+            said.num_examples,
+            held=said.rounds if said.experiment == question.experiment else (),
+            unit=said.unit,
+            public_key=said.public_key,
+            facts=said.facts,
+        )
+        self._place(said.agent, now, question)
+
+    def _place(self, name: str, now: Agent, question: Question) -> None:
+        """Give a node the place of the name it says, or turn it away."""
+        self.waiting.pop(now.node, None)
+        old = self.agents.get(name)
         if old is None:
-            self.agents[said.agent] = Agent(
-                node, said.num_examples, held=held, unit=said.unit, public_key=said.public_key
+            self.agents[name] = now
+            return
+        same = old.node == now.node
+        if not same and self._is_kept(name):
+            self.waiting[now.node] = name
+            self._note(
+                f"agent {name}: node {now.node} says this name, which node {old.node} holds: "
+                "turned away"
             )
             return
-        if old.node == node:
-            self.agents[said.agent] = old._replace(held=held, public_key=said.public_key)
+        if now.foreign:  # it says with its uploads how many examples it has
+            now = now._replace(num_examples=old.num_examples)
+        if old.num_examples not in (0, now.num_examples):
+            change = f"agent {name}: {now.num_examples} examples, before {old.num_examples}"
+            if question.fixed:
+                self._reject(now.node, f"{change}: a private run keeps the number")
+                self.agents[name] = old._replace(out=self.rejected[now.node]) if same else old
+                return
+            self._note(change)
+        if same or self.recovery == "yes":
+            self.agents[name] = old._replace(
+                node=now.node,
+                num_examples=now.num_examples,
+                held=now.held,
+                public_key=now.public_key,
+                facts=now.facts,
+                out=old.out if same else "",
+            )
+            if not same:
+                log.warning("agent %s came back on another node", name)
             return
-        if old.node in self.online:
-            log.warning("agent %s: two nodes carry this name, the newer one counts", said.agent)
-            self.rejected[old.node] = f"agent {said.agent}: replaced by a newer node"
-        self.agents[said.agent] = old._replace(
-            node=node,
-            num_examples=said.num_examples,
-            held=held,
-            public_key=said.public_key,
-            out="",
-        )
-        log.warning("agent %s came back on another node", said.agent)
+        self.agents[name] = now._replace(former=old.accounts)
+        self._anew.append(name)
+        self._note(f"agent {name}: node {now.node} takes the place of a lost one and begins anew")
+
+    def _note(self, line: str) -> None:
+        log.warning("%s", line)
+        self._notes.append(line)
 
     def _reject(self, node: int, reason: str) -> None:
         self.rejected[node] = reason
-        log.warning("node turned away: %s", reason)
-
-
-def _mismatch(said: Enrolment, question: Question) -> str:
-    if (said.protocol, said.version) != (question.protocol, question.version):
-        return (
-            f"speaks {said.protocol} version {said.version}, "
-            f"this run {question.protocol} version {question.version}"
-        )
-    if said.num_examples < 1:
-        return "has no data"
-    if said.dim != question.dim:
-        return f"its model has {said.dim} parameters, the server's {question.dim}"
-    if said.dtype != str(question.dtype):
-        return f"computes in {said.dtype}, the server in {question.dtype}"
-    if question.secure_sum and not said.public_key:
-        return "gives no public key, which this run's secure sum needs"
-    return ""
-
-
-def wait_for_nodes(
-    grid: Grid,
-    wanted: int,
-    least: int,
-    timeout: float,
-    *,
-    settle: float = 1.0,
-    sleep: Callable[[float], None] = time.sleep,
-) -> int:
-    """Wait until the nodes are there and return how many.
-
-    With ``wanted`` > 0, until that many are connected; otherwise until at least ``least`` are and
-    the number has not changed for ``settle`` seconds.
-
-    Raises
-    ------
-    RunError
-        When ``timeout`` seconds pass first: one line with the number that came and the flag.
-    """
-    begin = time.monotonic()
-    count, since = -1, begin
-    while True:
-        now = time.monotonic()
-        found = len(list(grid.get_node_ids()))
-        if found != count:
-            count, since = found, now
-        if wanted > 0 and count >= wanted:
-            return count
-        if wanted == 0 and count >= least and now - since >= settle:
-            return count
-        if now - begin >= timeout:
-            need = wanted or least
-            raise RunError(
-                f"waited {timeout:g} s for {need} agents and {count} came: start more SuperNodes, "
-                f"or in simulation give --federation-config 'num-supernodes={need}'"
-            )
-        sleep(min(0.1, timeout))
+        self._note(f"node turned away: {reason}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from numpy.typing import NDArray
 
+from privet.privacy import AgentLedger, Facts
 from privet.wire import (
     AGENT_RECORD,
     RECORD,
@@ -19,6 +20,7 @@ from privet.wire import (
     Update,
     UploadError,
     WireError,
+    algorithm,
     content_bytes,
     pack,
 )
@@ -26,6 +28,7 @@ from privet.wire.contract import (
     agent_record,
     encode_settings,
     is_need_state,
+    means_privacy,
     read_update,
     shared_record,
 )
@@ -35,7 +38,7 @@ from privet.wire.records import record_dict
 from .exchange import Reply
 from .half import Arrays, FoldingHalf, ServerHalf, grouped, summing
 from .history import Round
-from .roster import Roster
+from .roster import Agent, Roster
 
 log = logging.getLogger("flwr.privet")
 
@@ -56,6 +59,8 @@ class Session:
     history: list[Round] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     """The history as JSON, as far as it is in a checkpoint."""
+    settings_before: Mapping[str, Any] = field(default_factory=dict)
+    """The agents' settings before a resume, empty in a run that was not resumed."""
     encoded: tuple[Any, str] = (None, "")
     """The settings as JSON, and the half and seed they are of."""
 
@@ -83,6 +88,17 @@ class Pending:
     absent: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     folded: bool = False
+    epsilon: float = 0.0
+    """The most that an agent has spent after this round."""
+
+    def note_cost(self, roster: Roster, name: str, update: Update) -> None:
+        """Note what an agent has released: it counts, also where its upload cannot be folded."""
+        if update.ledger:
+            roster.said(name, update.ledger)
+        spent = update.epsilon
+        if roster.agents[name].former:  # its own account knows nothing of theirs
+            spent = max(spent, roster.agents[name].spent(update.delta))
+        self.epsilon = max(self.epsilon, spent)
 
 
 def place_all(half: ServerHalf[Any], state: Any, roster: Roster) -> Any:
@@ -98,10 +114,24 @@ def admit(half: ServerHalf[Any], session: Session, name: str) -> None:
     """Take a newcomer into the state."""
     position = session.roster.names.index(name)
     session.state = half.admit(session.state, position, session.start)
+    _put(half, session, position, name)
+
+
+def _put(half: ServerHalf[Any], session: Session, position: int, name: str) -> None:
+    """Put an agent into its unit, where the half divides them."""
     units = grouped(half)
     if units is not None:
         unit = session.roster.agents[name].unit
         session.state = units.place(session.state, position, name, unit)
+
+
+def renew(half: ServerHalf[Any], session: Session, name: str) -> None:
+    """Let the node that took a lost one's place begin as a newcomer does."""
+    position = session.roster.names.index(name)
+    if summing(half) is None:  # a server of sums has no table of agents
+        folding = cast("FoldingHalf[Any]", half)
+        session.state = folding.renew(session.state, position, session.start)
+    _put(half, session, position, name)
 
 
 def open_round(
@@ -128,7 +158,12 @@ def open_round(
         }
     else:
         shared = {ALL: record(arrays)}
-    absent = {name: "not connected" for name in names if not roster.connected(name)}
+    absent = {}
+    for name in names:
+        agent = roster.agents[name]
+        why = agent.out or ("" if roster.connected(name) else "not connected")
+        if why := why or spent_up(half, agent, number):
+            absent[name] = why
     return Pending(number, shared, {}, names, absent=absent)
 
 
@@ -145,7 +180,8 @@ def messages_for(
 
     An agent whose node does not hold the state last accepted is sent it (``force`` sends it in
     any case), with the account of its releases, which it would else begin anew; where the half
-    does not hold that state either, the agent starts again by its own rule. ``recovered`` gives
+    does not hold that state either, the agent starts again by its own rule. What another node left
+    is in neither, unless the run recovers by name. ``recovered`` gives
     the note on an agent that was sent its state of a round.
     """
     position = {name: i for i, name in enumerate(session.roster.names)}
@@ -202,7 +238,6 @@ def close_round(
     failures = dict(pending.absent)
     uploads: dict[int, Arrays] = {}
     updates: dict[str, Update] = {}
-    epsilon = 0.0
     for position, name in enumerate(names):
         if name not in pending.messages:
             continue
@@ -213,12 +248,11 @@ def close_round(
             failures[name] = dropped(pending.round, name, error)
             continue
         updates[name] = update
-        epsilon = max(epsilon, update.epsilon)
     for name, reason in pending.absent.items():
         log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
     require(len(uploads), min_agents, pending, failures)
     session.state = half.fold(session.state, uploads)
-    return record_round(half, session, pending, updates, failures, epsilon)
+    return record_round(half, session, pending, updates, failures)
 
 
 def record_round(
@@ -227,7 +261,6 @@ def record_round(
     pending: Pending,
     updates: Mapping[str, Update],
     failures: Mapping[str, str],
-    epsilon: float,
 ) -> Round:
     """Note a round that was folded: whose uploads were accepted, and its line of the history."""
     for name, update in updates.items():
@@ -237,16 +270,35 @@ def record_round(
         round=pending.round,
         participants=tuple(updates),
         failures=dict(failures),
-        notes=tuple(pending.notes),
+        notes=(*session.roster.take_notes(), *pending.notes),
         residual=half.residual(session.state),
         bytes_up=pending.bytes_up,
         bytes_down=pending.bytes_down,
-        epsilon=max(before, epsilon),
+        epsilon=max(before, pending.epsilon),
     )
     session.history.append(done)
     session.round = pending.round
     pending.folded = True
     return done
+
+
+def spent_up(half: ServerHalf[Any], agent: Agent, number: int) -> str:
+    """Return why an agent must not be asked: with its predecessors it would pass the run's target.
+
+    An agent refuses by itself to pass it, but knows only of its own releases.
+    """
+    settings = half.settings()
+    target = float(settings.get("target-epsilon", 0.0))
+    if not (target > 0 and agent.former and agent.facts):
+        return ""
+    release = (
+        algorithm(half.name)
+        .load_agent()
+        .from_settings(settings)
+        .release(Facts.from_json(agent.facts), number)
+    )
+    after = AgentLedger.joined(agent.accounts).record(release).spent(float(settings["delta"]))
+    return f"target-epsilon: {after:.6g} under this name" if after > target else ""
 
 
 def dropped(round_: int, name: str, error: Exception) -> str:
@@ -276,8 +328,8 @@ def _accept(
         agents[name] = agents[name]._replace(held=(), tag=tag)
         raise UploadError("does not hold its state; the next message takes care of it")
     update = read_update(reply.content, half.name, half.version, pending.round)
-    if update.ledger:  # what left the agent counts, also where it cannot be folded
-        session.roster.said(name, update.ledger)
+    pending.note_cost(session.roster, name, update)
+    require_number(half, session, pending, name, update)
     folded, agreed = half.accept(session.state, position, update.arrays())
     if update.digest != agreed:
         agents[name] = agents[name]._replace(held=())
@@ -285,6 +337,29 @@ def _accept(
     if update.note:
         pending.notes.append(f"agent {name}: {one_line(update.note)}")
     return folded, update
+
+
+def require_number(
+    half: ServerHalf[Any], session: Session, pending: Pending, name: str, update: Update
+) -> None:
+    """Refuse an upload of another number of examples than its agent is enrolled with.
+
+    The agent is asked anew before the next round. One that cannot be (a ClientApp that is not of
+    this library) is taken at its word, with a note, unless the run is private.
+
+    Raises
+    ------
+    UploadError
+        With both numbers.
+    """
+    agent, sent = session.roster.agents[name], update.num_examples
+    if agent.num_examples in (0, sent):  # 0: a foreign agent, before its first upload
+        return
+    if agent.foreign and not means_privacy(half.settings()):
+        pending.notes.append(f"agent {name}: {sent} examples, before {agent.num_examples}")
+        return
+    session.roster.doubtful.add(name)
+    raise UploadError(f"upload of {sent} examples by an agent enrolled with {agent.num_examples}")
 
 
 def require(folded: int, least: int, pending: Pending, failures: Mapping[str, str]) -> None:
@@ -309,5 +384,7 @@ __all__ = [
     "open_round",
     "place_all",
     "record_round",
+    "renew",
     "require",
+    "require_number",
 ]

@@ -61,6 +61,12 @@ class Server:
         c = state.c * (count / (count + 1))
         return State(state.x, c, table, state.rounds, state.residual)
 
+    def renew(self, state: State, position: int, start: Vector) -> State:
+        """Return the state with an agent back at control variate zero; c stays the mean of all."""
+        c = state.c - state.table[position] / state.c.dtype.type(len(state.table))
+        state.table[position] = 0.0
+        return State(state.x, c, state.table, state.rounds, state.residual)
+
     def broadcast(self, state: State) -> tuple[State, Arrays]:
         """Return x and c."""
         return state, {"x": state.x, "c": state.c}

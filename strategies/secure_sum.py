@@ -29,8 +29,9 @@ from privet.wire.rosters import LEAST_ROSTER, with_roster
 from .exchange import Reply, exchange
 from .half import GroupSum, SummingHalf, grouped
 from .history import Round
-from .roster import ENROL_TIMEOUT, Question
-from .round import ALL, Pending, Session, dropped, record_round, require
+from .question import Question
+from .roster import ENROL_TIMEOUT
+from .round import ALL, Pending, Session, dropped, record_round, require, require_number
 
 if TYPE_CHECKING:
     from .base import PrimalDualStrategy
@@ -62,7 +63,6 @@ class PendingSums(Pending):
     """What came with the uploads that were added."""
     renewed: set[str] = field(default_factory=set)
     """Agents that were given another chance in this round, with a new key; nobody gets two."""
-    epsilon: float = 0.0
 
 
 def open_sums(
@@ -176,9 +176,8 @@ def _read(
         agents[name] = agents[name]._replace(held=(), public_key=b"")
         raise UploadError("does not hold its key or its state")
     update = read_update(reply.content, half.name, half.version, pending.round)
-    if update.ledger:
-        session.roster.said(name, update.ledger)
-    pending.epsilon = max(pending.epsilon, update.epsilon)
+    pending.note_cost(session.roster, name, update)
+    require_number(half, session, pending, name, update)
     if update.digest:
         raise WireError("digest of an upload that was to be masked")
     if update.note:
@@ -283,7 +282,7 @@ def close_sums(
         log.warning("round %d: agent %s is in no sum: %s", pending.round, name, reason)
     require(len(pending.updates), min_agents, pending, failures)
     session.state = half.fold_sums(session.state, pending.sums)
-    return record_round(half, session, pending, pending.updates, failures, pending.epsilon)
+    return record_round(half, session, pending, pending.updates, failures)
 
 
 __all__ = [

@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+
 import pytest
+from hypothesis import settings
 
 from support.wheel import Built, build_wheel
+
+# Work is bounded, not seconds: on a busy machine a deadline fails where nothing is wrong.
+settings.register_profile("privet", deadline=None)
+settings.load_profile("privet")
+
+
+@pytest.fixture(autouse=True)
+def _loggers_as_they_were() -> Iterator[None]:
+    """Undo what a command that a test runs in this process does to the loggers."""
+    loggers = [logging.getLogger(name) for name in ("flwr", "flwr.privet")]
+    kept = [(log.level, log.propagate, log.disabled, list(log.handlers)) for log in loggers]
+    yield
+    for log, (level, propagate, disabled, handlers) in zip(loggers, kept, strict=True):
+        log.setLevel(level)
+        log.propagate, log.disabled, log.handlers = propagate, disabled, handlers
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,11 @@ from collections.abc import Mapping
 
 from .key import Key
 
+SMALLEST_STEP, LARGEST_STEP = 1e-100, 1e100
+"""Steps and penalties beyond these under- or overflow in products."""
+MOST_STEPS = 100_000
+"""Local steps of a round at most: no message keeps a node at work for days."""
+
 SOLVERS = ("gd", "agd", "sgd", "noisy-gd")
 LOCAL_SOLVERS: Mapping[str, tuple[str, ...]] = {
     "fed-lin": ("gd",),
@@ -24,6 +29,8 @@ ALGORITHM_KEYS: tuple[Key, ...] = (
         0.0,
         "penalty of the splitting; 0 is the algorithm's default",
         low=0,
+        floor=SMALLEST_STEP,
+        high=LARGEST_STEP,
         auto={
             "fed-plt": 3.0,
             "fed-pdm": 1.0,
@@ -32,13 +39,21 @@ ALGORITHM_KEYS: tuple[Key, ...] = (
             "five-gcs": 3.0,
         },
     ),
-    Key("local-epochs", 10, "local solver steps in a round (N_e); tamuna: their mean", low=1),
+    Key(
+        "local-epochs",
+        10,
+        "local solver steps in a round (N_e); tamuna: their mean",
+        low=1,
+        high=MOST_STEPS,
+    ),
     Key("local-solver", "gd", "local solver", choices=SOLVERS),
     Key(
         "step-size",
         0.0,
         "local step size, gfl: mu; 0 computes it from the moduli, gfl, fed-lin, led, tamuna: 0.1",
         low=0,
+        floor=SMALLEST_STEP,
+        high=LARGEST_STEP,
         auto={"gfl": 0.1, "fed-lin": 0.1, "led": 0.1, "tamuna": 0.1},
     ),
     Key(
@@ -54,7 +69,7 @@ ALGORITHM_KEYS: tuple[Key, ...] = (
 )
 
 DP_IADMM_KEYS: tuple[Key, ...] = (
-    Key("local-updates", 1, "inner steps in a round (E)", low=1),
+    Key("local-updates", 1, "inner steps in a round (E)", low=1, high=MOST_STEPS),
     Key(
         "eta-rule",
         "nonsmooth",
@@ -98,6 +113,8 @@ FED_PDM_KEYS: tuple[Key, ...] = (
         "fed-pdm and its rivals: local step size of the first round",
         low=0,
         open_low=True,
+        floor=SMALLEST_STEP,
+        high=LARGEST_STEP,
         auto={"fed-pdm:private": 0.5},
     ),
     Key(
@@ -112,6 +129,7 @@ FED_PDM_KEYS: tuple[Key, ...] = (
         10,
         "local steps in a round (Q); fewer where nu > 0 ends them",
         low=1,
+        high=MOST_STEPS,
         auto={"fed-pdm:private": 1, "dp-fedsgd": 1},
     ),
     Key(
@@ -122,7 +140,14 @@ FED_PDM_KEYS: tuple[Key, ...] = (
         open_low=True,
     ),
     Key("momentum", 0.9, "dp-fedsgd: share of the last step that is kept", low=0, high=1),
-    Key("fed-dyn-alpha", 0.1, "fed-dyn: weight of the proximal term", low=0, open_low=True),
+    Key(
+        "fed-dyn-alpha",
+        0.1,
+        "fed-dyn: weight of the proximal term",
+        low=0,
+        high=LARGEST_STEP,
+        open_low=True,
+    ),
     Key("nu", 0.0, "local steps end when the squared gradient norm is at most this", low=0),
     Key("batch", "full", "examples of a step: all or batch-size", choices=("full", "sample")),
     Key(

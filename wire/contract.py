@@ -48,8 +48,11 @@ FAILED = 101
 
 PRIVATE_KEYS = ("clip", "noise-scale", "noise-variance")
 
+LAST_ROUND = 1 << 53
 LONGEST_ABOUT = 1 << 24
 """Characters of the JSON text in an agent's reply at most."""
+LONGEST_SETTINGS = 1 << 20
+"""Characters of a message's parameters at most; those of a few messages are kept."""
 
 Settings = Mapping[str, bool | int | float | str]
 
@@ -107,11 +110,13 @@ def decode_settings(text: str) -> dict[str, Any]:
     Raises
     ------
     WireError
-        If the text is not a JSON object.
+        If the text is not a JSON object, or too long for one.
     """
+    if len(text) > LONGEST_SETTINGS:
+        raise WireError(f"settings are longer than {LONGEST_SETTINGS} characters")
     try:
         settings = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise WireError("settings are not JSON") from None
     if not isinstance(settings, dict):
         raise WireError("settings are not a JSON object")
@@ -170,6 +175,8 @@ def read_instruction(content: RecordDict) -> Instruction:
             f"message contract version {shared.get('contract')!r}, "
             f"this side speaks {CONTRACT_VERSION}"
         )
+    if not 1 <= read_field(shared, "round", int) <= LAST_ROUND:
+        raise WireError(f"message field 'round' is {shared['round']}, expected 1 to {LAST_ROUND}")
     recovery = own.get("recovery")
     if recovery is not None and not isinstance(recovery, bytes):
         raise WireError("message field 'recovery' is not bytes")

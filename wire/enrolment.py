@@ -11,6 +11,9 @@ from .errors import WireError
 from .records import read_field, read_record
 from .rosters import KEY_BYTES, LONGEST_NAME, is_name
 
+LONGEST_FACTS = 2000
+"""Characters of an agent's facts at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Enrolment:
@@ -29,6 +32,8 @@ class Enrolment:
     """The unit (of several servers) that the node config names; empty for none."""
     public_key: bytes = b""
     """For the secure sums of ``experiment``, if it was asked for."""
+    facts: str = ""
+    """What else it says of itself, as JSON; not looked into here."""
 
 
 def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
@@ -39,6 +44,7 @@ def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
         "rounds": list(enrolment.rounds),
         "unit": enrolment.unit,
         "public-key": enrolment.public_key,
+        "facts": enrolment.facts,
     }
     return ConfigRecord(
         {
@@ -72,6 +78,9 @@ def read_enrolment(content: RecordDict) -> Enrolment:
     public_key = read_field(record, "public-key", bytes) if "public-key" in record else b""
     if len(public_key) not in (0, KEY_BYTES):
         raise WireError(f"public key has {len(public_key)} bytes, expected {KEY_BYTES}")
+    facts = read_field(record, "facts", str) if "facts" in record else ""
+    if len(facts) > LONGEST_FACTS:
+        raise WireError(f"facts have {len(facts)} characters, at most {LONGEST_FACTS} are read")
     return Enrolment(
         agent=agent,
         num_examples=read_field(record, "num-examples", int),
@@ -83,4 +92,5 @@ def read_enrolment(content: RecordDict) -> Enrolment:
         rounds=tuple(rounds),
         unit=unit,
         public_key=public_key,
+        facts=facts,
     )

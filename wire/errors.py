@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 LONGEST_LINE = 300
+INSTEAD_OF_FLOWERS = (
+    "take it off, and use an algorithm's own clip with target-epsilon (or its noise), and "
+    "secure-sum where the coordinator is to see sums alone"
+)
+"""What to use in place of Flower's parts for differential privacy and secure aggregation."""
 
 
 def one_line(text: str) -> str:

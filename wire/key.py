@@ -28,6 +28,8 @@ class Key:
     low: float = -math.inf
     high: float = math.inf
     open_low: bool = False
+    floor: float = 0.0
+    """Smallest value above 0, where 0 itself has a meaning of its own."""
     auto: Mapping[str, Scalar] = field(default_factory=dict)
 
     def check(self, value: Any) -> Scalar:
@@ -56,6 +58,8 @@ class Key:
 
     def _check_range(self, value: float) -> None:
         below = value <= self.low if self.open_low else value < self.low
+        if 0 < value < self.floor:
+            raise ConfigError(f"{self.name} = {value!r}: must be 0 or >= {self.floor:g}")
         if math.isnan(value) or below or value > self.high:
             sign = ">" if self.open_low else ">="
             bounds = [f"{sign} {self.low:g}"] if self.low > -math.inf else []

@@ -14,6 +14,9 @@ from .algorithm_keys import ALGORITHM_KEYS, DP_IADMM_KEYS, FED_PDM_KEYS, GFL_KEY
 from .errors import ConfigError
 from .key import Key, Scalar
 
+SMALLEST_NOISE, LARGEST_NOISE = 1e-100, 1e100
+"""Noise and clips are 0 or in between: beyond, products with them under- or overflow."""
+
 H_NAMES = ("zero", "l1", "elastic-net", "box", "l2-ball", "group-l1")
 
 RUN_KEYS: tuple[Key, ...] = (
@@ -43,6 +46,13 @@ RUN_KEYS: tuple[Key, ...] = (
     Key("tolerance", 0.0, "stop when the stationarity measure is at most this; 0 never", low=0),
     Key("evaluate-every", 1, "rounds between evaluations on the server", low=1),
     Key("checkpoint-every", 1, "rounds between checkpoints; 0 only at the end", low=0),
+    Key(
+        "recover-by-name",
+        "auto",
+        "who goes on for an agent whose node is gone: the next node of its name (yes), that node "
+        "but anew (no), nobody else (node-key); auto: yes in simulation, else no",
+        choices=("auto", "yes", "no", "node-key"),
+    ),
     Key("output-dir", "", "absolute folder for run folders; empty is ./runs where the server runs"),
     Key("resume", "", "absolute path of a run folder to go on from"),
     Key(
@@ -119,7 +129,14 @@ DATA_KEYS: tuple[Key, ...] = (
         "what a summed loss is divided by: the agent's examples or all; auto: the algorithm's",
         choices=("auto", "agent", "federation"),
     ),
-    Key("row-norm", 0.0, "rows are clipped to this public L2 norm; 0 leaves them", low=0),
+    Key(
+        "row-norm",
+        0.0,
+        "rows are clipped to this public L2 norm; 0 leaves them",
+        low=0,
+        floor=1e-30,
+        high=LARGEST_NOISE,
+    ),
     Key("dtype", "float64", "arithmetic", choices=("float32", "float64")),
 )
 
@@ -143,6 +160,8 @@ PRIVACY_KEYS: tuple[Key, ...] = (
         0.0,
         "gradient norm bound; 0 does not clip",
         low=0,
+        floor=SMALLEST_NOISE,
+        high=LARGEST_NOISE,
         auto={"fed-pdm:private": 1.0},
     ),
     Key(
@@ -151,12 +170,21 @@ PRIVACY_KEYS: tuple[Key, ...] = (
         "what is clipped: each example's gradient or the whole batch's",
         choices=("example", "batch"),
     ),
-    Key("noise-scale", 0.0, "noise on an upload (fed-pdm) or a gradient (dp-iadmm)", low=0),
+    Key(
+        "noise-scale",
+        0.0,
+        "noise on an upload (fed-pdm) or a gradient (dp-iadmm)",
+        low=0,
+        floor=SMALLEST_NOISE,
+        high=LARGEST_NOISE,
+    ),
     Key(
         "noise-variance",
         0.0,
         "variance tau^2 of the noisy gradient (13); gfl: sigma_g^2 of a message between servers",
         low=0,
+        floor=SMALLEST_NOISE,
+        high=LARGEST_NOISE,
     ),
     Key(
         "noise-seed",
@@ -176,7 +204,7 @@ PRIVACY_KEYS: tuple[Key, ...] = (
         "agents mask their uploads: the server sees sums over at least three of them; an attempt "
         "at one takes half of the round-timeout at most",
     ),
-    Key("delta", 1e-5, "delta of the account", low=0, high=1, open_low=True),
+    Key("delta", 1e-5, "delta of the account", low=0, high=0.5, open_low=True),
     Key("relation", "replace-one", "neighbouring relation", choices=("replace-one", "add-remove")),
 )
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from privet.client_apps.half import Vector
-from privet.problems import Moduli, NoRegularizer, Norm, Regularizer, RowIndex
+from privet.problems import (
+    Clipping,
+    Moduli,
+    NoRegularizer,
+    Norm,
+    Regularizer,
+    RowIndex,
+    clipped_sum,
+    clipped_whole,
+)
 from privet.wire import ConfigError
 
 
@@ -54,10 +64,27 @@ class FiniteSum(ABC):
             raise ConfigError(f"a problem needs at least one parameter, found dim = {dim}")
         self.dim, self.num_examples = int(dim), int(num_examples)
         self.regularizer: Regularizer = NoRegularizer() if regularizer is None else regularizer
-        self.divisor = float(num_examples if divisor is None else divisor)
-        if not (math.isfinite(self.divisor) and self.divisor > 0):
-            raise ConfigError(f"divisor must be finite and positive, found {divisor}")
+        self.divisor = _positive_divisor(num_examples if divisor is None else divisor)
         self.moduli = moduli
+
+    def with_divisor(self, divisor: float) -> Self:
+        """Return the problem on the same data, which it shares, with another divisor D.
+
+        Of moduli that were given, the data term's part is scaled with 1/D; where D becomes smaller
+        they stay bounds, though not tight ones.
+        """
+        other = copy.copy(self)
+        other.divisor = _positive_divisor(divisor)
+        if self.moduli is not None:
+            # H' = s H + (1 - s) H_r with s = D / D', H the Hessian of f and H_r that of r.
+            share, own = self.divisor / other.divisor, self.regularizer.moduli
+            ends = (own.strong_convexity, own.smoothness)
+            low, high = ends if share <= 1.0 else ends[::-1]
+            other.moduli = Moduli(
+                share * self.moduli.strong_convexity + (1.0 - share) * low,
+                share * self.moduli.smoothness + (1.0 - share) * high,
+            )
+        return other
 
     @abstractmethod
     def _mean_loss(self, x: Vector) -> float:
@@ -84,7 +111,7 @@ class FiniteSum(ABC):
         estimate under uniform sampling.
         """
         x = self._checked(x)
-        slope = self._data_gradient(x, rows)
+        slope = self._data_gradient(x, rows, self.dtype)
         slope += self.regularizer.gradient(x)
         return slope
 
@@ -96,34 +123,60 @@ class FiniteSum(ABC):
 
         Privacy: replacing any number of examples moves the result by at most 2 clip.
         """
-        x = self._checked(x)
-        clipped = clipped_sum(self._data_gradient(x, rows)[None], clip)
-        clipped += self.regularizer.gradient(x)
-        return clipped
+        return self._joined(*self.clipped_term(x, clip, "l2", rows, "batch"))
 
-    def _clipped_gradient(self, x: Vector, clip: float, norm: Norm, rows: RowIndex) -> Vector:
+    def clipped_term(
+        self,
+        x: Vector,
+        clip: float,
+        norm: Norm = "l2",
+        rows: RowIndex = None,
+        clipping: Clipping = "example",
+    ) -> tuple[Vector, Vector | None]:
+        """Return the clipped data term in float64, and the regulariser's gradient if there is one.
+
+        Privacy: `privet.problems.clipped_term` gives the value with its sensitivity.
+        """
         x = self._checked(x)
         _require_rows(rows)
+        if not (math.isfinite(clip) and clip > 0):
+            raise ConfigError(f"clip must be finite and positive, found {clip}")
+        if norm not in ("l1", "l2"):
+            raise ConfigError(f"norm must be l1 or l2, found {norm!r}")
+        if clipping == "batch":
+            value = clipped_whole(self._data_gradient(x, rows, np.dtype(np.float64)), clip)
+        else:
+            value = self._clipped_sum(x, clip, norm, rows)
+        if isinstance(self.regularizer, NoRegularizer):
+            return value, None
+        return value, self.regularizer.gradient(x)
+
+    def _joined(self, value: Vector, rest: Vector | None) -> Vector:
+        result: Vector = value.astype(self.dtype, copy=False)
+        if rest is not None:
+            result += rest
+        return result
+
+    def _clipped_sum(self, x: Vector, clip: float, norm: Norm, rows: RowIndex) -> Vector:
         count = self.num_examples if rows is None else len(rows)
-        total = np.zeros(self.dim, self.dtype)
+        total = np.zeros(self.dim)
         seen = 0
         for block in self._example_gradients(x, rows):
             seen += 1 if block.ndim == 1 else len(block)
-            gradients = block.reshape(-1, self.dim).astype(self.dtype, copy=False)
-            total += clipped_sum(gradients, clip, norm)
+            total += clipped_sum(block.reshape(-1, self.dim), clip, norm)
         if seen != count:
             raise ConfigError(f"{seen} per-example gradients came, expected {count}")
-        total *= self.dtype.type(self.num_examples / (self.divisor * count))
-        total += self.regularizer.gradient(x)
+        total *= self.num_examples / (self.divisor * count)
         return total
 
-    def _data_gradient(self, x: Vector, rows: RowIndex) -> Vector:
+    def _data_gradient(self, x: Vector, rows: RowIndex, dtype: np.dtype[Any]) -> Vector:
+        """Return the data term's gradient, scaled in ``dtype``."""
         _require_rows(rows)
         slope = np.asarray(self._mean_gradient(x, rows))
         if slope.shape != (self.dim,):
             raise ConfigError(f"gradient has shape {slope.shape}, expected ({self.dim},)")
-        scaled: Vector = slope.astype(self.dtype)
-        scaled *= self.dtype.type(self.num_examples / self.divisor)
+        scaled: Vector = slope.astype(dtype)
+        scaled *= dtype.type(self.num_examples / self.divisor)
         return scaled
 
     def _checked(self, x: Vector) -> Vector:
@@ -146,33 +199,16 @@ class ClippableSum(FiniteSum):
         Privacy: replacing one example moves the result by at most 2 clip / D in that norm, adding
         or removing one (D public) by clip / D. Nothing is noised here.
         """
-        return self._clipped_gradient(x, clip, norm, rows)
-
-
-def clipped_sum(gradients: Vector, clip: float, norm: Norm = "l2") -> Vector:
-    """Return the sum of the rows of ``gradients`` (b, d), each scaled down to norm ``clip``.
-
-    Norms are taken in float64. A row whose norm is not finite counts as zero: what one example
-    adds must be bounded whatever the example is.
-    """
-    if not (math.isfinite(clip) and clip > 0):
-        raise ConfigError(f"clip must be finite and positive, found {clip}")
-    wide = gradients.astype(np.float64, copy=False)
-    if norm not in ("l1", "l2"):
-        raise ConfigError(f"norm must be l1 or l2, found {norm!r}")
-    with np.errstate(over="ignore", invalid="ignore"):
-        if norm == "l2":
-            lengths = np.sqrt(np.einsum("bd,bd->b", wide, wide))
-        else:
-            lengths = np.abs(wide).sum(axis=1)
-    sound = np.isfinite(lengths)
-    if not sound.all():
-        gradients, lengths = gradients[sound], lengths[sound]
-    weights = clip / np.maximum(lengths, clip)
-    total: Vector = weights.astype(gradients.dtype) @ gradients
-    return total
+        return self._joined(*self.clipped_term(x, clip, norm, rows))
 
 
 def _require_rows(rows: RowIndex) -> None:
     if rows is not None and len(rows) == 0:
         raise ConfigError("rows is an empty mini-batch")
+
+
+def _positive_divisor(divisor: float) -> float:
+    number = float(divisor)
+    if not (math.isfinite(number) and number > 0):
+        raise ConfigError(f"divisor must be finite and positive, found {divisor}")
+    return number

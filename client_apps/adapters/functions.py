@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +73,13 @@ class CallableProblem(FiniteSum):
             # Set on the instance: having the method is what says that a problem can be clipped.
             self.clipped_gradient = self._clip
 
+    def with_divisor(self, divisor: float) -> Self:
+        """Return the problem on the same data with another divisor; see `FiniteSum`."""
+        other = super().with_divisor(divisor)
+        if self._per_example is not None:
+            other.clipped_gradient = other._clip  # the copied one is bound to this problem
+        return other
+
     def _mean_loss(self, x: Vector) -> float:
         return float(self._value(x))
 
@@ -86,7 +93,9 @@ class CallableProblem(FiniteSum):
         return np.asarray(self._gradient(x))
 
     def _example_gradients(self, x: Vector, rows: RowIndex) -> Iterator[Vector]:
-        assert self._per_example is not None
+        if self._per_example is None:
+            yield from super()._example_gradients(x, rows)
+            return
         wanted = np.arange(self.num_examples) if rows is None else np.asarray(rows)
         found = np.asarray(self._per_example(x, wanted))
         if found.shape != (len(wanted), self.dim):
@@ -97,7 +106,7 @@ class CallableProblem(FiniteSum):
         yield found
 
     def _clip(self, x: Vector, clip: float, norm: Norm = "l2", rows: RowIndex = None) -> Vector:
-        return self._clipped_gradient(x, clip, norm, rows)
+        return self._joined(*self.clipped_term(x, clip, norm, rows))
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:

@@ -26,7 +26,6 @@ class OneVsRestLogistic(MatrixScoreModel):
     """
 
     kind: ClassVar[str] = "one-vs-rest-logistic"
-    curvature: ClassVar[tuple[float, float]] = (0.0, 0.25)
 
     def _scores(self, x: FloatArray, design: FloatArray) -> FloatArray:
         scores: FloatArray = x.reshape(-1, self.classes).T.dot(design.T)
@@ -50,9 +49,12 @@ class OneVsRestLogistic(MatrixScoreModel):
         result[targets, np.arange(len(targets))] -= 1.0
         return result
 
-    def _pull_back(self, design: FloatArray, residuals: FloatArray) -> FloatArray:
-        result: FloatArray = residuals.dot(design).T.reshape(-1)
+    def _product(self, design: FloatArray, residuals: FloatArray) -> FloatArray:
+        result: FloatArray = residuals.dot(design)
         return result
+
+    def _flatten(self, product: FloatArray) -> FloatArray:
+        return product.T.reshape(-1)
 
     predict_margin = staticmethod(MultinomialLogistic.predict_margin)
     accuracy = staticmethod(MultinomialLogistic.accuracy)

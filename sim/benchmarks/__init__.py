@@ -8,6 +8,7 @@ from .figure import Benchmark, Figure
 from .gfl import bench_gfl
 from .iadmm import bench_iadmm
 from .masks import bench_masks
+from .privacy import bench_privacy
 from .wire import bench_wire
 
 BENCHMARKS: dict[str, Benchmark] = {
@@ -16,6 +17,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "gfl": bench_gfl,
     "iadmm": bench_iadmm,
     "masks": bench_masks,
+    "privacy": bench_privacy,
     "wire": bench_wire,
 }
 

@@ -10,7 +10,9 @@ import typer
 
 
 def bench(
-    name: Annotated[str, typer.Argument(help="Benchmark: engine, clipping, iadmm, masks, wire.")],
+    name: Annotated[
+        str, typer.Argument(help="Benchmark: engine, clipping, iadmm, masks, privacy, wire.")
+    ],
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     quick: Annotated[bool, typer.Option(help="Fewer repetitions.")] = False,
     data_path: Annotated[

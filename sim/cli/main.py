@@ -12,9 +12,10 @@ import typer
 
 from privet.wire import ConfigError, PrivetError
 
-from .account import account_app
+from .account import account
 from .bench import bench
 from .flower import flower_run
+from .ledger import ledger
 from .replay import replay
 from .report import report
 from .reproduce import reproduce
@@ -33,9 +34,10 @@ app.command("replay")(replay)
 app.command("tune")(tune)
 app.command("bench")(bench)
 app.command("report")(report)
+app.command("ledger")(ledger)
 app.command("reproduce")(reproduce)
 app.command("flower-run")(flower_run)
-app.add_typer(account_app, name="account")
+app.command("account")(account)
 
 
 def main(arguments: list[str] | None = None) -> None:

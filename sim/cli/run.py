@@ -33,8 +33,16 @@ def parse_assignments(pairs: list[str]) -> dict[str, Any]:
         try:
             parsed[key.strip()] = tomllib.loads(f"value = {text.strip()}")["value"]
         except tomllib.TOMLDecodeError:
-            parsed[key.strip()] = text.strip()
+            parsed[key.strip()] = _number_or_text(text.strip())
     return parsed
+
+
+def _number_or_text(text: str) -> float | str:
+    """Return what TOML does not know as a number but everybody else does, such as .5, as one."""
+    try:
+        return float(text) if text[:1] in "+-.0123456789" else text
+    except ValueError:
+        return text
 
 
 def read_config_file(path: Path) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from flwr.app import Array, ArrayRecord
 from privet.client_apps import client_app
 from privet.client_apps.guard import NoiseFactory
 from privet.datasets import Federation, federation_from_config
-from privet.privacy import AgentLedger
-from privet.privacy.calibrate import dp_iadmm_noise_scale
+from privet.privacy import AgentLedger, Facts
+from privet.server_apps.calibration import Plan, smallest
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPIADMM
 from privet.strategies.loop import play_round
@@ -71,19 +71,19 @@ class Variant:
     smoothnesses: tuple[float, ...] = (0.1, 0.3, 1.0)
     row_norm: float = 0.0
 
-    def settings(self, epsilon: float, work: int, examples: int) -> Iterable[dict[str, Any]]:
+    def settings(self, epsilon: float, work: int, facts: Facts) -> Iterable[dict[str, Any]]:
         """Return the settings to try: ``work`` gradients an agent, epsilon in total."""
         rounds = work // self.local_updates
         for clip in self.clips:
-            scale = dp_iadmm_noise_scale(
-                epsilon=epsilon,
-                delta=DELTA,
-                rounds=rounds,
-                clip=clip,
-                num_examples=examples,
-                local_updates=1 if self.perturbation == "output" else self.local_updates,
-                mechanism=self.mechanism,  # type: ignore[arg-type]
-            )
+            noisy = {
+                "perturbation": self.perturbation,
+                "mechanism": self.mechanism,
+                "local-updates": self.local_updates,
+                "row-norm": self.row_norm,
+                "clip": clip,
+            }
+            plan = Plan((), facts, tuple(range(1, rounds + 1)))
+            scale = smallest("dp-iadmm", noisy, [plan], epsilon, DELTA)
             for rho in self.rhos:
                 for smoothness in self.smoothnesses:
                     yield {
@@ -166,7 +166,7 @@ def run(
     ledgers = [agent.ledger for agent in session.roster.agents.values()]
     epsilon = math.inf
     if all(ledgers):
-        epsilon = max(AgentLedger.from_json(text).account(DELTA).epsilon for text in set(ledgers))
+        epsilon = max(AgentLedger.from_json(text).spent(DELTA) for text in set(ledgers))
     average = _error(federation, models["weighted-average"])
     return Course(tuple(numbers), tuple(errors), average, epsilon)
 

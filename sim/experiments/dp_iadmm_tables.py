@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from privet.datasets import Federation
+from privet.privacy import Facts
 from privet.sim.logs import quiet
 
 from .dp_iadmm import DELTA, PAPER, VARIANTS, Course, Variant, mnist, run
@@ -84,10 +85,10 @@ def private_table(data: Federation) -> tuple[list[Line], dict[str, Course]]:
 
 def _private_line(data: Federation, variant: Variant, epsilon: float) -> tuple[Line, Course]:
     rounds = WORK // variant.local_updates
-    examples = sum(problem.num_examples for problem in data.problems)
+    facts = Facts.of(data.problems[0])
     tried = [
         (run(data, rounds, settings, seed=TUNING_SEED).final, settings)
-        for settings in variant.settings(epsilon, WORK, examples)
+        for settings in variant.settings(epsilon, WORK, facts)
     ]
     best = min(tried, key=lambda pair: pair[0])[1]
     found = [

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from privet.privacy.calibrate import noise_multiplier
+from privet.privacy import Facts
+from privet.server_apps.calibration import Plan, smallest
 from privet.sim.experiments.fed_pdm import (
     EVERY,
     STEPS,
@@ -111,11 +112,11 @@ def private_run(
 ) -> Outcome:
     """Run a method of ``PRIVATE`` with noise for a total epsilon; ``value`` is of its own knob."""
     algorithm, knob, _ = PRIVATE[name]
-    multiplier = noise_multiplier(epsilon=epsilon, delta=DELTA, count=round(0.3 * rounds))
     settings = _settings(algorithm, knob, value, step, {**OPTIONS.get(name, {}), **more})
-    gradient = 2.0 * clip / min(problem.num_examples for problem in task.problems)
-    if algorithm == "fed-pdm":  # y moves by 2 k / rho times as much
-        gradient *= 2.0 * value / settings["rho"]
+    noisy = {key.replace("_", "-"): value for key, value in settings.items()}
+    noisy |= {"clip": clip, "dual": "public"}
+    rounds_each = tuple(range(1, round(0.3 * rounds) + 1))
+    plans = [Plan((), Facts.of(problem), rounds_each) for problem in task.problems]
     return run(
         task,
         algorithm,
@@ -123,7 +124,7 @@ def private_run(
         every=every,
         participation=Balanced(0.3),
         clip=clip,
-        noise_scale=multiplier * gradient,
+        noise_scale=smallest(algorithm, noisy, plans, epsilon, DELTA),
         delta=DELTA,
         **settings,
     )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from privet.client_apps import client_app
 from privet.client_apps.dp_iadmm import Agent
+from privet.privacy import Facts
 from privet.problems import L2
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPIADMM, All, Schedule
@@ -63,7 +64,7 @@ def play(instance: Instance) -> Iterator[Found]:
     )
     for number in range(1, len(instance.rounds) + 1):
         play_round(strategy, grid, number, evaluate=False)
-        etas = [np.asarray(agent.eta(own, number)) for own in problems]
+        etas = [np.asarray(agent.eta(own, Facts.of(own), number)) for own in problems]
         yield _found(session.state, agent_states(grid), shape) | {"eta": etas}
 
 

@@ -32,18 +32,21 @@ Found = dict[str, list[NDArray[Any]]]
 
 
 class ExplicitNoise:
-    """The draws of an instance: [round][local step][agent][coordinate], added as they are."""
+    """The draws of an instance for one agent and round, handed out one after the other."""
 
     private = False
 
     def __init__(self, draws: NDArray[Any]) -> None:
-        self._draws = draws
+        self._draws = draws.reshape(-1)
+        self._taken = 0
 
     def gaussian(
         self, size: int | tuple[int, ...], scale: float, dtype: DTypeLike = float
     ) -> NDArray[Any]:
         """Return the given draws, whatever the scale."""
-        return self._draws.reshape(size).astype(dtype)
+        count = int(np.prod(size))
+        self._taken += count
+        return self._draws[self._taken - count : self._taken].reshape(size).astype(dtype)
 
     laplace = gaussian
 

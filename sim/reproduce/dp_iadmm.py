@@ -19,8 +19,10 @@ from typing import Any
 import numpy as np
 
 from privet.datasets import Federation
-from privet.privacy import SeededNoise
+from privet.privacy import SeededNoise, dp_iadmm_output_gain
 from privet.sim.experiments.dp_iadmm import PAPER, mnist, run
+from privet.strategies import DPIADMM
+from privet.strategies.dp_iadmm import Server
 
 from .study import MNIST, Case, Curve, Entry, Options, Outcome, Panel, Result, Study
 
@@ -48,7 +50,7 @@ FAIR = (
 
 
 class Listening:
-    """Seeded noise that remembers the mean magnitude of what it gave, by round."""
+    """Seeded noise that remembers the mean magnitude of its draws, by round."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -98,8 +100,25 @@ def run_case(case: Case) -> Result:
     return {
         "rounds": course.rounds,
         "errors": course.errors,
-        "noise": [fmean(ears.sums.get(number) or [0.0]) for number in course.rounds],
+        "noise": [
+            _share_that_arrives(settings, number) * fmean(ears.sums.get(number) or [0.0])
+            for number in course.rounds
+        ],
     }
+
+
+def _share_that_arrives(settings: Mapping[str, Any], number: int) -> float:
+    """Return what a draw is multiplied by before it is added.
+
+    Output noise is drawn in units of the gradient and added to z_p in those of the model.
+    """
+    if settings.get("perturbation") != "output":
+        return 1.0
+    half = DPIADMM(**settings).half
+    assert isinstance(half, Server)
+    return dp_iadmm_output_gain(
+        rho=half.penalty(number), eta=1.0 / math.sqrt(number), local_updates=1
+    )
 
 
 def _case(

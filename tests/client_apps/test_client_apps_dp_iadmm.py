@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,23 @@ from numpy.typing import NDArray
 
 from privet.client_apps.dp_iadmm import Agent
 from privet.client_apps.half import Local, Streams
-from privet.privacy import NoCertificateError, SystemNoise, account, dp_iadmm_output_gain
+from privet.privacy import (
+    Facts,
+    NoCertificateError,
+    NoiseError,
+    Perturber,
+    dp_iadmm_output_gain,
+    epsilon_of,
+)
+from privet.privacy.perturb import spacing
 from privet.problems import L2, BinaryLogistic, MultinomialLogistic, Nonconvex, make_set
 from privet.wire import ConfigError
+from support.perturbers import perturber
 
 Vector = NDArray[Any]
 STREAMS = Streams(0, "0", 1)
+GRID = 1 + 2.0**-11
+"""What the charge for the grid makes of an epsilon, at most."""
 
 
 class Quadratic:
@@ -37,18 +49,30 @@ class Quadratic:
         return self.a * x - self.b
 
 
+class Clippable(Quadratic):
+    """The same, of one's own, with gradients that are clipped."""
+
+    def clipped_gradient(
+        self, x: Vector, clip: float, norm: Any = "l2", rows: Any = None
+    ) -> Vector:
+        slope = self.gradient(x)
+        length = np.abs(slope).sum() if norm == "l1" else np.linalg.norm(slope)
+        return slope * min(1.0, clip / length)
+
+
 class Unit:
-    """Noise whose draws of scale 1 are given; the scale multiplies them."""
+    """Noise whose draws of scale 1 are given, one after the other; the scale multiplies them."""
 
     private = False
 
     def __init__(self, draws: Vector) -> None:
-        self.draws = draws
+        self.draws = draws.ravel()
         self.scales: list[float] = []
 
     def gaussian(self, size: Any, scale: float, dtype: Any = float) -> Vector:
         self.scales.append(scale)
-        return scale * self.draws.reshape(size)
+        taken, self.draws = np.split(self.draws, [int(np.prod(size))])
+        return scale * taken.reshape(size)
 
     laplace = gaussian
 
@@ -67,7 +91,10 @@ def work(
     """Play one round on plain numbers."""
     state = {"lam": np.asarray(lam, float), "inner": np.asarray(inner, float)}
     broadcast = {"w": np.asarray(w, float), "t": np.array(t), "rho": np.array(rho)}
-    return agent.local_update(state, broadcast, problem, STREAMS, noise or SystemNoise())
+    found = perturber(agent, problem, noise)
+    local = agent.local_update(state, broadcast, problem, STREAMS, found)
+    found.settle()
+    return local
 
 
 def softmax(rows: int = 6, seed: int = 0, divisor: float = 18.0) -> MultinomialLogistic:
@@ -116,7 +143,7 @@ def test_noise_enters_every_inner_step_with_a_minus() -> None:
     # z1 = (1 - 2 + 1 + 4)/2 = 2, z2 = (1 + 1 + 1 + 2)/2 = 2.5
     assert local.upload["z"].tolist() == [2.25]
     assert local.state["inner"].tolist() == [2.5]
-    assert noise.scales == [2.0]
+    assert noise.scales == [2.0, 2.0]
 
 
 @pytest.mark.parametrize("domain", ["none", "box", "l2"])
@@ -159,20 +186,26 @@ def test_what_is_sent_stays_in_the_ball(
 # ------------------------------------------------------------------ step sizes
 
 
+def eta_of(agent: Agent, problem: Any, t: int) -> float:
+    return agent.eta(problem, Facts.of(problem), t)
+
+
 def test_rules_of_eta() -> None:
     problem = softmax()
-    assert Agent().eta(problem, 9) == pytest.approx(1 / 3)
+    assert eta_of(Agent(), problem, 9) == pytest.approx(1 / 3)
     smooth = Agent(eta_rule="smooth", smoothness=0.7, epsilon=0.5)
-    assert smooth.eta(problem, 4) == pytest.approx(1 / (0.7 + 2 / 0.5))
-    assert Agent(eta_rule="smooth", smoothness=0.7).eta(problem, 4) == pytest.approx(1 / 0.7)
+    assert eta_of(smooth, problem, 4) == pytest.approx(1 / (0.7 + 2 / 0.5))
+    assert eta_of(Agent(eta_rule="smooth", smoothness=0.7), problem, 4) == pytest.approx(1 / 0.7)
     strong = Agent(eta_rule="strongly-convex", strong_convexity=0.2)
-    assert strong.eta(problem, 3) == pytest.approx(2 / (0.2 * 5))
+    assert eta_of(strong, problem, 3) == pytest.approx(2 / (0.2 * 5))
 
 
 def test_moduli_come_from_the_problem_where_they_are_not_given() -> None:
     problem = softmax()
-    assert Agent(eta_rule="smooth").eta(problem, 1) == pytest.approx(1 / problem.moduli.smoothness)
-    strong = Agent(eta_rule="strongly-convex").eta(problem, 1)
+    assert eta_of(Agent(eta_rule="smooth"), problem, 1) == pytest.approx(
+        1 / problem.moduli.smoothness
+    )
+    strong = eta_of(Agent(eta_rule="strongly-convex"), problem, 1)
     assert strong == pytest.approx(2 / (3 * problem.moduli.strong_convexity))
 
 
@@ -181,19 +214,19 @@ def test_private_steps_do_not_depend_on_the_data(rule: str) -> None:
     agent = Agent(eta_rule=rule, clip=1.0, noise_scale=1.0, row_norm=2.0)
     one, other = softmax(seed=1), softmax(seed=2)
     assert one.moduli != other.moduli
-    assert agent.eta(agent.prepare(one), 3) == agent.eta(agent.prepare(other), 3)
+    assert eta_of(agent, agent.prepare(one), 3) == eta_of(agent, agent.prepare(other), 3)
     bare = Agent(eta_rule=rule, clip=1.0, noise_scale=1.0)
     if rule == "nonsmooth":
-        assert bare.eta(one, 1) == 1.0
+        assert eta_of(bare, one, 1) == 1.0
     else:
         with pytest.raises(ConfigError, match=f"eta-rule = {rule} needs row-norm"):
-            bare.eta(one, 1)
+            eta_of(bare, one, 1)
 
 
 def test_private_smoothness_is_that_of_bounded_rows_and_the_common_divisor() -> None:
     agent = Agent(eta_rule="smooth", clip=1.0, noise_scale=1.0, row_norm=2.0)
     # 6 of 18 examples, rows of norm 2, softmax 1/2, plus the regulariser
-    assert agent.eta(softmax(), 1) == pytest.approx(1 / (6 / 18 * 4 / 2 + 0.02))
+    assert eta_of(agent, softmax(), 1) == pytest.approx(1 / (6 / 18 * 4 / 2 + 0.02))
 
 
 @pytest.mark.parametrize(
@@ -209,7 +242,7 @@ def test_private_smoothness_is_that_of_bounded_rows_and_the_common_divisor() -> 
 )
 def test_missing_moduli_are_one_line(agent: Agent, problem: Any, line: str) -> None:
     with pytest.raises(ConfigError, match=line):
-        agent.eta(problem, 1)
+        eta_of(agent, problem, 1)
 
 
 # ------------------------------------------------------------------ variants and their cost
@@ -235,7 +268,8 @@ def test_one_step_without_a_set_is_the_same_with_output_noise(mechanism: str) ->
     ]
     np.testing.assert_allclose(sent[0], sent[1], atol=1e-14)
     releases = [
-        Agent(perturbation=name, **common).release(problem, 1) for name in ("objective", "output")
+        Agent(perturbation=name, **common).release(Facts.of(problem), 1)
+        for name in ("objective", "output")
     ]
     assert releases[0].loss == releases[1].loss
     assert releases[0].count == releases[1].count == 1
@@ -243,21 +277,22 @@ def test_one_step_without_a_set_is_the_same_with_output_noise(mechanism: str) ->
 
 def test_release_of_objective_perturbation() -> None:
     problem = softmax()
-    gaussian = Agent(local_updates=5, clip=0.5, noise_scale=0.25).release(problem, 1)
+    gaussian = Agent(local_updates=5, clip=0.5, noise_scale=0.25).release(Facts.of(problem), 1)
     assert (gaussian.mechanism, gaussian.norm, gaussian.count) == ("gaussian", "l2", 5)
     assert gaussian.sensitivity == pytest.approx(2 * 0.5 / 18)
     assert gaussian.scale == 0.25
     laplace = Agent(clip=0.5, epsilon=0.1, mechanism="laplace", relation="add-remove").release(
-        problem, 1
+        Facts.of(problem), 1
     )
     assert laplace.norm == "l1"
     assert laplace.sensitivity == pytest.approx(0.5 / 18)
-    assert laplace.loss == pytest.approx(0.1)  # b = sensitivity / epsilon
+    assert laplace.scale == pytest.approx((1 + 2.0**-12) * laplace.sensitivity / 0.1, rel=1e-12)
+    assert 0.1 / GRID <= laplace.loss <= 0.1 * (1 + 1e-12)
 
 
 def test_epsilon_of_one_gaussian_release_is_exact() -> None:
-    release = Agent(clip=0.5, epsilon=0.7, delta=1e-6).release(softmax(), 1)
-    assert account([release], 1e-6).epsilon == pytest.approx(0.7, rel=1e-6)
+    release = Agent(clip=0.5, epsilon=0.7, delta=1e-6).release(Facts.of(softmax()), 1)
+    assert 0.7 / GRID <= epsilon_of([(release, 1)], 1e-6) <= 0.7 * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -271,10 +306,10 @@ def test_epsilon_of_one_gaussian_release_is_exact() -> None:
     ],
 )
 def test_what_is_not_private_claims_nothing(agent: Agent) -> None:
-    release = agent.release(softmax(), 1)
+    release = agent.release(Facts.of(softmax()), 1)
     assert not agent.private
     assert release.mechanism == "none"
-    assert account([release], 1e-5).epsilon == math.inf
+    assert epsilon_of([(release, 1)], 1e-5) == math.inf
 
 
 def test_noise_has_the_scale_of_the_release() -> None:
@@ -284,7 +319,7 @@ def test_noise_has_the_scale_of_the_release() -> None:
         noise = Unit(np.zeros((2, problem.dim)))
         zeros = np.zeros(problem.dim)
         work(agent, problem, w=zeros, lam=zeros, inner=zeros, noise=noise)
-        assert noise.scales == [agent.release(problem, 1).scale]
+        assert noise.scales == [agent.release(Facts.of(problem), 1).scale]
 
 
 def test_papers_sensitivity_scales_the_noise_by_the_data() -> None:
@@ -298,6 +333,59 @@ def test_papers_sensitivity_scales_the_noise_by_the_data() -> None:
     each = [6.0 * np.abs(bare.gradient(inner, np.array([i]))).sum() for i in range(6)]
     # one row stands for 6 of 6 in a mini-batch, so its own term is a sixth
     assert noise.scales == pytest.approx([max(each) / 36.0 / 0.5])
+
+
+@pytest.mark.parametrize("updates", [1, 3, 8, 9, 64, 500])
+def test_rounding_of_hidden_steps_stays_below_half_the_grid(
+    updates: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the largest numbers that are let in, against exact fractions; larger ones are refused."""
+    weight, rho, eta = 0.05, 1e-3, 0.3
+    problem = BinaryLogistic(np.zeros((4, 2)), [1, -1, 1, -1], regularizer=L2(weight))
+    agent = Agent(
+        local_updates=updates, clip=0.4, noise_scale=0.1, perturbation="output", row_norm=0.5
+    )
+    facts = Facts.of(problem)
+    grid = spacing(agent.release(facts, 1), 2)
+    gain = dp_iadmm_output_gain(
+        rho=rho,
+        eta=eta,
+        local_updates=updates,
+        loss="logistic",
+        smoothness=0.25 * 0.5**2,
+        regularizer_modulus=weight,
+    )
+    largest = 2.0**46 * grid * gain / max(1.0, updates / 8)
+    seen: list[Any] = []
+
+    def perturb(self: Perturber, clipped: Any) -> Any:
+        seen.append(clipped.value)
+        self.taken += 1
+        return clipped.value
+
+    monkeypatch.setattr(Perturber, "perturb", perturb)
+    t = 1 / eta**2
+    eta = 1.0 / math.sqrt(t)
+    near, shrink = 1.0 / eta, 1.0 / (rho + 1.0 / eta)
+    for share in (0.999, 0.7, -1 / 3):
+        inner = largest * share * np.array([1.0, 1 / 3])
+        lam = 0.6 * largest / shrink * np.array([share, -share])
+        state = {"lam": lam, "inner": inner}
+        broadcast = {"w": np.zeros(2), "t": np.array(t), "rho": np.array(rho)}
+        monkeypatch.setattr(Agent, "eta", lambda *_: eta)
+        agent.local_update(state, broadcast, problem, STREAMS, perturber(agent, problem))
+        for k in range(2):
+            z, total = Fraction(inner[k]), Fraction(0)
+            for _ in range(updates):
+                z = (z * Fraction(near) + Fraction(lam[k]) - Fraction(weight) * z) * Fraction(
+                    shrink
+                )
+                total += z
+            exact = total / updates / Fraction(gain)
+            assert abs(Fraction(seen[-1][k]) - exact) < Fraction(grid) / 2
+    state = {"lam": np.zeros(2), "inner": np.array([1.01 * largest, 0.0])}
+    with pytest.raises(NoiseError, match="too large beside noise"):
+        agent.local_update(state, broadcast, problem, STREAMS, perturber(agent, problem))
 
 
 def test_output_variant_keeps_nothing_that_was_not_released() -> None:
@@ -356,10 +444,19 @@ def test_no_pair_of_neighbours_moves_z_p_further_than_certified(
         local_updates=updates,
         loss=kind,
         regularizer_modulus=weight,
-        smoothness=pair[0].public_moduli(radius, share=count / divisor).smoothness,
+        smoothness=(0.25 if kind == "logistic" else 0.5) * radius**2 * count / divisor,
     )
     bound = gain * 2 * clip / divisor
     assert np.linalg.norm(moved[0] - moved[1]) <= bound * (1 + 1e-9)
+
+
+def test_projection_to_a_ball_can_move_l1_neighbours_apart() -> None:
+    """Why Laplace noise on what was projected there has no certificate."""
+    ball = make_set("l2", 1.0)
+    edge = np.array([math.sin(math.pi / 8), math.cos(math.pi / 8)])
+    other = edge + np.array([1e-6, 0.0])
+    spread = np.abs(ball.project(other) - ball.project(edge)).sum() / 1e-6
+    assert spread == pytest.approx((1 + math.sqrt(2)) / 2, rel=1e-4)
 
 
 def test_the_certificate_is_attained() -> None:
@@ -374,7 +471,7 @@ def test_the_certificate_is_attained() -> None:
         eta=eta,
         local_updates=updates,
         loss="logistic",
-        smoothness=pair[0].public_moduli(3.0, share=1 / divisor).smoothness,
+        smoothness=0.25 * 3.0**2 / divisor,
     )
     assert np.linalg.norm(moved[0] - moved[1]) == pytest.approx(gain * 2 * clip / divisor)
 
@@ -385,6 +482,13 @@ def test_the_certificate_is_attained() -> None:
         ({"local_updates": 3}, softmax(), "needs row-norm"),
         ({"local_updates": 3, "mechanism": "laplace", "row_norm": 1.0}, softmax(), "laplace noise"),
         ({"mechanism": "laplace", "set": "l2"}, softmax(), "laplace noise"),
+        ({"mechanism": "laplace", "set": "l2"}, Clippable(1.0, np.ones(2)), "laplace noise"),
+        ({"local_updates": 2}, Clippable(1.0, np.ones(2)), "needs row-norm"),
+        (
+            {"local_updates": 2, "row_norm": 1.0},
+            MultinomialLogistic(np.eye(2, dtype="f4"), [0, 1], 2),
+            "needs dtype = float64",
+        ),
         (
             {},
             MultinomialLogistic(np.eye(2), [0, 1], 2, regularizer=Nonconvex(0.1)),
@@ -397,7 +501,7 @@ def test_output_perturbation_refuses_what_has_no_proof(
 ) -> None:
     agent = Agent(perturbation="output", clip=1.0, noise_scale=1.0, **settings)
     with pytest.raises(NoCertificateError, match=line):
-        agent.release(problem, 1)
+        agent.release(Facts.of(problem), 1)
 
 
 def test_problem_that_cannot_clip_has_no_certificate() -> None:
@@ -405,12 +509,14 @@ def test_problem_that_cannot_clip_has_no_certificate() -> None:
     with pytest.raises(ConfigError, match="cannot clip per example"):
         agent.prepare(Quadratic(1.0, np.ones(2)))
     with pytest.raises(NoCertificateError, match="cannot clip per example"):
-        agent.release(Quadratic(1.0, np.ones(2)), 1)
+        agent.release(Facts.of(Quadratic(1.0, np.ones(2))), 1)
 
 
 def test_agent_refuses_an_epsilon_without_clip() -> None:
-    with pytest.raises(ConfigError, match=r"epsilon = 0.5 needs clip > 0"):
-        work(Agent(epsilon=0.5), softmax(), w=np.zeros(12), lam=np.zeros(12), inner=np.zeros(12))
+    for perturbation in ("objective", "output"):
+        agent = Agent(epsilon=0.5, perturbation=perturbation)
+        with pytest.raises(ConfigError, match=r"epsilon = 0.5 needs clip > 0"):
+            work(agent, softmax(), w=np.zeros(12), lam=np.zeros(12), inner=np.zeros(12))
 
 
 def test_restart_without_a_server_that_remembers() -> None:
@@ -427,16 +533,20 @@ def test_float32_stays_float32() -> None:
         rng.random((5, 3), np.float32), rng.integers(0, 4, 5), 4, regularizer=L2(0.1)
     )
     zeros = np.zeros(12, np.float32)
-    for perturbation in ("objective", "output"):
+    for perturbation, updates in (("objective", 2), ("output", 1)):
         agent = Agent(
-            clip=1.0, noise_scale=0.1, perturbation=perturbation, local_updates=2, row_norm=1.0
+            clip=1.0,
+            noise_scale=0.1,
+            perturbation=perturbation,
+            local_updates=updates,
+            row_norm=1.0,
         )
         local = agent.local_update(
             {"lam": zeros, "inner": zeros},
             {"w": zeros, "t": np.array(1), "rho": np.array(2.0)},
             problem,
             STREAMS,
-            SystemNoise(),
+            perturber(agent, problem),
         )
         for array in (*local.state.values(), *local.upload.values(), local.agreed):
             assert array.dtype == np.float32

@@ -12,12 +12,14 @@ from numpy.typing import DTypeLike, NDArray
 from privet.client_apps.fed_pdm import Agent
 from privet.client_apps.half import Streams
 from privet.client_apps.sparsifiers import Choice, choose
-from privet.privacy import NoCertificateError, SystemNoise
+from privet.privacy import Facts, NoCertificateError, NoiseError, Perturber, Release
+from privet.privacy.perturb import spacing
 from privet.problems import BinaryLogistic, MultinomialLogistic, make_regularizer
 from privet.wire import ConfigError
 from privet.wire.payload import ENCODED, encoded
 from privet.wire.selection import index_seed, rand_k, top_k
 from privet.wire.sparse import decode, encode
+from support.perturbers import perturber
 
 RNG = np.random.default_rng(5)
 FEATURES = RNG.standard_normal((12, 6))
@@ -53,7 +55,18 @@ def update(half: Agent, on: Any = None, lam: Any = None, round_: int = 1, noise:
     on = problem() if on is None else on
     state = {"lam": LAM if lam is None else lam}
     broadcast = encoded(encode(CENTER.astype(on.dtype)))
-    return half.local_update(state, broadcast, on, Streams(0, "3", round_), noise or SystemNoise())
+    found = perturber(half, on, noise, round_)
+    local = half.local_update(state, broadcast, on, Streams(0, "3", round_), found)
+    found.settle()
+    return local
+
+
+def uncharged(source: Any, dim: int) -> Perturber:
+    return Perturber(Release("none"), source, Facts(1, 1.0, dim))
+
+
+def release(half: Agent, on: Any, round_: int = 1) -> Release:
+    return half.release(Facts.of(on), round_)
 
 
 def sent(local: Any) -> Any:
@@ -88,7 +101,7 @@ def test_local_steps_are_those_of_the_paper(nu: float, limit: int, round_: int) 
 
 
 def test_public_dual_is_half_the_way_of_what_was_released() -> None:
-    local = update(agent(dual="public", noise_scale=0.3, clip=1.0), noise=Ones())
+    local = update(agent(dual="public", noise_scale=0.3, clip=1.0, max_local_steps=1), noise=Ones())
     y = sent(local).to_dense()
     assert np.allclose(local.state["lam"], LAM / 2 + 1.5 * (CENTER - y) / 2, atol=1e-14)
     assert np.array_equal(local.agreed, local.state["lam"])
@@ -119,7 +132,7 @@ def test_explicit_draws_go_to_entries_in_descending_order() -> None:
             return np.arange(np.prod(size), dtype=dtype).reshape(size)
 
     y = np.array([1.0, -4.0, 3.0, 0.5, -3.0])
-    _, found = choose(Choice("top-k", 4, 1.0, 1.0), y, y, Streams(0, "a", 1), Ranks())
+    _, found = choose(Choice("top-k", 4, 1.0, 1.0), y, y, Streams(0, "a", 1), uncharged(Ranks(), 5))
     # |y| in order: -4 (index 1), 3 (2, a tie goes to the smaller index), -3 (4), 1 (0).
     assert found.indices.tolist() == [0, 1, 2, 4]
     assert found.values.tolist() == [1.0 + 3, -4.0 + 0, 3.0 + 1, -3.0 + 2]
@@ -133,7 +146,7 @@ def test_random_and_public_index_sets_do_not_depend_on_the_data() -> None:
         for _ in range(2):
             y = RNG.standard_normal(400)
             choice = Choice(sparsifier, 0, 0.1, 0.0)
-            data, vector = choose(choice, y, center, streams, Ones())
+            data, vector = choose(choice, y, center, streams, uncharged(Ones(), 400))
             assert np.array_equal(decode(data, max_dim=400).indices, vector.indices)
             assert np.array_equal(vector.values, y[vector.indices])
             sets.append(vector.indices)
@@ -141,7 +154,9 @@ def test_random_and_public_index_sets_do_not_depend_on_the_data() -> None:
         assert len(sets[0]) == 40
     assert set(top_k(center, 30)) <= set(sets[1].tolist())
     expected = rand_k(index_seed(9, "ward-b", 4), 400, 40)
-    _, found = choose(Choice("rand-k", 40, 1.0, 0.0), center, center, streams, Ones())
+    _, found = choose(
+        Choice("rand-k", 40, 1.0, 0.0), center, center, streams, uncharged(Ones(), 400)
+    )
     assert np.array_equal(found.indices, expected)
 
 
@@ -149,7 +164,9 @@ def test_public_choice_reaches_every_coordinate_from_a_zero_start() -> None:
     center, seen = np.zeros(40), set()
     for number in range(1, 60):
         choice = Choice("public-top-k", 8, 1.0, 0.0)
-        _, vector = choose(choice, np.ones(40), center, Streams(0, "a", number), Ones())
+        _, vector = choose(
+            choice, np.ones(40), center, Streams(0, "a", number), uncharged(Ones(), 40)
+        )
         seen |= set(vector.indices.tolist())
         center[vector.indices[:2]] = 1.0
     assert seen == set(range(40))
@@ -186,25 +203,25 @@ def test_release_bounds_how_far_an_upload_moves(steps: int) -> None:
     half = agent(
         dual="public", clip=0.4, clipping=clipping, max_local_steps=steps, noise_scale=1e-9
     )
-    release = half.release(problem(), 1)
+    found = release(half, problem())
     worst = max(moved(half, one, other, 5 * LAM) for one, other in neighbours())
-    assert worst <= release.sensitivity + 1e-6
+    assert worst <= found.sensitivity + 1e-6
     if steps == 1:
-        assert worst > 0.9 * release.sensitivity
+        assert worst > 0.9 * found.sensitivity
         k = 1 - (1 - 1.5 * 0.2)
-        assert release.sensitivity == pytest.approx(4 * k * 0.4 / (1.5 * 12))
+        assert found.sensitivity == pytest.approx(4 * k * 0.4 / (1.5 * 12))
     else:
         k = 1 - (1 - 1.5 * 0.2) ** 4
-        assert release.sensitivity == pytest.approx(4 * k * 0.4 / 1.5)
+        assert found.sensitivity == pytest.approx(4 * k * 0.4 / 1.5)
 
 
 def test_release_follows_the_step_size_of_the_round() -> None:
     half = agent(
         dual="public", clip=1.0, max_local_steps=1, noise_scale=0.1, step_size_rule="inverse-sqrt"
     )
-    first, fourth = (half.release(problem(), t).sensitivity for t in (1, 4))
+    first, fourth = (release(half, problem(), t).sensitivity for t in (1, 4))
     assert fourth == pytest.approx(first / 2)
-    assert half.release(problem(), 1).scale == 0.1
+    assert release(half, problem()).scale == 0.1
 
 
 @pytest.mark.parametrize(
@@ -215,25 +232,25 @@ def test_release_follows_the_step_size_of_the_round() -> None:
         ({"dual": "private", "max_local_steps": 3}, "private dual"),
         ({"max_local_steps": 3}, "row-norm"),
         ({"step_size_base": 2.0}, "step size"),
-        ({"relation": "add-remove", "batch": "sample", "batch_size": 3}, "full batches"),
+        ({"relation": "add-remove", "batch": "sample", "batch_size": 3}, "needs batch = 'full'"),
     ],
 )
 def test_what_has_no_certificate_is_refused(settings: dict[str, Any], reason: str) -> None:
     plain = {"dual": "public", "clip": 1.0, "noise_scale": 0.1, "max_local_steps": 1}
     softmax = MultinomialLogistic(FEATURES, (LABELS > 0).astype(int), 2)
     with pytest.raises(NoCertificateError, match=reason):
-        agent(**{**plain, **settings}).release(softmax, 1)
+        release(agent(**{**plain, **settings}), softmax)
 
 
 def test_curved_regulariser_and_odd_divisor_are_refused() -> None:
     half = agent(dual="public", clip=1.0, clipping="batch", noise_scale=0.1, max_local_steps=2)
     curved = problem(regularizer=make_regularizer("nonconvex", 0.1))
     with pytest.raises(NoCertificateError, match="nonconvex"):
-        half.release(curved, 1)
+        release(half, curved)
     one_step = agent(dual="public", clip=1.0, noise_scale=0.1, max_local_steps=1)
-    assert one_step.release(curved, 1).sensitivity > 0
+    assert release(one_step, curved).sensitivity > 0
     with pytest.raises(NoCertificateError, match="divides 12 examples by 3"):
-        one_step.release(problem(divisor=3.0), 1)
+        release(one_step, problem(divisor=3.0))
 
 
 @pytest.mark.parametrize("sparsifier", ["none", "rand-k", "public-top-k", "noisy-top-k"])
@@ -247,21 +264,63 @@ def test_the_ways_out_cost_the_same_as_a_dense_message(sparsifier: str) -> None:
         alpha_u=0.5,
     )
     dense = agent(dual="public", clip=1.0, noise_scale=0.1, max_local_steps=1)
-    assert half.release(problem(), 1) == dense.release(problem(), 1)
+    assert release(half, problem()) == release(dense, problem())
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+def test_charged_noise_leaves_the_steps_of_the_paper(steps: int) -> None:
+    """Without its noise the split into a public and a noised part is Algorithm 1 again."""
+    zero = np.zeros(6)
+
+    class Silent(Ones):
+        def gaussian(self, size: Any, scale: float, dtype: DTypeLike = float) -> NDArray[Any]:
+            return np.zeros(size, dtype)
+
+    on = problem(regularizer=make_regularizer("l2", 0.3)).with_rows_within(1.0)
+    settings = {"dual": "public", "clip": 0.2, "max_local_steps": steps, "row_norm": 1.0}
+    noised = update(agent(**settings, noise_scale=0.5), on, noise=Silent())
+    assert agent(**settings, noise_scale=0.5).release(Facts.of(on), 1).mechanism == "gaussian"
+    x = CENTER.copy()
+    for _ in range(steps):
+        slope = zero.copy()
+        for a, b in zip(on.features, on.labels, strict=True):
+            g = -b * a / (1 + math.exp(b * float(a @ x)))
+            slope += g * min(1.0, 0.2 / np.linalg.norm(g)) / 12
+        x = x - 0.2 * (slope + 0.3 * x - LAM + 1.5 * (x - CENTER))
+    lam = LAM + 1.5 * (CENTER - x)
+    np.testing.assert_allclose(sent(noised).to_dense(), x - lam / 1.5, atol=1e-12)
+
+
+@pytest.mark.parametrize("steps", [2, 8, 60])
+def test_numbers_beside_which_the_steps_would_round_too_much_are_refused(steps: int) -> None:
+    """More steps round more: what they may start from shrinks with their number."""
+    on = problem().with_rows_within(1.0)
+    half = agent(dual="public", clip=0.4, noise_scale=0.5, max_local_steps=steps, row_norm=1.0)
+    grid = spacing(release(half, on), 6)
+    largest = 2.0**46 * grid / max(1.0, steps / 8)
+    for lam in (0.99 * largest * 1.5, 1.01 * largest * 1.5):
+        state = {"lam": np.array([lam, 0.0, 0.0, 0.0, 0.0, 0.0])}
+        found, sent_out = perturber(half, on), encoded(encode(np.zeros(6)))
+        if lam < largest * 1.5:
+            half.local_update(state, sent_out, on, Streams(0, "3", 1), found)
+            found.settle()
+        else:
+            with pytest.raises(NoiseError, match="too large beside noise"):
+                half.local_update(state, sent_out, on, Streams(0, "3", 1), found)
 
 
 def test_without_noise_or_bound_nothing_is_claimed() -> None:
     for settings in ({}, {"clip": 1.0}, {"noise_scale": 1.0}):
         half = agent(**settings)
         assert not half.private
-        assert half.release(problem(), 1).mechanism == "none"
+        assert release(half, problem()).mechanism == "none"
 
 
 def test_rows_are_clipped_before_a_bound_on_them_is_used() -> None:
     half = agent(dual="public", clip=1.0, noise_scale=0.1, max_local_steps=3, row_norm=1.0)
     bounded = half.prepare(problem())
     assert np.linalg.norm(bounded.features, axis=1).max() <= 1 + 1e-12  # type: ignore[attr-defined]
-    assert half.release(bounded, 1).sensitivity > 0
+    assert release(half, bounded).sensitivity > 0
 
 
 def test_server_must_say_which_dual() -> None:
@@ -273,4 +332,6 @@ def test_broadcast_of_another_length_or_precision_is_refused() -> None:
     half, streams = agent(), Streams(0, "0", 1)
     for center in (np.zeros(5), np.zeros(6, "f4")):
         with pytest.raises(ConfigError, match="expected 6 in float64"):
-            half.local_update({"lam": LAM}, encoded(encode(center)), problem(), streams, Ones())
+            half.local_update(
+                {"lam": LAM}, encoded(encode(center)), problem(), streams, uncharged(Ones(), 6)
+            )

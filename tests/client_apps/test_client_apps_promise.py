@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from privet.client_apps import client_app
+from privet.client_apps.half import Streams
 from privet.client_apps.local_sgd import local_sgd_app
-from privet.privacy import SystemNoise, key_pair
+from privet.privacy import AgentLedger, Facts, NoCertificateError, Perturber, SystemNoise, key_pair
 from privet.problems import L2, BinaryLogistic
 from privet.sim.engine import InlineGrid
 from privet.strategies.half import grouped
@@ -27,9 +29,9 @@ from privet.wire.contract import (
     shared_record,
 )
 from privet.wire.enrolment import read_enrolment
-from privet.wire.payload import encoded
+from privet.wire.payload import ENCODED, encoded
 from privet.wire.rosters import with_roster
-from privet.wire.sparse import encode
+from privet.wire.sparse import decode, encode
 
 DIM = 3
 NOISE: dict[str, dict[str, Any]] = {
@@ -59,12 +61,13 @@ HUGE = {
 """Settings that promise noise to whoever reads them."""
 
 
-def problem(flip: float = 1.0) -> BinaryLogistic:
+def problem(flip: float = 1.0, dtype: str = "f8") -> BinaryLogistic:
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((20, DIM))
     rows /= np.linalg.norm(rows, axis=1)[:, None]
     rows[0] *= flip
-    return BinaryLogistic(rows, np.where(rng.random(20) < 0.5, 1.0, -1.0), regularizer=L2(0.1))
+    labels = np.where(rng.random(20) < 0.5, 1.0, -1.0)
+    return BinaryLogistic(rows.astype(dtype), labels, regularizer=L2(0.1))
 
 
 class Site:
@@ -142,7 +145,7 @@ def test_nothing_without_noise_leaves(name: str, masked: bool, tmp_path: Path) -
     reply = site.train(name, settings, broadcast, state, roster=roster)
     assert reply.has_error()
     assert reply.error.code == REFUSED
-    assert "without noise" in reply.error.reason
+    assert re.search("without (noise|clipping)", reply.error.reason)
     assert site.charges == 0
 
 
@@ -189,7 +192,7 @@ def test_what_is_noised_is_paid_for_before_it_leaves(
         raise RuntimeError("patient 4711")
 
     # The work fails: what it would have released is paid for all the same, and nothing is said.
-    monkeypatch.setattr(BinaryLogistic, "clipped_gradient", breaks)
+    monkeypatch.setattr(BinaryLogistic, "clipped_term", breaks)
     roster = None if roster is None else {**roster, "me": site.enrol(name)}
     reply = site.train(name, settings, broadcast, state, round_=2, roster=roster)
     assert reply.error.reason == "agent me: RuntimeError (text withheld: private run)"
@@ -268,21 +271,22 @@ def test_one_draw_does_not_serve_all_coordinates(tmp_path: Path) -> None:
         settings, broadcast, _ = opening(name, **BOUNDS, **NOISE[name])
         for x in (np.zeros((DIM, 1)), np.zeros((2, DIM)), np.zeros(1), np.array(0.0)):
             reply = site.train(name, settings, {**broadcast, "x": x}, {"c": zero, "g": zero})
-            assert "model has shape" in reply.error.reason
+            assert "array 'x' is of shape" in reply.error.reason
 
 
-@pytest.mark.parametrize("perturbation", ["objective", "output"])
 @pytest.mark.parametrize(
-    ("changes", "inner"),
+    ("perturbation", "changes", "inner"),
     [
-        ({}, 1e16),  # lost beside z / eta
-        ({"w": np.full(DIM, 2e12), "rho": np.array(1e4)}, 0.0),  # in output noise of scale 1e-4
-        ({"rho": np.array(-0.5)}, 0.0),
-        ({"rho": np.array(np.inf)}, 0.0),
-        ({"t": np.array(10**30, np.float64)}, 1e3),
+        ("output", {}, 1e16),  # its rounding is larger than the grid of the noise
+        ("output", {"w": np.full(DIM, 2e12), "rho": np.array(1e4)}, 0.0),
+        ("objective", {"rho": np.array(-0.5)}, 0.0),
+        ("output", {"rho": np.array(-0.5)}, 0.0),
+        ("objective", {"rho": np.array(np.inf)}, 0.0),
+        ("output", {"rho": np.array(np.inf)}, 0.0),
+        ("output", {"t": np.array(10**30, np.float64)}, 1e3),
     ],
 )
-def test_noise_of_dp_iadmm_is_heard_beside_everything_it_is_added_to(
+def test_noise_of_dp_iadmm_covers_the_arithmetic_before_it(
     perturbation: str, changes: dict[str, Any], inner: float, tmp_path: Path
 ) -> None:
     site = Site(tmp_path)
@@ -300,12 +304,14 @@ def test_noise_of_dp_iadmm_is_heard_beside_everything_it_is_added_to(
     ("settings", "y"),
     [
         ({}, np.full(DIM, -(2**62))),  # -2^63, twice that, has no absolute value among the integers
-        ({"step-size": 100.0, "rho": 0.01}, np.full(DIM, 1e13)),
+        ({}, np.full(DIM, 1e13)),
         ({"step-size": 0.1}, np.full(DIM, np.nan)),
         ({"step-size": 0.1}, np.full(DIM, 1e300)),
     ],
 )
-def test_noise_of_fed_plt_is_heard(settings: dict[str, Any], y: Any, tmp_path: Path) -> None:
+def test_noise_of_fed_plt_covers_the_arithmetic_of_hidden_steps(
+    settings: dict[str, Any], y: Any, tmp_path: Path
+) -> None:
     site = Site(tmp_path)
     found, _, _ = opening("fed-plt", **BOUNDS, **NOISE["fed-plt"])
     calm = {"x": np.zeros(DIM), "z": np.zeros(DIM)}
@@ -314,63 +320,248 @@ def test_noise_of_fed_plt_is_heard(settings: dict[str, Any], y: Any, tmp_path: P
     assert site.train("fed-plt", {**found, **settings}, {"y": y}, state).has_error()
 
 
+# ------------------------------------------------------------------ charged is drawn
+
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in NOISE),
+    ("fed-plt", {"local-epochs": 1}),
+    ("fed-plt", {"step-size": 50.0}),  # no contraction: a composition of the steps
+    ("fed-plt", {"secure-sum": True}),
+    ("dp-iadmm", {"perturbation": "output"}),
+    ("dp-iadmm", {"perturbation": "output", "local-updates": 4, "set": "l2"}),
+    ("dp-iadmm", {"local-updates": 4, "set": "box", "secure-sum": True}),
+    ("dp-iadmm", {"mechanism": "laplace", "local-updates": 3}),
+    ("dp-iadmm", {"mechanism": "laplace", "perturbation": "output"}),
+    ("dp-iadmm", {"noise-scale": 0.0, "epsilon": 0.5, "eta-rule": "smooth"}),
+    ("fed-pdm", {"max-local-steps": 5, "clip": 0.2, "batch": "sample", "batch-size": 4}),
+    ("fed-pdm", {"max-local-steps": 5, "clipping": "batch", "secure-sum": True}),
+    ("fed-pdm", {"max-local-steps": 3, "clip": 0.0}),
+    *(
+        ("fed-pdm", {"sparsifier": name, "alpha-u": 0.5})
+        for name in ("rand-k", "public-top-k", "noisy-top-k")
+    ),
+    *(
+        (name, {"max-local-steps": steps, "batch": "sample", "batch-size": 4, **clipping})
+        for name, steps in (("fed-dyn", 3), ("scaffold", 3), ("dp-fedsgd", 1))
+        for clipping in ({}, {"clipping": "batch"})
+    ),
+]
+"""Every private half, in each way it has of making noise."""
+
+
+def named(variant: Any) -> str:
+    return variant if isinstance(variant, str) else ",".join(f"{k}={v}" for k, v in variant.items())
+
+
+class Counted:
+    """System noise that keeps how much was drawn at which scale."""
+
+    private = True
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, int, float]] = []
+
+    def gaussian(self, size: Any, scale: float, dtype: Any = float) -> Any:
+        self.seen.append(("gaussian", int(np.prod(size)), scale))
+        return SystemNoise().gaussian(size, scale, dtype)
+
+    def laplace(self, size: Any, scale: float, dtype: Any = float) -> Any:
+        self.seen.append(("laplace", int(np.prod(size)), scale))
+        return SystemNoise().laplace(size, scale, dtype)
+
+
+def first_round(name: str, keys: Mapping[str, Any]) -> tuple[Any, dict[str, Any], Any]:
+    """Return the half, the broadcast and the state of a first round that is not masked."""
+    settings, broadcast, state = opening(name, **{**BOUNDS, **NOISE[name], **keys})
+    half = algorithms()[name].load_agent().from_settings(settings)
+    return half, broadcast, state
+
+
+def test_every_algorithm_that_can_be_private_is_exercised() -> None:
+    """A noise key is what the calibration turns: who has one makes noise."""
+    halves = {name: found.load_agent() for name, found in algorithms().items()}
+    assert {name for name, half in halves.items() if getattr(half, "noise_key", "")} == set(NOISE)
+
+
+@pytest.mark.parametrize(("name", "keys"), VARIANTS, ids=named)
+def test_drawn_is_what_is_charged(
+    name: str, keys: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through the real participant: the line of the ledger says every draw there was."""
+    counted = Counted()
+    monkeypatch.setattr("privet.client_apps.guard.SystemNoise", lambda: counted)
+    keys = {k: v for k, v in keys.items() if k != "secure-sum"}
+    site = Site(tmp_path)
+    settings, broadcast, state = opening(name, **{**BOUNDS, **NOISE[name], **keys})
+    reply = site.train(name, settings, broadcast, state)
+    if not settings["clip"]:  # a node with a budget wants a clip, whatever the rows' norm bounds
+        assert "without clipping" in reply.error.reason
+        assert not counted.seen
+        return
+    assert reply.has_content(), reply.error.reason
+    ((release, times),) = AgentLedger.from_json(
+        read_update(reply.content, name, 1, 1).ledger
+    ).entries
+    assert times == site.charges == 1
+    assert {(kind, scale) for kind, _, scale in counted.seen} == {
+        (release.mechanism, release.scale)
+    }
+    assert sum(size for _, size, _ in counted.seen) == release.draws * DIM
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize(("name", "keys"), VARIANTS, ids=named)
+def test_nothing_but_what_is_perturbed_reaches_a_reply(
+    name: str, keys: dict[str, Any], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With constants in the place of what is noised, other records change no bit of what is kept
+    or sent: everything un-noised is public."""
+    half, broadcast, state = first_round(name, keys)
+    answers = iter(np.random.default_rng(3).standard_normal((200, DIM)))
+    given: list[Any] = []
+    data = problem(dtype=dtype)
+    other = BinaryLogistic(-data.features[::-1], data.labels, regularizer=L2(0.1))
+    if not certified(half, data):
+        assert dtype == "f4"
+        with pytest.raises(NoCertificateError, match="float64"):
+            half.release(Facts.of(data), 1)
+        return
+
+    def perturb(self: Perturber, clipped: Any) -> Any:
+        given.append(clipped.value)
+        self.taken += 1
+        return next(answers).copy()
+
+    monkeypatch.setattr(Perturber, "perturb", perturb)
+    left, handed = [], []
+    for records in (data, other):
+        made = half.prepare(records)
+        facts = Facts.of(made)
+        answers = iter(np.random.default_rng(3).standard_normal((200, DIM)))
+        given.clear()
+        noise = Perturber(half.release(facts, 1), SystemNoise(), facts)
+        sent = {k: cast(v, dtype) for k, v in broadcast.items()}
+        start = {k: cast(v, dtype) for k, v in (state or half.restart(sent, made)).items()}
+        if half_secure(half):
+            start = {"z": cast(np.zeros(DIM), dtype), **start}
+        local = half.local_update(start, sent, made, Streams(0, "me", 1), noise)
+        noise.settle()
+        left.append(
+            [
+                (key, np.asarray(value).tobytes())
+                for part in (local.state, local.upload, {"agreed": local.agreed})
+                for key, value in sorted(part.items())
+            ]
+        )
+        handed.append(np.array(given))
+    assert left[0] == left[1]
+    assert not np.array_equal(*handed)  # the records did come in
+
+
+def certified(half: Any, data: Any) -> bool:
+    """Whether a half has a price for a problem in this precision."""
+    try:
+        half.release(Facts.of(data), 1)
+    except NoCertificateError:
+        return False
+    return True
+
+
+def cast(value: Any, dtype: str) -> Any:
+    """Return a vector, dense or encoded, in another precision; anything else as it is."""
+    if isinstance(value, np.ndarray) and value.dtype == np.uint8:
+        dense = decode(value.tobytes(), max_dim=DIM).to_dense().astype(dtype)
+        return encoded(encode(dense))[ENCODED]
+    if np.asarray(value).dtype.kind != "f" or not np.ndim(value):
+        return value
+    return np.asarray(value, dtype)
+
+
+def half_secure(half: Any) -> bool:
+    return half.name == "dp-iadmm" and half.secure_sum
+
+
+@pytest.mark.parametrize(("name", "keys"), VARIANTS, ids=named)
+@pytest.mark.parametrize("wrong", ["silent", "fewer", "more", "beside", "farther"])
+def test_a_half_that_draws_other_than_charged_never_replies(
+    wrong: str,
+    name: str,
+    keys: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever it computes, and for whatever reason: it has paid, and says nothing."""
+    keys = {"clip": 1.0, **{k: v for k, v in keys.items() if k != "secure-sum"}}
+    if not keys["clip"]:
+        return
+    perturb, unaccounted = Perturber.perturb, Perturber.unaccounted
+
+    def silent(self: Perturber, clipped: Any) -> Any:
+        return np.array(clipped.value)
+
+    def fewer(self: Perturber, clipped: Any) -> Any:
+        if self.taken == self.release.draws - 1:
+            return np.array(clipped.value)
+        return perturb(self, clipped)
+
+    def more(self: Perturber, clipped: Any) -> Any:
+        perturb(self, clipped)
+        return perturb(self, clipped)
+
+    def beside(self: Perturber, clipped: Any) -> Any:
+        return unaccounted(self, clipped.value, self.release.scale)
+
+    def farther(self: Perturber, clipped: Any) -> Any:
+        return perturb(self, clipped.scaled(1.001))
+
+    monkeypatch.setattr(Perturber, "perturb", locals()[wrong])
+    site = Site(tmp_path)
+    settings, broadcast, state = opening(name, **{**BOUNDS, **NOISE[name], **keys})
+    reply = site.train(name, settings, broadcast, state)
+    assert reply.has_error()
+    expected = {
+        "silent": "0 draws were taken",
+        "fewer": "draws were taken",
+        "more": "more than the|draws were taken",
+        "beside": "beside that which was charged",
+        "farther": "more than the .* that were charged",
+    }
+    assert re.search(expected[wrong], reply.error.reason)
+    assert site.charges == 1
+    assert "privet.state" not in site.grid.contexts[1000].state
+
+
+def test_a_half_that_takes_one_gradient_is_not_charged_for_more(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    settings, broadcast, state = opening("dp-fedsgd", **BOUNDS, **NOISE["dp-fedsgd"])
+    reply = site.train("dp-fedsgd", {**settings, "max-local-steps": 3}, broadcast, state)
+    assert "takes one gradient a round" in reply.error.reason
+    assert site.charges == 0
+
+
 # ------------------------------------------------------------------ the private dual of FedPDM
 
 
-PDM = {**BOUNDS, "max-local-steps": 1, "noise-scale": 1.0, "dual": "private"}
+def test_a_private_dual_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
+    """It is hidden state that no noise covers; a budget has no price for it."""
+    site = Site(tmp_path)
+    settings, broadcast, state = opening("fed-pdm", **BOUNDS, **NOISE["fed-pdm"], dual="private")
+    reply = site.train("fed-pdm", settings, broadcast, state)
+    assert "use dual = public" in reply.error.reason
+    assert site.charges == 0
 
 
-def pdm(site: Site, round_: int, tag: int, **changes: Any) -> Message:
-    config = {**PDM, **changes}
-    settings, _, _ = opening("fed-pdm", **config)
-    sent = encoded(encode(np.zeros(DIM)))
-    return site.train("fed-pdm", settings, sent, tag=tag, round_=round_)
-
-
-@pytest.mark.parametrize(
-    "looser",
-    [
-        # As if the dual were public, with next to no step: y is lam / rho and next to no noise.
-        {"dual": "public", "step-size-base": 1e-6, "noise-scale": 1e-5},
-        {"clip": 1e-6, "noise-scale": 1e-5},
-        {"dual": "public", "clipping": "batch"},
-    ],
-)
-def test_a_private_dual_is_not_released_under_other_bounds(
-    looser: dict[str, Any], tmp_path: Path
+def test_a_private_dual_of_another_round_does_not_come_out_under_a_public_one(
+    tmp_path: Path,
 ) -> None:
-    """Noise for this round's small bounds would not cover what the dual holds of an older one."""
+    """A node with a budget takes part in no round that would leave one behind."""
     site = Site(tmp_path)
-    assert pdm(site, 1, 0).has_content()
-    reply = pdm(site, 2, 1, **looser)
-    assert "looser bounds" in reply.error.reason
-    assert pdm(site, 2, 1).has_content()  # the round as it began goes on
-    assert pdm(site, 3, 2, **{"clipping": "batch", "noise-scale": 9.0}).has_content()  # stricter
-    assert site.charges == 4
-
-
-def test_the_dual_of_a_public_run_knows_no_bounds(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    for round_, clip in ((1, 1.0), (2, 1e-3)):
-        assert pdm(site, round_, round_ - 1, dual="public", clip=clip).has_content()
-
-
-def test_a_private_dual_beyond_the_noise_betrays_nothing_by_a_refusal() -> None:
-    """The dual is pushed to where noise is just not lost; one record must not decide."""
-    half = algorithms()["fed-pdm"].load_agent().from_settings({**PDM, "rho": 1.0})
-    edge = 1.0 / (16 * np.finfo(float).eps)
-    from privet.client_apps.half import Streams
-
-    for lam in (np.full(DIM, edge), np.full(DIM, edge * 2), np.full(DIM, -1e99)):
-        for flip in (1.0, -1.0):
-            done = half.local_update(
-                {"lam": lam},
-                encoded(encode(np.zeros(DIM))),
-                problem(flip),
-                Streams(0, "me", 1),
-                SystemNoise(),
-            )
-            assert np.abs(done.agreed).max() <= 4 * edge
+    for round_, dual in ((1, "public"), (2, "private"), (2, "public")):
+        keys = {**BOUNDS, **NOISE["fed-pdm"], "dual": dual}
+        settings, broadcast, _ = opening("fed-pdm", **keys)
+        reply = site.train("fed-pdm", settings, broadcast, tag=round_ - 1, round_=round_)
+        assert reply.has_content() == (dual == "public")
+    assert site.charges == 2
 
 
 # ------------------------------------------------------------------ other apps
@@ -387,7 +578,7 @@ def test_flowers_fed_avg_on_a_private_app_says_nothing(monkeypatch: pytest.Monke
     def breaks(*args: Any, **options: Any) -> Any:
         raise RuntimeError("patient 4711")
 
-    monkeypatch.setattr(BinaryLogistic, "clipped_gradient", breaks)
+    monkeypatch.setattr(BinaryLogistic, "clipped_term", breaks)
     (reply,) = grid.send_and_receive([Message(asked, 1000, "train")])
     assert reply.error.reason.endswith("RuntimeError (text withheld: private run)")
 

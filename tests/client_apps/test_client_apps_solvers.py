@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.client_apps.fed_plt import Agent
 from privet.client_apps.half import Streams
 from privet.client_apps.solvers import SOLVERS, Subproblem
-from privet.privacy import SeededNoise
-from privet.problems import L2, BinaryLogistic, Moduli, best_step
-from privet.wire import ConfigError
+from privet.privacy import Facts, NoiseError, Perturber, Release, SeededNoise
+from privet.problems import L2, BinaryLogistic, Moduli, MultinomialLogistic, best_step
+from support.perturbers import perturber
 
 STREAMS = Streams(0, "1", 1)
-NOISE = SeededNoise(0)
+NOISE = Perturber(Release("none"), SeededNoise(0), Facts(1, 1.0, 1))
 
 
 class Quadratic:
@@ -130,5 +131,90 @@ def test_clip_bounds_every_example() -> None:
 
 def test_problem_that_cannot_clip_says_so() -> None:
     task = subproblem(Quadratic([1.0], [0.0]), clip=1.0)
-    with pytest.raises(ConfigError, match="cannot clip"):
+    with pytest.raises(TypeError, match="cannot clip"):
         SOLVERS["noisy-gd"](task, np.ones(1), STREAMS, NOISE)
+
+
+class Scripted:
+    """Draws of deviation 1 that are given; the scale multiplies them."""
+
+    private = True
+
+    def __init__(self, draws: Any) -> None:
+        self.draws, self.scales = draws, set()
+
+    def gaussian(self, size: Any, scale: float, dtype: Any = float) -> Any:
+        self.scales.add(scale)
+        return scale * self.draws.reshape(size)
+
+    laplace = gaussian
+
+
+@pytest.mark.parametrize("loss", ["scalar", "softmax"])
+def test_charged_steps_are_equation_13_with_the_charged_noise(loss: str) -> None:
+    """One record is charged with hidden steps, the other as a composition: the same iterates."""
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((6, 3))
+    weight, gamma, clip, rho, steps, variance = 0.2, 0.3, 0.4, 2.0, 4, 0.05
+    if loss == "scalar":
+        problem: Any = BinaryLogistic(rows, [1, -1] * 3, regularizer=L2(weight))
+    else:
+        problem = MultinomialLogistic(rows, [0, 1, 1] * 2, 2, regularizer=L2(weight))
+    half = Agent(
+        rho=rho,
+        local_solver="noisy-gd",
+        local_epochs=steps,
+        step_size=gamma,
+        row_norm=1.5,
+        clip=clip,
+        noise_variance=variance,
+    )
+    problem = half.prepare(problem)
+    start, z, y = rng.standard_normal((3, problem.dim))
+    draws = rng.standard_normal((steps, problem.dim))
+    source = Scripted(draws)
+    release = half.release(Facts.of(problem), 1)
+    assert (release.count, release.steps) == ((1, steps) if loss == "scalar" else (steps, 1))
+    noise = Perturber(release, source, Facts.of(problem))
+    local = half.local_update({"x": start, "z": z}, {"y": y}, problem, STREAMS, noise)
+    noise.settle()
+
+    scale = (2 * gamma * variance) ** 0.5
+    assert source.scales == {scale}
+    w, v = start, 2 * y - z
+    for draw in draws:
+        slope = weight * w
+        for i in range(6):
+            bare = type(problem)(
+                problem.features[i : i + 1],
+                problem.labels[i : i + 1],
+                *([2] if loss == "softmax" else []),
+            )
+            g = bare.gradient(w)
+            slope = slope + g * min(1.0, clip / np.linalg.norm(g)) / 6
+        w = w - gamma * (slope + (w - v) / rho) + scale * draw
+    # The grid rounds by less than min(sensitivity, scale) / 8192 a step.
+    assert np.linalg.norm(local.upload["x"] - w) < steps * 2 * 0.3 * 2 * 0.4 / 6 / 8192
+    assert (local.upload["x"] != w).any()
+
+
+def test_a_half_that_is_asked_for_more_steps_than_charged_gets_no_noise_for_them() -> None:
+    problem = BinaryLogistic(np.eye(3), [1, -1, 1], regularizer=L2(0.2)).with_rows_within(1.0)
+    settings: dict[str, Any] = {
+        "local_solver": "noisy-gd",
+        "row_norm": 1.0,
+        "clip": 1.0,
+        "noise_variance": 0.1,
+    }
+    zero = np.zeros(3)
+
+    def play(other: Agent) -> None:
+        noise = perturber(Agent(local_epochs=5, **settings), problem)
+        other.local_update({"x": zero, "z": zero}, {"y": zero}, problem, STREAMS, noise)
+        noise.settle()
+
+    for steps, reason in ((6, "more than the 5 draws"), (4, "4 draws were taken, 5 charged")):
+        with pytest.raises(NoiseError, match=reason):
+            play(Agent(local_epochs=steps, **settings))
+    with pytest.raises(NoiseError, match=r"a value moves by .* more than"):
+        play(Agent(local_epochs=5, **{**settings, "clip": 1.1}))

@@ -20,6 +20,21 @@ PRIVATE: dict[str, Any] = {
     "noise_variance": 0.01,
 }
 
+TOLD = "agent 0: its data cannot be used; its own log says why"
+
+
+def with_keys(node: dict[str, Any], run: dict[str, Any] | None = None) -> Any:
+    """Return a problem function in which agent 0 has these keys, and none of the engine's."""
+
+    def problem(context: Any) -> Any:
+        if position(context) == 1:
+            return logistic_agents(1)[0]
+        context.node_config = {"partition-id": 0, "num-partitions": 2, **node}
+        context.run_config = run or {}
+        return problem_from_context(context)
+
+    return problem
+
 
 def refused(problem_fn: Any, **options: Any) -> str:
     """Return what the server hears of agent 0."""
@@ -38,23 +53,65 @@ def test_a_wrong_file_is_one_line_without_a_traceback(
     file = tmp_path / "clicks.svm"
     file.write_text("1 1:1\nsubject-4711 2:1\n")
 
-    def problem(context: Any) -> Any:
-        if position(context) == 1:
-            return logistic_agents(1)[0]
-        data = {"dataset": "click", "data-path": str(file), "partition": "none"}
-        context.node_config = {**context.node_config, **data}
-        return problem_from_context(context)
-
-    why = refused(problem, **(PRIVATE if private else {}))
+    data = {"dataset": "click", "data-path": str(file), "partition": "none"}
+    why = refused(with_keys(data), **(PRIVATE if private else {}))
     (record,) = [one for one in caplog.records if one.levelname == "ERROR"]
     assert record.message.startswith(f"agent 0: DataError: {file}, line 2: expected LIBSVM rows")
     assert record.exc_info is None
     assert "\n" not in record.message
     assert "Traceback" not in caplog.text
-    if private:
-        assert why == "agent 0: DataError (text withheld: private run)"
-    else:
-        assert why.startswith(f"agent 0: {file}, line 2: expected LIBSVM rows")
+    assert why == TOLD
+
+
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"dataset": "click"},
+        {"dataset": "mnist"},
+        {"dataset": "adult"},
+        {"dataset": "femnist"},
+        {"dataset": "click", "data-path": "hf:"},
+    ],
+)
+def test_a_coordinator_cannot_tell_missing_from_present(
+    tmp_path: Path, data: dict[str, Any], private: bool
+) -> None:
+    (tmp_path / "present").write_text("Secret-Employer-Ltd 42.5\n")
+    (tmp_path / "folder").mkdir()
+    for name in ("present", "missing", "folder", "\0"):
+        place = f"{data.get('data-path', '')}{tmp_path / name}"
+        node = {"partition": "none", **data, "data-path": place}
+        why = refused(with_keys(node), **(PRIVATE if private else {}))
+        assert why == TOLD
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_path_of_the_run_config_is_refused_with_what_to_set(
+    tmp_path: Path, private: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the file is opened")
+
+    file = tmp_path / "clicks.svm"
+    file.write_text("1 1:1\n0 2:1\n")
+    monkeypatch.setattr("privet.datasets.loaders.load_click", opened)
+    run = {"dataset": "click", "data-path": str(file), "num-agents": 2}
+    why = refused(with_keys({}, run), **(PRIVATE if private else {}))
+    assert why == (
+        "agent 0: data-path of the run config is not read on this node: its operator sets "
+        "data-path, or allow-run-data = true, in the node config"
+    )
+
+
+def test_an_allowed_path_is_read_and_trained_on(tmp_path: Path) -> None:
+    file = tmp_path / "clicks.svm"
+    file.write_text("".join(f"{i % 2} 1:{i} 2:1 3:{i * i % 7}\n" for i in range(20)))
+    run = {"dataset": "click", "data-path": str(file), "num-agents": 2, "partition": "iid"}
+    nodes = [{"partition-id": i, "allow-run-data": True} for i in range(2)]
+    grid = InlineGrid(client_app("fed-plt", problem_from_context), nodes, run)
+    result = FedPLT(num_agents=2).start(grid, zeros(4), num_rounds=1)
+    assert result.history[0].participants == ("0", "1")
 
 
 def test_a_mistake_in_the_code_keeps_its_traceback(caplog: pytest.LogCaptureFixture) -> None:

@@ -65,6 +65,8 @@ def test_the_width_can_be_given_so_that_agents_agree(tmp_path: Path) -> None:
     file = write(tmp_path / "click.svm", *ROWS)
     data = load("click", data_path=file, columns=10, intercept=False)
     assert data.columns == 10
+    assert data.data_dependent == ""
+    assert "give columns" in load("click", data_path=file).data_dependent
     assert not data.train_features[:, 7:].any()
     with pytest.raises(DataError, match=r"click\.svm: index 7 is above columns = 6"):
         load("click", data_path=file, columns=6)

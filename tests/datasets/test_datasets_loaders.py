@@ -9,6 +9,7 @@ import sys
 import warnings
 import zipfile
 import zlib
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import numpy as np
 import pytest
 
 from privet.datasets import NAMES, DataError, load, loaders
+from privet.datasets.adult import NUMERIC as ADULT_NUMERIC
+from privet.datasets.adult import SCALING
 from support.paths import data_file
 
 NUMERIC = [0, 2, 4, 10, 11, 12]
@@ -287,6 +290,31 @@ class TestAdult:
         # 5 of the 7 attributes of the row are not the first category; native-country is last.
         assert features[:, 6:82].sum(axis=1).tolist() == [6.0, 6.0, 5.0]
         assert features[:, 42:82].sum(axis=1).tolist() == [1.0, 1.0, 0.0]
+
+    def test_constants_are_the_published_training_files(self, folder: Path) -> None:
+        rows = raw_adult(folder / "adult-train.csv.gz")
+        assert list(SCALING) == list(ADULT_NUMERIC.values())
+        for field, name in ADULT_NUMERIC.items():
+            column = [Fraction(row[field]) for row in rows]
+            mean = sum(column) / len(column)
+            variance = sum(value * value for value in column) / len(column) - mean**2
+            # They are numpy's, whose sums of n terms are exact to n 2^-53 = 4e-12.
+            assert SCALING[name] == pytest.approx((float(mean), float(variance) ** 0.5), rel=4e-12)
+
+    def test_a_row_depends_on_its_own_record_alone(self, tmp_path: Path) -> None:
+        found = []
+        for number, last in enumerate((ADULT_ROW, ADULT_ROW.replace("77516", "1484705"))):
+            (tmp_path / str(number)).mkdir()
+            data = load("adult", data_path=self.write(tmp_path / str(number), last))
+            assert data.data_dependent == ""
+            found.append((data.train_features, data.test_features))
+        for left, right in zip(*found, strict=True):
+            assert np.array_equal(left[:-1], right[:-1])
+            assert left[-1, 1] != right[-1, 1]
+        mean, deviation = SCALING["age"]
+        assert found[0][0][:2, 0] == pytest.approx(
+            [(39 - mean) / deviation, (50 - mean) / deviation]
+        )
 
     @pytest.mark.parametrize(
         ("row", "expected"),

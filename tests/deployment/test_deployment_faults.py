@@ -24,6 +24,7 @@ CONFIG: dict[str, Any] = {
     "local-solver": "sgd",
     "batch-size": 8,
     "round-timeout": 20.0,
+    "recover-by-name": "yes",  # the nodes have no keys
 }
 
 

@@ -115,5 +115,5 @@ def test_deployment_with_tls_and_a_budget(tmp_path: Path) -> None:
     assert (plain["status"], plain["private"]) == ("completed", False)
     history = (folders[1] / "history.jsonl").read_text()
     assert json.loads(history)["participants"] == ["0"]
-    assert "sends nothing without noise" in history
+    assert "refuses to train without clipping" in history
     assert len((tmp_path / "ledger.jsonl").read_text().splitlines()) == 2

@@ -58,7 +58,6 @@ SAMPLE: Mapping[str, Any] = {"batch": "sample", "batch-size": 4}
 SEEDED: Mapping[str, Any] = {"noise-seed": 3}
 PUBLIC: Mapping[str, Any] = {"clip": 1.0, "row-norm": 4.0}
 BATCH_CLIP: Mapping[str, Any] = {"clipping": "batch"}
-ADD_REMOVE: Mapping[str, Any] = {"relation": "add-remove"}
 
 PLT_NOISE: Mapping[str, Any] = {"local-solver": "noisy-gd", "noise-variance": 0.01, **PUBLIC}
 STRONG: Mapping[str, Any] = {"eta-rule": "strongly-convex", "strong-convexity": 0.05}
@@ -303,12 +302,10 @@ _EPSILONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
     "fed-pdm": {
         "public-dual": PDM_NOISE,
-        "private-dual": {**PDM_NOISE, "dual": "private"},
         "whole-batch": {**PDM_NOISE, **BATCH_CLIP},
         "noisy-top-k": {**PDM_NOISE, **WIDE, "sparsifier": "noisy-top-k", "uplink-k": 4},
         "target": {**PDM_NOISE, **_NO_SCALE},
         "target-fraction": {**PDM_NOISE, **_NO_SCALE, **HALF},
-        "target-private-dual": {**PDM_NOISE, **_NO_SCALE, "dual": "private"},
     },
     "dp-fedsgd": {
         "noise": STEP_NOISE,
@@ -341,7 +338,6 @@ _COSTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "less-noise": {**PLT_NOISE, "noise-variance": 1e-3},
         "clip-2": {**PLT_NOISE, "clip": 2.0},
         "batch-clip": {**PLT_NOISE, **BATCH_CLIP},
-        "add-remove": {**PLT_NOISE, **ADD_REMOVE},
         "delta": {**PLT_NOISE, "delta": 1e-3},
         "float32": {**PLT_NOISE, **SINGLE},
     },
@@ -356,26 +352,22 @@ _COSTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "output-rho-2": {**IADMM_NOISE, **OUTPUT, "rho": 2.0},
         "epsilon-1": {**IADMM_NOISE, "epsilon": 1.0},
         "noise-scale": {**IADMM, **PUBLIC, "noise-scale": 0.05},
-        "add-remove": {**IADMM_NOISE, **ADD_REMOVE},
         "batch-clip": {**IADMM_NOISE, **BATCH_CLIP},
         "divisor-agent": {**IADMM_NOISE, "divisor": "agent"},
     },
     "fed-pdm": {
         "public-dual": PDM_NOISE,
-        "private-dual": {**PDM_NOISE, "dual": "private"},
         "two-steps": {**PDM_NOISE, "max-local-steps": 2},
         "falling-steps": {**PDM_NOISE, "step-size-rule": "inverse-sqrt", "step-size-base": 0.4},
         "sample": {**PDM_NOISE, **SAMPLE},
         "sample-two-steps": {**PDM_NOISE, **SAMPLE, "max-local-steps": 2},
         "whole-batch": {**PDM_NOISE, **BATCH_CLIP},
-        "add-remove": {**PDM_NOISE, **ADD_REMOVE},
         "noisy-top-k": {**PDM_NOISE, **WIDE, "sparsifier": "noisy-top-k", "uplink-k": 4},
     },
     "dp-fedsgd": {
         "base": STEP_NOISE,
         "sample": {**STEP_NOISE, **SAMPLE},
         "batch-clip": {**STEP_NOISE, **BATCH_CLIP},
-        "add-remove": {**STEP_NOISE, **ADD_REMOVE},
     },
     "fed-dyn": {
         "base": {**STEPS, **STEP_NOISE},

@@ -7,168 +7,277 @@ import math
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from privet.privacy import account, dp_iadmm_release, fed_pdm_release, fed_plt_release
-from privet.sim.cli.account import account_app
+from privet.privacy import Facts, Totals, as_printed
+from privet.sim.cli.main import main
+from privet.sim.cli.run import parse_assignments
+from privet.sim.inline import run_inline
+from privet.wire import algorithm
 
-PLT = ("--rounds 30 --local-steps 5 --step-size 0.4 --rho 2 --clip 1 --num-examples 500 "
-       "--loss logistic --row-norm 1 --regularizer-weight 0.05")  # fmt: skip
-PDM = ("--rounds 100 --local-steps 1 --step-size 0.5 --rho 1 --clip 1 --batch-size 100 "
-       "--num-examples 1000")  # fmt: skip
-GFL = "--rounds 100 --step-size 0.7 --clip 1"
+PLT = ("algorithm=fed-plt local-solver=noisy-gd num-server-rounds=30 local-epochs=5 step-size=0.4 "
+       "rho=2 clip=1 num-agents=4 num-examples=500 dim=3 loss=binary-logistic row-norm=1 "
+       "regularizer=l2 regularizer-weight=0.05")  # fmt: skip
+PDM = ("algorithm=fed-pdm dual=public num-server-rounds=100 max-local-steps=1 step-size-base=0.5 "
+       "step-size-rule=constant rho=1 clip=1 batch=sample batch-size=100 num-agents=2 "
+       "num-examples=1000")  # fmt: skip
+SGD = "algorithm=dp-fedsgd num-server-rounds=50 clip=1 num-agents=3 num-examples=200"
+IADMM = "algorithm=dp-iadmm num-server-rounds=50 clip=0.5 num-agents=2 num-examples=1000"
+GFL = ("algorithm=gfl num-server-rounds=100 step-size=0.7 clip=1 num-agents=4 num-examples=50 "
+       "dim=1 units=2 perturbation=homomorphic regularizer=none")  # fmt: skip
 KEYS = {"to", "epsilon", "delta", "method", "assumptions", "as-printed"}
 
 
-def lines(command: str) -> list[dict[str, Any]]:
-    result = CliRunner().invoke(account_app, [*command.split(), "--json"])
-    assert result.exit_code == 0, result.output
-    return [json.loads(line) for line in result.output.splitlines()]
+def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main(["account", *arguments])
+    captured = capsys.readouterr()
+    return int(stop.value.code or 0), captured.out, captured.err
 
 
-def rows(command: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    coordinator, world = lines(command)
-    for row, to in ((coordinator, "coordinator"), (world, "world")):
-        assert set(row) == KEYS
-        assert row["to"] == to
-        assert row["epsilon"] == "inf" or row["epsilon"] >= 0
-        assert row["as-printed"] is None or row["as-printed"] >= 0
-        assert row["method"] in ("rdp", "pld", "none")
-        assert row["assumptions"]
-        assert all(isinstance(line, str) and line for line in row["assumptions"])
-    return coordinator, world
+def planned(capsys: pytest.CaptureFixture[str], command: str, *more: str) -> dict[str, Any]:
+    code, out, err = called(capsys, *command.split(), *more, "--json")
+    assert code == 0, err
+    (line,) = out.splitlines()
+    found: dict[str, Any] = json.loads(line)
+    for entry in found["accounts"]:
+        assert set(entry) == KEYS
+        assert entry["epsilon"] == "inf" or entry["epsilon"] >= 0
+        assert entry["method"] in ("gaussian", "pld", "none")
+        assert entry["assumptions"]
+    return found
 
 
-def usage_error(command: str) -> str:
+def usage_error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """The message of a usage error, which must be one line; the exit code must be 2."""
-    result = CliRunner().invoke(account_app, command.split())
-    assert result.exit_code == 2, result.output
-    group = typer.main.get_command(account_app)
-    with pytest.raises(click.UsageError) as caught:
-        group.main(command.split(), standalone_mode=False)
-    message = caught.value.format_message()
-    assert "\n" not in message
-    return message
+    code, _, err = called(capsys, *arguments)
+    assert code == 2
+    (line,) = err.splitlines()
+    return line
+
+
+def total(name: str, facts: Facts, rounds: int, **settings: Any) -> float:
+    half = algorithm(name).load_agent().from_settings(settings)
+    totals = Totals()
+    for number in range(1, rounds + 1):
+        totals = totals.add(half.release(facts, number))
+    return totals.epsilon(1e-5)
+
+
+# ---------------------------------------------------------------------- figures
 
 
 @pytest.mark.parametrize(("updates", "epsilon"), [(1, 53.7), (10, 339.5)])
-def test_dp_iadmm_totals(updates: int, epsilon: float) -> None:
-    coordinator, world = rows(
-        f"dp-iadmm --mechanism laplace --epsilon 0.05 --rounds 20000 --local-updates {updates} "
-        "--delta 1e-5"
+def test_dp_iadmm_totals(capsys: pytest.CaptureFixture[str], updates: int, epsilon: float) -> None:
+    """The figures of docs/privacy.md: eps-bar .05 over 20000 rounds."""
+    found = planned(
+        capsys,
+        f"{IADMM} mechanism=laplace epsilon=0.05 num-server-rounds=20000 local-updates={updates}",
     )
-    assert coordinator["epsilon"] == pytest.approx(epsilon, rel=0.01)
-    assert world["epsilon"] == coordinator["epsilon"]
-    assert coordinator["as-printed"] == 0.05
-    assert coordinator["delta"] == 1e-5
-    assert coordinator["method"] == "pld"
+    assert found["epsilon"] == pytest.approx(epsilon, rel=0.01)
+    coordinator, world = found["accounts"]
+    assert (coordinator["to"], world["to"]) == ("coordinator", "world")
+    assert coordinator["epsilon"] == world["epsilon"] == found["epsilon"]
+    assert coordinator["as-printed"] == pytest.approx(0.05)
+    assert (coordinator["delta"], coordinator["method"]) == (1e-5, "pld")
 
 
-def test_dp_iadmm_scale_and_multiplier_agree() -> None:
-    by_scale, _ = rows("dp-iadmm --clip 0.5 --num-examples 1000 --noise-scale 0.02 --rounds 50")
-    by_multiplier, _ = rows("dp-iadmm --noise-multiplier 20 --rounds 50")
-    release = dp_iadmm_release(clip=0.5, num_examples=1000, noise_scale=0.02)
-    expected = account([release] * 50, 1e-5).epsilon
-    assert by_scale["epsilon"] == pytest.approx(expected, rel=1e-9)
-    assert by_multiplier["epsilon"] == pytest.approx(expected, rel=1e-9)
-    assert by_scale["as-printed"] is None
+def test_dp_iadmm_divides_by_all_agents_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    found = planned(capsys, f"{IADMM} noise-scale=0.02")
+    facts = Facts(1000, 2000.0, 1, loss="multinomial")
+    settings = {"clip": 0.5, "noise-scale": 0.02}
+    assert found["epsilon"] == pytest.approx(total("dp-iadmm", facts, 50, **settings), rel=1e-12)
+    assert found["accounts"][0]["as-printed"] is None
+    assert found["noise"] == {"noise-scale": 0.02}
 
 
-def test_fed_plt_account_and_the_printed_value_beside_it() -> None:
-    coordinator, world = rows(f"fed-plt {PLT} --noise-variance 1e-3")
-    release = fed_plt_release(
-        clip=1.0, num_examples=500, step_size=0.4, local_steps=5, tau=math.sqrt(1e-3),
-        contraction=1 - 0.4 * (0.05 + 0.5),
+def test_fed_plt_account_and_the_printed_value_beside_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = planned(capsys, f"{PLT} noise-variance=1e-3")
+    facts = Facts(500, 500.0, 3, loss="logistic", regularizer="l2", modulus=0.05)
+    settings = {"local-solver": "noisy-gd", "local-epochs": 5, "step-size": 0.4, "rho": 2.0,
+                "clip": 1.0, "row-norm": 1.0, "noise-variance": 1e-3}  # fmt: skip
+    assert found["epsilon"] == pytest.approx(total("fed-plt", facts, 30, **settings), rel=1e-12)
+    # By hand, from chi = 1 - 0.4 (0.05 + 0.5), up to what the grid is charged for.
+    chi = 1 - 0.4 * 0.55
+    mu = 2 * 0.4 / 500 * sum(chi**j for j in range(5))
+    mu /= math.sqrt(2 * 0.4 * 1e-3 * sum(chi ** (2 * j) for j in range(5)))
+    from privet.privacy import gaussian_epsilon
+
+    assert found["epsilon"] == pytest.approx(gaussian_epsilon(mu * 30**0.5, 1e-5), rel=1e-3)
+    printed = as_printed.fed_plt_epsilon(
+        sensitivity=2.0, strong_convexity=0.05, tau=math.sqrt(1e-3), num_examples=500,
+        step_size=0.4, rounds=30, local_steps=5, delta=1e-5,
     )  # fmt: skip
-    assert coordinator["epsilon"] == pytest.approx(account([release] * 30, 1e-5).epsilon, rel=1e-9)
-    assert world["epsilon"] == coordinator["epsilon"]
-    slope = (2 / (math.sqrt(1e-3) * 500)) ** 2 / 0.05 * -math.expm1(-0.05 * 0.4 * 150 / 2)
-    printed = slope + 2 * math.sqrt(slope * math.log(1e5))
-    assert coordinator["as-printed"] == pytest.approx(printed, rel=1e-9)
+    assert found["accounts"][0]["as-printed"] == pytest.approx(printed, rel=1e-9)
 
 
-def test_fed_plt_without_noise_is_infinite() -> None:
-    coordinator, world = rows(f"fed-plt {PLT} --noise-variance 0")
-    assert coordinator["epsilon"] == world["epsilon"] == "inf"
-    assert coordinator["as-printed"] is None
-    assert coordinator["method"] == "none"
+def test_fed_pdm_account_counts_participations(capsys: pytest.CaptureFixture[str]) -> None:
+    found = planned(capsys, f"{PDM} noise-scale=0.1")
+    facts = Facts(1000, 1000.0, 1)
+    settings = {"dual": "public", "max-local-steps": 1, "step-size-base": 0.5, "rho": 1.0,
+                "step-size-rule": "constant", "clip": 1.0, "batch": "sample",
+                "batch-size": 100, "noise-scale": 0.1}  # fmt: skip
+    assert found["epsilon"] == pytest.approx(total("fed-pdm", facts, 100, **settings), rel=1e-12)
+    assert isinstance(found["accounts"][0]["as-printed"], float)
+    half = planned(capsys, f"{PDM} noise-scale=0.1 participation=schedule", "schedule=0;1")
+    assert half["epsilon"] == pytest.approx(total("fed-pdm", facts, 50, **settings), rel=1e-12)
 
 
-def test_fed_pdm_account() -> None:
-    coordinator, _ = rows(f"fed-pdm {PDM} --noise-scale 0.1 --participation 0.3")
-    release = fed_pdm_release(
-        noise_scale=0.1, clipping="example", clip=1.0, rho=1.0, step_size=0.5, local_steps=1,
-        batch_size=100,
-    )  # fmt: skip
-    expected = account([release] * 100, 1e-5).epsilon
-    assert coordinator["epsilon"] == pytest.approx(expected, rel=1e-9)
-    assert any("one step" in line for line in coordinator["assumptions"])
-    assert isinstance(coordinator["as-printed"], float)
-
-
-def test_gfl_observers() -> None:
-    neighbour, world = rows(f"gfl {GFL} --mechanism laplace --noise-variance 0.1")
-    assert neighbour["as-printed"] == pytest.approx(3.16e4, rel=0.01)
-    assert neighbour["epsilon"] == pytest.approx(3.16e4, rel=0.01)
-    assert world["epsilon"] == "inf"
-    assert any("--observer own-server" in line for line in neighbour["assumptions"])
-    own, _ = rows(f"gfl {GFL} --noise-scale 100 --observer own-server")
-    assert own["epsilon"] == "inf"
+def test_gfl_observers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Raw models towards the own server; the links' figure is the paper's where it holds."""
+    found = planned(capsys, f"{GFL} mechanism=laplace noise-variance=0.1")
+    assert not found["private"]
+    accounts = {entry["to"]: entry for entry in found["accounts"]}
+    assert accounts["coordinator"]["epsilon"] == accounts["world"]["epsilon"] == "inf"
+    assert accounts["links"]["as-printed"] == pytest.approx(3.16e4, rel=0.01)
+    # More than 64 different losses are rounded up, so 100 rounds are overcharged a little.
+    assert 1.0 <= accounts["links"]["epsilon"] / accounts["links"]["as-printed"] <= 1.02
+    sixty = planned(capsys, f"{GFL} mechanism=laplace noise-variance=0.1 num-server-rounds=60")
+    (links,) = (entry for entry in sixty["accounts"] if entry["to"] == "links")
+    # Below the sum of pure losses, by as little as delta = 1e-5 buys.
+    assert 0.99 <= links["epsilon"] / links["as-printed"] <= 1.0
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "flags", "parameter"),
+    "command", [f"{PLT} noise-variance=0", f"{SGD} noise-scale=0", f"{PDM} noise-scale=0"]
+)
+def test_without_noise_epsilon_is_infinite(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    found = planned(capsys, command)
+    assert not found["private"]
+    assert found["epsilon"] == "inf"
+    assert "not private" in found["reason"]
+
+
+def test_seeded_noise_is_no_privacy(capsys: pytest.CaptureFixture[str]) -> None:
+    found = planned(capsys, f"{SGD} noise-scale=0.1 noise-seed=3")
+    assert (found["private"], found["epsilon"]) == (False, "inf")
+    assert "seeded" in found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("command", "key"),
     [
-        ("fed-plt", PLT, "noise-variance"),
-        ("dp-iadmm", "--rounds 100 --local-updates 5", "noise-multiplier"),
-        ("dp-iadmm", "--rounds 100 --mechanism laplace --clip 1 --num-examples 50", "noise-scale"),
-        ("fed-pdm", PDM, "noise-scale"),
-        ("gfl", "--rounds 20 --step-size 0.1 --clip 1", "noise-scale"),
+        (PLT, "noise-variance"),
+        (SGD, "noise-scale"),
+        (f"{IADMM} local-updates=5", "noise-scale"),
+        (f"{IADMM} mechanism=laplace", "noise-scale"),
+        (PDM, "noise-scale"),
     ],
 )
-@pytest.mark.parametrize("accountant", ["smaller", "rdp"])
-def test_solve_meets_its_target(
-    algorithm: str, flags: str, parameter: str, accountant: str
+def test_a_target_is_met_and_the_same_noise_gives_the_same_figure(
+    capsys: pytest.CaptureFixture[str], command: str, key: str
 ) -> None:
-    request = f"solve {algorithm} {flags} --target-epsilon 2 --accountant {accountant}"
-    solution, coordinator, _ = lines(request)
-    assert solution["parameter"] == parameter
-    assert 1.6 < coordinator["epsilon"] <= 2
-    if accountant == "smaller":
-        assert coordinator["epsilon"] > 1.99
-    again, _ = rows(f"{algorithm} {flags} --{parameter} {solution['value']!r}")
-    assert again["epsilon"] == pytest.approx(coordinator["epsilon"], rel=1e-9)
+    solved = planned(capsys, f"{command} target-epsilon=2")
+    assert list(solved["noise"]) == [key]
+    assert 1.96 < solved["epsilon"] <= 2
+    assert 0 < solved["per-round"] < solved["epsilon"]
+    again = planned(capsys, f"{command} {key}={solved['noise'][key]!r}")
+    assert again["epsilon"] == pytest.approx(solved["epsilon"], rel=1e-12)
 
 
-def test_table_shows_rounds_totals_the_printed_value_and_assumptions() -> None:
-    result = CliRunner().invoke(
-        account_app, ["dp-iadmm", "--mechanism", "laplace", "--epsilon", "0.05", "--rounds", "9"]
-    )
-    assert result.exit_code == 0, result.output
-    for text in ("one round", "total", "final model", "as printed, no claim", "Assumptions:",
-                 "0.05", "RDP", "PLD"):  # fmt: skip
-        assert text in result.output
+def test_a_run_with_the_same_config_gives_the_same_account(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without num-examples the data of the config are read, as a run does."""
+    keys = ("algorithm=fed-plt", "local-solver=noisy-gd", "num-agents=3", "num-server-rounds=4",
+            "dataset=synthetic", "examples-per-agent=20", "features=4", "clip=1", "row-norm=1",
+            "target-epsilon=3")  # fmt: skip
+    found = planned(capsys, " ".join(keys))
+    raw = parse_assignments([*keys, f"output-dir={tmp_path}"])
+    folder = run_inline(raw, "planned").folder
+    privacy = json.loads((folder / "privacy.json").read_text())
+    assert privacy["private"]
+    assert privacy["accounts"] == found["accounts"]
 
 
-def test_config_file_gives_what_flags_leave_out(tmp_path: Path) -> None:
-    """Run-config names and defaults; flags win; what says nothing about privacy is ignored."""
+def test_table_shows_rounds_totals_the_printed_value_and_assumptions(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = called(capsys, *f"{PLT} target-epsilon=2".split())
+    assert code == 0
+    for text in ("noise-variance = ", "for epsilon 2", "coordinator", "costliest round", "world",
+                 "as printed, no claim", "replace-one", "- unit: one record"):  # fmt: skip
+        assert text in out
+
+
+# ---------------------------------------------------------------------- config and errors
+
+
+def test_config_file_gives_what_arguments_leave_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "run.toml"
     path.write_text(
         'algorithm = "fed-plt"\nnum-server-rounds = 30\nlocal-epochs = 5\nstep-size = 0.4\n'
         'rho = 2.0\nclip = 1.0\nloss = "binary-logistic"\nregularizer-weight = 0.05\n'
         'row-norm = 1.0\nnoise-variance = 1e-3\nlocal-solver = "noisy-gd"\nseed = 4\n'
+        "num-agents = 4\n"
     )
-    by_file, _ = rows(f"fed-plt --config {path} --num-examples 500")
-    by_flags, _ = rows(f"fed-plt {PLT} --noise-variance 1e-3")
-    assert by_file["epsilon"] == by_flags["epsilon"]
-    twice, _ = rows(f"fed-plt --config {path} --num-examples 500 --rounds 60")
-    assert twice["epsilon"] > by_file["epsilon"]
+    wanted = planned(capsys, f"{PLT} noise-variance=1e-3")
+    file = ("--config", str(path))
+    found = planned(capsys, "num-examples=500 dim=3 regularizer=l2", *file)
+    assert found["epsilon"] == wanted["epsilon"]
+    longer = planned(capsys, "num-examples=500 num-server-rounds=60 regularizer=l2", *file)
+    assert longer["epsilon"] > found["epsilon"]
     nested = tmp_path / "pyproject.toml"
     nested.write_text("[tool.flwr.app.config]\n" + path.read_text())
-    assert rows(f"fed-plt --config {nested} --num-examples 500")[0] == by_file
+    again = planned(capsys, "num-examples=500 dim=3 regularizer=l2", "--config", str(nested))
+    assert again == found
+
+
+def test_a_bound_of_zero_is_no_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    """It would understate epsilon; the run would refuse it, and so does its account."""
+    line = usage_error(capsys, *PLT.split(), "noise-variance=1e-3", "row-norm=0")
+    assert "row-norm" in line
+    unclipped = planned(capsys, f"{SGD} noise-scale=0.1 clip=0")
+    assert (unclipped["private"], unclipped["epsilon"]) == (False, "inf")
+
+
+@pytest.mark.parametrize("key", ["clip", "noise-variance", "step-size", "row-norm", "rho"])
+@pytest.mark.parametrize("value", ["-1", "nan", "inf"])
+def test_bounds_must_be_finite_and_not_negative(
+    capsys: pytest.CaptureFixture[str], key: str, value: str
+) -> None:
+    line = usage_error(capsys, *PLT.split(), "noise-variance=1e-3", f"{key}={value}")
+    assert key in line
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("algorithm=nothing", "nothing"),
+        ("fed-plt", "fed-plt"),
+        (f"{PLT} frobnicate=3", "frobnicate"),
+        (f"{PLT} num-server-rounds=ten", "num-server-rounds"),
+        (f"{PLT} noise-variance=1e-3 delta=1", "delta"),
+        (f"{PLT} noise-variance=1e-3 num-examples=0", "num-examples"),
+        (f"{PLT} noise-variance=1e-3 num-examples=2.5", "num-examples"),
+        (f"{PLT} noise-variance=1e-3 dim=0", "dim"),
+        (f"{PLT} noise-variance=1e-3 num-agents=0", "num-agents"),
+        (f"{PLT} target-epsilon=-1", "target-epsilon"),
+        (f"{PLT} target-epsilon=1 clip=0", "clip"),
+        (f"{PLT} noise-variance=1 local-solver=agd", "noisy-gd"),
+        (f"{PLT} noise-variance=1 regularizer=nonconvex", "nonconvex"),
+        (f"{PDM} noise-scale=1 sparsifier=top-k alpha-u=0.5 dim=8", "top-k"),
+        (f"{PDM} noise-scale=1 max-local-steps=3", "smoothness is public"),
+        (f"{PDM} noise-scale=1 dual=private", "private dual"),
+        (f"{PDM} noise-scale=1 relation=add-remove", "batch = 'full'"),
+        (f"{IADMM} noise-scale=1 mechanism=cauchy", "cauchy"),
+        ("algorithm=fed-split target-epsilon=1 num-agents=2 num-examples=9", "no private form"),
+        (f"{GFL} noise-variance=1 target-epsilon=1", "no private form"),
+        ("algorithm=dp-fedsgd num-agents=2 dim=3", "num-examples"),
+    ],
+)
+def test_usage_errors_are_one_line_and_exit_2(
+    capsys: pytest.CaptureFixture[str], command: str, reason: str
+) -> None:
+    import re
+
+    assert re.search(reason, usage_error(capsys, *command.split()))
 
 
 @pytest.mark.parametrize(
@@ -176,46 +285,16 @@ def test_config_file_gives_what_flags_leave_out(tmp_path: Path) -> None:
     [
         ("nonsense-key = 1\n", "nonsense-key"),
         ('clip = "much"\n', "clip"),
-        ('algorithm = "gfl"\n', "algorithm is 'gfl'"),
-        ("not toml", "--config"),
+        ("not toml", "run.toml"),
         ("num-examples = 2.5\n", "num-examples"),
     ],
 )
-def test_bad_config_files(tmp_path: Path, content: str, reason: str) -> None:
+def test_bad_config_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, reason: str
+) -> None:
     path = tmp_path / "run.toml"
     path.write_text(content)
-    assert reason in usage_error(f"fed-plt {PLT} --noise-variance 1 --config {path}")
-    assert "--config" in usage_error(f"fed-plt --config {tmp_path / 'missing.toml'}")
-
-
-@pytest.mark.parametrize(
-    ("command", "reason"),
-    [
-        ("nothing", "nothing"),
-        ("fed-plt", "--rounds is needed"),
-        ("fed-plt --frobnicate 3", "--frobnicate"),
-        ("dp-iadmm --rounds 10", "one of --epsilon"),
-        ("dp-iadmm --rounds 10 --epsilon 0.1", "--noise-multiplier for gaussian"),
-        ("dp-iadmm --rounds 10 --epsilon 0.1 --noise-multiplier 3 --mechanism laplace", "one of"),
-        ("dp-iadmm --rounds 10 --epsilon 0 --mechanism laplace", "--epsilon 0"),
-        ("dp-iadmm --rounds 0 --noise-multiplier 3", "--rounds 0"),
-        ("dp-iadmm --rounds ten --noise-multiplier 3", "--rounds"),
-        ("dp-iadmm --rounds 10 --noise-multiplier nan", "--noise-multiplier nan"),
-        ("dp-iadmm --rounds 10 --noise-multiplier 3 --delta 1", "delta"),
-        ("dp-iadmm --rounds 10 --noise-multiplier 3 --mechanism cauchy", "cauchy"),
-        (f"fed-plt {PLT} --noise-variance -1", "--noise-variance -1"),
-        (f"fed-plt {PLT} --noise-variance 1 --local-solver agd", "agd"),
-        (f"fed-plt {PLT} --noise-variance 1 --regularizer nonconvex", "nonconvex"),
-        (f"fed-pdm {PDM} --noise-scale 1 --sparsifier top-k", "top-k"),
-        (f"fed-pdm {PDM} --noise-scale 1 --local-steps 3", "smoothness is public"),
-        (f"fed-pdm {PDM}", "one of --noise-scale"),
-        (f"gfl {GFL} --noise-scale 1 --noise-variance 2", "one of --noise-scale"),
-        (f"gfl {GFL} --noise-scale 1 --contraction 0.5", "batch_size and participants"),
-        ("solve dp-iadmm --rounds 3", "--target-epsilon is needed"),
-        ("solve dp-iadmm --rounds 3 --target-epsilon 0", "epsilon"),
-        (f"solve gfl {GFL} --target-epsilon 1 --observer own-server", "raw models"),
-        ("solve fed-plt --target-epsilon 1", "is needed"),
-    ],
-)
-def test_usage_errors_are_one_line_and_exit_2(command: str, reason: str) -> None:
-    assert reason in usage_error(command)
+    arguments = [word for word in PLT.split() if not word.startswith(("clip", "num-examples"))]
+    assert reason in usage_error(capsys, *arguments, "noise-variance=1", "--config", str(path))
+    missing = str(tmp_path / "missing.toml")
+    assert "missing.toml" in usage_error(capsys, *arguments, "--config", missing)

@@ -1,16 +1,19 @@
-"""The page for data officers: its commands run and its SuperNode line arms the veto."""
+"""The page for data officers: commands run, figures hold, the SuperNode line sets limits."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 
 import pytest
 from typer.testing import CliRunner
 
-from privet.privacy import Veto
-from privet.privacy.veto import KEYS
-from privet.sim.cli.account import account_app
+from privet.privacy import NodeRules, Release, total_variation
+from privet.privacy.node_rules import KEYS, LIMITS
+from privet.privacy.perturb import spacing
+from privet.privacy.ziggurat import Mechanism
+from privet.sim.cli.main import app
 from support.paths import ROOT
 
 PAGE = (ROOT / "docs" / "privacy.md").read_text()
@@ -18,31 +21,60 @@ BLOCKS = "\n".join(re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)).replace("\
 COMMANDS = [shlex.split(line) for line in BLOCKS.splitlines() if line.startswith("privet account")]
 
 
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_commands_run(command: list[str]) -> None:
-    result = CliRunner().invoke(account_app, command[2:])
-    assert result.exit_code == 0, result.output
+    assert run(*command[1:])
 
 
-def test_all_algorithms_are_shown() -> None:
-    assert {command[2] for command in COMMANDS} == {
-        "fed-plt",
-        "dp-iadmm",
-        "fed-pdm",
-        "gfl",
-        "solve",
-    }
+def test_all_private_algorithms_are_shown_and_a_target() -> None:
+    words = {word for command in COMMANDS for word in command}
+    assert {f"algorithm={name}" for name in ("fed-plt", "dp-iadmm", "fed-pdm", "gfl")} <= words
+    assert "target-epsilon=1" in words
 
 
-def test_supernode_line_sets_every_key() -> None:
+@pytest.mark.parametrize(("updates", "epsilon"), [(1, "53.7"), (10, "339.7")])
+def test_figures_beside_the_printed_ones(updates: int, epsilon: str) -> None:
+    (command,) = (command for command in COMMANDS if "algorithm=dp-iadmm" in command)
+    said = run(*command[1:], f"local-updates={updates}")
+    assert f"{json.loads(said)['epsilon']:.1f}" == epsilon
+    assert epsilon in PAGE
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "dim", "equal", "most"),
+    [
+        ("gaussian", 10_000, "1.4e-13", "2.4e-12"),
+        ("gaussian", 1_000_000, "1.4e-11", "2.4e-10"),
+        ("laplace", 1_000_000, "1.8e-11", "2.4e-10"),
+    ],
+)
+def test_bounds_of_the_sampler(mechanism: Mechanism, dim: int, equal: str, most: str) -> None:
+    release = Release(mechanism, scale=1.0, norm="l1" if mechanism == "laplace" else "l2")
+    bound = total_variation(mechanism, dim, spacing(release, dim), 1.0)
+    assert 0.9 * float(equal) < bound <= float(equal)
+    # The finest grid that is accepted, which noise far above the sensitivity leads to.
+    cells = 37 if mechanism == "gaussian" else 39
+    assert total_variation(mechanism, dim, 2.0**-cells, 1.0) <= float(most)
+    assert equal in PAGE
+    assert most in PAGE
+
+
+def test_supernode_line_sets_the_limits() -> None:
     from flwr.common.config import parse_config_args
 
     (line,) = (line for line in BLOCKS.splitlines() if line.startswith("flower-supernode"))
     words = shlex.split(line)
     config = parse_config_args([words[words.index("--node-config") + 1]])
-    assert set(KEYS) <= set(config)
-    veto = Veto.from_node_config(config)
-    assert veto is not None
-    assert veto.max_epsilon == config["max-epsilon"]
+    assert set(LIMITS) <= set(config)
+    rules = NodeRules.from_node_config(config)
+    assert rules.limited
+    assert rules.max_epsilon == config["max-epsilon"]
+    assert not rules.allow_run_data
     for key in KEYS:
         assert f"| `{key}` |" in PAGE

@@ -1,4 +1,4 @@
-"""Noise: moments, distribution, reproducibility, speed.
+"""Noise: moments, distribution, reproducibility.
 
 False alarms: every statistical check rejects at a two-sided probability of 1e-7 under the null
 (5.33 standard deviations, or that p-value); about 40 of them run, so an unseeded run of this file
@@ -11,31 +11,25 @@ import copy
 import math
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from privet.privacy import NoiseSource, SeededNoise, SystemNoise
+from privet.privacy import NoiseSource, SeededNoise, SystemNoise, ziggurat
 
 ALARM = 1e-7
 SIGMAS = float(stats.norm.isf(ALARM / 2))
 DRAWS = 1_000_000
 KINDS = ("gaussian", "laplace")
-GOLDEN_GAUSSIAN = (
-    0.47269574531428143,
-    -0.8959050720444726,
-    -0.45892172408078574,
-    0.6704298738377409,
-)
-GOLDEN_LAPLACE = (
-    0.21702520823575253,
-    -0.6260610569245503,
-    -0.9745743381805251,
-    -0.10785899632136518,
-)
+GOLDEN_GAUSSIAN = [
+    -0.9563627803199779,
+    -2.3544237499063456,
+    1.4719349992974458,
+    -0.33011457696738944,
+]
+GOLDEN_LAPLACE = [-1.204949201713589, -3.035568084325405, 1.5778176153085042, -0.3113886991027357]
 
 
 def standard_moments(kind: str) -> dict[int, float]:
@@ -76,12 +70,10 @@ def test_tails(kind: str) -> None:
         seen = int((draws > threshold).sum())
         test = stats.binomtest(seen, DRAWS, 2 * float(law.sf(threshold)))
         assert test.pvalue > ALARM
-    assert draws.max() < (8.6 if kind == "gaussian" else 36.8)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_neighbouring_draws_are_independent(kind: str) -> None:
-    """Also between the two halves of a block, which share a Box-Muller radius and angle."""
     draws = getattr(SystemNoise(), kind)(1 << 16, 1.0)
     for one, two in ((draws[:-1], draws[1:]), (draws[: 1 << 15], draws[1 << 15 :])):
         for left, right in ((one, two), (one**2, two**2), (np.abs(one), two)):
@@ -114,37 +106,57 @@ def test_any_change_of_seed_or_context_changes_the_stream() -> None:
             assert not np.any(left == right)
 
 
-def test_seeded_draws_do_not_change_between_releases() -> None:
-    """Fixed values: a stored simulation can be run again."""
-    np.testing.assert_allclose(
-        SeededNoise(1, "x").gaussian(4, 1.0), GOLDEN_GAUSSIAN, rtol=1e-12, atol=0
-    )
-    np.testing.assert_allclose(
-        SeededNoise(1, "x").laplace(4, 1.0), GOLDEN_LAPLACE, rtol=1e-12, atol=0
-    )
+def test_seeded_draws_do_not_change_between_releases_and_machines() -> None:
+    """Fixed values, to the last bit: a stored simulation can be run again, anywhere."""
+    assert SeededNoise(1, "x").gaussian(4, 1.3).tolist() == GOLDEN_GAUSSIAN
+    assert SeededNoise(1, "x").laplace(4, 1.3).tolist() == GOLDEN_LAPLACE
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_seeded_draws_do_not_depend_on_chunks(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = getattr(SeededNoise(3), kind)(20_000, 0.7)
+    for chunk in (20_000, 129):
+        monkeypatch.setattr(ziggurat, "_CHUNK", chunk)
+        np.testing.assert_array_equal(getattr(SeededNoise(3), kind)(20_000, 0.7), whole)
+
+
+def test_seeded_stream_goes_on() -> None:
+    """A stream that is not reset: what follows a draw is new and depends on what came before."""
+    source, other = SeededNoise(5, "a"), SeededNoise(5, "a")
+    first = source.gaussian(8, 1.0)
+    np.testing.assert_array_equal(first, other.gaussian(8, 1.0))
+    np.testing.assert_array_equal(source.laplace((2, 3), 1.0), other.laplace((2, 3), 1.0))
+    assert not np.any(source.gaussian(8, 1.0) == first)
 
 
 FORK = """
-import os
+import os, sys
 from privet.privacy import SystemNoise
 source = SystemNoise()
 source.gaussian(1, 1.0)
+n = int(sys.argv[1])
 read, write = os.pipe()
 if os.fork() == 0:
-    os.write(write, source.gaussian(8, 1.0).tobytes())
+    os.write(write, source.gaussian(n, 1.0)[-8:].tobytes())
     os._exit(0)
 theirs = os.read(read, 64)
-print(theirs == source.gaussian(8, 1.0).tobytes(), len(theirs))
+print(theirs == source.gaussian(n, 1.0)[-8:].tobytes(), len(theirs))
 """
 
 
-def test_forked_and_copied_sources_do_not_repeat() -> None:
+@pytest.mark.parametrize("size", [8, 500])
+def test_forked_and_copied_sources_do_not_repeat(size: int) -> None:
+    """Both where the operating system's words are used and where they are a key."""
     done = subprocess.run(
-        [sys.executable, "-c", FORK], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", FORK, str(size)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert done.stdout.split() == ["False", "64"]
     source = SystemNoise()
-    assert not np.any(copy.deepcopy(source).gaussian(8, 1.0) == source.gaussian(8, 1.0))
+    assert not np.any(copy.deepcopy(source).gaussian(size, 1.0) == source.gaussian(size, 1.0))
 
 
 def test_protocol_and_privacy_flag() -> None:
@@ -172,17 +184,3 @@ def test_bad_arguments() -> None:
                 draw(3, scale)
         with pytest.raises(ValueError, match="dtype"):
             draw(3, 1.0, np.int64)
-
-
-def test_speed_against_numpy() -> None:
-    """1e6 Gaussian draws within 3 times numpy's standard_normal, best of 7 interleaved runs."""
-    source, generator = SystemNoise(), np.random.default_rng()
-    ours = theirs = math.inf
-    for _ in range(7):
-        started = time.perf_counter()
-        source.gaussian(DRAWS, 1.0)
-        ours = min(ours, time.perf_counter() - started)
-        started = time.perf_counter()
-        generator.standard_normal(DRAWS)
-        theirs = min(theirs, time.perf_counter() - started)
-    assert ours < 3 * theirs

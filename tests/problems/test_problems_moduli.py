@@ -14,7 +14,9 @@ from privet.problems import (
     OneClassLogistic,
     RidgeRegression,
     clip_rows,
+    loss_curvature,
     make_regularizer,
+    public_moduli,
 )
 from privet.problems.spectrum import EXACT_UP_TO, gram_extremes, largest_eigenvalue_bound
 from support.problem_cases import LOSSES, build, random_case
@@ -130,6 +132,43 @@ def test_public_moduli_closed_forms():
     assert RidgeRegression.public_moduli(2.0) == Moduli(0.0, 8.0)
     with_l2 = BinaryLogistic.public_moduli(2.0, make_regularizer("l2", 0.5), share=0.5)
     assert with_l2 == Moduli(0.5, 1.0)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_curvature_by_name_is_that_of_the_loss(loss):
+    # One example with one feature of 1: the Hessian in x is that in the score.
+    case = random_case(loss, examples=1, width=1, regularizer="none")
+    one = build(loss, np.ones((1, 1)), case.targets)
+    points = [s * np.arange(one.dim) for s in np.linspace(-8.0, 8.0, 161)]
+    values = [np.linalg.eigvalsh(one.hessian(x)) for x in points]
+    low, high = loss_curvature(KIND[loss].kind)
+    assert min(v[0] for v in values) >= low - 1e-12
+    largest = max(v[-1] for v in values)
+    # Softmax over three classes comes near 1/2 where two of them share all probability.
+    far = (
+        one.hessian(np.array([0.0, 0.0, -80.0]))
+        if loss == "multinomial"
+        else one.hessian(np.zeros(one.dim))
+    )
+    assert largest <= high + 1e-12
+    assert np.linalg.eigvalsh(far)[-1] == pytest.approx(high, rel=1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_public_moduli_need_no_problem(loss):
+    r = make_regularizer("nonconvex", 0.5)
+    found = public_moduli(KIND[loss].kind, 1.5, r.moduli, share=0.3)
+    assert found == KIND[loss].public_moduli(1.5, r, share=0.3)
+    without = public_moduli(KIND[loss].kind, 1.5)
+    assert without == Moduli(0.0, 2.25 * loss_curvature(KIND[loss].kind)[1])
+
+
+def test_a_loss_of_unknown_curvature_is_refused():
+    with pytest.raises(ValueError, match="loss 'hinge' has no known curvature: expected one of"):
+        loss_curvature("hinge")
+    for radius, share in ((0.0, 1.0), (1.0, -1.0)):
+        with pytest.raises(ValueError, match="must be finite and positive"):
+            public_moduli("ridge", radius, share=share)
 
 
 @pytest.mark.parametrize("kind", [BinaryLogistic, RidgeRegression])

@@ -58,7 +58,7 @@ def test_class_labels_name_the_offending_value(kind):
 
 
 def test_targets_must_be_finite_numbers():
-    with refuses("targets must be finite, found inf"):
+    with refuses("targets must be finite in float64, found inf"):
         RidgeRegression(FEATURES, [0.0, np.inf, 1.0])
     with refuses("targets must be real numbers, found dtype <U1"):
         RidgeRegression(FEATURES, ["a", "b", "c"])

@@ -81,7 +81,7 @@ def test_run_that_began_without_noise_stays_not_private(tmp_path: Path) -> None:
 
 
 def test_papers_formula_that_does_not_apply_is_left_out(tmp_path: Path) -> None:
-    raw = {**PRIVATE, "row-norm": 0.0, "smoothness": 5.0, "output-dir": str(tmp_path)}
+    raw = {**PRIVATE, "regularizer": "none", "output-dir": str(tmp_path)}
     finished = run_inline(raw, "run")
     found = json.loads((finished.folder / "privacy.json").read_text())
     assert found["private"] is True

@@ -207,7 +207,7 @@ class TestPrivacy:
             "to": "world",
             "epsilon": "inf",
             "delta": 1e-5,
-            "method": "rdp",
+            "method": "none",
             "assumptions": [],
             "as-printed": None,
         },

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from privet.datasets import Federation, federation_from_config
+from privet.privacy import Facts
 from privet.server_apps import read_config
 from privet.sim.benchmarks import iadmm as bench
 from privet.sim.experiments import dp_iadmm_tables as tables
@@ -77,9 +78,9 @@ def test_the_benchmark_prints_its_goals() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: f"{v.name} {v.local_updates}")
 def test_every_setting_of_a_variant_meets_its_epsilon(variant: Variant, digits: Federation) -> None:
-    examples = sum(problem.num_examples for problem in digits.problems)
-    tried = list(variant.settings(3.0, 20, examples))
-    assert len(tried) == len(list(VARIANTS[0].settings(3.0, 20, examples)))
+    facts = Facts.of(max(digits.problems, key=lambda problem: problem.num_examples))
+    tried = list(variant.settings(3.0, 20, facts))
+    assert len(tried) == len(list(VARIANTS[0].settings(3.0, 20, facts)))
     for settings in tried[:: len(tried) - 1]:
         course = run(digits, 20 // variant.local_updates, settings, seed=1)
         assert 2.98 < course.epsilon <= 3.0

@@ -41,8 +41,11 @@ CONFIG: dict[str, Any] = {
 
 @pytest.mark.ray
 def test_ray_simulation_gives_the_bits_of_the_inline_run(tmp_path: Path) -> None:
-    """Partial participation, a proximal h, and seeded noise included."""
-    config = {**CONFIG, "output-dir": str(tmp_path)}
+    """Partial participation, a proximal h, seeded noise and a path of the run config included."""
+    clicks = tmp_path / "clicks.svm"
+    clicks.write_text("".join(f"{i % 2} 1:{i % 7} 2:{i % 5} 3:{i % 3}\n" for i in range(60)))
+    data = {"dataset": "click", "data-path": str(clicks), "columns": 3, "partition": "iid"}
+    config = {**CONFIG, **data, "output-dir": str(tmp_path)}
     outcome = run_simulation(ROOT, num_supernodes=4, run_config=config, on_line=lambda line: None)
     assert outcome.completed, outcome.details
     inline = run_inline(config, "inline").folder
@@ -237,30 +240,6 @@ def test_damaged_state_file_is_named_and_the_others_go_on(tmp_path: Path, damage
     (why,) = strategy.session.roster.rejected.values()
     assert "agent 0: state-path" in why
     assert "is damaged" in why
-
-
-def test_two_nodes_of_one_name_the_newer_counts(caplog: Any) -> None:
-    problems = logistic_agents(2)
-    grid = InlineGrid(app_of(problems), [{"partition-id": 0}, {"partition-id": 1}])
-    strategy = FedPLT(rho=1.0, local_epochs=3, num_agents=2)
-    strategy.start(grid, zeros(4), num_rounds=2)
-    from privet.strategies.loop import play_round
-
-    newer = Context(
-        run_id=grid.run.run_id,
-        node_id=5000,
-        node_config={"partition-id": 1},
-        state=RecordDict(),
-        run_config={},
-    )
-    grid.contexts[5000] = newer
-    grid.online.add(5000)
-    done = play_round(strategy, grid, 3, evaluate=False)
-    assert done.participants == ("0", "1")
-    assert done.notes == ("agent 1 was sent its state of round 2",)
-    assert strategy.session is not None
-    assert strategy.session.roster.agents["1"].node == 5000
-    assert "two nodes carry this name" in caplog.text
 
 
 def test_agent_that_appears_later_joins() -> None:

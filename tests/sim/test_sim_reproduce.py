@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from privet.datasets import federation_from_config
+from privet.privacy import gaussian_scale
 from privet.sim.cli.main import main
 from privet.sim.reproduce import (
     Case,
@@ -216,3 +219,24 @@ def test_cases_of_the_data_figures_run(tmp_path: Path) -> None:
     }.values():
         result = fed_pdm.run_case({**case, "rounds": 10})
         assert 0.2 < result["accuracy"] <= 1.0
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_noise_of_figure_3_is_what_reaches_the_output(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E |N(0, s^2)| with s = (2C/I) sigma(epsilon, delta) / (rho_t + 1/eta_t)."""
+    from privet.sim.reproduce import dp_iadmm
+
+    digits = federation_from_config(
+        {"algorithm": "dp-iadmm", "dataset": "digits", "partition": "iid", "beta": 1e-6}, 5
+    )
+    monkeypatch.setattr(dp_iadmm, "_digits", lambda folder: digits)
+    epsilon, examples = 6.0, sum(problem.num_examples for problem in digits.problems)
+    settings = dp_iadmm.METHODS["OutP"]
+    case = {"method": "OutP", "epsilon": epsilon, "seed": 1, "rounds": 2, "data": ""}
+    found = dp_iadmm.run_case({**case, "settings": settings})["noise"][number - 1]
+    drawn = 2 * settings["clip"] / examples * gaussian_scale(epsilon, settings["delta"])
+    rho = settings["rho_c1"] + settings["rho_c2"] / epsilon
+    wanted = math.sqrt(2 / math.pi) * drawn / (rho + math.sqrt(number))
+    assert found == pytest.approx(wanted, rel=0.05)  # 5 agents of 650 draws: 1.3 %

@@ -239,6 +239,8 @@ def test_a_node_with_a_budget_refuses_given_masks(tmp_path: Path) -> None:
         lambda context: problems[position(context)],
         mask_factory=lambda agent, round_: GivenMasks({}),
     )
-    strategy = FedPLT(num_agents=3, secure_sum=True)
+    noisy: dict[str, Any] = {"local_solver": "noisy-gd", "clip": 1.0, "noise_variance": 1.0}
+    strategy = FedPLT(num_agents=3, secure_sum=True, row_norm=2.0, **noisy)
     with pytest.raises(RunError, match="masks of the secure sum are handed in from outside"):
         strategy.start(InlineGrid(app, nodes), zeros(DIM), num_rounds=1)
+    assert not (tmp_path / "ledger.jsonl").exists()  # nothing was charged for

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -238,6 +239,35 @@ def test_state_path_brings_a_lost_agent_back_with_new_keys(tmp_path: Path) -> No
     assert [len(done.participants) for done in masked.history] == [5] * 6
     steady, _, _ = play("fed-plt", secure_sum=True, rounds=6)
     assert np.array_equal(model(masked), model(steady))
+
+
+@pytest.mark.parametrize("name", ["fed-plt", "fed-pdm"])
+def test_another_node_of_a_lost_ones_name_is_sent_nothing_of_it(name: str) -> None:
+    """FedPDM's begins anew; a server of Fed-PLT cannot take the lost one's part back out."""
+    problems = ridge_agents(COUNT)
+    grid = Recorder(client_app(name, lambda context: problems[position(context)]), COUNT, {})
+
+    def replaced(done: Any, strategy: Any) -> None:
+        if done.round == 2:
+            agents = strategy.session.roster.agents
+            agents["2"] = agents["2"]._replace(ledger='["of the lost node"]')
+            lost = agents["2"].node
+            grid.contexts[9] = replace(grid.contexts.pop(lost), node_id=9, state=RecordDict())
+            grid.online.symmetric_difference_update({lost, 9})
+
+    start = {"observers": [replaced]}
+    options = {"secure_sum": True, "recover_by_name": "no", "rounds": 4, "start": start}
+    result, _, _ = play(name, grid=grid, **options)
+    to_it = [m.content["privet.agent"] for _, m, _ in grid.seen if m.metadata.dst_node_id == 9]
+    assert not any("ledger" in own or own["tag"] == 2 for own in to_it)
+    if name == "fed-pdm":
+        assert any("begins anew" in note for note in result.history[2].notes)
+        assert [len(done.participants) for done in result.history] == [5] * 4
+        assert [own["tag"] for own in to_it] == [0, 3]
+    else:
+        assert result.history[2].notes[0].endswith("turned away")
+        assert [done.failures for done in result.history[2:]] == [{"2": "not connected"}] * 2
+        assert to_it == []
 
 
 def test_newcomers_join_with_a_key_of_their_own() -> None:

@@ -156,8 +156,8 @@ def test_resume_calibrates_for_agents_that_are_absent_too(tmp_path: Path) -> Non
     train(problems, 1, start={"checkpoint": file})
     seen: list[list[str]] = []
 
-    def prepare(half: Any, roster: Any) -> Any:
-        seen.append(roster.names)
+    def prepare(half: Any, session: Any) -> Any:
+        seen.append(session.roster.names)
         return half
 
     strategy = FedPLT(rho=1.0, local_epochs=3, num_agents=2, prepare=prepare)

@@ -7,10 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.client import mod as older_mods
 from flwr.clientapp import ClientApp
+from flwr.clientapp import mod as flower_mods
 from flwr.clientapp.mod import arrays_size_mod, message_size_mod
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAvg,
+    Strategy,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -357,6 +366,228 @@ def test_flowers_mods_leave_the_numbers_alone(name: str, options: dict[str, Any]
         assert not any(done.failures for done in result.history)
         models.append(model(result))
     assert np.array_equal(*models)
+
+
+REFUSED_MODS = {
+    "fixedclipping_mod": flower_mods.fixedclipping_mod,
+    "adaptiveclipping_mod": flower_mods.adaptiveclipping_mod,
+    "LocalDpMod": flower_mods.LocalDpMod(1.0, 1.0, 1.0, 1e-5),
+    "older fixedclipping_mod": older_mods.fixedclipping_mod,
+    "older adaptiveclipping_mod": older_mods.adaptiveclipping_mod,
+    "older LocalDpMod": older_mods.LocalDpMod(1.0, 1.0, 1.0, 1e-5),
+    "secagg_mod": older_mods.secagg_mod,
+    "secaggplus_mod": older_mods.secaggplus_mod,
+}
+
+
+class OwnLocalDpMod(flower_mods.LocalDpMod):
+    """A user's variant."""
+
+
+@pytest.mark.parametrize("name", REFUSED_MODS)
+def test_flowers_mods_for_privacy_are_refused_where_an_app_is_made(name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        app_of(logistic_agents(1), mods=[arrays_size_mod, REFUSED_MODS[name]])
+    shown = name.removeprefix("older ")
+    assert str(caught.value) == (
+        f"Flower's mod {shown} protects nothing here: take it off, and use an "
+        "algorithm's own clip with target-epsilon (or its noise), and secure-sum where the "
+        "coordinator is to see sums alone"
+    )
+
+
+def test_a_subclass_of_such_a_mod_is_refused_too() -> None:
+    with pytest.raises(ConfigError, match="Flower's mod LocalDpMod protects nothing"):
+        app_of(logistic_agents(1), mods=[OwnLocalDpMod(1.0, 1.0, 1.0, 1e-5)])
+
+
+def through(mod: Any) -> Any:
+    """Return a user's mod that calls another, and is not known by name."""
+
+    def own(message: Message, context: Any, call_next: Any) -> Message:
+        reply: Message = mod(message, context, call_next)
+        return reply
+
+    return own
+
+
+def modded(
+    problems: list[Any], mod: Any, asked: list[str] | None = None, *, bad: int | None = None
+) -> Any:
+    """A user's own app, in which node ``bad`` (or every one) has the mod around Privet's agent."""
+    agent = Participant(lambda context: problems[position(context)])
+    apps = []
+    for mods in ([], [mod]):
+        app = ClientApp(mods=mods)
+        app.query("privet")(agent.query)
+        app.train()(agent.train)
+        apps.append(app)
+
+    def handle(message: Message, context: Any) -> Message:
+        has_it = bad is None or position(context) == bad
+        if asked is not None and has_it:
+            asked.append(message.metadata.message_type)
+        return apps[has_it](message, context)
+
+    return handle
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+@pytest.mark.parametrize("name", REFUSED_MODS)
+def test_a_mod_in_a_users_own_app_ends_the_run_at_the_first_question(name: str, wrap: bool) -> None:
+    mod = through(REFUSED_MODS[name]) if wrap else REFUSED_MODS[name]
+    asked: list[str] = []
+    grid = InlineGrid(modded(logistic_agents(3), mod, asked), 3)
+    # secagg_mod hands over to secaggplus_mod.
+    shown = name.removeprefix("older ").replace("secagg_mod", "secaggplus_mod")
+    with pytest.raises(RunError, match=rf"{shown}.*: take it off, and use .*clip with") as caught:
+        FedPLT(num_agents=3).start(grid, zeros(4), num_rounds=5)
+    assert "\n" not in str(caught.value)
+    assert asked == ["query.privet"] * 3
+
+
+@pytest.mark.parametrize("name", REFUSED_MODS)
+def test_one_such_node_does_not_end_the_run_and_is_asked_once(name: str) -> None:
+    asked: list[str] = []
+    grid = InlineGrid(modded(logistic_agents(3), REFUSED_MODS[name], asked, bad=1), 3)
+    result = FedPLT().start(grid, zeros(4), num_rounds=6)
+    assert [done.participants for done in result.history] == [("0", "2")] * 6
+    assert asked == ["query.privet"]
+
+
+@pytest.mark.parametrize("name", ["fixedclipping_mod", "adaptiveclipping_mod", "LocalDpMod"])
+def test_a_mod_of_the_train_handler_alone_is_named_in_the_first_round(name: str) -> None:
+    agent = Participant(lambda context: logistic_agents(2)[position(context)])
+    app = ClientApp()
+    app.query("privet")(agent.query)
+    app.train(mods=[REFUSED_MODS[name]])(agent.train)
+    with pytest.raises(RunError, match=rf"round 1: .*{name} .*: take it off"):
+        FedPLT(num_agents=2).start(InlineGrid(app, 2), zeros(4), num_rounds=5)
+
+
+def test_a_users_own_mod_that_changes_nothing_is_welcome() -> None:
+    seen: list[str] = []
+
+    def watch(message: Message, context: Any, call_next: Any) -> Message:
+        seen.append(message.metadata.message_type)
+        reply: Message = call_next(message, context)
+        return reply
+
+    problems = logistic_agents(2)
+    models = []
+    for app in (app_of(problems), app_of(problems, mods=[watch]), modded(problems, watch)):
+        result = FedPLT(num_agents=2).start(InlineGrid(app, 2), zeros(4), num_rounds=2)
+        models.append(model(result))
+    assert np.array_equal(models[0], models[1])
+    assert np.array_equal(models[0], models[2])
+    assert seen == (["query.privet"] * 2 + ["train"] * 4) * 2
+
+
+# ---------------------------------------------------------------------- wrappers
+
+
+class OwnWrapper(DifferentialPrivacyServerSideFixedClipping):
+    """A user's variant, with a round of its own."""
+
+    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+        return self.strategy.configure_train(server_round, arrays, config, grid)
+
+
+WRAPPERS: dict[str, Any] = {
+    "DifferentialPrivacyServerSideFixedClipping": lambda inner: (
+        DifferentialPrivacyServerSideFixedClipping(inner, 1.0, 1.0, 2)
+    ),
+    "DifferentialPrivacyClientSideFixedClipping": lambda inner: (
+        DifferentialPrivacyClientSideFixedClipping(inner, 1.0, 1.0, 2)
+    ),
+    "DifferentialPrivacyServerSideAdaptiveClipping": lambda inner: (
+        DifferentialPrivacyServerSideAdaptiveClipping(inner, 0.05, 2)
+    ),
+    "DifferentialPrivacyClientSideAdaptiveClipping": lambda inner: (
+        DifferentialPrivacyClientSideAdaptiveClipping(inner, 0.05, 2)
+    ),
+    "OwnWrapper": lambda inner: OwnWrapper(inner, 1.0, 1.0, 2),
+}
+
+
+class Plain(Strategy):
+    """A wrapper that changes nothing."""
+
+    def __init__(self, inner: Strategy) -> None:
+        self.inner = inner
+
+    def configure_train(self, *arguments: Any) -> Any:
+        return self.inner.configure_train(*arguments)
+
+    def aggregate_train(self, *arguments: Any) -> Any:
+        return self.inner.aggregate_train(*arguments)
+
+    def configure_evaluate(self, *arguments: Any) -> Any:
+        return self.inner.configure_evaluate(*arguments)
+
+    def aggregate_evaluate(self, *arguments: Any) -> Any:
+        return self.inner.aggregate_evaluate(*arguments)
+
+    def summary(self) -> None:
+        self.inner.summary()
+
+
+def silent(message: Message, context: Any) -> Message:
+    raise AssertionError("a node is asked")
+
+
+@pytest.mark.parametrize("between", [lambda inner: inner, Plain])
+@pytest.mark.parametrize("strategy", [FedPLT, DPIADMM, FedPDM, Scaffold])
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_flowers_wrappers_for_privacy_are_refused_before_a_node_is_asked(
+    name: str, strategy: Any, between: Any
+) -> None:
+    wrapped = WRAPPERS[name](between(strategy(num_agents=2)))
+    with pytest.raises(ConfigError) as caught:
+        wrapped.start(InlineGrid(silent, 2), zeros(4), num_rounds=3)
+    assert str(caught.value) == (
+        f"{name} around {strategy.__name__} protects nothing: take it off, and use an algorithm's "
+        "own clip with target-epsilon (or its noise), and secure-sum where the coordinator is to "
+        "see sums alone"
+    )
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_such_a_wrapper_is_refused_in_somebody_elses_loop(name: str) -> None:
+    problems = logistic_agents(2)
+    strategy = FedPLT(num_agents=2)
+    wrapped = WRAPPERS[name](strategy)
+    config = ConfigRecord()
+    with pytest.raises(ConfigError, match=name):
+        wrapped.configure_train(1, zeros(4), config, InlineGrid(silent, 2))
+    grid = InlineGrid(app_of(problems), 2)
+    messages = strategy.configure_train(1, zeros(4), config, grid)
+    with pytest.raises(ConfigError, match=name):
+        wrapped.aggregate_train(1, grid.send_and_receive(messages))
+
+
+def test_a_wrapper_that_changes_nothing_may_drive_a_strategy() -> None:
+    problems = logistic_agents(2)
+    own = FedPLT(num_agents=2).start(InlineGrid(app_of(problems), 2), zeros(4), num_rounds=3)
+    theirs = Plain(FedPLT(num_agents=2)).start(
+        InlineGrid(app_of(problems), 2), zeros(4), num_rounds=3
+    )
+    assert np.array_equal(model(own), theirs.arrays["x"].numpy())
+
+
+def test_flowers_wrappers_still_serve_flower() -> None:
+    """The refusal concerns this library's strategies, not the process it is imported in."""
+
+    def ones(message: Message, context: Any) -> Message:
+        arrays = ArrayRecord({"x": Array(np.ones(4))})
+        content = {"arrays": arrays, "metrics": MetricRecord({"num-examples": 1})}
+        return Message(RecordDict(content), reply_to=message)
+
+    inner = FedAvg(fraction_evaluate=0.0)
+    wrapped = WRAPPERS["DifferentialPrivacyServerSideFixedClipping"](inner)
+    result = wrapped.start(InlineGrid(ones, 2), zeros(4), num_rounds=1)
+    # Clipped from 1 to 1/2, and noise.
+    assert not set(result.arrays["x"].numpy()) & {0.0, 0.5, 1.0}
 
 
 def test_a_strategy_of_privet_with_fed_avgs_arguments_in_fed_avgs_place() -> None:

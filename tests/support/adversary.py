@@ -1,32 +1,48 @@
-"""Adversarial search over neighbouring data sets: the algorithms' recursions, written out again.
+"""Adversarial search over neighbouring data sets, through the agent halves that run.
 
-Nothing here is taken from the library. Every function works on a batch of M candidates at once;
-arrays start with that axis. A candidate is a flat parameter vector that `decode_*` turns into data
-sets, starting points and server messages.
+Nothing is assumed of how a half computes. What it hands to the noise is recorded on one data set;
+on its neighbour every noised value is set to what was released on the first. The adversary of a
+composition sees just that: given equal releases so far, how far apart are the next values?
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.client_apps import AgentHalf, Local, Streams
+from privet.privacy import Facts, Perturber, Release
+from privet.problems import (
+    L2,
+    BinaryLogistic,
+    Clipped,
+    LinearModel,
+    MultinomialLogistic,
+    OneClassLogistic,
+    RidgeRegression,
+)
+
 Array = NDArray[np.float64]
+CLASSES = 2
 
 
 def climb(
-    score: Callable[[Array], Array],
+    score: Callable[[Array], float],
     size: int,
     *,
     seed: int,
-    population: int = 1000,
-    generations: int = 40,
+    population: int = 80,
+    generations: int = 15,
 ) -> float:
     """Maximise `score` by an evolution strategy on R^size and return the best value found."""
     rng = np.random.default_rng(seed)
     parents = rng.standard_normal((population, size)) * 10.0 ** rng.uniform(-1, 1, (population, 1))
-    values = score(parents)
+    values = np.array([score(row) for row in parents])
     for _ in range(generations):
         order = np.argsort(-values)[: population // 8]
         chosen = parents[order[rng.integers(0, order.size, population)]]
@@ -36,19 +52,8 @@ def climb(
         mask = rng.random((population, size)) < rng.uniform(0.1, 1, (population, 1))
         children = mixed + mask * scales * rng.standard_normal((population, size))
         parents = np.concatenate([parents[order], children])
-        values = np.concatenate([values[order], score(children)])
+        values = np.concatenate([values[order], [score(row) for row in children]])
     return float(values.max())
-
-
-def clip_rows(vectors: Array, bound: float | None, order: int = 2) -> Array:
-    """Scale vectors (last axis) down to norm `bound`; None leaves them."""
-    if bound is None:
-        return vectors
-    if order == 1:
-        norms = np.abs(vectors).sum(axis=-1, keepdims=True)
-    else:
-        norms = np.sqrt((vectors**2).sum(axis=-1, keepdims=True))
-    return vectors * np.minimum(1.0, bound / np.maximum(norms, 1e-300))
 
 
 def stretched(parameters: Array) -> Array:
@@ -56,215 +61,189 @@ def stretched(parameters: Array) -> Array:
     return np.sinh(np.clip(2.0 * parameters, -8.0, 8.0))
 
 
-class Data:
-    """b records of M candidates: features (M, b, d) and, for classifiers, labels or targets."""
+class ZeroNoise:
+    """A noise source whose draws are all zero."""
 
-    def __init__(self, features: Array, targets: Array) -> None:
-        self.features = features
-        self.targets = targets
+    private = False
 
+    def gaussian(self, size: Any, scale: float, dtype: Any = np.float64) -> NDArray[Any]:
+        """Return zeros."""
+        return np.zeros(size, dtype)
 
-def logistic_gradients(data: Data, x: Array) -> Array:
-    """Per-example gradients (M, b, d) of log(1 + exp(-y <a, x>)), y the sign of the target."""
-    labels = np.sign(data.targets) + (data.targets == 0)
-    margins = labels * np.einsum("mbd,md->mb", data.features, x)
-    weights = -labels / (1.0 + np.exp(np.clip(margins, -700, 700)))
-    return weights[..., None] * data.features
+    laplace = gaussian
 
 
-def ridge_gradients(data: Data, x: Array) -> Array:
-    """Per-example gradients (M, b, d) of (<a, x> - target)^2."""
-    residuals = np.einsum("mbd,md->mb", data.features, x) - data.targets
-    return 2.0 * residuals[..., None] * data.features
+class SomeNoise(ZeroNoise):
+    """A noise source that draws the same numbers every time."""
+
+    def gaussian(self, size: Any, scale: float, dtype: Any = np.float64) -> NDArray[Any]:
+        """Return multiples of the scale from -2 to 2."""
+        return np.resize(np.array([-2.0, 1.0, 0.3, 1.7, -0.6], dtype) * scale, size)
+
+    laplace = gaussian
 
 
-def softmax_gradients(data: Data, x: Array, classes: int = 2) -> Array:
-    """Per-example gradients (M, b, d classes) of softmax cross-entropy, targets rounded to 0..m-1.
+class Recording(Perturber):
+    """Adds the noise it should, and keeps what was handed to it and what it gave back."""
 
-    x has shape (M, d classes), read as (M, d, classes).
+    __slots__ = ("handed", "released")
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.handed: list[Array] = []
+        self.released: list[Array] = []
+
+    def perturb(self, clipped: Clipped) -> Array:
+        """Return the noised value."""
+        self.handed.append(np.array(clipped.value))
+        self.released.append(super().perturb(clipped))
+        return self.released[-1].copy()
+
+
+class Replaying(Recording):
+    """Takes its draws such that what it gives back is what another run gave back."""
+
+    __slots__ = ("script",)
+
+    def follow(self, other: Recording) -> Replaying:
+        """Release from now on what another run released."""
+        self.script: Iterator[Array] = iter(other.released)
+        return self
+
+    def perturb(self, clipped: Clipped) -> Array:
+        """Return the other run's value."""
+        super().perturb(clipped)
+        return next(self.script).copy()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A half, its loss, and what its inputs are called.
+
+    Attributes
+    ----------
+    state, broadcast : tuples of str
+        Names of the vectors of length d, which the search chooses.
+    fixed : mapping
+        The rest of the broadcast.
+    finish : callable
+        Last change of (state, broadcast), such as encoding a vector.
+    bounded : bool
+        Whether features are of size 1, where larger ones would all be cut to ``row-norm``.
+    seed : int
+        Of the mini-batches.
     """
-    count, examples, width = data.features.shape
-    weights = x.reshape(count, width, classes)
-    logits = np.einsum("mbd,mdk->mbk", data.features, weights)
-    logits -= logits.max(axis=-1, keepdims=True)
-    shares = np.exp(np.clip(logits, -700, 0))
-    shares /= shares.sum(axis=-1, keepdims=True)
-    labels = np.mod(np.floor(data.targets), classes).astype(int)
-    shares -= np.eye(classes)[labels]
-    outer = np.einsum("mbd,mbk->mbdk", data.features, shares)
-    return outer.reshape(count, examples, width * classes)
+
+    half: AgentHalf
+    loss: str = "ridge"
+    state: tuple[str, ...] = ()
+    broadcast: tuple[str, ...] = ("x",)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    finish: Callable[[dict[str, Any], dict[str, Any]], None] = lambda state, broadcast: None
+    examples: int = 2
+    weight: float = 0.0
+    relation: str = "replace-one"
+    dtype: str = "float64"
+    bounded: bool = False
+    width: int = 2
+    seed: int = 3
+
+    @property
+    def dim(self) -> int:
+        """Length of the model."""
+        return self.width * (1 if self.loss in ("ridge", "logistic") else CLASSES)
+
+    @property
+    def size(self) -> int:
+        """Number of parameters of the search."""
+        records = (self.examples + 1) * (self.width + 1)
+        return records + self.dim * (len(self.state) + len(self.broadcast))
+
+    @cached_property
+    def charge(self) -> tuple[Facts, Release]:
+        """The public numbers, which are those of all candidates, and what a round costs."""
+        facts = Facts.of(self.decode(np.zeros(self.size))[0])
+        return facts, self.half.release(facts, 1)
+
+    def decode(
+        self, parameters: Array
+    ) -> tuple[LinearModel, LinearModel, dict[str, Any], dict[str, Any]]:
+        """Return neighbouring problems, divided by one declared number, and public inputs."""
+        used = (self.examples + 1) * (self.width + 1)
+        records = parameters[:used].reshape(self.examples + 1, self.width + 1)
+        features = records[:, :-1] if self.bounded else stretched(records[:, :-1])
+        targets = stretched(records[:, -1])
+        first = np.arange(self.examples)
+        if self.relation == "replace-one":
+            second = np.concatenate([[self.examples], first[1:]])
+        else:
+            second = first[1:]
+        pair = [
+            self.half.prepare(self._problem(features[rows], targets[rows]))
+            for rows in (first, second)
+        ]
+        vectors = iter(stretched(parameters[used:]).reshape(-1, self.dim).astype(self.dtype))
+        state = {name: next(vectors) for name in self.state}
+        broadcast: dict[str, Any] = {name: next(vectors) for name in self.broadcast}
+        broadcast.update(self.fixed)
+        self.finish(state, broadcast)
+        return pair[0], pair[1], state, broadcast  # type: ignore[return-value]
+
+    def _problem(self, features: Array, targets: Array) -> LinearModel:
+        options = {"regularizer": L2(self.weight) if self.weight else None}
+        features = features.astype(self.dtype)
+        if self.loss == "ridge":
+            problem: LinearModel = RidgeRegression(features, targets, **options)
+        elif self.loss == "logistic":
+            problem = BinaryLogistic(features, np.where(targets > 0, 1.0, -1.0), **options)
+        elif self.loss == "one-class-logistic":
+            problem = OneClassLogistic(features, _labels(targets), CLASSES, **options)
+        else:
+            problem = MultinomialLogistic(features, _labels(targets), CLASSES, **options)
+        return problem.with_divisor(float(self.examples))
+
+    def played(self, problem: LinearModel, inputs: Any, noise: Perturber) -> Local:
+        """Return one round of the half."""
+        local = self.half.local_update(*inputs, problem, Streams(self.seed, "0", 1), noise)
+        noise.settle()
+        return local
+
+    def adaptive_gap(self, parameters: Array) -> float:
+        """Return the largest change of a value handed to the noise over what is charged for it.
+
+        All that leaves and all that stays must be a function of the released values: equal
+        releases leave uploads and states equal to the bit (``AssertionError``).
+        """
+        one, two, state, broadcast = self.decode(parameters)
+        facts, release = self.charge
+        assert Facts.of(one) == facts
+        drawn = Recording(release, SomeNoise(), facts, given=True)
+        equal = Replaying(release, ZeroNoise(), facts, given=True).follow(drawn)
+        ends = [
+            self.played(problem, (state, broadcast), noise)
+            for problem, noise in ((one, drawn), (two, equal))
+        ]
+        for kept in ("state", "upload"):
+            left, right = (getattr(end, kept) for end in ends)
+            assert left.keys() == right.keys()
+            assert all(np.array_equal(left[name], right[name]) for name in left)
+        order = 1 if release.norm == "l1" else 2
+        pairs = zip(drawn.handed, equal.handed, strict=True)
+        return max(float(np.linalg.norm(a - b, order)) for a, b in pairs) / release.sensitivity
+
+    def silent_gap(self, parameters: Array, name: str) -> float:
+        """Return the change of an upload when no noise is drawn, as a number."""
+        one, two, state, broadcast = self.decode(parameters)
+        facts, release = self.charge
+        ends = [
+            self.played(
+                problem, (state, broadcast), Perturber(release, ZeroNoise(), facts, given=True)
+            ).upload[name]
+            for problem in (one, two)
+        ]
+        order = 1 if release.norm == "l1" else 2
+        return float(np.linalg.norm(np.subtract(*ends, dtype=np.float64), order))
 
 
-Gradients = Callable[[Data, Array], Array]
-
-
-def neighbours(
-    parameters: Array,
-    examples: int,
-    width: int,
-    row_norm: float | None,
-    relation: str = "replace-one",
-) -> tuple[Data, Data, Array]:
-    """Decode two data sets that differ in record 0, and return the unused parameters.
-
-    Under "add-remove" the second lacks record 0: its features are zero, so that it adds nothing
-    to a sum that is divided by the public number of examples.
-    """
-    per_record = width + 1
-    used = (examples + 1) * per_record
-    records = parameters[:, :used].reshape(-1, examples + 1, per_record)
-    features, targets = records[..., :width], stretched(records[..., width])
-    features = clip_rows(stretched(features) if row_norm is None else features, row_norm)
-    if relation == "add-remove":
-        features[:, examples:] = 0.0
-    first = Data(features[:, :examples], targets[:, :examples])
-    swapped = np.concatenate([features[:, examples:], features[:, 1:examples]], axis=1)
-    others = np.concatenate([targets[:, examples:], targets[:, 1:examples]], axis=1)
-    return first, Data(swapped, others), parameters[:, used:]
-
-
-def mean_gradient(
-    gradients: Gradients, data: Data, x: Array, example_clip: float | None, batch_clip: float | None
-) -> Array:
-    """Mean of the clipped per-example gradients (M, n), clipped again as a whole."""
-    each = clip_rows(gradients(data, x), example_clip)
-    return clip_rows(each.mean(axis=1), batch_clip)
-
-
-def fed_pdm_local(
-    gradient: Callable[[Array], Array],
-    start: Array,
-    dual: Array,
-    *,
-    rho: float,
-    step: float,
-    local_steps: int,
-    ridge: float = 0.0,
-) -> Array:
-    """Q steps x <- x - eta (g(x) + beta x - lam + rho (x - x0hat)) from x0hat."""
-    x = start
-    for _ in range(local_steps):
-        x = x - step * (gradient(x) + ridge * x - dual + rho * (x - start))
-    return x
-
-
-def fed_pdm_public_gap(
-    gradients: Gradients,
-    pair: tuple[Data, Data],
-    start: Array,
-    dual: Array,
-    *,
-    rho: float,
-    step: float,
-    local_steps: int,
-    example_clip: float | None = None,
-    batch_clip: float | None = None,
-    ridge: float = 0.0,
-) -> Array:
-    """|y - y'| of one round with a dual that both sides know: 2 |x - x'|."""
-    ends = [
-        fed_pdm_local(
-            lambda x, data=data: mean_gradient(gradients, data, x, example_clip, batch_clip),
-            start,
-            dual,
-            rho=rho,
-            step=step,
-            local_steps=local_steps,
-            ridge=ridge,
-        )
-        for data in pair
-    ]
-    return 2.0 * np.sqrt(((ends[0] - ends[1]) ** 2).sum(axis=-1))
-
-
-def fed_pdm_private_gap(
-    gradients: Gradients,
-    pair: tuple[Data, Data],
-    starts: Array,
-    *,
-    rho: float,
-    step: float,
-    local_steps: int,
-    example_clip: float | None = None,
-    batch_clip: float | None = None,
-) -> Array:
-    """|y - y'| in the last of T rounds when each side keeps its own un-noised dual from 0.
-
-    `starts` (M, T, n) are the server's broadcasts x0hat, the same for both.
-    """
-    uploads = []
-    for data in pair:
-        dual = np.zeros_like(starts[:, 0])
-        x = dual
-        for t in range(starts.shape[1]):
-            start = starts[:, t]
-            x = fed_pdm_local(
-                lambda w, data=data: mean_gradient(gradients, data, w, example_clip, batch_clip),
-                start,
-                dual,
-                rho=rho,
-                step=step,
-                local_steps=local_steps,
-            )
-            dual = dual + rho * (start - x)
-        uploads.append(x - dual / rho)
-    return np.sqrt(((uploads[0] - uploads[1]) ** 2).sum(axis=-1))
-
-
-def fed_plt_gap(
-    gradients: Gradients,
-    pair: tuple[Data, Data],
-    start: Array,
-    centre: Array,
-    kicks: Array,
-    *,
-    clip: float,
-    ridge: float,
-    rho: float,
-    step: float,
-) -> Array:
-    """|w - w'| after Ne steps from a common start, the same noise `kicks` (M, Ne, n) on both."""
-    ends = []
-    for data in pair:
-        w = start
-        for j in range(kicks.shape[1]):
-            slope = mean_gradient(gradients, data, w, clip, None) + ridge * w + (w - centre) / rho
-            w = w - step * slope + kicks[:, j]
-        ends.append(w)
-    return np.sqrt(((ends[0] - ends[1]) ** 2).sum(axis=-1))
-
-
-def gfl_gap(
-    gradients: Gradients,
-    pair: tuple[Data, Data],
-    messages: Array,
-    *,
-    step: float,
-    local_steps: int,
-    example_clip: float | None,
-    batch_clip: float | None,
-    shared: Data | None = None,
-    order: int = 2,
-) -> Array:
-    """|psi_T - psi_T'| of a unit whose own state is hidden; `messages` (M, T, n) are public.
-
-    The unit has one agent, or two when `shared` (the other agent's data) is given.
-    """
-    ends = []
-    for data in pair:
-        psi = np.zeros_like(messages[:, 0])
-        for t in range(messages.shape[1]):
-            start = psi + messages[:, t]
-            results = []
-            for agent in (data,) if shared is None else (data, shared):
-                w = start
-                for _ in range(local_steps):
-                    each = clip_rows(gradients(agent, w), example_clip, order)
-                    slope = clip_rows(each.mean(axis=1), batch_clip, order)
-                    w = w - step / local_steps * slope
-                results.append(w)
-            psi = np.mean(results, axis=0)
-        ends.append(psi)
-    if order == 1:
-        return np.abs(ends[0] - ends[1]).sum(axis=-1)
-    return np.sqrt(((ends[0] - ends[1]) ** 2).sum(axis=-1))
+def _labels(targets: Array) -> NDArray[np.intp]:
+    return np.mod(np.floor(targets), CLASSES).astype(np.intp)

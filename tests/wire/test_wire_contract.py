@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,15 @@ def test_update_round_trip(epsilon: float) -> None:
 def test_enrolment_round_trip(rounds: tuple[int, ...]) -> None:
     said = Enrolment("7", 10, 31, "float64", "fed-plt", 1, "abc", rounds)
     assert read_enrolment(travelled(RecordDict({RECORD: enrolment_record(said)}))) == said
+
+
+def test_facts_travel_unread_and_bounded() -> None:
+    said = Enrolment("7", 10, 31, "float64", "fed-plt", 1, "", (), facts='{"clips": ["l2"]}')
+    assert read_enrolment(travelled(RecordDict({RECORD: enrolment_record(said)}))) == said
+    longest, longer = (replace(said, facts="x" * size) for size in (2000, 2001))
+    assert read_enrolment(RecordDict({RECORD: enrolment_record(longest)})) == longest
+    with pytest.raises(WireError, match="facts have 2001 characters, at most 2000"):
+        read_enrolment(RecordDict({RECORD: enrolment_record(longer)}))
 
 
 def test_need_state() -> None:

@@ -1,17 +1,22 @@
-"""A total epsilon for FedPDM and its rivals: met by the account, by the agent that pays most."""
+"""A total epsilon: met by the account, not wasted; what cannot be proven is refused at once."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from privet.privacy import Facts
 from privet.server_apps import read_config
-from privet.server_apps.calibration_scheduled import planned
+from privet.server_apps.calibration import plans
 from privet.sim.inline import run_inline
 from privet.strategies.roster import Agent, Roster
-from privet.wire import ConfigError, RunError
+from privet.strategies.round import Session
+from privet.wire import ConfigError, Layout, RunError
+from support.federations import zeros
 
 BASE: dict[str, Any] = {
     "num-agents": 6,
@@ -43,7 +48,7 @@ def finished(tmp_path: Path, **settings: Any) -> Any:
             "participation": "fraction",
             "fraction": 0.5,
         },
-        {"algorithm": "fed-pdm", "max-local-steps": 1, "dual": "private"},
+        {"algorithm": "fed-pdm", "max-local-steps": 1, "dual": "public"},
         {"algorithm": "dp-fedsgd"},
         {"algorithm": "scaffold", "max-local-steps": 2},
         {"algorithm": "fed-dyn", "max-local-steps": 2},
@@ -57,7 +62,8 @@ def test_target_is_met_and_not_wasted(settings: dict[str, Any], tmp_path: Path) 
 
 
 def test_balanced_turns_need_less_noise_than_uniform_sampling() -> None:
-    roster = Roster({str(i): Agent(i, num_examples=10) for i in range(20)})
+    facts = Facts(num_examples=10, divisor=10.0, dim=2).to_json()
+    roster = Roster({str(i): Agent(i, num_examples=10, facts=facts) for i in range(20)})
     most = {}
     for kind in ("balanced", "fraction"):
         config = read_config(
@@ -68,7 +74,8 @@ def test_balanced_turns_need_less_noise_than_uniform_sampling() -> None:
                 "num-server-rounds": 40,
             }
         )
-        turns = [len(rounds) for _, rounds in planned(config, roster)]
+        session = Session("", Layout.of(zeros(2)), np.zeros(2), None, roster)
+        turns = [len(plan.rounds) for plan in plans(config, session).values()]
         assert sum(turns) == 40 * 5
         most[kind] = max(turns)
     assert most["balanced"] == 10
@@ -81,6 +88,7 @@ def test_balanced_turns_need_less_noise_than_uniform_sampling() -> None:
         ({"sparsifier": "top-k", "alpha-u": 0.5}, "rand-k"),
         ({"nu": 0.1}, "stopping rule"),
         ({"max-local-steps": 5, "dual": "private"}, "private dual"),
+        ({"max-local-steps": 1, "dual": "private"}, "private dual"),
         ({"clip": 0.0}, "clip"),
     ],
 )
@@ -90,7 +98,11 @@ def test_refusals_are_one_line(settings: dict[str, Any], reason: str, tmp_path: 
     assert "\n" not in str(caught.value)
 
 
-def test_agents_refuse_what_the_server_did_not_check(tmp_path: Path) -> None:
+def test_agents_refuse_what_the_server_did_not_check(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run_module = sys.modules["privet.server_apps.execute"]
+    monkeypatch.setattr(run_module, "calibrate", lambda config: None)
     settings = {
         "target-epsilon": 0.0,
         "noise-scale": 0.1,

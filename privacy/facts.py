@@ -1,0 +1,171 @@
+"""Privacy-critical: the public numbers of an agent that the cost of its releases rests on.
+
+They are the same whoever computes the cost: the agent takes them from its problem, the coordinator
+from what the agent said when it was enrolled, and a planner from the command line.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, Self
+
+from privet.privacy.errors import NoCertificateError
+from privet.privacy.events import Relation
+from privet.problems import (
+    LinearModel,
+    Moduli,
+    Problem,
+    can_clip,
+    clipped_sensitivity,
+    public_moduli,
+)
+
+OTHER = "other"
+"""Loss of a problem that is not one of this library's linear models."""
+_LONGEST = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Public numbers of one agent; nothing here may depend on a record.
+
+    Attributes
+    ----------
+    num_examples : int
+        n, as declared: the neighbours of a data set have the same.
+    divisor : float
+        D, by which the sum over the examples is divided: n, or the examples of all agents.
+    dim : int
+        Length of the model.
+    dtype : str
+        "float32" or "float64".
+    loss : str
+        Name of the loss (`LinearModel.kind`), "other" for a problem of one's own.
+    regularizer : str
+        Kind of the regulariser.
+    modulus : float
+        beta of an l2 regulariser, beta ||x||^2 / 2; 0 for any other.
+    clips : bool
+        Whether the problem can clip the gradient of every example.
+    """
+
+    num_examples: int
+    divisor: float
+    dim: int
+    dtype: str = "float64"
+    loss: str = OTHER
+    regularizer: str = "none"
+    modulus: float = 0.0
+    clips: bool = True
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if type(getattr(self, field.name)) is not _TYPES[str(field.type)]:
+                raise ValueError(f"fact {field.name!r} is not of type {field.type}")
+        if self.num_examples < 1 or self.dim < 1:
+            raise ValueError("facts 'num_examples' and 'dim' must be at least 1")
+        if not (0 < self.divisor < math.inf and 0 <= self.modulus < math.inf):
+            raise ValueError("facts 'divisor' and 'modulus' must be finite and not negative")
+        if self.dtype not in ("float32", "float64"):
+            raise ValueError("fact 'dtype' must be float32 or float64")
+
+    @classmethod
+    def of(cls, problem: Problem) -> Self:
+        """Return the facts of a problem whose number of examples is the declared one."""
+        linear = isinstance(problem, LinearModel)
+        regularizer = getattr(problem, "regularizer", None)
+        kind = str(getattr(regularizer, "kind", "none"))
+        modulus = regularizer.moduli.strong_convexity if kind == "l2" and regularizer else 0.0
+        return cls(
+            num_examples=int(problem.num_examples),
+            divisor=float(getattr(problem, "divisor", problem.num_examples)),
+            dim=int(problem.dim),
+            dtype=str(problem.dtype),
+            loss=problem.kind if isinstance(problem, LinearModel) else OTHER,
+            regularizer=kind,
+            modulus=float(modulus),
+            clips=linear or can_clip(problem),
+        )
+
+    @property
+    def linear(self) -> bool:
+        """Whether the loss is one of this library's, of which more than its clip is known."""
+        return self.loss != OTHER
+
+    def sensitivity(
+        self,
+        clip: float,
+        *,
+        relation: Relation,
+        clipping: Literal["example", "batch"] = "example",
+        batch_size: int | None = None,
+    ) -> float:
+        """Return what one record can move the clipped gradient by; see `clipped_sensitivity`.
+
+        Raises
+        ------
+        NoCertificateError
+            If examples cannot be clipped, or the sum is divided by less than their number, so that
+            a clipped record moves it further than the sensitivity says.
+        """
+        if clipping == "example" and not self.clips:
+            raise NoCertificateError("this problem cannot clip per example: it has no certificate")
+        if relation == "add-remove" and self.dtype != "float64":
+            raise NoCertificateError(
+                "relation = 'add-remove' needs dtype = float64: in float32 the other rows are "
+                "rounded otherwise when one goes"
+            )
+        if self.divisor < self.num_examples:
+            raise NoCertificateError(
+                f"the loss divides {self.num_examples} examples by {self.divisor:g}: a certificate "
+                "needs at least their number"
+            )
+        return clipped_sensitivity(
+            clip,
+            divisor=self.divisor,
+            num_examples=self.num_examples,
+            batch_size=batch_size,
+            clipping=clipping,
+            relation=relation,
+            dtype=self.dtype,
+        )
+
+    def public_moduli(self, row_norm: float) -> Moduli:
+        """Return moduli of f_i that hold for all rows of l2 norm at most ``row_norm``.
+
+        Raises
+        ------
+        NoCertificateError
+            For a loss of one's own.
+        """
+        if not self.linear:
+            raise NoCertificateError("nothing is known of the moduli of a loss of one's own")
+        return public_moduli(
+            self.loss,
+            row_norm,
+            Moduli(self.modulus, self.modulus),
+            share=self.num_examples / self.divisor,
+        )
+
+    def to_json(self) -> str:
+        """Return the facts as one JSON text, for the enrolment."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the facts of ``to_json``; raises ``ValueError`` for anything else."""
+        if len(text) > _LONGEST:
+            raise ValueError(f"facts are longer than {_LONGEST} characters")
+        try:
+            said: Any = json.loads(text)
+        except (ValueError, RecursionError):
+            raise ValueError("facts are not JSON") from None
+        if not isinstance(said, Mapping) or said.keys() != {f.name for f in fields(cls)}:
+            raise ValueError("facts do not hold the names that are expected")
+        return cls(**said)
+
+
+_TYPES = {"int": int, "float": float, "str": str, "bool": bool}

@@ -1,0 +1,110 @@
+"""``privet ledger``: what a node's ledger file says was spent, and whether it can be trusted."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+
+from privet.wire import PrivetError
+
+if TYPE_CHECKING:
+    from privet.privacy import RunSpent, Spent
+
+
+def ledger(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The ledger-path of a node's config.")
+    ],
+    delta: Annotated[float, typer.Option(help="The delta at which epsilon is given.")] = 1e-5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show what was spent, in total and by run, and check every line; changes nothing."""
+    from privet.privacy import LedgerError, LedgerFile
+
+    if not 0 < delta < 1:
+        raise click.UsageError(f"--delta {delta}: expected a number in (0, 1)")
+    try:
+        audit = LedgerFile(file.absolute()).verify()
+    except LedgerError as error:
+        raise PrivetError(str(error)) from None
+    total = audit.spent(delta)
+    if as_json:
+        typer.echo(json.dumps(_mapping(total, audit.open_torn, audit.runs)))
+    else:
+        _print(total, audit.open_torn, audit.runs)
+
+
+def _mapping(total: Spent, open_torn: int, runs: tuple[RunSpent, ...]) -> dict[str, Any]:
+    return {
+        "epsilon": _number(total.epsilon),
+        "delta": total.delta,
+        "messages": total.messages,
+        "torn": total.torn,
+        "open-torn": open_torn,
+        "runs": [
+            {
+                "run": run.run,
+                "agents": run.agents,
+                "rounds": run.rounds,
+                "first": run.first,
+                "last": run.last,
+                "messages": run.messages,
+                "torn": run.torn,
+                "epsilon": _number(run.totals.epsilon(total.delta)),
+            }
+            for run in runs
+        ],
+    }
+
+
+def _print(total: Spent, open_torn: int, runs: tuple[RunSpent, ...]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=f"epsilon at delta = {total.delta:g}")
+    for column in ("run", "agent", "rounds", "first", "last"):
+        table.add_column(column)
+    for column in ("messages", "torn", "epsilon"):
+        table.add_column(column, justify="right")
+    for run in runs:
+        rounds = "" if run.rounds is None else f"{run.rounds[0]}-{run.rounds[1]}"
+        texts = (run.run or "-", ", ".join(run.agents), rounds, _day(run.first), _day(run.last))
+        table.add_row(
+            *(escape(_printable(text)) for text in texts),
+            str(run.messages), str(run.torn), _text(run.totals.epsilon(total.delta)),
+        )  # fmt: skip
+    table.add_section()
+    first, last = min((r.first for r in runs), default=""), max((r.last for r in runs), default="")
+    table.add_row(
+        "total", "", "", escape(_printable(_day(first))), escape(_printable(_day(last))),
+        str(total.messages), str(total.torn), _text(total.epsilon),
+    )  # fmt: skip
+    Console().print(table)
+    if open_torn:
+        typer.echo(
+            f"{open_torn} torn at the end, to be sealed by the next charge and counted above"
+        )
+    typer.echo("every line is as it was written")
+
+
+def _printable(text: str) -> str:
+    """Replace control characters: names in notes are not the reader's own."""
+    return "".join(one if one.isprintable() else "?" for one in text)
+
+
+def _day(time: str) -> str:
+    return time[:10]
+
+
+def _number(value: float | None) -> float | str:
+    return "inf" if value is None or math.isinf(value) else value
+
+
+def _text(value: float | None) -> str:
+    return "inf" if value is None or math.isinf(value) else f"{value:.6g}"

@@ -1,0 +1,406 @@
+"""The order in which an agent asks, pays, computes and replies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from privet.client_apps import client_app
+from privet.client_apps.dp_fedsgd import Agent as FedSGD
+from privet.client_apps.fed_plt import Agent as FedPLT
+from privet.privacy import AgentLedger, Facts, Perturber, epsilon_of
+from privet.problems import L2, BinaryLogistic, ClippableProblem
+from privet.sim.engine import InlineGrid
+from privet.wire import ENROL, FAILED, REFUSED, WireError, pack
+from privet.wire.contract import (
+    CONTRACT_VERSION,
+    agent_record,
+    decode_settings,
+    encode_settings,
+    read_update,
+    shared_record,
+)
+from privet.wire.enrolment import read_enrolment
+from privet.wire.payload import from_payload
+
+ROWS = np.random.default_rng(0).standard_normal((20, 3))
+LABELS = np.where(np.arange(20) % 3, 1.0, -1.0)
+SETTINGS: dict[str, Any] = {
+    "clip": 1.0,
+    "noise-scale": 0.5,
+    "max-local-steps": 1,
+    "delta": 1e-5,
+    "seed": 0,
+}
+
+
+def problem(rows: int = 20, **options: Any) -> BinaryLogistic:
+    return BinaryLogistic(ROWS[:rows], LABELS[:rows], regularizer=L2(0.1), **options)
+
+
+class Node:
+    """One node, whose problem function says how often it was asked."""
+
+    def __init__(self, folder: Path, made: Any = None, budget: bool = True, **rules: Any) -> None:
+        self.ledger = folder / "ledger.jsonl"
+        self.asked = 0
+        self.made = problem() if made is None else made
+
+        def problem_fn(context: Any) -> Any:
+            self.asked += 1
+            if isinstance(self.made, Exception):
+                raise self.made
+            return self.made
+
+        limits = {"max-epsilon": 50.0, "delta": 1e-5, "ledger-path": str(self.ledger)}
+        config = {"agent": "me", **(limits if budget else {}), **rules}
+        self.grid = InlineGrid(client_app(None, problem_fn), [config])
+
+    @property
+    def lines(self) -> int:
+        return len(self.ledger.read_text().splitlines()) if self.ledger.exists() else 0
+
+    @property
+    def wrote_state(self) -> bool:
+        return "privet.state" in self.grid.contexts[1000].state
+
+    def send(self, content: RecordDict, kind: str = "train") -> Message:
+        (reply,) = self.grid.send_and_receive([Message(content, 1000, kind)])
+        return reply
+
+    def train(
+        self,
+        settings: Mapping[str, Any] | str = SETTINGS,
+        round_: int = 1,
+        name: str = "dp-fedsgd",
+        x: Any = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> Message:
+        text = settings if isinstance(settings, str) else encode_settings(settings)
+        broadcast = {"y" if name == "fed-plt" else "x": np.zeros(3) if x is None else x}
+        shared = shared_record(name, 1, "e", round_, text, broadcast)
+        own = agent_record(round_ - 1, pack(state or {}))
+        return self.send(RecordDict({"privet": shared, "privet.agent": own}))
+
+    def enrol(self, quiet: bool = True) -> Message:
+        asked = {"contract": CONTRACT_VERSION, "protocol": "dp-fedsgd", "version": 1}
+        question = ConfigRecord({**asked, "experiment": "e", "quiet": quiet, "secure-sum": False})
+        return self.send(RecordDict({"privet": question}), ENROL)
+
+
+def update(reply: Message, round_: int = 1) -> Any:
+    assert reply.has_content(), reply.error.reason
+    return read_update(reply.content, "dp-fedsgd", 1, round_)
+
+
+# ------------------------------------------------------------------ before anything is read
+
+
+@pytest.mark.parametrize(
+    ("rules", "settings", "reason"),
+    [
+        ({}, {"noise-seed": 3}, "noise-seed"),
+        ({}, {"clip": 0.0}, "without clipping"),
+        ({}, {"noise-scale": 0.0}, "without noise"),
+        ({"max-clip": 0.5}, {}, "max-clip"),
+        ({}, {"relation": "add-remove"}, "relation = 'add-remove'"),
+        ({"relation": "add-remove", "num-examples": 20}, {}, "relation = 'replace-one'"),
+    ],
+)
+def test_rules_are_asked_before_any_data_is_read(
+    rules: dict[str, Any], settings: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    node = Node(tmp_path, RuntimeError("patient 4711"), **rules)
+    reply = node.train({**SETTINGS, **settings})
+    assert reply.error.code == REFUSED
+    assert reason in reply.error.reason
+    assert node.asked == 0
+    assert not node.ledger.exists()
+    # What its rules do allow does read the data.
+    allowed = {**SETTINGS, "clip": 0.4, "relation": rules.get("relation", "replace-one")}
+    assert "RuntimeError (text withheld" in node.train(allowed).error.reason
+    assert node.asked == 1
+    assert node.lines == 0
+
+
+def test_the_relation_stands_in_the_node_config_without_a_budget_too(tmp_path: Path) -> None:
+    node = Node(tmp_path, budget=False)
+    reply = node.train({**SETTINGS, "relation": "add-remove"})
+    assert reply.error.code == REFUSED
+    assert node.asked == 0
+    assert update(node.train()).epsilon > 0
+
+
+def test_sensitivity_of_the_data_is_refused_unread(tmp_path: Path) -> None:
+    node = Node(tmp_path, RuntimeError())
+    settings = {"sensitivity": "paper", "epsilon": 1.0, "mechanism": "laplace"}
+    reply = node.train(settings, name="dp-iadmm")
+    assert "sensitivity computed from the data" in reply.error.reason
+    assert node.asked == 0
+
+
+# ------------------------------------------------------------------ paid before it is computed
+
+
+def test_the_ledger_is_written_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, seen = Node(tmp_path), []
+
+    def breaks(self: Any, *args: Any, **options: Any) -> Any:
+        seen.append(node.lines)
+        raise ValueError("patient 4711")
+
+    monkeypatch.setattr(FedSGD, "local_update", breaks)
+    for number in (1, 2):
+        reply = node.train(round_=number)
+        assert reply.error.code == FAILED
+        assert "4711" not in reply.error.reason
+    assert seen == [1, 2]
+    assert node.lines == 2
+    assert not node.wrote_state
+    monkeypatch.undo()
+    # What was paid for and lost is paid for.
+    done = update(node.train(round_=3), 3)
+    ((release, times),) = AgentLedger.from_json(done.ledger).entries
+    assert times == 1
+    limit = epsilon_of([(release, 3)], 1e-5)
+    strict = Node(tmp_path, **{"max-epsilon": limit * (1 - 1e-9)})
+    assert strict.train().error.code == REFUSED
+    assert strict.lines == 3
+
+
+@pytest.mark.parametrize("draws", [0, 2])
+def test_a_half_that_draws_other_than_it_charged_never_replies(
+    draws: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(tmp_path)
+    honest, left = FedSGD.noised, []
+
+    def noised(self: Any, on: Any, x: Any, rows: Any, noise: Perturber) -> Any:
+        slopes = [honest(self, on, x, rows, noise) for _ in range(draws)]
+        left.append(noise.taken)
+        return slopes[0] if slopes else on.clipped_gradient(x, self.clip)
+
+    monkeypatch.setattr(FedSGD, "noised", noised)
+    reply = node.train()
+    assert reply.error.code == FAILED
+    assert ("0 draws were taken, 1 charged" if draws == 0 else "more than the 1") in (
+        reply.error.reason
+    )
+    assert left == ([0] if draws == 0 else [])
+    assert node.lines == 1
+    assert not node.wrote_state
+
+
+def test_a_charge_that_cannot_be_noised_is_not_written(tmp_path: Path) -> None:
+    """Noise so loud that float64 cannot hold it beside what it hides."""
+    node = Node(tmp_path)
+    reply = node.train({**SETTINGS, "clip": 1e-30, "noise-scale": 1e10})
+    assert "too large beside a sensitivity" in reply.error.reason
+    assert node.lines == 0
+
+
+# ------------------------------------------------------------------ declared number of examples
+
+
+def released(reply: Message) -> Any:
+    ((release, times),) = AgentLedger.from_json(update(reply).ledger).entries
+    assert times == 1
+    return release
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+def test_a_private_run_divides_by_the_declared_number(
+    relation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Perturber, "_next", _no_noise)
+    sums = []
+    for rows in (20, 19):
+        rules = {"relation": relation, "num-examples": 30}
+        node = Node(tmp_path / str(rows), problem(rows), budget=False, **rules)
+        facts = Facts.from_json(read_enrolment(node.enrol().content).facts)
+        assert (facts.num_examples, facts.divisor) == (30, 30.0)
+        reply = node.train({**SETTINGS, "relation": relation})
+        done = update(reply)
+        assert done.num_examples == 30
+        moved = 2.0 if relation == "replace-one" else 1.0
+        assert moved / 30 <= released(reply).sensitivity <= moved / 30 * (1 + 2**-19)
+        sums.append(from_payload(done.payload)["g"])
+        bare = BinaryLogistic(ROWS[:rows], LABELS[:rows])
+        exact = sum(
+            g * min(1.0, 1.0 / np.linalg.norm(g))
+            for g in (bare.gradient(np.zeros(3), np.array([i])) for i in range(rows))
+        )
+        np.testing.assert_allclose(sums[-1], exact / 30, atol=1e-3 / 30)
+    # Deleting the last record moves the mean by that record's share alone.
+    assert np.linalg.norm(sums[0] - sums[1]) <= 1.0 / 30 * (1 + 1e-3)
+
+
+def _no_noise(noise: Perturber) -> Any:
+    noise.taken += 1
+    return np.zeros(3)
+
+
+def test_an_open_run_divides_by_what_there_is(tmp_path: Path) -> None:
+    node = Node(tmp_path, budget=False, **{"num-examples": 30})
+    reply = node.train({**SETTINGS, "clip": 0.0, "noise-scale": 0.0})
+    np.testing.assert_allclose(
+        from_payload(update(reply).payload)["g"], problem().gradient(np.zeros(3)), atol=1e-15
+    )
+
+
+def test_a_node_that_holds_more_than_it_declares_is_refused(tmp_path: Path) -> None:
+    node = Node(tmp_path, **{"num-examples": 19})
+    for reply in (node.enrol(), node.train()):
+        assert "holds more examples than it declares" in reply.error.reason
+        assert "20" not in reply.error.reason
+    assert node.lines == 0
+
+
+def test_a_divisor_of_its_own_stays_under_replace_one_alone(tmp_path: Path) -> None:
+    """A number of all agents' examples could count the record that comes or goes."""
+    made = problem(divisor=100.0)
+    node = Node(tmp_path, made, **{"num-examples": 30})
+    assert released(node.train()).sensitivity == pytest.approx(2 / 100, rel=1e-5)
+    rules = {"num-examples": 30, "relation": "add-remove"}
+    other = Node(tmp_path / "other", made, budget=False, **rules)
+    reply = other.train({**SETTINGS, "relation": "add-remove"})
+    assert "divided by 100, not by this node's num-examples = 30" in reply.error.reason
+
+
+class Foreign:
+    """A problem of one's own that clips, and cannot be divided by another number."""
+
+    dim, dtype, num_examples = 3, np.dtype(float), 20
+
+    def value(self, x: Any) -> float:
+        return problem().value(x)
+
+    def gradient(self, x: Any, rows: Any = None) -> Any:
+        return problem().gradient(x, rows)
+
+    def clipped_gradient(self, x: Any, clip: float, norm: Any = "l2", rows: Any = None) -> Any:
+        return BinaryLogistic(ROWS, LABELS).clipped_gradient(x, clip, norm, rows)
+
+
+def test_a_problem_that_cannot_be_divided_is_refused_before_it_is_charged(tmp_path: Path) -> None:
+    foreign = Foreign()
+    assert isinstance(foreign, ClippableProblem)
+    assert update(Node(tmp_path / "a", foreign, budget=False).train()).epsilon > 0
+    assert update(Node(tmp_path / "b", foreign, budget=False, **{"num-examples": 20}).train())
+    node = Node(tmp_path, foreign, **{"num-examples": 30})
+    assert "needs with_divisor" in node.train().error.reason
+    assert node.lines == 0
+    # Where a record may be missing, that it could be divided must not depend on how many there are.
+    rules = {"num-examples": 20, "relation": "add-remove"}
+    node = Node(tmp_path, foreign, budget=False, **rules)
+    reply = node.train({**SETTINGS, "relation": "add-remove"})
+    assert "needs with_divisor" in reply.error.reason
+
+
+# ------------------------------------------------------------------ the run's own target
+
+
+def test_a_reply_that_would_pass_the_target_is_refused_and_not_written(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    release = FedSGD.from_settings(
+        {k: v for k, v in SETTINGS.items() if k not in ("delta", "seed")}
+    ).release(Facts.of(problem()), 1)
+    target = epsilon_of([(release, 2)], 1e-5)
+    settings = {**SETTINGS, "target-epsilon": target}
+    for number in (1, 2):
+        assert update(node.train(settings, number), number).epsilon <= target
+    kept = node.grid.contexts[1000].state["privet.state"]
+    reply = node.train(settings, 3)
+    assert reply.error.code == REFUSED
+    assert "target-epsilon" in reply.error.reason
+    assert node.lines == 2
+    assert node.grid.contexts[1000].state["privet.state"] == kept
+    # It holds for the sum of all rounds of the run, whatever round the message says it is.
+    assert node.train(settings, 1).error.code == REFUSED
+    louder = {**settings, "noise-scale": 50.0}
+    assert node.train(louder, 3).error.code == REFUSED  # nothing is left
+    assert node.train({**settings, "target-epsilon": 2 * target}, 3).has_content()
+
+
+# ------------------------------------------------------------------ data-dependent preprocessing
+
+
+def test_preprocessing_by_the_data_is_refused_at_enrolment_and_in_training(tmp_path: Path) -> None:
+    made = problem()
+    made.data_dependent = "columns are scaled by this node's own rows"
+    node = Node(tmp_path, made)
+    for reply in (node.enrol(), node.enrol(quiet=False), node.train()):
+        assert reply.error.code == FAILED
+        assert "scaled by this node's own rows" in reply.error.reason
+    assert node.lines == 0
+    free = Node(tmp_path / "free", made, budget=False)
+    assert "data-dependent" in free.enrol().error.reason
+    assert "data-dependent" in free.train().error.reason
+    assert "data-dependent" in free.train({**SETTINGS, "noise-seed": 1}).error.reason
+    assert free.enrol(quiet=False).has_content()
+    assert free.train({**SETTINGS, "noise-scale": 0.0}).has_content()
+
+
+@pytest.mark.parametrize("declared", [{}, {"num-examples": 30}])
+def test_clipped_rows_and_another_divisor_do_not_hide_what_made_them(
+    declared: dict[str, Any], tmp_path: Path
+) -> None:
+    """A message that was never preceded by an enrolment."""
+    made = problem()
+    made.data_dependent = "columns are scaled by this node's own rows"
+    node = Node(tmp_path, made, **declared)
+    settings = {"local-solver": "noisy-gd", "row-norm": 0.5, "noise-variance": 1.0, "clip": 1.0}
+    zero = np.zeros(3)
+    reply = node.train(settings, name="fed-plt", state={"x": zero, "z": zero})
+    assert "scaled by this node's own rows" in reply.error.reason
+    assert node.lines == 0
+    clean = Node(tmp_path, problem(), **declared)
+    assert clean.train(settings, name="fed-plt", state={"x": zero, "z": zero}).has_content()
+
+
+# ------------------------------------------------------------------ settings
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"clip":' * 100_000, "{", "[]", "1"])
+def test_settings_that_are_no_settings_are_one_line(text: str, tmp_path: Path) -> None:
+    with pytest.raises(WireError, match=r"settings are not (a )?JSON"):
+        decode_settings(text)
+    node = Node(tmp_path)
+    reply = node.train(text)
+    assert reply.error.code == FAILED
+    assert reply.error.reason.startswith("agent me: settings are not")
+    assert node.asked == node.lines == 0
+
+
+def test_numbers_that_underflow_are_refused_by_name(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    for change, named in (
+        ({"clip": 1e-99}, "sensitivity"),
+        ({"noise-scale": 5e-324}, "scale"),
+        ({"clip": 1e-322}, "clip"),
+    ):
+        reply = node.train({**SETTINGS, **change})
+        assert reply.error.code == FAILED
+        assert named in reply.error.reason
+    plt = {
+        "local-solver": "noisy-gd",
+        "row-norm": 1.0,
+        "step-size": 1e-10,
+        "noise-variance": 1e-320,
+        "clip": 1e-90,
+    }
+    zero = np.zeros(3)
+    reply = node.train(plt, name="fed-plt", state={"x": zero, "z": zero})
+    assert "noise-variance" in reply.error.reason
+    tiny = {**plt, "step-size": 1e-60, "noise-variance": 1e-90}
+    reply = node.train(tiny, name="fed-plt", state={"x": zero, "z": zero})
+    assert "do not go together" in reply.error.reason
+    assert FedPLT.from_settings(tiny).private
+    assert node.lines == 0

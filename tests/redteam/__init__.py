@@ -1,0 +1,1 @@
+"""Attacks on the private path, as tests through the real participant."""

@@ -1,0 +1,106 @@
+"""Scales and sensitivities that underflow are refused by name, never charged as nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.problems import L2, RidgeRegression
+from privet.wire import ConfigError
+from redteam.harness import NOISE_KEY, PRIVATE, Node, privet
+
+DENORMAL = 5e-324
+LEAST, MOST = 1e-100, 1e100
+
+
+def problem() -> RidgeRegression:
+    rng = np.random.default_rng(1)
+    return RidgeRegression(rng.standard_normal((4, 3)), np.ones(4), regularizer=L2(0.1))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "named"),
+    [
+        # 2C/b underflows to 0, so that the charge is 0 and the noise a denormal.
+        (
+            "fed-pdm",
+            {"clip": 1e-322, "noise_scale": DENORMAL, "step_size_base": 1e307, "rho": 1e-307},
+            ("clip", "noise-scale", "step-size-base", "rho"),
+        ),
+        ("dp-fedsgd", {"clip": 1e-322, "noise_scale": DENORMAL}, ("clip", "noise-scale")),
+        ("scaffold", {"clip": 1e-322, "noise_scale": DENORMAL}, ("clip", "noise-scale")),
+        ("fed-dyn", {"clip": 1e-322, "noise_scale": DENORMAL}, ("clip", "noise-scale")),
+        ("dp-iadmm", {"clip": 1e-322, "noise_scale": DENORMAL}, ("clip", "noise-scale")),
+        (
+            "dp-iadmm",
+            {"clip": 1e-322, "noise_scale": DENORMAL, "mechanism": "laplace"},
+            ("clip", "noise-scale"),
+        ),
+        # sqrt(2 gamma tau^2) is 0 where sqrt(2 gamma) tau is not.
+        (
+            "fed-plt",
+            {"clip": 1e-156, "noise_variance": 1e-320, "step_size": 1e-10, "row_norm": 1e3},
+            ("clip", "noise-variance"),
+        ),
+    ],
+)
+def test_what_underflows_is_refused(
+    name: str, settings: dict[str, Any], named: tuple[str, ...], tmp_path: Path
+) -> None:
+    node = Node(tmp_path, problem(), max_epsilon=1.0)
+    answer = node.train(name, **settings)
+    assert answer.refusal is not None
+    assert "\n" not in answer.refusal
+    assert any(key in answer.refusal for key in named)
+    assert node.written == b""
+
+
+@pytest.mark.parametrize("bad", [LEAST / 2, MOST * 2, DENORMAL, 1e308])
+@pytest.mark.parametrize("kind", ["clip", "noise"])
+@pytest.mark.parametrize("name", PRIVATE)
+def test_bounds_and_noise_stay_within_the_range(
+    name: str, kind: str, bad: float, tmp_path: Path
+) -> None:
+    """Both at once, so that their ratio is ordinary."""
+    noise = NOISE_KEY[name]
+    key = "clip" if kind == "clip" else noise
+    if key == "noise-variance":
+        bad = bad**2 if LEAST**2 < bad < MOST**2 else bad
+    node = Node(tmp_path, problem(), max_epsilon=1e300)
+    other = {"clip": bad, noise: bad} if kind == "clip" else {noise: bad}
+    answer = node.train(name, **{k.replace("-", "_"): v for k, v in other.items()})
+    assert answer.refusal is not None
+    assert any(key in answer.refusal for key in ("clip", noise))
+    assert node.written == b""
+
+
+@pytest.mark.parametrize("value", ["1e-101", "1e101", "1e-320"])
+@pytest.mark.parametrize("key", ["clip", "noise-scale", "noise-variance"])
+def test_the_command_refuses_them_by_name(key: str, value: str, tmp_path: Path) -> None:
+    name = "fed-plt" if key == "noise-variance" else "dp-fedsgd"
+    words = {
+        "algorithm": name,
+        "clip": "1.0",
+        "noise-variance" if name == "fed-plt" else "noise-scale": "1.0",
+        "num-agents": "2",
+        "num-server-rounds": "1",
+        "output-dir": str(tmp_path),
+        **({"local-solver": "noisy-gd", "row-norm": "1.0"} if name == "fed-plt" else {}),
+        key: value,
+    }
+    code, said = privet("run", *(f"{k}={v}" for k, v in words.items()))
+    assert code != 0
+    assert key in said.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("key", ["clip", "noise-scale", "noise-variance"])
+def test_a_run_config_is_refused_where_it_is_read(key: str) -> None:
+    from privet.server_apps import read_config
+
+    for value in (LEAST / 10, MOST * 10, DENORMAL):
+        with pytest.raises(ConfigError, match=key):
+            read_config({"algorithm": "dp-fedsgd", key: value})

@@ -1,0 +1,168 @@
+"""Messages that are no messages: one line of the library's own, whatever is wrong with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import RecordDict
+
+from privet.problems import L2, BinaryLogistic
+from privet.wire import pack
+from privet.wire.contract import agent_record, encode_settings, shared_record
+from redteam.harness import PRIVATE, SETTINGS, Node, differ
+
+SETTINGS_TEXTS = {
+    "nested lists": "[" * 100_000,
+    "nested objects": '{"clip":' * 50_000 + "1" + "}" * 50_000,
+    "a list": "[1]",
+    "a number of ten thousand digits": '{"clip": ' + "9" * 10_000 + "}",
+    "a list for a number": json.dumps({**SETTINGS["dp-fedsgd"], "clip": [1.0]}),
+    "an object for a number": json.dumps({**SETTINGS["dp-fedsgd"], "noise-scale": {}}),
+    "nothing for a number": json.dumps({**SETTINGS["dp-fedsgd"], "clip": None}),
+    "a text for the seed": json.dumps({**SETTINGS["dp-fedsgd"], "seed": "x"}),
+    "a list for the noise-seed": json.dumps({**SETTINGS["dp-fedsgd"], "noise-seed": []}),
+    "a text for delta": json.dumps({**SETTINGS["dp-fedsgd"], "delta": "small"}),
+}
+
+
+def problem() -> BinaryLogistic:
+    rng = np.random.default_rng(6)
+    rows = rng.standard_normal((20, 3))
+    return BinaryLogistic(rows, np.where(rng.random(20) < 0.5, 1.0, -1.0), regularizer=L2(0.1))
+
+
+def require_line(reason: str) -> None:
+    assert reason.startswith("agent me: ")
+    assert "withheld" not in reason  # it is no error of ours that could quote a record
+    assert "\n" not in reason
+    assert len(reason) <= 500
+
+
+@pytest.mark.parametrize("text", SETTINGS_TEXTS)
+def test_settings_that_are_none(text: str, tmp_path: Path) -> None:
+    node = Node(tmp_path, problem())
+    reply = node.send_raw("dp-fedsgd", SETTINGS_TEXTS[text])
+    assert reply.has_error()
+    require_line(reply.error.reason)
+    assert node.written == b""
+
+
+ODD = (float("nan"), float("inf"), -1, 0, "x", [], {}, None, True, 1e-323, 1e308, 10**30, 2**63 - 1)
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_any_setting_is_used_or_refused_in_a_line(name: str, tmp_path: Path) -> None:
+    """One odd value at a time; what leaves is finite, and what is refused is not charged."""
+    node = Node(tmp_path, problem())
+    for key in (*SETTINGS[name], "target-epsilon", "secure-sum", "sensitivity"):
+        for value in ODD:
+            before = node.written
+            answer = node.train(name, **{key: value})
+            if answer.upload is None:
+                assert answer.refusal is not None
+                require_line(answer.refusal)
+                assert node.written == before
+            else:
+                assert np.isfinite(answer.upload).all(), (key, value)
+                assert len(node.written) > len(before)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("fed-plt", "local-epochs"),
+        ("dp-iadmm", "local-updates"),
+        ("fed-pdm", "max-local-steps"),
+        ("scaffold", "max-local-steps"),
+    ],
+)
+@pytest.mark.parametrize("steps", [10**6, 10**12, 2**62])
+def test_no_message_keeps_a_node_at_work_for_ever(
+    steps: int, name: str, key: str, tmp_path: Path
+) -> None:
+    """With noise so large that a budget alone would allow it."""
+    node = Node(tmp_path, problem())
+    noise = {"noise_scale": 1e4, "noise_variance": 1e6, "perturbation": "output", "row_norm": 1.0}
+    answer = node.train(name, **{key: steps, **noise})
+    assert answer.refusal is not None
+    assert key in answer.refusal
+    assert node.written == b""
+
+
+ACCOUNTS = {
+    "no JSON": "{",
+    "nested": "[" * 100_000,
+    "another relation": [{"relation": "add-remove"}],
+    "a huge number of times": [{"times": 10**400}],
+    "a list for a field": [{"mechanism": []}],
+    "no times": [{"times": None}],
+    "a scale that is none": [{"scale": float("nan")}],
+    "huge": " " * (1 << 25),
+}
+ENTRY = {
+    "mechanism": "gaussian",
+    "scale": 1.0,
+    "sensitivity": 1.0,
+    "relation": "replace-one",
+    "times": 1,
+}
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_an_account_that_is_none(account: str, tmp_path: Path) -> None:
+    """A coordinator gives an agent that has lost its state the account that it last saw."""
+    hostile = ACCOUNTS[account]
+    text = hostile if isinstance(hostile, str) else json.dumps([{**ENTRY, **hostile[0]}])
+    node = Node(tmp_path, problem())
+    model = np.zeros(node.dim)
+    settings = encode_settings(SETTINGS["dp-fedsgd"])
+    shared = shared_record("dp-fedsgd", 1, "e", 1, settings, {"x": model})
+    own = agent_record(0, pack({}), text)
+    reply = node.send(RecordDict({"privet": shared, "privet.agent": own}))
+    assert reply.has_error()
+    require_line(reply.error.reason)
+    assert node.written == b""
+
+
+@pytest.mark.parametrize("round_", [0, -1, -(2**62), 2**62])
+@pytest.mark.parametrize("name", PRIVATE)
+def test_rounds_that_do_not_exist(name: str, round_: int, tmp_path: Path) -> None:
+    node = Node(tmp_path, problem())
+    answer = node.train(name, round_=round_, step_size_rule="inverse-sqrt")
+    assert answer.refusal is not None
+    require_line(answer.refusal)
+    assert node.written == b""
+    assert node.train(name).refusal is None
+
+
+def test_a_round_asked_again_is_charged_and_noised_again(tmp_path: Path) -> None:
+    node = Node(tmp_path, problem())
+    answers = [node.train("dp-fedsgd", round_=3) for _ in range(3)]
+    uploads = [answer.upload for answer in answers if answer.upload is not None]
+    assert len(uploads) == node.charges == 3
+    assert all(differ(uploads[i], uploads[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"state": {}},
+        {"state": {"x": np.zeros(7)}},
+        {"broadcast": {"x": np.zeros(7), "y": np.zeros(7), "w": np.zeros(7)}},
+        {"broadcast": {"rho": np.array(0.0), "t": np.array(0)}},
+        {"broadcast": {"rho": np.zeros(3), "t": np.zeros((2, 2))}},
+    ],
+    ids=["no state", "other state", "other model", "no penalty", "many penalties"],
+)
+def test_arrays_that_are_not_the_rounds(name: str, arrays: dict[str, Any], tmp_path: Path) -> None:
+    """Either the algorithm does not look at them, or it says what is wrong."""
+    node = Node(tmp_path, problem())
+    answer = node.train(name, **arrays)
+    if answer.refusal is not None:
+        require_line(answer.refusal)

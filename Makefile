@@ -57,13 +57,14 @@ lint: $(DEV) ## style, formatting, import contracts, types
 	@$(MAKE) --no-print-directory types
 
 types: $(DEV) links
-	MYPYPATH="$(LINKS)" $(BIN)/mypy $(ROOMS:%=-p privet.%) $(ENTRIES:%=-m %)
+	MYPYPATH="$(LINKS)" $(BIN)/mypy $(ROOMS:%=-p privet.%) -p benchmarks $(ENTRIES:%=-m %)
 
 # mypy and mkdocstrings cannot follow the editable install's finder: show them the rooms as folders
 # of `privet`.
 links:
 	@rm -rf "$(LINKS)" && mkdir -p "$(LINKS)/privet"
 	@for room in $(ROOMS); do ln -s "$(CURDIR)/$$room" "$(LINKS)/privet/$$room"; done
+	@ln -s "$(CURDIR)/tests/benchmarks" "$(LINKS)/benchmarks"
 	@for entry in $(ENTRIES); do ln -s "$(CURDIR)/$$entry.py" "$(LINKS)/$$entry.py"; done
 
 docs: $(DEV) links ## build the documentation into build/site, warnings as errors

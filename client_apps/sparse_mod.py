@@ -12,8 +12,8 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from privet.wire import ConfigError, Layout, WireError
 from privet.wire.contract import SPARSE_FIELD
-from privet.wire.selection import budget, index_seed, rand_k, top_k
 from privet.wire.sparse import encode
+from privet.wire.sparse.selection import budget, index_seed, rand_k, top_k
 
 from .base import agent_name
 

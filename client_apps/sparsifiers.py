@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from privet.privacy import Perturber
 from privet.wire import ConfigError
 from privet.wire.ring import rounded
-from privet.wire.selection import budget, index_seed, rand_k, top_k
 from privet.wire.sparse import SparseVector, encode
+from privet.wire.sparse.selection import budget, index_seed, rand_k, top_k
 
 from .half import Streams, Vector
 

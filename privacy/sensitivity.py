@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from privet.privacy.checks import at_least_one, non_negative, positive, records_moved
 from privet.privacy.errors import NoCertificateError
-from privet.privacy.events import Relation, geometric
+from privet.privacy.events import Relation
 
 SCALAR_LOSSES = ("logistic", "one-class-logistic", "ridge")
 LOSSES = (*SCALAR_LOSSES, "multinomial")
@@ -84,9 +84,6 @@ def gfl_sensitivity(
     step_size: float,
     round_number: int,
     relation: Relation = "replace-one",
-    contraction: float | None = None,
-    batch_size: int | None = None,
-    participants: int | None = None,
 ) -> float:
     """Return the sensitivity of the model a GFL unit shows its neighbours in a round.
 
@@ -95,34 +92,19 @@ def gfl_sensitivity(
     every gradient after the first may differ. With batch gradients bounded by B this is 2 mu B j
     in round j = 1, 2, ... under both relations, in the norm of B (L1 for Laplace noise).
 
-    With Gaussian noise, per-example clipping to C in L2 and rounds that are `contraction`-
-    Lipschitz in L2 (at most 1: scalar losses with a step of at most 2/L), only one agent of the L
-    that take part shifts: s_j = (2 mu C / (b L)) sum_{i<j} contraction^i, with C for 2C under
-    add-remove.
-
     Parameters
     ----------
     clip
-        B, or C when `contraction` is given.
+        B.
     step_size
         mu, the unit's step, divided among the E_k local steps.
     round_number
         j, starting at 1.
-    contraction, batch_size, participants
-        The second bound's factor in [0, 1], b and L; all three or none.
     """
     positive(clip=clip, step_size=step_size)
     at_least_one(round_number=round_number)
-    moved = records_moved(relation)
-    if contraction is None:
-        return 2.0 * step_size * clip * round_number
-    if batch_size is None or participants is None:
-        raise ValueError("contraction needs batch_size and participants")
-    at_least_one(batch_size=batch_size, participants=participants)
-    if not 0 <= contraction <= 1:
-        raise ValueError(f"contraction is {contraction!r}, expected a number in [0, 1]")
-    shift = moved * step_size * clip / (batch_size * participants)
-    return shift * geometric(contraction, round_number)
+    records_moved(relation)  # refuses a relation that is none
+    return 2.0 * step_size * clip * round_number
 
 
 def check_sparsifier(sparsifier: str) -> None:

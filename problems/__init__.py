@@ -17,6 +17,7 @@ from privet.problems.base import (
     Norm,
     Problem,
     RowIndex,
+    best_step,
 )
 from privet.problems.binary_logistic import BinaryLogistic
 from privet.problems.clipping import (
@@ -52,7 +53,6 @@ from privet.problems.regularizers import (
 )
 from privet.problems.ridge_regression import RidgeRegression
 from privet.problems.sets import SET_NAMES, Box, ConvexSet, L2Ball, Zero, make_set
-from privet.problems.subproblem import best_step
 
 __all__ = [
     "H_NAMES",

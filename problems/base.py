@@ -33,6 +33,14 @@ class Moduli:
         )
 
 
+def best_step(moduli: Moduli, rho: float) -> float:
+    """Return 2 / (L + lambda + 2/rho), the best fixed step on min_w f(w) + ||w - v||^2 / (2 rho).
+
+    Fed-PLT paper, Section IV-B; ``moduli`` are those of f.
+    """
+    return 2.0 / (moduli.smoothness + moduli.strong_convexity + 2.0 / rho)
+
+
 @runtime_checkable
 class Problem(Protocol):
     """The smooth part f_i of one agent, as a function of a flat vector.

@@ -10,9 +10,9 @@ from privet.privacy import AgentLedger
 from privet.strategies import PrimalDualStrategy
 from privet.wire.errors import one_line
 
-from . import report_format as fmt
 from .calibration import agent_half, first_facts
-from .gfl_account import gfl_account
+from .gfl.account import gfl_account
+from .report import format as fmt
 
 ASSUMPTIONS = (
     "unit: one record of one agent; honest-but-curious coordinator that sees every message",

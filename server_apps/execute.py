@@ -25,9 +25,9 @@ from privet.wire.threads import pin_blas_threads
 from .account import privacy_account
 from .calibration import calibrate
 from .evaluation import Evaluation, Measure
-from .gfl_links import Links, Spending
-from .gfl_measures import GflMeasures
-from .peers_run import hosted_unit
+from .gfl.links import Links, Spending
+from .gfl.measures import GflMeasures
+from .peers.run import hosted_unit
 from .progress import progress
 from .report import write_report
 from .run_folder import RunFolder, to_json

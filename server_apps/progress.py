@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from privet.strategies import PrimalDualStrategy, Round
 from privet.strategies.loop import Observer
 
-from . import report_format as fmt
+from .report import format as fmt
 
 if TYPE_CHECKING:
     from rich.progress import Progress

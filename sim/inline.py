@@ -31,7 +31,7 @@ def run_ray(
 ) -> Finished:
     """Run what a run config asks for on the Ray engine.
 
-    ``actors`` and ``address`` are those of ``privet.sim.ray_engine.RayGrid``. On a cluster every
+    ``actors`` and ``address`` are those of ``privet.sim.ray.engine.RayGrid``. On a cluster every
     node has this library, and the data at the same ``data-path``.
 
     Raises
@@ -39,7 +39,7 @@ def run_ray(
     ConfigError, RunError
         As ``privet.server_apps.execute``, and where Ray does not start.
     """
-    from privet.sim.ray_engine import RayGrid
+    from privet.sim.ray.engine import RayGrid
 
     config = read_config(raw)
     agents = int(config["num-agents"])

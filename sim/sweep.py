@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
-from privet.sim.ray_session import cluster_cpus, is_connected, local_cpus, ray_session
+from privet.sim.ray.session import cluster_cpus, is_connected, local_cpus, ray_session
 from privet.wire import ConfigError, RunError
 from privet.wire.errors import one_line
 from privet.wire.threads import pin_blas_threads
@@ -66,7 +66,7 @@ def sweep(
     cases : sequence
         What the function is called with; must hold everything a result depends on.
     address : str, optional
-        A running Ray cluster (see ``privet.sim.ray_session``); a local Ray by default. Inside an
+        A running Ray cluster (see ``privet.sim.ray.session``); a local Ray by default. Inside an
         open ``ray_session`` that one is used, so that several sweeps start Ray once.
     workers : int, optional
         Cases that run at a time: one per core (of the cluster, or of the open session) by default.

@@ -2,19 +2,12 @@
 
 from .base import PrimalDualStrategy
 from .cost import Cost
-from .dp_fedsgd import DPFedSGD
 from .dp_iadmm import DPIADMM
-from .fed_dyn import FedDyn
-from .fed_lin import FedLin
-from .fed_pd import FedPD
 from .fed_pdm import FedPDM
 from .fed_plt import FedPLT
-from .fed_split import FedSplit
-from .five_gcs import FiveGCS
 from .gfl import GFL
 from .half import ServerHalf
 from .history import Round
-from .led import LED
 from .loop import PrivetResult
 from .participation import (
     All,
@@ -25,10 +18,17 @@ from .participation import (
     Probability,
     Schedule,
 )
+from .rivals.dp_fedsgd import DPFedSGD
+from .rivals.fed_dyn import FedDyn
+from .rivals.fed_lin import FedLin
+from .rivals.fed_pd import FedPD
+from .rivals.fed_split import FedSplit
+from .rivals.five_gcs import FiveGCS
+from .rivals.led import LED
+from .rivals.scaffold import Scaffold
+from .rivals.tamuna import Tamuna
 from .round import Session
-from .scaffold import Scaffold
 from .sparse_uplink import SparseUplink
-from .tamuna import Tamuna
 
 __all__ = [
     "DPIADMM",

@@ -18,17 +18,75 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from privet.wire import ConfigError, Settings, UploadError, digest, finite, resolve
+from privet.wire import ConfigError, Settings, UploadError, digest, finite, resolve, ring
 from privet.wire.agreement import ascend
+from privet.wire.ring import Shapes
 
 from . import participation
 from .base import RUN_ARGUMENTS, PrimalDualStrategy
-from .dp_iadmm_settings import AGENT_KEYS, SCHEDULE_KEYS, Penalty, check_noise
 from .exchange import Reply
-from .half import Arrays, ServerHalf, Vector
+from .half import Arrays, GroupSum, ServerHalf, Vector
 from .history import Round
 
+AGENT_KEYS = (
+    "local-updates",
+    "eta-rule",
+    "epsilon",
+    "strong-convexity",
+    "smoothness",
+    "set",
+    "set-radius",
+    "perturbation",
+    "mechanism",
+    "sensitivity",
+    "noise-scale",
+    "clip",
+    "row-norm",
+    "noise-seed",
+    "delta",
+    "relation",
+)
+SCHEDULE_KEYS = ("rho", "rho-c1", "rho-c2", "rho-growth", "rho-period", "rho-max")
+PERTURBATIONS = ("none", "objective", "output")
+
 _MOST_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Penalty:
+    """The penalty rho_t, constant or by (24); it never decreases.
+
+    rho_t = min(largest, c1 growth^floor(t / period) + c2 / epsilon), t = 1, 2, ...; ``constant``
+    > 0 stands in for all of it.
+
+    Raises
+    ------
+    ConfigError
+        If it would not be positive.
+    """
+
+    constant: float = 0.0
+    c1: float = 2.0
+    c2: float = 5.0
+    growth: float = 1.2
+    period: int = 10_000
+    largest: float = 1e9
+    epsilon: float = math.inf
+
+    def __post_init__(self) -> None:
+        if self.growth < 1:
+            raise ConfigError(f"rho-growth = {self.growth!r}: must be >= 1, rho never decreases")
+        if self(1) <= 0:
+            raise ConfigError("rho-c1 = 0: needs rho > 0, or rho-c2 > 0 with a finite epsilon")
+
+    def __call__(self, t: int) -> float:
+        """Return rho_t."""
+        if self.constant > 0:
+            return self.constant
+        power = t // self.period
+        if power * math.log(self.growth) > 700:
+            return self.largest
+        return min(self.largest, self.c1 * self.growth**power + self.c2 / self.epsilon)
 
 
 @dataclass(slots=True)
@@ -202,6 +260,130 @@ class Server:
         return State(z, lam, w, center, total, weighted, int(t), rho, residual)
 
 
+@dataclass(slots=True)
+class SumState:
+    """State of the server whose uploads are masked.
+
+    Attributes
+    ----------
+    mean : State
+        That of a server with one agent, whose z_p and lam_p are the means, in float64.
+    count : int
+        Number P of agents.
+    start : array (d,)
+        z_p of an agent that begins.
+    """
+
+    mean: State
+    count: int
+    start: Vector
+
+
+@dataclass(frozen=True)
+class SumServer:
+    """Server half of DP-IADMM for masked uploads: keeps the means of z_p and lam_p, sees neither.
+
+    With S the participants of round t and P agents,
+
+        zbar   <- zbar + (1/P) sum_{p in S} (z_p - z_p of before)
+        lambar <- lambar + (rho_t/P) ( |S| w - sum_{p in S} z_p )
+        w       = zbar - lambar / rho_{t+1}
+
+    are the means of what ``Server`` keeps in its tables, absent agents with their old values: it
+    runs as if there were one agent, the mean, and has the parameters of ``Server``. The agents
+    round z_p to multiples of 2^-40 before they use it, so that sums and agents agree. An agent that
+    loses lam_p and z_p cannot go on, because nobody else has them.
+    """
+
+    name: ClassVar[str] = "dp-iadmm"
+    version: ClassVar[int] = 1
+    secure_sum: ClassVar[bool] = True
+    restarts: ClassVar[bool] = False
+
+    penalty: Penalty = field(default_factory=Penalty)
+    agent_settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def _one(self) -> Server:
+        return Server(self.penalty, self.agent_settings)
+
+    def settings(self) -> Settings:
+        """Return what the agents need to know; rho_t travels with w."""
+        return self._one.settings()
+
+    def initialise(self, start: Vector, count: int) -> SumState:
+        """Return z_p = start, rounded to multiples of 2^-40, and lam_p = 0 for all agents."""
+        start = ring.rounded(start)
+        mean = self._one.initialise(start.astype(np.float64), 1)
+        return _typed(SumState(mean, count, start))
+
+    def admit(self, state: SumState, position: int, start: Vector) -> SumState:
+        """Return the state with an agent at z_p = start, lam_p = 0 more."""
+        share = state.count / (state.count + 1)
+        z = state.mean.z * share + state.start / (state.count + 1)
+        center = self._one.state(z, state.mean.lam * share).center
+        state.mean.z, state.mean.lam = z, state.mean.lam * share
+        state.mean.center = center
+        state.count += 1
+        return _typed(state)
+
+    def broadcast(self, state: SumState) -> tuple[SumState, Arrays]:
+        """Return w (Algorithm 1 line 5), t and rho_t."""
+        state.mean, arrays = self._one.broadcast(state.mean)
+        return state, arrays
+
+    def summands(self, state: SumState) -> Shapes:
+        """Return z_p (d,), by how much it moved (d,), and ||z_p - w||."""
+        shape = state.mean.w.shape
+        return {"z": shape, "moved": shape, "distance": ()}
+
+    def fold_sums(self, state: SumState, sums: Mapping[str, GroupSum]) -> SumState:
+        """Move the means by the participants' sums and take the next w."""
+        mean = state.mean
+        active = sum(len(found.positions) for found in sums.values())
+        if not active:
+            state.mean = self._one.fold(mean, {})
+            return _typed(state)
+        behind = sum((found.arrays["z"] for found in sums.values()), -active * mean.w.astype("f8"))
+        moved = sum((found.arrays["moved"] for found in sums.values()), np.zeros(mean.w.size))
+        z = mean.z[0] + moved / state.count
+        lam = mean.lam[0] - (mean.rho / state.count) * behind
+        state.mean = self._one.fold(mean, {0: {"z": z, "lam": lam}})
+        apart = sum(float(found.arrays["distance"]) for found in sums.values()) / active
+        step = state.mean.center - mean.w
+        state.mean.residual = apart * apart + float(step @ step)
+        return _typed(state)
+
+    def recovery(self, state: SumState, position: int) -> Arrays:
+        """Return what an agent begins with; nothing is known of one that has begun."""
+        return {"lam": np.zeros_like(state.start), "inner": state.start, "z": state.start}
+
+    def models(self, state: SumState) -> Arrays:
+        """Return what ``Server.models`` returns."""
+        kind = state.start.dtype
+        models = self._one.models(state.mean)
+        return {name: model.astype(kind, copy=False) for name, model in models.items()}
+
+    def residual(self, state: SumState) -> float:
+        """Return (mean ||z_p - w||)^2, each at most 64, plus the squared step of w; 0 at rest."""
+        return state.mean.residual
+
+    def dump(self, state: SumState) -> Arrays:
+        """Return the state as arrays."""
+        own = {"count": np.array(state.count), "start": state.start}
+        return {**self._one.dump(state.mean), **own}
+
+    def load(self, arrays: Arrays) -> SumState:
+        """Return the state of ``dump``."""
+        return _typed(SumState(self._one.load(arrays), int(arrays["count"]), arrays["start"]))
+
+
+def _typed(state: SumState) -> SumState:
+    """Return the state with the next w in the model's own dtype."""
+    state.mean.center = state.mean.center.astype(state.start.dtype)
+    return state
+
+
 class DPIADMM(PrimalDualStrategy):
     """DP-IADMM as a Flower Strategy.
 
@@ -223,7 +405,7 @@ class DPIADMM(PrimalDualStrategy):
     mechanism : {"gaussian", "laplace"}
         With the l2 or the l1 norm of the gradients clipped to ``clip``.
     secure_sum : bool
-        Whether uploads are masked; the server then keeps means alone (``dp_iadmm_sum.py``) and an
+        Whether uploads are masked; the server then keeps means alone (`SumServer`) and an
         agent that loses its state is out of the run.
     options
         Further settings by run-config name with underscores (``clip``, ``noise_scale``, ``set``,
@@ -269,14 +451,10 @@ class DPIADMM(PrimalDualStrategy):
             if key in options:
                 own[name] = options.pop(key)
         config = resolve(own, self.algorithm)
-        check_noise(config)
+        _check_noise(config)
         penalty = Penalty(*[config[name] for name in (*SCHEDULE_KEYS, "epsilon")])
         settings = {name: config[name] for name in AGENT_KEYS}
-        half: ServerHalf[Any] = Server(penalty, settings)
-        if secure_sum:
-            from . import dp_iadmm_sum
-
-            half = dp_iadmm_sum.Server(penalty, settings)
+        half: ServerHalf[Any] = (SumServer if secure_sum else Server)(penalty, settings)
         super().__init__(half, secure_sum=secure_sum, **options)
 
     @classmethod
@@ -312,3 +490,27 @@ class DPIADMM(PrimalDualStrategy):
         if settings["local-updates"] == 1 or settings["perturbation"] == "output":
             return note
         return f"{note}; its inner iterate restarts at z_p"
+
+
+def _check_noise(config: Mapping[str, Any]) -> None:
+    """Refuse settings of the noise that contradict each other or name no scale."""
+    if config["perturbation"] not in PERTURBATIONS:
+        raise ConfigError(
+            f"perturbation = {config['perturbation']!r}: dp-iadmm has {', '.join(PERTURBATIONS)}"
+        )
+    if config["perturbation"] == "none":
+        return
+    if config["sensitivity"] == "paper":
+        for name, wanted in (
+            ("mechanism", "laplace"),
+            ("perturbation", "objective"),
+            ("clip", 0.0),
+            ("noise-scale", 0.0),
+        ):
+            if config[name] != wanted:
+                raise ConfigError(f"sensitivity = paper needs {name} = {wanted}")
+    elif config["epsilon"] < math.inf and not config["clip"] and not config["noise-scale"]:
+        raise ConfigError(
+            f"epsilon = {config['epsilon']:g} needs clip > 0 (or perturbation = none, or "
+            "sensitivity = paper)"
+        )

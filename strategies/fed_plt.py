@@ -21,11 +21,12 @@ import numpy as np
 from privet.problems import ProximalFunction, Zero, make_h
 from privet.wire import Settings, UploadError, digest, finite, resolve
 from privet.wire.agreement import reflect
+from privet.wire.ring import Shapes
 
-from . import fed_plt_sum, participation
+from . import participation
 from .base import RUN_ARGUMENTS, PrimalDualStrategy
 from .cost import Cost
-from .half import Arrays, Vector
+from .half import Arrays, GroupSum, Vector
 
 AGENT_KEYS = (
     "rho",
@@ -173,6 +174,126 @@ class Server:
         return State(arrays["x"], arrays["z"], arrays["y"], center, float(arrays["residual"]))
 
 
+@dataclass(slots=True)
+class SumState:
+    """State of the server whose uploads are masked.
+
+    Attributes
+    ----------
+    total : float64 array (d,)
+        Sum of z_i over all agents.
+    count : int
+        Their number N.
+    start : array (d,)
+        x_i = z_i of an agent that begins.
+    y : array (d,)
+        As broadcast last.
+    center : array (d,)
+        The next y and the last model.
+    residual : float
+        See ``Server.residual``.
+    """
+
+    total: Vector
+    count: int
+    start: Vector
+    y: Vector
+    center: Vector
+    residual: float = math.nan
+
+
+@dataclass(frozen=True)
+class SumServer:
+    """Server half of Fed-PLT for masked uploads: keeps the mean of the z_i and sees no x_i.
+
+        zbar <- zbar + (2/N) ( sum_{i in S} x_i - |S| y )         S the participants
+
+    is the mean over all agents of z_i <- z_i + 2 (x_i - y), so that the iterates are those of
+    ``Server``, whose parameters it has. The agents round x_i to multiples of 2^-40 before they use
+    it: what is added is exactly what they hold, and no error builds up. The price: an agent that
+    loses x_i and z_i cannot go on, because nobody else has them.
+    """
+
+    name: ClassVar[str] = "fed-plt"
+    version: ClassVar[int] = 1
+    secure_sum: ClassVar[bool] = True
+    restarts: ClassVar[bool] = False
+
+    rho: float = 1.0
+    h: ProximalFunction = field(default_factory=Zero)
+    agent_settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def settings(self) -> Settings:
+        """Return what the agents need to know."""
+        return {**self.agent_settings, "rho": self.rho}
+
+    def initialise(self, start: Vector, count: int) -> SumState:
+        """Return x_i = z_i = start for all agents."""
+        total = count * start.astype(np.float64)
+        center = self._consensus(total, count, start)
+        return SumState(total, count, start, center, center)
+
+    def admit(self, state: SumState, position: int, start: Vector) -> SumState:
+        """Return the state with an agent at x_i = z_i = start more."""
+        state.total = state.total + start
+        state.count += 1
+        state.center = self._consensus(state.total, state.count, start)
+        return state
+
+    def broadcast(self, state: SumState) -> tuple[SumState, Arrays]:
+        """Return y = prox_{(rho/N) h}(zbar), Algorithm 1 line 2."""
+        state.y = state.center
+        return state, {"y": state.y}
+
+    def _consensus(self, total: Vector, count: int, like: Vector) -> Vector:
+        mean = (total / count).astype(like.dtype)
+        return self.h.prox(mean, self.rho / count)
+
+    def summands(self, state: SumState) -> Shapes:
+        """Return x_i (d,) and ||x_i - y||."""
+        return {"x": state.y.shape, "distance": ()}
+
+    def fold_sums(self, state: SumState, sums: Mapping[str, GroupSum]) -> SumState:
+        """Move zbar by the participants' sums and take the next consensus."""
+        active = sum(len(found.positions) for found in sums.values())
+        if not active:
+            return state
+        moved = sum((found.arrays["x"] for found in sums.values()), -active * state.y.astype("f8"))
+        state.total = state.total + 2.0 * moved
+        state.center = self._consensus(state.total, state.count, state.y)
+        apart = sum(float(found.arrays["distance"]) for found in sums.values()) / active
+        state.residual = apart * apart
+        return state
+
+    def recovery(self, state: SumState, position: int) -> Arrays:
+        """Return what an agent begins with; nothing is known of one that has begun."""
+        return {"x": state.start, "z": state.start}
+
+    def models(self, state: SumState) -> Arrays:
+        """Return ``last``, prox of zbar; the mean of the x_i is not known."""
+        return {"last": state.center}
+
+    def residual(self, state: SumState) -> float:
+        """Return the squared mean over the last participants of ||x_i - y||, each at most 64."""
+        return state.residual
+
+    def dump(self, state: SumState) -> Arrays:
+        """Return the state as arrays."""
+        return {
+            "total": state.total,
+            "count": np.array(state.count),
+            "start": state.start,
+            "y": state.y,
+            "residual": np.array(state.residual),
+        }
+
+    def load(self, arrays: Arrays) -> SumState:
+        """Return the state of ``dump``."""
+        total, count, y = arrays["total"], int(arrays["count"]), arrays["y"]
+        center = self._consensus(total, count, y)
+        return SumState(total, count, arrays["start"], y, center, float(arrays["residual"]))
+
+
 class FedPLT(PrimalDualStrategy):
     """Fed-PLT as a Flower Strategy.
 
@@ -191,7 +312,7 @@ class FedPLT(PrimalDualStrategy):
         Shared regulariser with a proximal operator; none by default.
     secure_sum : bool
         Whether uploads are masked; the server then keeps the mean of the z_i alone
-        (``fed_plt_sum.py``) and an agent that loses its state is out of the run.
+        (`SumServer`) and an agent that loses its state is out of the run.
     options
         Further agent settings by run-config name with underscores (``batch_size``, ``clip``,
         ``noise_variance``, ...), then the arguments of ``PrimalDualStrategy``.
@@ -229,9 +350,7 @@ class FedPLT(PrimalDualStrategy):
                 own[name] = options.pop(key)
         config = resolve(own, self.algorithm)
         settings = {name: config[name] for name in AGENT_KEYS}
-        half = (fed_plt_sum.Server if secure_sum else Server)(
-            float(settings["rho"]), h or Zero(), settings
-        )
+        half = (SumServer if secure_sum else Server)(float(settings["rho"]), h or Zero(), settings)
         super().__init__(half, secure_sum=secure_sum, **options)
 
     @classmethod

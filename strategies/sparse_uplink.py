@@ -11,8 +11,8 @@ from flwr.serverapp.strategy import Strategy
 
 from privet.wire import Layout
 from privet.wire.contract import SPARSE_FIELD
-from privet.wire.index_coding import SparseError
 from privet.wire.sparse import decode
+from privet.wire.sparse.index_coding import SparseError
 
 log = logging.getLogger("flwr.privet")
 

@@ -19,8 +19,8 @@ from .keys import defaults, resolve
 from .layout import Layout
 from .magnitude import finite, magnitude_bound
 from .names import name_key, sort_names
+from .records import content_bytes
 from .registry import Algorithm, algorithm, algorithms
-from .sizes import content_bytes
 from .streams import stream
 
 __all__ = [

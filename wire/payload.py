@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import dense, sparse
+from . import dense
 from .errors import WireError
+from .sparse import codec
 
 ENCODED = "encoded"
 
@@ -38,7 +39,7 @@ def from_payload(data: bytes) -> dict[str, NDArray[Any]]:
     WireError
         If the bytes are of no format that is known here.
     """
-    if data[: len(sparse.MAGIC)] == sparse.MAGIC:
+    if data[: len(codec.MAGIC)] == codec.MAGIC:
         return encoded(data)
     if data[: len(dense.MAGIC)] != dense.MAGIC:
         raise WireError("payload is of no known format (wrong magic bytes)")

@@ -83,3 +83,18 @@ def read_field(held: Mapping[str, Any], name: str, kind: type[T]) -> T:
     if type(value) is not kind:
         raise WireError(f"message field {name!r} is {type(value).__name__}, not {kind.__name__}")
     return value
+
+
+def content_bytes(content: RecordDict) -> int:
+    """Return the summed lengths of all arrays and bytes values, without transport overhead."""
+    total = 0
+    for record in content.values():
+        if isinstance(record, ArrayRecord):
+            total += sum(len(array.data) for array in record.values())
+            continue
+        for value in record.values():
+            if isinstance(value, bytes):
+                total += len(value)
+            elif isinstance(value, list):
+                total += sum(len(item) for item in value if isinstance(item, bytes))
+    return total

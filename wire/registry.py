@@ -58,22 +58,42 @@ BUILT_IN: tuple[Algorithm, ...] = (
     ),
     Algorithm("fed-pdm", "privet.strategies.fed_pdm:FedPDM", "privet.client_apps.fed_pdm:Agent"),
     Algorithm(
-        "dp-fedsgd", "privet.strategies.dp_fedsgd:DPFedSGD", "privet.client_apps.dp_fedsgd:Agent"
-    ),
-    Algorithm("fed-dyn", "privet.strategies.fed_dyn:FedDyn", "privet.client_apps.fed_dyn:Agent"),
-    Algorithm(
-        "scaffold", "privet.strategies.scaffold:Scaffold", "privet.client_apps.scaffold:Agent"
-    ),
-    Algorithm("fed-lin", "privet.strategies.fed_lin:FedLin", "privet.client_apps.fed_lin:Agent"),
-    Algorithm("fed-pd", "privet.strategies.fed_pd:FedPD", "privet.client_apps.fed_pd:Agent"),
-    Algorithm(
-        "fed-split", "privet.strategies.fed_split:FedSplit", "privet.client_apps.fed_split:Agent"
+        "dp-fedsgd",
+        "privet.strategies.rivals.dp_fedsgd:DPFedSGD",
+        "privet.client_apps.rivals.dp_fedsgd:Agent",
     ),
     Algorithm(
-        "five-gcs", "privet.strategies.five_gcs:FiveGCS", "privet.client_apps.five_gcs:Agent"
+        "fed-dyn",
+        "privet.strategies.rivals.fed_dyn:FedDyn",
+        "privet.client_apps.rivals.fed_dyn:Agent",
     ),
-    Algorithm("led", "privet.strategies.led:LED", "privet.client_apps.led:Agent"),
-    Algorithm("tamuna", "privet.strategies.tamuna:Tamuna", "privet.client_apps.tamuna:Agent"),
+    Algorithm(
+        "scaffold",
+        "privet.strategies.rivals.scaffold:Scaffold",
+        "privet.client_apps.rivals.scaffold:Agent",
+    ),
+    Algorithm(
+        "fed-lin",
+        "privet.strategies.rivals.fed_lin:FedLin",
+        "privet.client_apps.rivals.fed_lin:Agent",
+    ),
+    Algorithm(
+        "fed-pd", "privet.strategies.rivals.fed_pd:FedPD", "privet.client_apps.rivals.fed_pd:Agent"
+    ),
+    Algorithm(
+        "fed-split",
+        "privet.strategies.rivals.fed_split:FedSplit",
+        "privet.client_apps.rivals.fed_split:Agent",
+    ),
+    Algorithm(
+        "five-gcs",
+        "privet.strategies.rivals.five_gcs:FiveGCS",
+        "privet.client_apps.rivals.five_gcs:Agent",
+    ),
+    Algorithm("led", "privet.strategies.rivals.led:LED", "privet.client_apps.rivals.led:Agent"),
+    Algorithm(
+        "tamuna", "privet.strategies.rivals.tamuna:Tamuna", "privet.client_apps.rivals.tamuna:Agent"
+    ),
     Algorithm("gfl", "privet.strategies.gfl:GFL", "privet.client_apps.gfl:Agent"),
 )
 

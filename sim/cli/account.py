@@ -77,7 +77,7 @@ def _print(config: dict[str, Any], planned: Planned) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from privet.server_apps import report_format as fmt
+    from privet.server_apps.report import format as fmt
 
     console = Console()
     for key, value in planned.noise.items():

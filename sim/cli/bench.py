@@ -1,12 +1,21 @@
-"""``privet bench``: ratios measured in one run on this machine."""
+"""``privet bench``: ratios measured in one run on this machine, by the benchmarks of a checkout."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from functools import partial
-from typing import Annotated
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+
+from privet.wire import ConfigError
+
+TESTS = Path(__file__).resolve().parents[2] / "tests"
+"""Where a checkout has its benchmarks, in the folder of the same name."""
 
 
 def bench(
@@ -20,16 +29,13 @@ def bench(
     ] = "",
 ) -> None:
     """Measure and print figures with their goals; exit code 0 whatever holds."""
-    from privet.sim.benchmarks import BENCHMARKS, Figure
-    from privet.sim.benchmarks.engine import bench_engine
-    from privet.wire import ConfigError
-
-    if name not in BENCHMARKS:
-        raise ConfigError(f"unknown benchmark {name!r}: known are {', '.join(sorted(BENCHMARKS))}")
+    known = _benchmarks()
+    if name not in known:
+        raise ConfigError(f"unknown benchmark {name!r}: known are {', '.join(sorted(known))}")
     if data_path and name != "engine":
         raise ConfigError(f"--data-path: bench {name} makes its own data")
 
-    def show(figure: Figure) -> None:
+    def show(figure: Any) -> None:
         if json_lines:
             print(json.dumps(figure.to_dict()), flush=True)
             return
@@ -39,5 +45,23 @@ def bench(
             f"{figure.case:34} {figure.figure:38} {figure.value:12.4g}{goal}{verdict}", flush=True
         )
 
-    measure = partial(bench_engine, data_path=data_path) if data_path else BENCHMARKS[name]
+    measure = partial(known[name], data_path=data_path) if data_path else known[name]
     measure(show, quick=quick)
+
+
+def _benchmarks() -> dict[str, Any]:
+    """Return the benchmarks by name, importable here and in the processes that they start.
+
+    Raises
+    ------
+    ConfigError
+        If the package does not lie in a checkout.
+    """
+    if not (TESTS / "benchmarks" / "__init__.py").is_file():
+        raise ConfigError("bench: the benchmarks come with the source, not with the wheel")
+    sys.path.insert(0, str(TESTS))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
+    known: dict[str, Any] = import_module("benchmarks").BENCHMARKS
+    return known

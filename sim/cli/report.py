@@ -29,9 +29,9 @@ def report(
 ) -> None:
     """Write the report of one run, or a comparison of several, and print where it is."""
     from privet.server_apps.report import page
-    from privet.server_apps.report_files import PAGE, Output, write_outputs
-    from privet.server_apps.report_rows import csv_table, parquet_table
-    from privet.server_apps.report_runs import read_runs
+    from privet.server_apps.report.files import PAGE, Output, write_outputs
+    from privet.server_apps.report.rows import csv_table, parquet_table
+    from privet.server_apps.report.runs import read_runs
 
     runs = read_runs(run_dirs)
     target = out or (run_dirs[0] if len(run_dirs) == 1 else Path()) / PAGE

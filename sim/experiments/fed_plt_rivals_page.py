@@ -19,7 +19,7 @@ from privet.sim.experiments.fed_plt_rivals import (
     write_tuned,
 )
 from privet.sim.logs import quiet
-from privet.sim.ray_session import ray_session
+from privet.sim.ray.session import ray_session
 
 NAMES = {
     "fed-pd": "FedPD",

@@ -22,7 +22,7 @@ from privet.problems import L2, LinearModel, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import NodeConfig
 from privet.strategies import GFL
-from privet.strategies.gfl_graph import Matrix, graph_edges, metropolis
+from privet.strategies.gfl.graph import Matrix, graph_edges, metropolis
 from privet.wire import stream
 
 Vector = NDArray[Any]

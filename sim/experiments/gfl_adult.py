@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from privet.datasets.loaders import load
 from privet.problems import L2, BinaryLogistic
-from privet.strategies.gfl_graph import graph_edges, metropolis
+from privet.strategies.gfl.graph import graph_edges, metropolis
 from privet.wire import stream
 
 from .gfl import BATCHES, EPOCHS, Network

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.problems import RidgeRegression
-from privet.strategies.gfl_graph import neighbours
-from privet.strategies.gfl_noise import PURPOSE
+from privet.strategies.gfl.graph import neighbours
+from privet.strategies.gfl.noise import PURPOSE
 from privet.wire import stream
 
 from .gfl import MU, RHO, VARIANCE, Course, Network

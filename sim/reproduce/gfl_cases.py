@@ -12,7 +12,7 @@ import numpy as np
 from privet.sim.experiments.gfl import Course, regression_network, run
 from privet.sim.experiments.gfl_adult import adult_network, clean_error
 from privet.sim.experiments.gfl_simulated import Quick, simulate
-from privet.strategies.gfl_graph import lazy
+from privet.strategies.gfl.graph import lazy
 
 from .study import Case, Options, Result
 

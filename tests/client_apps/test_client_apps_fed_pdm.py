@@ -17,8 +17,8 @@ from privet.privacy.perturb import spacing
 from privet.problems import BinaryLogistic, MultinomialLogistic, make_regularizer
 from privet.wire import ConfigError
 from privet.wire.payload import ENCODED, encoded
-from privet.wire.selection import index_seed, rand_k, top_k
 from privet.wire.sparse import decode, encode
+from privet.wire.sparse.selection import index_seed, rand_k, top_k
 from support.perturbers import perturber
 
 RNG = np.random.default_rng(5)

@@ -11,8 +11,8 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from privet.client_apps import client_app
-from privet.client_apps.dp_fedsgd import Agent as FedSGD
 from privet.client_apps.fed_plt import Agent as FedPLT
+from privet.client_apps.rivals.dp_fedsgd import Agent as FedSGD
 from privet.privacy import AgentLedger, Facts, Perturber, epsilon_of
 from privet.problems import L2, BinaryLogistic, ClippableProblem
 from privet.sim.engine import InlineGrid

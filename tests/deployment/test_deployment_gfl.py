@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from privet.strategies.gfl_graph import Edge
+from privet.strategies.gfl.graph import Edge
 from support.graph_servers import Hosts, assert_same_trajectory, unit_config
 from support.paths import ROOT
 from support.processes import Deployment, Run

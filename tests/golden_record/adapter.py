@@ -30,7 +30,7 @@ def ray(data: Mapping[str, Any], actors: int) -> Iterator[Run]:
     """
     from privet.server_apps import execute
     from privet.sim.inline import configured_app
-    from privet.sim.ray_engine import RayGrid
+    from privet.sim.ray.engine import RayGrid
 
     def make_app() -> Any:
         app = configured_app()

@@ -108,3 +108,19 @@ def test_the_command_answers(installed: Installed) -> None:
     done = installed.run(installed.python.parent / "privet", "--help")
     assert "Usage" in done.stdout
     assert not done.stderr
+
+
+def test_the_benchmarks_stay_with_the_source(installed: Installed) -> None:
+    with zipfile.ZipFile(installed.wheel) as archive:
+        assert not [name for name in archive.namelist() if "benchmarks" in name]
+    assert (installed.source / "tests" / "benchmarks").is_dir()
+    done = subprocess.run(
+        [installed.python.parent / "privet", "bench", "masks"],
+        cwd=installed.elsewhere,
+        env=clean_environ(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = "privet: bench: the benchmarks come with the source, not with the wheel\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)

@@ -323,12 +323,6 @@ def test_sparsifiers_with_public_index_sets_pass() -> None:
 
 def test_gfl_by_hand() -> None:
     assert gfl_sensitivity(clip=0.5, step_size=0.7, round_number=3) == pytest.approx(2.1)
-    s = gfl_sensitivity(
-        clip=0.5, step_size=0.7, round_number=3, contraction=0.5, batch_size=10, participants=4
-    )
-    assert s == pytest.approx(2 * 0.7 * 0.5 / 40 * 1.75)
-    with pytest.raises(ValueError, match="batch_size and participants"):
-        gfl_sensitivity(clip=0.5, step_size=0.7, round_number=3, contraction=0.5)
 
 
 def test_gfl_links_by_hand() -> None:

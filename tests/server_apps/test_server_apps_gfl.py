@@ -16,10 +16,10 @@ from privet.privacy import Facts, Perturber, Release, SystemNoise, epsilon_of, g
 from privet.problems import L2, RidgeRegression
 from privet.server_apps import read_config
 from privet.server_apps.execute import build_evaluation
-from privet.server_apps.gfl_links import Links, Spending
-from privet.server_apps.gfl_measures import GflMeasures
+from privet.server_apps.gfl.links import Links, Spending
+from privet.server_apps.gfl.measures import GflMeasures
 from privet.sim.inline import run_inline
-from privet.strategies.gfl_graph import graph_edges, metropolis
+from privet.strategies.gfl.graph import graph_edges, metropolis
 from support.rounding import Quadratic
 
 RUN: dict[str, Any] = {

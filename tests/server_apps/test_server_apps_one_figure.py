@@ -11,7 +11,7 @@ import pytest
 from flwr.app import Context, Message
 
 from privet.client_apps import client_app
-from privet.client_apps.dp_fedsgd import Agent as DPFedSGDAgent
+from privet.client_apps.rivals.dp_fedsgd import Agent as DPFedSGDAgent
 from privet.datasets import problem_from_context
 from privet.privacy import (
     AgentLedger,
@@ -23,7 +23,7 @@ from privet.privacy import (
 )
 from privet.problems import L2, BinaryLogistic, Problem
 from privet.server_apps import Finished, execute, read_config
-from privet.server_apps import report_format as fmt
+from privet.server_apps.report import format as fmt
 from privet.sim.cli.main import main
 from privet.sim.engine import InlineGrid
 from privet.wire import ConfigError

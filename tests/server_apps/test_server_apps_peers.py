@@ -15,10 +15,10 @@ import httpx
 import numpy as np
 import pytest
 
-from privet.server_apps.peers import Peers
-from privet.server_apps.peers_client import Link, LinkError
-from privet.server_apps.peers_edge import Board
-from privet.server_apps.peers_messages import (
+from privet.server_apps.peers.client import Link, LinkError
+from privet.server_apps.peers.edge import Board
+from privet.server_apps.peers.exchange import Peers
+from privet.server_apps.peers.messages import (
     HEAD_LIMIT,
     Head,
     Outcome,
@@ -27,8 +27,8 @@ from privet.server_apps.peers_messages import (
     decode,
     encode,
 )
-from privet.server_apps.peers_settings import parse_bind, parse_peers, peer_settings
-from privet.server_apps.peers_tls import Credentials
+from privet.server_apps.peers.settings import parse_bind, parse_peers, peer_settings
+from privet.server_apps.peers.tls import Credentials
 from privet.wire import ConfigError, WireError
 from support.graph_servers import RUN, Hosts, at_once
 from support.tls import make_unit_certificates

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.server_apps.peers_mixer import NetworkMixer
-from privet.strategies.gfl_graph import drop_edges, graph_edges, metropolis
-from privet.strategies.gfl_mixing import LocalMixer, Mixed, Outgoing, Perturbation
-from privet.strategies.gfl_noise import SampledNoise
+from privet.server_apps.peers.mixer import NetworkMixer
+from privet.strategies.gfl.graph import graph_edges, metropolis
+from privet.strategies.gfl.mixing import LocalMixer, Mixed, Outgoing, Perturbation
+from privet.strategies.gfl.noise import SampledNoise
 from privet.wire import ConfigError, RunError
 from support.graph_servers import Hosts, LossyLink, Mixers, at_once, rows, split
+from support.graphs import without_edges
 
 DIM = 5
 TRIANGLE = metropolis(graph_edges("complete", 3), 3)
@@ -54,7 +55,7 @@ def test_servers_compute_the_bits_of_one_process_that_hosts_all_units(
 
 def test_noise_cancels_while_a_link_is_cut_for_two_rounds(tmp_path: Path) -> None:
     cut = (0, 1)
-    effective = drop_edges(TRIANGLE, [cut])
+    effective = without_edges(TRIANGLE, [cut])
     local = LocalMixer(TRIANGLE, cut={2: [cut], 3: [cut]})
     with Hosts(tmp_path, 3, [cut]) as hosts, Mixers(hosts, TRIANGLE, DIM, 1.0) as mixers:
         for round_ in (1, 2, 3, 4):
@@ -320,6 +321,6 @@ def test_a_unit_that_is_not_in_the_graph_is_refused(tmp_path: Path, unit: str) -
 
 
 def mixers_shape() -> Any:
-    from privet.server_apps.peers_messages import Shape
+    from privet.server_apps.peers.messages import Shape
 
     return Shape(DIM, "float64")

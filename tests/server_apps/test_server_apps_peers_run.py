@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privet.server_apps import Finished, execute
-from privet.server_apps.peers_run import unit_agents
+from privet.server_apps.peers.run import unit_agents
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import configured_app
 from privet.wire import ConfigError, RunError, resolve

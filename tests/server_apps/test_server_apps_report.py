@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privet.server_apps import report_format
 from privet.server_apps.report import ReportError, write_report
+from privet.server_apps.report import format as report_format
 from support.reports import Page, render, rounds, run_folder
 
 

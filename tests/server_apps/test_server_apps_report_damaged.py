@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from privet.server_apps.report import ReportError, write_report
-from privet.server_apps.report_history import IDENTITY, NAMES
-from privet.server_apps.report_rows import write_csv
+from privet.server_apps.report.history import IDENTITY, NAMES
+from privet.server_apps.report.rows import csv_table
+from privet.server_apps.report.runs import read_runs
 from support.reports import render, rounds, run_folder
 
 LONG = "9" * 400
@@ -125,7 +126,7 @@ def test_a_folder_whose_name_is_no_text_is_reported(tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9")
     folder = run_folder(tmp_path / name, rounds(2))
     assert "caf\N{REPLACEMENT CHARACTER}" in render(folder).html
-    assert b"\xef\xbf\xbd" in write_csv([folder], tmp_path / "rows.csv").read_bytes()
+    assert b"\xef\xbf\xbd" in csv_table(read_runs([folder]))
 
 
 EXTREMES = [

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from privet.server_apps.report import write_report
-from privet.server_apps.report_files import Output, write_outputs
-from privet.server_apps.report_json import ReportError
-from privet.server_apps.report_rows import write_csv
+from privet.server_apps.report.files import Output, write_outputs
+from privet.server_apps.report.json import ReportError
 from support.reports import rounds, run_folder
 
 
@@ -111,7 +110,7 @@ def test_a_link_stays_one_and_a_pipe_gets_the_file(folder: Path, tmp_path: Path)
     assert os.listdir(tmp_path / "pages") == ["1.html"]
     reading, writing = os.pipe()
     try:
-        write_csv([folder], Path(f"/dev/fd/{writing}"))
+        write_outputs([Output("--csv", Path(f"/dev/fd/{writing}"), b"run,")], [folder])
         assert os.read(reading, 4) == b"run,"
     finally:
         os.close(reading)

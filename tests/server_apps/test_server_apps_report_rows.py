@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import sys
 from pathlib import Path
@@ -11,8 +12,15 @@ from typing import Any
 import pytest
 
 from privet.server_apps.report import ReportError
-from privet.server_apps.report_rows import write_csv, write_parquet
+from privet.server_apps.report.rows import csv_table, parquet_table
+from privet.server_apps.report.runs import read_runs
 from support.reports import rounds, run_folder
+
+
+def csv_rows(folders: list[Path]) -> list[dict[str, str]]:
+    """Return what a reader of the CSV file finds, its columns in order."""
+    text = csv_table(read_runs(folders)).decode()
+    return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
 class TestRows:
@@ -38,9 +46,7 @@ class TestRows:
 
     def test_csv_has_the_histories_row_by_row(self, tmp_path: Path) -> None:
         folders, lines = self.folders(tmp_path)
-        out = write_csv(folders, tmp_path / "deep" / "history.csv")
-        with out.open(newline="") as file:
-            rows = list(csv.DictReader(file))
+        rows = csv_rows(folders)
         assert len(rows) == 7
         for row, (name, line) in zip(rows, lines, strict=True):
             assert (row["run"], int(row["round"])) == (name, line["round"])
@@ -62,7 +68,7 @@ class TestRows:
             "pyarrow.parquet", reason="needs the extra flwr-privet[parquet]"
         )
         folders, lines = self.folders(tmp_path)
-        table = parquet.read_table(write_parquet(folders, tmp_path / "deep" / "history.parquet"))
+        table = parquet.read_table(io.BytesIO(parquet_table(read_runs(folders))))
         types = {field.name: str(field.type) for field in table.schema}
         expected = {
             "run": "string",
@@ -91,8 +97,7 @@ class TestRows:
             assert row["residual"] is None
         assert [row["config.clip"] for row in rows] == [math.inf] * 4 + [0.5] * 3
         assert rows[6]["msd-units"] == 0.125
-        with write_csv(folders, tmp_path / "history.csv").open(newline="") as file:
-            assert next(csv.reader(file)) == table.column_names
+        assert list(csv_rows(folders)[0]) == table.column_names
 
     @pytest.mark.parametrize(
         ("seeds", "stored", "kind"),
@@ -120,7 +125,7 @@ class TestRows:
             )
             for i, seed in enumerate(seeds)
         ]
-        table = parquet.read_table(write_parquet(folders, tmp_path / "rows.parquet"))
+        table = parquet.read_table(io.BytesIO(parquet_table(read_runs(folders))))
         for key in ("seed", "num-agents", "config.rho"):
             assert table.column(key).to_pylist() == stored
             assert str(table.schema.field(key).type) == kind
@@ -128,8 +133,7 @@ class TestRows:
 
     def test_runs_without_a_summary_have_rows_too(self, tmp_path: Path) -> None:
         folder = run_folder(tmp_path / "bare", [{"round": 1}])
-        with write_csv([folder], tmp_path / "bare.csv").open(newline="") as file:
-            (row,) = csv.DictReader(file)
+        (row,) = csv_rows([folder])
         assert {key for key, value in row.items() if value} == {"run", "round"}
 
     def test_parquet_without_pyarrow_names_the_extra(
@@ -137,4 +141,4 @@ class TestRows:
     ) -> None:
         monkeypatch.setitem(sys.modules, "pyarrow", None)
         with pytest.raises(ReportError, match=r"pip install 'flwr-privet\[parquet\]'"):
-            write_parquet([run_folder(tmp_path / "run", rounds(1))], tmp_path / "out.parquet")
+            parquet_table(read_runs([run_folder(tmp_path / "run", rounds(1))]))

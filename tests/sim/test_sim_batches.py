@@ -22,8 +22,10 @@ from flwr.app import (
     RecordDict,
 )
 
-from privet.sim.arena import LARGEST, Arena, Tray
-from privet.sim.batches import (
+from privet.sim.engine import InlineGrid
+from privet.sim.grid import set_message_id
+from privet.sim.ray.arena import LARGEST, Arena, Tray
+from privet.sim.ray.batches import (
     Letter,
     decode_letter,
     decode_record,
@@ -36,8 +38,6 @@ from privet.sim.batches import (
     unseal,
     weight,
 )
-from privet.sim.engine import InlineGrid
-from privet.sim.grid import set_message_id
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is not shared here")
 

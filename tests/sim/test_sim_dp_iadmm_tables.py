@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import iadmm as bench
 from privet.datasets import Federation, federation_from_config
 from privet.privacy import Facts
 from privet.server_apps import read_config
-from privet.sim.benchmarks import iadmm as bench
 from privet.sim.experiments import dp_iadmm_tables as tables
 from privet.sim.experiments.dp_iadmm import PAPER, VARIANTS, Variant, run
 from privet.sim.presets import load_preset, preset_names

@@ -17,8 +17,8 @@ from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.sim.replays import replay_file
 from privet.strategies import GFL, PrivetResult, Schedule
-from privet.strategies.gfl_graph import graph_edges, metropolis
-from privet.strategies.gfl_mixing import LocalMixer
+from privet.strategies.gfl.graph import graph_edges, metropolis
+from privet.strategies.gfl.mixing import LocalMixer
 from privet.wire import ConfigError, RunError, stream
 from support.federations import FaultyGrid, lose_reply, position, zeros
 from support.paths import golden

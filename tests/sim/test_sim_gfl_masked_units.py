@@ -15,7 +15,7 @@ from privet.server_apps.execute import build_evaluation
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App
 from privet.sim.inline import configured_app
-from privet.strategies.gfl_graph import graph_edges, metropolis
+from privet.strategies.gfl.graph import graph_edges, metropolis
 from support.graph_servers import Hosts, at_once, simulated, unit_config, unit_grid
 from support.rounding import Quadratic, farthest, gfl_round
 

@@ -15,10 +15,11 @@ import pytest
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
 from privet.client_apps import client_app
-from privet.sim import ray_actors, ray_engine
 from privet.sim.cli.main import main
-from privet.sim.ray_engine import RayGrid
-from privet.sim.ray_session import ray_session
+from privet.sim.ray import actors as ray_actors
+from privet.sim.ray import engine as ray_engine
+from privet.sim.ray.engine import RayGrid
+from privet.sim.ray.session import ray_session
 from privet.sim.sweep import SweepError, sweep
 from privet.strategies import FedPDM, FedPLT, Fraction, PrivetResult, Schedule
 from privet.strategies.loop import play_round

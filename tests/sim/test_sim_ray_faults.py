@@ -22,11 +22,11 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
 from privet.client_apps import client_app
 from privet.problems import BinaryLogistic
-from privet.sim import ray_actors
 from privet.sim.engine import InlineGrid
 from privet.sim.ports import free_ports
-from privet.sim.ray_engine import RayGrid
-from privet.sim.ray_session import ray_session
+from privet.sim.ray import actors as ray_actors
+from privet.sim.ray.engine import RayGrid
+from privet.sim.ray.session import ray_session
 from privet.strategies import FedPLT
 from privet.strategies.loop import play_round
 from privet.wire import RunError
@@ -280,7 +280,7 @@ def test_agents_that_change_what_they_were_sent_do_not_see_one_another(
 THROUGH_RAY_CLIENT = """
 import sys
 from flwr.app import ConfigRecord, Message, RecordDict
-from privet.sim.ray_engine import RayGrid
+from privet.sim.ray.engine import RayGrid
 
 def echo():
     return lambda message, context: Message(message.content, reply_to=message)

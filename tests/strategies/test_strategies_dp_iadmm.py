@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet.strategies import DPIADMM
-from privet.strategies.dp_iadmm import Server
-from privet.strategies.dp_iadmm_settings import Penalty
+from privet.strategies.dp_iadmm import Penalty, Server
 from privet.wire import ConfigError, UploadError, defaults, digest, resolve
 
 # ------------------------------------------------------------------ the penalty

@@ -27,7 +27,7 @@ from privet.strategies import (
     PrimalDualStrategy,
     Tamuna,
 )
-from privet.strategies.rival import RivalStrategy
+from privet.strategies.rivals.base import RivalStrategy
 from privet.wire import ConfigError, algorithm, resolve
 from privet.wire.agreement import local_steps
 from support import recursions

@@ -10,9 +10,9 @@ import pytest
 
 from privet.privacy import SystemNoise
 from privet.strategies import GFL, Fraction, PerGroup
-from privet.strategies.gfl import combination_matrix
-from privet.strategies.gfl_mixing import LocalMixer, Perturbation
-from privet.strategies.gfl_server import Server, State
+from privet.strategies.gfl.mixing import LocalMixer, Perturbation
+from privet.strategies.gfl.server import Server, State
+from privet.strategies.gfl.strategy import combination_matrix
 from privet.strategies.half import grouped
 from privet.wire import ConfigError, UploadError, digest, resolve
 

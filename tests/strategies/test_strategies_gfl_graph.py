@@ -1,4 +1,4 @@
-"""The graph between servers: generators, weights, failed edges, and what is refused."""
+"""The graph between servers: generators, weights, and what is refused."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.strategies.gfl_graph import (
+from privet.strategies.gfl.graph import (
     Edge,
     check_weights,
     connected,
-    drop_edges,
     edges_of,
     graph_edges,
     lazy,
@@ -49,27 +48,6 @@ def test_metropolis_weights_satisfy_assumption_1(graph: tuple[int, tuple[Edge, .
         assert weights[p, m] == 1.0 / (1.0 + max(degree[p], degree[m]))
     assert second_eigenvalue(weights) < 1
     assert check_weights(weights.tolist()).tolist() == weights.tolist()
-
-
-@given(graphs(), st.data())
-@settings(max_examples=60, deadline=None)
-def test_dropped_edges_leave_the_column_sums(
-    graph: tuple[int, tuple[Edge, ...]], data: st.DataObject
-) -> None:
-    units, edges = graph
-    weights = metropolis(edges, units)
-    failed = data.draw(st.sets(st.sampled_from(edges)))
-    backwards = {(m, p) for p, m in failed}
-    effective = drop_edges(weights, backwards if len(failed) % 2 else failed)
-    np.testing.assert_allclose(effective.sum(axis=0), weights.sum(axis=0), rtol=0, atol=1e-14)
-    np.testing.assert_allclose(effective.sum(axis=1), weights.sum(axis=1), rtol=0, atol=1e-14)
-    assert np.array_equal(effective, effective.T)
-    assert edges_of(effective) == tuple(edge for edge in edges if edge not in failed)
-    for unit in range(units):
-        lost = [m for m in range(units) if (min(m, unit), max(m, unit)) in failed]
-        wanted = weights[unit, unit] + sum(weights[unit, m] for m in lost)
-        assert effective[unit, unit] == pytest.approx(wanted, abs=1e-15)
-    assert (np.diag(effective) > 0).all()
 
 
 @pytest.mark.parametrize(

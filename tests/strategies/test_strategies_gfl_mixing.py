@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from privet.privacy import SystemNoise
-from privet.strategies.gfl_graph import drop_edges, graph_edges, metropolis, neighbours
-from privet.strategies.gfl_mixing import LocalMixer, Outgoing, Perturbation, combine
-from privet.strategies.gfl_noise import SampledNoise
+from privet.strategies.gfl.graph import graph_edges, metropolis, neighbours
+from privet.strategies.gfl.mixing import LocalMixer, Outgoing, Perturbation, combine
+from privet.strategies.gfl.noise import SampledNoise
 from privet.wire import ConfigError
+from support.graphs import without_edges
 
 Array = NDArray[Any]
 UNITS, DIM = 6, 3
@@ -91,7 +92,7 @@ def test_homomorphic_noise_cancels_also_when_edges_fail(
     weights = metropolis(edges, UNITS)
     _, mixed = exchange("homomorphic", psi, noise, weights, {1: failed})
     np.testing.assert_allclose(mixed.models.mean(axis=0), psi.mean(axis=0), rtol=0, atol=1e-14)
-    wanted = brute_force(drop_edges(weights, failed), psi, noise, "homomorphic")
+    wanted = brute_force(without_edges(weights, failed), psi, noise, "homomorphic")
     np.testing.assert_allclose(mixed.models, wanted, rtol=0, atol=1e-13)
     assert mixed.dropped == tuple(sorted(failed))
     assert len(mixed.notes) == len(failed)

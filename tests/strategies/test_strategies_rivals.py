@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from privet.client_apps import client_app
-from privet.client_apps.dp_fedsgd import Agent
-from privet.client_apps.scaffold import Agent as ScaffoldAgent
+from privet.client_apps.rivals.dp_fedsgd import Agent
+from privet.client_apps.rivals.scaffold import Agent as ScaffoldAgent
 from privet.privacy import Facts, Release
 from privet.problems import make_h, minimize
 from privet.sim.engine import InlineGrid

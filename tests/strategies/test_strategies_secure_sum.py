@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from privet.problems import make_h
-from privet.strategies import DPIADMM, FedPDM, FedPLT, PrimalDualStrategy, fed_plt_sum
+from privet.strategies import DPIADMM, FedPDM, FedPLT, PrimalDualStrategy
+from privet.strategies.fed_plt import SumServer
 from privet.strategies.half import GroupSum, summing
 from privet.wire import ConfigError, algorithms, resolve
 from privet.wire.payload import ENCODED
-from privet.wire.selection import rand_k
+from privet.wire.sparse.selection import rand_k
 
 ABLE = {"fed-plt", "dp-iadmm", "fed-pdm", "gfl"}
 
@@ -64,7 +65,7 @@ def test_strategies_take_the_argument_too() -> None:
 
 
 def test_fed_plt_moves_the_mean_of_z_by_the_participants() -> None:
-    half = fed_plt_sum.Server(rho=2.0, h=make_h("l1", **{"h-weight": 3.0}))
+    half = SumServer(rho=2.0, h=make_h("l1", **{"h-weight": 3.0}))
     state = half.initialise(np.array([4.0, -8.0]), 4)
     state, sent = half.broadcast(state)
     # prox of (rho/N) 3 |.| = 1.5 |.|
@@ -87,7 +88,7 @@ def test_fed_plt_moves_the_mean_of_z_by_the_participants() -> None:
 
 
 def test_sums_of_several_groups_are_one_sum_where_the_algorithm_has_none() -> None:
-    half = fed_plt_sum.Server(rho=1.0)
+    half = SumServer(rho=1.0)
     whole, parts = (half.initialise(np.array([1.0]), 4) for _ in range(2))
     one = {"": GroupSum({"x": np.array([6.0]), "distance": np.array(2.0)}, (0, 1, 3))}
     two = {

@@ -15,20 +15,21 @@ from numpy.typing import NDArray
 
 from privet.server_apps import read_config
 from privet.server_apps.execute import build_evaluation, build_strategy, starting_model
-from privet.server_apps.peers import Peers
-from privet.server_apps.peers_client import Health, Link, LinkError
-from privet.server_apps.peers_edge import Answer
-from privet.server_apps.peers_messages import Shape
-from privet.server_apps.peers_mixer import NetworkMixer
-from privet.server_apps.peers_settings import PeerSettings
-from privet.server_apps.peers_tls import Credentials
+from privet.server_apps.peers.client import Health, Link, LinkError
+from privet.server_apps.peers.edge import Answer
+from privet.server_apps.peers.exchange import Peers
+from privet.server_apps.peers.messages import Shape
+from privet.server_apps.peers.mixer import NetworkMixer
+from privet.server_apps.peers.settings import PeerSettings
+from privet.server_apps.peers.tls import Credentials
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App
 from privet.sim.inline import configured_app
 from privet.sim.ports import free_ports
-from privet.strategies.gfl import GFL, combination_matrix
-from privet.strategies.gfl_graph import Edge
-from privet.strategies.gfl_mixing import LocalMixer, Mixed, Outgoing
+from privet.strategies.gfl import GFL
+from privet.strategies.gfl.graph import Edge
+from privet.strategies.gfl.mixing import LocalMixer, Mixed, Outgoing
+from privet.strategies.gfl.strategy import combination_matrix
 from support.proxy import CuttableProxy
 from support.tls import make_unit_certificates
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from privet.wire.index_coding import SparseError
-from privet.wire.selection import index_seed, rand_k, top_k
+from privet.wire.sparse.index_coding import SparseError
+from privet.wire.sparse.selection import index_seed, rand_k, top_k
 
 RNG = np.random.default_rng(3)
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from privet.wire.index_coding import SparseError, decode_indices, encode_indices
 from privet.wire.payload import from_payload, to_payload
-from privet.wire.selection import rand_k
 from privet.wire.sparse import decode, encode
-from privet.wire.sparse_sum import SparseSum
+from privet.wire.sparse.index_coding import SparseError, decode_indices, encode_indices
+from privet.wire.sparse.selection import rand_k
+from privet.wire.sparse.sums import SparseSum
 
 RNG = np.random.default_rng(7)
 

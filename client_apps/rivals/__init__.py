@@ -1,0 +1,1 @@
+"""Agent halves of the algorithms that the papers compare themselves with."""

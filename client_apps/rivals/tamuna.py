@@ -1,0 +1,27 @@
+"""TAMUNA: local training with partial participation, the agent half.
+
+L. Condat, I. Agarsky, G. Malinovsky, P. Richtarik, "TAMUNA: Doubly Accelerated Distributed
+Optimization with Local Training, Compression, and Partial Participation" (2023), Algorithm 1: a
+random number of local steps, the same for all agents of a round. Uploads are not sparsified.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from privet.wire.agreement import local_steps
+
+from ..half import Streams
+from .control_variates import ControlledAgent
+
+
+@dataclass(frozen=True)
+class Agent(ControlledAgent):
+    """Agent half of TAMUNA; ``step_size`` is gamma and ``local_epochs`` is 1/p."""
+
+    name: ClassVar[str] = "tamuna"
+
+    def steps(self, streams: Streams) -> int:
+        """Return the round's draw, geometric of mean ``local_epochs``."""
+        return local_steps(streams.seed, streams.round, self.local_epochs)

@@ -1,0 +1,59 @@
+"""What is measured of graph federated learning beside the loss: deviations and epsilon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .links import Spending
+
+Vector = NDArray[Any]
+
+
+@dataclass
+class GflMeasures:
+    """Mean-square deviations from the centralised optimum, and eps(i) of the stated adversary.
+
+    Parameters
+    ----------
+    optimum : callable
+        Returns w^o, or None where there is none; called once.
+    units : int
+        P; a server that does not host all of them does not know the centroid.
+    spending : Spending, optional
+        None where the messages between servers are not certified.
+    """
+
+    optimum: Callable[[], Vector | None]
+    units: int
+    spending: Spending | None = None
+    _known: list[Vector | None] = field(default_factory=list)
+
+    def __call__(self, round_: int, models: Mapping[str, Vector]) -> dict[str, float]:
+        """Return the measures of a round.
+
+        ``msd-centroid`` is ||w_c - w^o||^2, eq. (58), only where all units are hosted here;
+        ``msd-units`` the mean of ||w_p - w^o||^2 over the units hosted here, eq. (59);
+        ``epsilon-links`` the epsilon, at the run's delta, of all rounds so far against an observer
+        of the messages between servers.
+        """
+        if not self._known:
+            self._known.append(self.optimum())
+        (best,) = self._known
+        found: dict[str, float] = {}
+        if best is not None:
+            hosted = [model for name, model in models.items() if name.startswith("unit-")]
+            if len(hosted) == self.units:
+                found["msd-centroid"] = _square(models["last"] - best)
+            found["msd-units"] = float(np.mean([_square(model - best) for model in hosted]))
+        if self.spending is not None:
+            found["epsilon-links"] = self.spending.after(round_)
+        return found
+
+
+def _square(vector: Vector) -> float:
+    return float(vector @ vector)

@@ -1,0 +1,1 @@
+"""Servers of a graph that exchange their models over HTTPS with mutual TLS."""

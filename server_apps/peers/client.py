@@ -1,0 +1,107 @@
+"""The way to one neighbour: requests over mutual TLS, with the server's unit checked first.
+
+Only a peer service imports this module: it loads httpx.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from privet.wire.errors import one_line
+
+from .edge import Answer
+from .messages import Outcome
+from .tls import host_name
+
+CONNECT_TIMEOUT = 5.0
+"""Seconds for a connection at most: one into nothing must not take a round's whole time."""
+ANSWER_LIMIT = 4096
+"""Bytes of an answer at most."""
+
+
+class LinkError(Exception):
+    """No answer came: the request may or may not have arrived."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What a neighbour says of itself: its unit, run, agreement, and the round it has closed."""
+
+    unit: str
+    run: str
+    agreement: str
+    closed: int
+
+
+class Link:
+    """Requests to one neighbour, on one connection that is kept while it lasts.
+
+    Parameters
+    ----------
+    unit : str
+        The neighbour; its certificate must name it, whatever the address.
+    address : str
+        ``https://host:port``.
+    context : SSLContext
+        Of ``Credentials.client_context``.
+    """
+
+    def __init__(self, unit: str, address: str, context: ssl.SSLContext) -> None:
+        self.unit = unit
+        self._name = {"sni_hostname": host_name(unit)}
+        # No proxy of the environment: the connection is to the neighbour and nobody else.
+        self._client = httpx.Client(
+            base_url=address, verify=context, trust_env=False, follow_redirects=False
+        )
+
+    def __enter__(self) -> Link:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def post(self, path: str, body: bytes, timeout: float) -> Answer:
+        """Return the neighbour's answer (raises ``LinkError`` where none came in time)."""
+        status, content = self._request("POST", path, body, timeout)
+        said = content.get("outcome")
+        outcome = Outcome(said) if said in tuple(Outcome) else None
+        return Answer(status, outcome, one_line(str(content.get("reason", ""))))
+
+    def health(self, timeout: float) -> Health:
+        """Return what the neighbour says of itself (raises ``LinkError``)."""
+        status, content = self._request("GET", "/health", b"", timeout)
+        texts = [content.get(name) for name in ("unit", "run", "agreement")]
+        closed = content.get("closed")
+        if status != 200 or type(closed) is not int or any(type(t) is not str for t in texts):
+            raise LinkError(one_line(str(content.get("reason", f"status {status}"))))
+        unit, run, agreement = (one_line(str(text)) for text in texts)
+        return Health(unit, run, agreement, closed)
+
+    def _request(
+        self, method: str, path: str, body: bytes, timeout: float
+    ) -> tuple[int, dict[str, Any]]:
+        limits = httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT))
+        try:
+            answer = self._client.request(
+                method, path, content=body, timeout=limits, extensions=self._name
+            )
+            content = answer.json() if len(answer.content) <= ANSWER_LIMIT else None
+        except (httpx.HTTPError, ValueError, RecursionError) as error:
+            raise LinkError(one_line(f"{type(error).__name__}: {error}")) from None
+        if not isinstance(content, dict):
+            raise LinkError(f"answer of status {answer.status_code} is not ours")
+        return answer.status_code, content
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()

@@ -1,0 +1,100 @@
+"""The shell of the report: one HTML document that loads nothing from anywhere."""
+
+from __future__ import annotations
+
+from privet.server_apps.report.format import text
+
+# Okabe and Ito's colours, which most colour-blind readers can tell apart, in two brightnesses.
+_LIGHT = ("0072b2", "d55e00", "009e73", "b0528c", "8a6d00", "3f8fc4", "5b5b5b", "7a3b00")
+_DARK = ("56b4e9", "ff9a4d", "2fd3a2", "e58fc0", "f0d43a", "9ecbff", "c0c0c0", "d9a066")
+
+
+def _palette(colours: tuple[str, ...]) -> str:
+    return "".join(f"--run-{number}:#{colour};" for number, colour in enumerate(colours))
+
+
+_STYLE = f"""
+:root{{color-scheme:light dark;--ink:#1d2420;--soft:#59645e;--paper:#f7f8f6;--card:#fff;
+--grid:#dfe4e0;--edge:#0003;--warn:#9a2c16;--warn-paper:#fdece7;
+--font:system-ui,-apple-system,"Segoe UI",Roboto,"Liberation Sans",sans-serif;{_palette(_LIGHT)}}}
+@media (prefers-color-scheme:dark){{:root{{--ink:#e6ebe7;--soft:#a3aea7;--paper:#131714;
+--card:#1c211e;--grid:#353d38;--edge:#000a;--warn:#ffb09c;--warn-paper:#3a1f18;
+{_palette(_DARK)}}}}}
+"""
+
+_RULES = """
+*{box-sizing:border-box}
+body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.5 var(--font);
+-webkit-text-size-adjust:100%}
+main{max-width:66rem;margin:0 auto;padding:1.25rem 1rem 3rem}
+h1{font-size:1.6rem;line-height:1.2;margin:0 0 .5rem;overflow-wrap:anywhere}
+h2{font-size:1.15rem;margin:2.2rem 0 .7rem}
+h3{font-size:1rem;margin:0 0 .35rem;overflow-wrap:anywhere}
+p{margin:.4rem 0;max-width:46rem}
+small,.soft{color:var(--soft)}
+.outcome{background:var(--card);border:1px solid var(--grid);border-radius:.6rem;
+padding:.9rem 1rem;margin:.8rem 0}
+.tiles{display:grid;grid-template-columns:repeat(auto-fill,minmax(8.3rem,1fr));gap:.8rem 1rem;
+margin:.7rem 0 .2rem}
+.tiles div{min-width:0}
+.tiles dt{font-size:.8rem;color:var(--soft);margin:0}
+.tiles dd{font-size:1.3rem;line-height:1.25;margin:0;font-variant-numeric:tabular-nums}
+.tiles dd small{display:block;font-size:.75rem}
+.warn{background:var(--warn-paper);color:var(--warn);border-radius:.4rem;padding:.45rem .7rem;
+overflow-wrap:anywhere}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem}
+figure{margin:0;background:var(--card);border:1px solid var(--grid);border-radius:.6rem;
+padding:.8rem .7rem .5rem;min-width:0;max-width:40rem}
+figure svg{display:block;width:100%;height:auto}
+figure svg text{font-family:var(--font)}
+figure svg *{stroke-linejoin:round}
+.legend{display:flex;flex-wrap:wrap;gap:.1rem .9rem;list-style:none;margin:0 0 .3rem;padding:0;
+font-size:.85rem}
+.legend li{display:flex;align-items:center;gap:.4rem;min-width:0;overflow-wrap:anywhere}
+h3>svg,.legend svg{flex:none;width:1.9rem;height:.6rem}
+.scroll{overflow-x:auto;border:1px solid var(--grid);border-radius:.6rem;
+background:linear-gradient(to left,var(--card) 40%,transparent) right/1.5rem 100% no-repeat local,
+linear-gradient(to left,var(--edge),transparent) right/1rem 100% no-repeat scroll,var(--card)}
+table{border-collapse:separate;border-spacing:0;width:100%;font-size:.9rem}
+th,td{padding:.4rem .7rem;text-align:left;vertical-align:top;border-top:1px solid var(--grid)}
+thead th{border-top:0;color:var(--soft);font-weight:600;overflow-wrap:break-word;min-width:7.5rem;
+max-width:14rem}
+tbody th{font-weight:400;color:var(--soft);overflow-wrap:break-word}
+.numbers td{white-space:nowrap;font-variant-numeric:tabular-nums}
+.numbers td,.numbers thead th:not(:first-child){text-align:right}
+.numbers td small{display:block}
+.numbers tbody th,.settings tbody th{position:sticky;left:0;background:var(--card);
+min-width:6.5rem;max-width:11rem}
+.settings td{overflow-wrap:anywhere;min-width:7rem}
+.account ul{margin:0;padding-left:1.1rem}
+.absent{color:var(--soft)}
+details{margin:.6rem 0}
+summary{cursor:pointer;padding:.3rem 0;overflow-wrap:anywhere}
+footer{margin-top:2.5rem;color:var(--soft);font-size:.85rem}
+@media (max-width:40rem){
+table{font-size:.82rem}
+th,td{padding:.35rem .4rem}
+thead th{min-width:5.2rem}
+.numbers tbody th{min-width:5rem;max-width:8rem}
+.settings tbody th{min-width:5rem;max-width:10rem}
+.account thead{display:none}
+.account tr{display:block;padding:.5rem .2rem;border-top:1px solid var(--grid)}
+.account tr:first-child{border-top:0}
+.account th,.account td{display:block;border:0;padding:.15rem .7rem;overflow-wrap:anywhere}
+.account tbody th{font-weight:600;color:var(--ink)}
+.account td::before{content:attr(data-label) ": ";color:var(--soft)}
+}
+@media print{body{background:#fff}.plots{display:block}figure{break-inside:avoid}}
+"""
+
+
+def document(title: str, body: str) -> str:
+    """Return the complete document; the title is escaped, the body is HTML."""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+        "style-src 'unsafe-inline'\">\n"
+        f"<title>{text(title)}</title>\n<style>{_STYLE}{_RULES}</style>\n</head>\n"
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )

@@ -1,0 +1,125 @@
+"""How the report writes numbers and text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from decimal import ROUND_CEILING, Decimal
+from html import escape
+from typing import Any
+
+from privet.server_apps.report.history import Number
+
+_BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+TIMES = "\N{NO-BREAK SPACE}\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}"
+MINUS = "\N{MINUS SIGN}"
+
+
+def text(value: object) -> str:
+    """Return any value as HTML text, safe in elements and in quoted attributes."""
+    return escape(str(value), quote=True)
+
+
+def byte_unit(largest: Number) -> tuple[str, int]:
+    """Return the decimal unit (1 kB = 1000 B) in which the largest value is 1 ... 999."""
+    power = 0
+    while (
+        power < len(_BYTE_UNITS) - 1 and math.isfinite(largest) and largest >= 1000 ** (power + 1)
+    ):
+        power += 1
+    return _BYTE_UNITS[power], 1000**power
+
+
+def power_of_ten(exponent: int) -> str:
+    """Return 10 to the exponent with a superscript, without markup."""
+    return "10" + str(exponent).translate(_SUPERSCRIPT)
+
+
+def number(value: Number) -> str:
+    """Return a number with four significant digits; exact when it is an integer below 1e15."""
+    if math.isnan(value):
+        return "not a number"
+    if math.isinf(value):
+        return "∞" if value > 0 else f"{MINUS}∞"
+    if float(value).is_integer() and abs(value) < 1e15:
+        shown = f"{int(value):,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    else:
+        mantissa, _, exponent = f"{value:.4g}".partition("e")
+        shown = mantissa
+        if exponent:
+            power = power_of_ten(int(exponent))
+            shown = power if mantissa == "1" else f"{mantissa}{TIMES}{power}"
+    return shown.replace("-", MINUS, 1) if value < 0 else shown
+
+
+def byte_count(value: Number) -> str:
+    """Return a number of bytes in the unit that fits."""
+    unit, scale = byte_unit(value)
+    return f"{value / scale:.3g} {unit}" if scale > 1 else f"{number(value)} {unit}"
+
+
+def fraction(value: Number) -> str:
+    """Return a fraction as a percentage with two decimals."""
+    return f"{100 * value:.2f} %" if math.isfinite(value) else number(value)
+
+
+def duration(value: Number) -> str:
+    """Return seconds, as minutes or hours where that reads better."""
+    if not math.isfinite(value) or value < 60:
+        return f"{value:.3g} s"
+    minutes, seconds = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+
+
+def epsilon(value: Any) -> str:
+    """Return an epsilon with three significant digits, rounded up: never less than what was spent.
+
+    Strings pass through, so that "inf" and foreign entries stay what they are.
+    """
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return str(value)
+    if value is None or isinstance(value, bool) or not isinstance(value, int | float):
+        return "not stated"
+    if value == 0 or not math.isfinite(value):
+        return number(value)
+    exact = Decimal(repr(float(value)))
+    rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 2), rounding=ROUND_CEILING)
+    plain = f"{rounded:f}"
+    return plain.rstrip("0").rstrip(".") if "." in plain else plain
+
+
+def setting(value: Any) -> str:
+    """Return a value of a summary or configuration in one line."""
+    if value is None:
+        return "not stated"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(setting, value))
+    return str(value)
+
+
+def stated(value: Any) -> str:
+    """Return a quantity, as a number where it is one."""
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    return number(value) if known else setting(value)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested mappings as one, keys joined by dots."""
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            result |= flat(value, f"{prefix}{key}.")
+        else:
+            result[f"{prefix}{key}"] = value
+    return result

@@ -1,0 +1,302 @@
+"""The curves of the report as inline SVG, drawn by matplotlib without any global state.
+
+Colours are drawn as placeholders and then become CSS variables, so that the page decides them for
+light and dark; text stays text, in the page's own font.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from privet.server_apps.report.format import byte_unit, number, power_of_ten
+from privet.server_apps.report.history import Number
+from privet.server_apps.report.runs import Run, extras_of
+from privet.server_apps.report.tables import title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = 8
+_INK, _GRID = "#010101", "#020202"
+_WIDTH, _HEIGHT = 4.7, 2.9
+_MARKERS_UP_TO = 25
+_LARGEST = 1e300  # Ticks and margins of larger values overflow.
+_DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)))
+
+Series = tuple[list[int], list[Number]]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One set of axes: which curves it shows and how the y axis is drawn."""
+
+    key: str
+    title: str
+    label: str
+    curves: tuple[tuple[str, Callable[[Run], Series]], ...]
+    scale: Literal["linear", "log", "auto", "bytes", "percent", "count"] = "linear"
+    steps: Literal["default", "steps-post", "steps-mid"] = "default"
+
+
+PANELS: tuple[Panel, ...] = (
+    Panel("loss", "Loss", "loss", (("", lambda run: run.series("loss")),), "auto"),
+    Panel(
+        "accuracy", "Accuracy", "accuracy", (("", lambda run: run.series("accuracy")),), "percent"
+    ),
+    Panel(
+        "stationarity",
+        "Stationarity",
+        "stationarity",
+        (("", lambda run: run.series("stationarity")),),
+        "log",
+    ),
+    Panel(
+        "residual",
+        "Fixed-point residual",
+        "squared residual",
+        (("", lambda run: run.series("residual")),),
+        "log",
+    ),
+    Panel(
+        "bytes",
+        "Bytes up and down, cumulative",
+        "total",
+        (
+            ("up", lambda run: run.cumulative("bytes-up")),
+            ("down", lambda run: run.cumulative("bytes-down")),
+        ),
+        "bytes",
+    ),
+    Panel(
+        "epsilon",
+        "Privacy spend",
+        "ε spent so far",
+        (("", lambda run: run.series("epsilon")),),
+        steps="steps-post",
+    ),
+    Panel(
+        "participants",
+        "Participation",
+        "agents in the round",
+        (("", lambda run: run.series("participants")),),
+        "count",
+        "steps-mid",
+    ),
+    Panel(
+        "failures",
+        "Failures",
+        "failures in the round",
+        (("", lambda run: run.series("failures")),),
+        "count",
+        "steps-mid",
+    ),
+)
+
+
+def panels(runs: Sequence[Run]) -> list[Panel]:
+    """Return the panels that every run has, then one for each column an algorithm added."""
+    return [*PANELS, *map(_added, extras_of(runs))]
+
+
+def _added(key: str) -> Panel:
+    return Panel(f"added-{key}", title(key), key, (("", lambda run: run.series(key)),), "auto")
+
+
+def have_matplotlib() -> bool:
+    """Say whether the ``plots`` extra is installed."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def colour(index: int) -> str:
+    """Return the CSS variable with the colour of a run."""
+    return f"--run-{index % COLOURS}"
+
+
+def swatch(*, style: int, colour: str) -> str:
+    """Return a short line as it is drawn, for a legend."""
+    dashes = _DASHES[style % len(_DASHES)]
+    pattern = "" if dashes == "-" else f' stroke-dasharray="{dashes[1][0]} {dashes[1][1]}"'
+    return (
+        '<svg viewBox="0 0 30 8" aria-hidden="true">'
+        f'<path d="M1 4H29" style="stroke:var({colour})" stroke-width="2.5"{pattern}/></svg>'
+    )
+
+
+def drawable(panel: Panel, series: Series) -> Series:
+    """Keep the points the axis can show: not too large, and positive on a log axis."""
+    floor = 0.0 if panel.scale == "log" else -_LARGEST
+    kept = [(t, value) for t, value in zip(*series, strict=True) if floor < value < _LARGEST]
+    return [t for t, _ in kept], [value for _, value in kept]
+
+
+def draw(panel: Panel, runs: Sequence[Run]) -> str:
+    """Return the panel as an inline ``<svg>``, or "" when no run has a point to show."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    lines = [
+        (index, style, drawable(panel, read(run)))
+        for index, run in enumerate(runs)
+        for style, (_, read) in enumerate(panel.curves)
+    ]
+    lines = [line for line in lines if line[2][0]]
+    if not lines:
+        return ""
+    values = [value for _, _, (_, ys) in lines for value in ys]
+    unit, scale = _unit(panel, max(values))
+    settings: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": panel.key,
+        "path.simplify": True,
+        "font.size": 11.5,
+        "font.family": "DejaVu Sans",
+        "axes.unicode_minus": True,
+    }
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        # Margins and ticks beside the values of a diverged run overflow, which harms no curve.
+        warnings.simplefilter("ignore")
+        figure = Figure(figsize=(_WIDTH, _HEIGHT))
+        axes = figure.add_axes((0.155, 0.175, 0.815, 0.7))
+        _style(axes, panel, values, unit)
+        for index, style, (xs, ys) in lines:
+            _line(axes, panel, (index, style, len(runs) > 1), (xs, [value / scale for value in ys]))
+        if not _is_log(panel, values):
+            _linear_limits(axes, panel)
+        file = io.StringIO()
+        figure.savefig(
+            file,
+            format="svg",
+            transparent=True,
+            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
+        )
+    return _inline(file.getvalue(), panel)
+
+
+def _unit(panel: Panel, largest: Number) -> tuple[str, float]:
+    if panel.scale == "bytes":
+        return byte_unit(largest)
+    if panel.scale == "percent":
+        return "%", 0.01
+    return "", 1.0
+
+
+def _is_log(panel: Panel, values: list[Number]) -> bool:
+    wide = 0 < min(values) <= max(values) / 30
+    return panel.scale == "log" or (panel.scale == "auto" and wide)
+
+
+def _style(axes: Axes, panel: Panel, values: list[Number], unit: str) -> None:
+    """Set scale, ticks, labels and colours."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+    logarithmic = _is_log(panel, values)
+    details = ", ".join(part for part in (unit, "log scale" if logarithmic else "") if part)
+    axes.set_title(
+        f"{panel.label} ({details})" if details else panel.label,
+        loc="left",
+        fontsize=11.5,
+        color=_INK,
+        pad=7,
+    )
+    axes.set_xlabel("round", color=_INK, labelpad=3)
+    axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
+    if logarithmic:
+        axes.set_yscale("log")
+        decades = math.log10(max(values) / min(values))
+        axes.yaxis.set_major_locator(
+            LogLocator(subs=(1.0,) if decades > 2 else (1.0, 2.0, 5.0), numticks=7)
+        )
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(_power_label if decades > 2 else _plain_label))
+    else:
+        axes.yaxis.set_major_locator(
+            MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=panel.scale == "count")
+        )
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(_INK)
+    axes.grid(axis="y", color=_GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=_INK, labelcolor=_INK, labelsize=11)
+    axes.tick_params(axis="y", length=0)
+
+
+def _power_label(value: float, _position: int | None = None) -> str:
+    # Beside values near the limits of floats, matplotlib places ticks at 0 and infinity.
+    return power_of_ten(round(math.log10(value))) if 0 < value < math.inf else ""
+
+
+def _plain_label(value: float, _position: int | None = None) -> str:
+    return number(value)
+
+
+def _line(
+    axes: Axes, panel: Panel, which: tuple[int, int, bool], points: tuple[list[int], list[float]]
+) -> None:
+    index, style, several = which
+    second = index // COLOURS if len(panel.curves) == 1 else style
+    axes.plot(
+        *points,
+        color=_placeholder(index),
+        linestyle=_DASHES[second % len(_DASHES)],
+        # Later runs are drawn thinner, so that equal curves stay visible under each other.
+        linewidth=max(1.3, (3.1 if several else 2.0) - 0.9 * index),
+        marker="o" if len(points[0]) <= _MARKERS_UP_TO else "",
+        markersize=max(2.6, (5.0 if several else 4.0) - index),
+        drawstyle=panel.steps,
+        clip_on=False,
+    )
+
+
+def _linear_limits(axes: Axes, panel: Panel) -> None:
+    low, high = axes.get_ylim()
+    if panel.scale in {"bytes", "count"} or panel.key == "epsilon":
+        low, high = 0.0, max(high, 1.0 if panel.scale == "count" else 0.0)
+    elif panel.scale == "percent":
+        low, high = max(0.0, low), min(100.0, high)
+    axes.set_ylim(low, high)
+
+
+def _placeholder(index: int) -> str:
+    return f"#0a0a{index % COLOURS:02x}"
+
+
+def _inline(svg: str, panel: Panel) -> str:
+    """Make matplotlib's document a fluid inline element: no prologue, own ids, page colours."""
+    svg = svg[svg.index("<svg") :]
+    for pattern in (
+        r"<metadata>.*?</metadata>",
+        r'<style type="text/css">.*?</style>',
+        r'\sxmlns(:\w+)?="[^"]*"',
+        r"<!--.*?-->",
+    ):
+        svg = re.sub(pattern, "", svg, flags=re.DOTALL)
+    svg = svg.replace("xlink:href", "href")
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
+    svg = re.sub(r' transform="rotate\(-?0 [^"]*"', "", svg)
+    svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
+    svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", svg)
+    svg = re.sub(r'\bid="', f'id="{panel.key}-', svg)
+    svg = re.sub(r'href="#', f'href="#{panel.key}-', svg)
+    svg = svg.replace("url(#", f"url(#{panel.key}-")
+    svg = re.sub(r"<svg [^>]*?(viewBox=\"[^\"]*\")[^>]*>", r'<svg \1 aria-hidden="true">', svg)
+    # A hundredth of a point is finer than any screen, at half the size.
+    svg = re.sub(
+        r' (d|x|y)="[^"]*"',
+        lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]),
+        svg,
+    )
+    svg = re.sub(r"\s*\n\s*", " ", svg)
+    for colour, variable in ((_INK, "--ink"), (_GRID, "--grid")):
+        svg = svg.replace(colour, f"var({variable})")
+    return re.sub(r"#0a0a0(\d)", r"var(--run-\1)", svg).strip()

@@ -1,0 +1,130 @@
+"""The histories of runs as one table, a row per run and round: CSV and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from privet.server_apps.report import format as fmt
+from privet.server_apps.report.history import COUNTS, IDENTITY, MEASURES, NAMES
+from privet.server_apps.report.json import ReportError
+from privet.server_apps.report.runs import Run, extras_of
+
+_WHOLE = {"num-agents", "partition-seed", "seed", "round", *COUNTS, "bytes-up", "bytes-down"}
+_TEXTS = {"run", "algorithm", "dataset", "partition"}
+
+Columns = dict[str, list[Any]]
+
+
+def history_columns(runs: Sequence[Run]) -> Columns:
+    """Return the columns of the table, each as long as all histories together.
+
+    ``run`` (the folder's name); of the run's summary and configuration ``algorithm, dataset,
+    num-agents, partition, partition-seed, seed`` and, as ``config.KEY``, every other key in which
+    the runs differ; ``round``; ``participants, failures`` (counts), ``loss, accuracy,
+    stationarity, residual, bytes-up, bytes-down`` (of the round, not running totals), ``seconds,
+    epsilon``; what else the algorithms measured; ``participant-names``. None is a value that was
+    not recorded.
+    """
+    settings = [_settings(run) for run in runs]
+    keys = (*COUNTS, *MEASURES, *extras_of(runs))
+    columns: Columns = {"run": [], **{key: [] for key in IDENTITY}}
+    differing = [f"config.{key}" for key in _differing(settings)]
+    columns |= {key: [] for key in (*differing, "round", *keys, NAMES)}
+    for run, known in zip(runs, settings, strict=True):
+        count = len(run.rounds)
+        columns["run"] += [run.name] * count
+        for key in IDENTITY:
+            columns[key] += [known.get(key)] * count
+        for key in differing:
+            columns[key] += [known.get(key.removeprefix("config."))] * count
+        columns["round"] += run.rounds
+        for key in keys:
+            columns[key] += run.columns.get(key, (None,) * count)
+        columns[NAMES] += run.participants
+    return columns
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    config = run.summary.get("config")
+    top = {key: run.summary[key] for key in IDENTITY if key in run.summary}
+    return {**(config if isinstance(config, dict) else {}), **top}
+
+
+def _differing(settings: Sequence[dict[str, Any]]) -> list[str]:
+    keys = dict.fromkeys(key for known in settings for key in known)
+    return [
+        key
+        for key in keys
+        if key not in IDENTITY and len({repr(known.get(key)) for known in settings}) > 1
+    ]
+
+
+def csv_table(runs: Sequence[Run]) -> bytes:
+    """Return `history_columns` of the runs as a CSV file.
+
+    An empty field is a value that was not recorded; participants' names are separated by spaces.
+    """
+    columns = history_columns(runs)
+    columns[NAMES] = [" ".join(names) for names in columns[NAMES]]
+    file = io.StringIO(newline="")
+    writer = csv.writer(file)
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return file.getvalue().encode()
+
+
+def parquet_table(runs: Sequence[Run]) -> bytes:
+    """Return `history_columns` of the runs as a Parquet file.
+
+    Counts, seeds and bytes are int64, measures float64, participants' names lists of strings;
+    ``config.KEY`` is int64, float64 or bool where every run's value is one, else text. So is a
+    column of the summary's whole numbers where one of them is none, or does not fit int64.
+
+    Raises
+    ------
+    ReportError
+        If pyarrow, the extra ``parquet``, is not installed.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise ReportError(
+            "Parquet needs pyarrow, which is not installed: pip install 'flwr-privet[parquet]'"
+        ) from None
+    columns = history_columns(runs)
+    arrays = {key: pyarrow.array(*_typed(key, values, pyarrow)) for key, values in columns.items()}
+    file = io.BytesIO()
+    parquet.write_table(pyarrow.table(arrays), file)
+    return file.getvalue()
+
+
+def _typed(key: str, values: list[Any], arrow: Any) -> tuple[list[Any], Any]:
+    known = [value for value in values if value is not None]
+    if key == NAMES:
+        return [list(names) for names in values], arrow.list_(arrow.string())
+    if key in _TEXTS:
+        return [value if value is None else str(value) for value in values], arrow.string()
+    if key in _WHOLE and all(map(_is_int64, known)):
+        return values, arrow.int64()
+    if key in IDENTITY or key.startswith("config."):
+        return _setting_typed(values, known, arrow)
+    return [value if value is None else float(value) for value in values], arrow.float64()
+
+
+def _setting_typed(values: list[Any], known: list[Any], arrow: Any) -> tuple[list[Any], Any]:
+    if all(type(value) is bool for value in known):
+        return values, arrow.bool_()
+    if all(map(_is_int64, known)):
+        return values, arrow.int64()
+    # JSON has no infinity: a configuration has it as a string.
+    if all(_is_int64(v) or type(v) is float or v in ("inf", "-inf") for v in known):
+        return [value if value is None else float(value) for value in values], arrow.float64()
+    return [value if value is None else fmt.setting(value) for value in values], arrow.string()
+
+
+def _is_int64(value: Any) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63

@@ -1,0 +1,1 @@
+"""The engine that runs a federation in Ray actors; Ray itself is imported when one starts."""

@@ -1,0 +1,287 @@
+"""The Ray engine: agents sharded over processes, one batch of messages per process and round.
+
+Same Strategy, same ClientApp and same messages as on the in-process engine, and the same bits. The
+agents' states stay where the agents are; what is the same for all of them is sent once.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from types import TracebackType
+from typing import Any
+
+from flwr.app import Error, Message
+
+from privet.sim.grid import CRASHED, LocalGrid, NodeConfig
+from privet.sim.ray.actors import Actors, Seat
+from privet.sim.ray.arena import Arena, Tray, new_arena
+from privet.sim.ray.batches import (
+    decode_letter,
+    encode_messages,
+    encode_shared,
+    seal,
+    unseal,
+    weight,
+)
+from privet.sim.ray.session import cluster_cpus, is_ray_client, ray_session
+from privet.sim.ray.shard import Answers, Factory, Shard
+from privet.wire import ConfigError
+
+PULL_PATIENCE = 1.0
+"""Seconds a pull waits for replies under way; a deadline is overrun by that much at most."""
+WITH_THE_CALL = 96_000
+"""Bytes of shared records up to which they go with every actor's call: a look-up in the object
+store takes longer. Ray itself carries up to 100 kB so."""
+UNREADABLE = (pickle.UnpicklingError, AttributeError, ImportError)
+"""What reading replies raises if they hold values of classes that are not known here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages that were sent to one actor."""
+
+    seat: Seat
+    messages: list[Message]
+
+    def ids(self) -> list[str]:
+        """Return the messages' ids."""
+        return [message.metadata.message_id for message in self.messages]
+
+
+class RayGrid(LocalGrid):
+    """Runs the agents in Ray actors, each of which holds a block of consecutive nodes.
+
+    An actor whose process ends is replaced. The messages it was working on are answered with
+    Flower's error for a crashed ClientApp, so that its agents count as absent from the round; in
+    the next one they hold no state, and the algorithm's rule for that applies.
+
+    Values of more than 4 kB go to actors on this machine, and come back, in memory that they share
+    with the grid (``shared_memory``); to and from other machines they travel as Ray's own objects.
+
+    Parameters
+    ----------
+    factory : callable
+        Makes the ClientApp, once in every actor. It is sent there by name, so it must be a function
+        of a module that is installed there, or hold all it needs.
+    nodes : int or sequence of mappings
+        Number of nodes, or one node config each, as in ``LocalGrid``.
+    run_config : mapping, optional
+        Passed to the ClientApp's context.
+    actors : int, optional
+        Processes to shard the nodes over, at most one per node; by default one per core (of the
+        cluster).
+    address : str, optional
+        A running Ray cluster; by default Ray is started here. See ``privet.sim.ray.session``.
+
+    Raises
+    ------
+    ConfigError
+        If Ray is not installed, or ``actors`` is below 1.
+    RunError
+        If Ray does not start, or the actors do not: the line says why.
+
+    Examples
+    --------
+    ::
+
+        with RayGrid(make_app, 100, actors=4) as grid:
+            FedPLT(num_agents=100).start(grid, initial_arrays)
+    """
+
+    def __init__(
+        self,
+        factory: Factory,
+        nodes: int | Sequence[NodeConfig],
+        run_config: Mapping[str, Any] | None = None,
+        *,
+        actors: int | None = None,
+        address: str | None = None,
+    ) -> None:
+        if actors is not None and actors < 1:
+            raise ConfigError(f"actors = {actors!r}: must be >= 1")
+        super().__init__(nodes)
+        self._factory = factory
+        self._run_config = dict(run_config or {})
+        self._under_way: dict[Any, Batch] = {}
+        self._forgotten: set[str] = set()
+        self._open = ExitStack()
+        try:
+            session = ray_session(address=address, num_cpus=actors)
+            self._ray = self._open.enter_context(session)
+            count = min(actors or cluster_cpus(self._ray), max(1, len(self.node_configs)))
+            self._in_band = is_ray_client(self._ray)
+            self._broadcast = new_arena()
+            self._broadcast_room = 0
+            blocks = _blocks(list(self.node_configs), count)
+            self._actors = Actors(self._ray, self._start, blocks)
+            self._open.callback(self._end_actors)
+            self._actors.wait_until_ready()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> RayGrid:
+        """Return the grid."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the actors, and Ray if it was started here."""
+        self.close()
+
+    def close(self) -> None:
+        """End the actors, and Ray if it was started here."""
+        self._open.close()
+
+    @property
+    def actors(self) -> list[Any]:
+        """The Ray actors, in the order of their nodes."""
+        return [seat.actor for seat in self._actors.seats]
+
+    @property
+    def shared_memory(self) -> int:
+        """Bytes of memory that large values travel in; 0 before it is used or where it cannot be.
+
+        It grows to what the largest round needs, up to 64 MB per actor and 64 MB for the messages.
+        """
+        return self._broadcast_room + sum(seat.room or 0 for seat in self._actors.seats)
+
+    # ------------------------------------------------------------------ messages
+
+    def dispatch(self, messages: list[Message]) -> None:
+        """Send one batch to every actor that has messages."""
+        seats, number_of = self._actors.seats, self._actors.number
+        batches: dict[int, list[Message]] = {}
+        for message in messages:
+            node = message.metadata.dst_node_id
+            if node not in self.online or node not in number_of:
+                self.arrived(message, self.not_connected(message))
+            else:
+                batches.setdefault(number_of[node], []).append(message)
+        busy = self._busy()
+        seen = all(seats[number].room is not None for number in batches)
+        # What an actor may still be reading must not be written over.
+        tray = Tray(self._broadcast, self._broadcast_room if seen and not busy else 0)
+        shared, number = encode_shared(chain(*batches.values()), tray)
+        parcel = seal(shared, in_band=self._in_band)
+        sent = self._ray.put(parcel) if weight(parcel) > WITH_THE_CALL else parcel
+        for position, batch in batches.items():
+            seat = seats[position]
+            # Replies that were not read yet must not be written over.
+            room = 0 if position in busy else seat.room or 0
+            letters = seal(encode_messages(batch, number, tray), in_band=self._in_band)
+            self._under_way[seat.actor.answer.remote(sent, letters, room)] = Batch(seat, batch)
+        if seen and self._broadcast is not None:
+            self._broadcast_room = self._broadcast.grow(tray.needed)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the replies to these messages, each once, waiting for them a short while."""
+        wanted = list(message_ids)
+        self._collect(wanted, PULL_PATIENCE)
+        return super().pull_messages(wanted)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Push the messages and return the replies that arrive in ``timeout`` seconds.
+
+        Later ones are dropped.
+        """
+        wanted = list(self.push_messages(messages))
+        self._collect(wanted, timeout)
+        replies = super().pull_messages(wanted)
+        self.forget(wanted)
+        return replies
+
+    def forget(self, message_ids: Iterable[str]) -> None:
+        """Drop the replies to these messages, also those still to come."""
+        unwanted = set(message_ids)
+        super().forget(unwanted)
+        for batch in self._under_way.values():
+            self._forgotten |= unwanted.intersection(batch.ids())
+
+    def _collect(self, wanted: Iterable[str], patience: float | None) -> None:
+        """Take in replies until all that are wanted are there."""
+        deadline = None if patience is None else time.monotonic() + patience
+        missing = set(wanted) - self._replies.keys()
+        while missing and self._under_way:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            finished, _ = self._ray.wait(list(self._under_way), num_returns=1, timeout=left)
+            if not finished:
+                return
+            for reference in finished:
+                missing -= self._take_in(reference)
+
+    def _take_in(self, reference: Any) -> set[str]:
+        """Keep the replies of a batch, but for forgotten ones; return the ids of its messages."""
+        batch = self._under_way.pop(reference)
+        seat, ids = batch.seat, batch.ids()
+        unwanted = self._forgotten.intersection(ids)
+        self._forgotten -= unwanted
+        asked = zip(ids, batch.messages, strict=True)
+        try:
+            answers: Answers = unseal(self._ray.get(reference))
+        except (self._ray.exceptions.RayError, *UNREADABLE) as error:
+            reason = self._actors.lost(seat, error)
+            for message_id, message in asked:
+                if message_id not in unwanted:
+                    self.arrived(message, Message(Error(CRASHED, reason), reply_to=message))
+        else:
+            for (message_id, message), answer in zip(asked, answers.replies, strict=True):
+                if message_id not in unwanted:
+                    self.arrived(message, decode_letter(answer, (), seat.arena))
+            if seat.arena is not None and answers.needed is not None:
+                seat.room = seat.arena.grow(answers.needed)
+        return set(ids)
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def node_states(self) -> dict[str, bytes]:
+        """Return the packed state of every agent that has one, by agent name.
+
+        The agents of an actor that is still at work, that does not answer, or that is gone count as
+        holding none; a warning says of how many that is true.
+        """
+        if self._under_way:
+            asked = list(self._under_way)
+            for reference in self._ray.wait(asked, num_returns=len(asked), timeout=0.0)[0]:
+                self._take_in(reference)
+        return self._actors.states(self._busy())
+
+    def restore_node_states(self, states: Mapping[str, bytes]) -> None:
+        """Put back what ``node_states`` returned (raises ``RunError`` where that fails)."""
+        self._actors.restore(states)
+
+    # ------------------------------------------------------------------ actors
+
+    def _busy(self) -> set[int]:
+        """Return the numbers of the seats with batches under way."""
+        return {batch.seat.number for batch in self._under_way.values()}
+
+    def _start(self, nodes: list[int], arena: Arena | None) -> Any:
+        """Start an actor for some nodes, with memory of its own for its replies."""
+        configs = {node: self.node_configs[node] for node in nodes}
+        seen = (self._broadcast.address, arena.address) if self._broadcast and arena else None
+        shard = self._ray.remote(num_cpus=1, max_restarts=0)(Shard)
+        run_id = self.run.run_id
+        return shard.remote(self._factory, run_id, configs, self._run_config, seen, self._in_band)
+
+    def _end_actors(self) -> None:
+        self._actors.end()
+        self._broadcast = None
+
+
+def _blocks(nodes: list[int], count: int) -> list[list[int]]:
+    """Deal nodes to ``count`` blocks of consecutive ones whose sizes differ by one at most."""
+    size, larger = divmod(len(nodes), count)
+    ends = [i * size + min(i, larger) for i in range(count + 1)]
+    return [nodes[begin:end] for begin, end in pairwise(ends)]

@@ -1,0 +1,291 @@
+"""The server half of graph federated learning: hosted units, their means, their exchange.
+
+E. Rizk, S. Vlaski, A. H. Sayed, "Privatized Graph Federated Learning", eqs. (7) and (8):
+
+    psi_p = mean over the participants of unit p of their models
+    w_p   = sum_m a_pm (psi_m + g_pm)                               the exchange between servers
+
+The exchange itself is in ``mixing.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.wire import ConfigError, Settings, UploadError, digest, finite
+from privet.wire.ring import Shapes
+
+from ..half import Arrays, GroupSum, Vector
+from .mixing import Mixer, Outgoing, Perturbation
+
+log = logging.getLogger("flwr.privet")
+
+NOWHERE = "none"
+"""The group of agents that belong to no unit; nothing is sent to it and nothing taken from it."""
+LARGEST = {8: 1e100, 4: 1e15}
+"""Magnitude of uploaded numbers at most, by size of a float in bytes: squares stay finite."""
+
+
+@dataclass(slots=True)
+class State:
+    """Server state of the H units hosted here.
+
+    Attributes
+    ----------
+    models : array (H, d)
+        w_p.
+    psi : array (H, d)
+        The units' means before the last exchange.
+    members : array (N,) of int
+        Which of the hosted units each agent belongs to, by position; -1 before it is placed.
+    round : int
+        Rounds folded.
+    moved : float
+        Squared move of the hosted units' mean model in the last round.
+    silent : tuple of str
+        A line for each unit that nobody reported to in the last round.
+    notes : tuple of str
+        What became of the last exchange.
+    leftover : float
+        Norm of the noise that the last exchange is known to have left in the sum over the units.
+    """
+
+    models: Vector
+    psi: Vector
+    members: NDArray[np.int64]
+    round: int = 0
+    moved: float = math.nan
+    silent: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    leftover: float = 0.0
+
+
+@dataclass(frozen=True)
+class Server:
+    """Server half of GFL.
+
+    Parameters
+    ----------
+    mixer : Mixer
+        Holds A and knows which units are hosted here.
+    perturbation : Perturbation
+    closing_rounds : int
+        Exchanges without noise that follow the last round.
+    agent_settings : mapping
+        The agents' parameters.
+    secure_sum : bool
+        Whether the uploads of a unit's agents are masked (48): psi_p needs their sum only.
+    """
+
+    name: ClassVar[str] = "gfl"
+    version: ClassVar[int] = 1
+    restarts: ClassVar[bool] = True
+
+    mixer: Mixer
+    perturbation: Perturbation = field(default_factory=Perturbation)
+    closing_rounds: int = 0
+    agent_settings: Mapping[str, Any] = field(default_factory=dict)
+    secure_sum: bool = False
+
+    def settings(self) -> Settings:
+        """Return what the agents need to know, and how the servers' messages are perturbed."""
+        return {**self.agent_settings, "perturbation": self.perturbation.kind}
+
+    def initialise(self, start: Vector, count: int) -> State:
+        """Return w_p = start for every unit; no agent is placed yet."""
+        models = np.tile(start, (len(self.mixer.units), 1))
+        return State(models, models.copy(), np.full(count, -1))
+
+    def admit(self, state: State, position: int, start: Vector) -> State:
+        """Return the state with an agent inserted that is in no unit yet."""
+        state.members = np.insert(state.members, position, -1)
+        return state
+
+    def renew(self, state: State, position: int, start: Vector) -> State:
+        """Return the state with an agent that is in no unit yet."""
+        state.members[position] = -1
+        return state
+
+    def place(self, state: State, position: int, name: str, unit: str) -> State:
+        """Return the state with an agent in the unit that its node config names.
+
+        An agent that names none is dealt to the hosted units by its position, in contiguous blocks
+        of equal size: agents 0 ... K - 1 to the first, and so on.
+
+        Raises
+        ------
+        ConfigError
+            If no such unit is hosted here. An agent that comes with such a unit after the first
+            round ends nothing: it belongs to no unit and is sent no model.
+        """
+        units = self.mixer.units
+        if not unit:
+            state.members[position] = position * len(units) // len(state.members)
+            return state
+        if not unit.isdecimal() or int(unit) not in units:
+            known = ", ".join(map(str, units))
+            problem = f"agent {name}: unit {unit!r} is not hosted here, expected {known}"
+            if not state.round:
+                raise ConfigError(problem)
+            log.warning("%s: it takes no part", problem)
+            return state
+        state.members[position] = units.index(int(unit))
+        return state
+
+    def group(self, state: State, position: int) -> str:
+        """Return the unit of an agent, `NOWHERE` for one that has none."""
+        member = state.members[position]
+        return str(self.mixer.units[member]) if member >= 0 else NOWHERE
+
+    def broadcast(self, state: State) -> tuple[State, Arrays]:
+        """Return nothing: no array is the same for all units."""
+        return state, {}
+
+    def broadcast_to(self, state: State, group: str) -> Arrays:
+        """Return w_p of a unit."""
+        if group == NOWHERE:
+            return {}
+        return {"w": state.models[self.mixer.units.index(int(group))]}
+
+    def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
+        """Check an agent's model (d,) and return it as it came, with its digest."""
+        if state.members[position] < 0:
+            raise UploadError("belongs to no unit that is hosted here")
+        x = upload.get("x")
+        wanted = state.models.shape[1:]
+        if x is None or len(upload) != 1:
+            raise UploadError(f"upload holds {', '.join(upload) or 'nothing'}, expected x")
+        if x.shape != wanted or x.dtype != state.models.dtype:
+            raise UploadError(
+                f"x is of shape {x.shape} in {x.dtype}, expected {wanted} in {state.models.dtype}"
+            )
+        if not finite(x):
+            raise UploadError("x holds numbers that are not finite")
+        if float(np.abs(x).max()) > LARGEST[x.dtype.itemsize]:
+            raise UploadError("x holds numbers that are too large: the run diverges")
+        return upload, digest(x)
+
+    def fold(self, state: State, uploads: Mapping[int, Arrays]) -> State:
+        """Take the units' means and let the servers exchange them.
+
+        A unit without any upload brings its own w_p to the exchange.
+        """
+        return self._exchange(state, *self.unit_means(state, uploads))
+
+    def summands(self, state: State) -> Shapes:
+        """Return an agent's model (d,)."""
+        return {"x": state.models.shape[1:]}
+
+    def fold_sums(self, state: State, sums: Mapping[str, GroupSum]) -> State:
+        """Take the units' means from the sums of their agents' models, then as ``fold``."""
+        psi, place = state.models.copy(), {str(unit): i for i, unit in enumerate(self.mixer.units)}
+        for group, found in sums.items():
+            if group == NOWHERE:
+                continue
+            psi[place[group]] = found.arrays["x"] / len(found.positions)
+        return self._exchange(state, psi, _silences([p for p in place if p not in sums]))
+
+    def _exchange(self, state: State, psi: Vector, silent: tuple[str, ...]) -> State:
+        before = state.models.mean(axis=0)
+        sent = self.perturbation.outgoing(
+            state.round + 1, self.mixer.units, psi, self.mixer.weights
+        )
+        mixed = self.mixer.mix(state.round + 1, sent)
+        gap = mixed.models.mean(axis=0) - before
+        return replace(
+            state,
+            models=mixed.models,
+            psi=psi,
+            round=state.round + 1,
+            moved=float(gap @ gap),
+            silent=silent,
+            notes=mixed.notes,
+            leftover=mixed.residual,
+        )
+
+    def unit_means(
+        self, state: State, uploads: Mapping[int, Arrays]
+    ) -> tuple[Vector, tuple[str, ...]]:
+        """Return psi (H, d), eq. (7), and a note for each unit that nobody reported to."""
+        psi = state.models.copy()
+        members: dict[int, list[Vector]] = {}
+        for position, upload in uploads.items():
+            members.setdefault(int(state.members[position]), []).append(upload["x"])
+        for index, models in members.items():
+            psi[index] = np.add.reduce(models, axis=0) / psi.dtype.type(len(models))
+        silent = [unit for i, unit in enumerate(self.mixer.units) if i not in members]
+        return psi, _silences(silent)
+
+    def close(self, state: State) -> State:
+        """Return the state after the closing exchanges, w <- A w without noise."""
+        models = state.models
+        for step in range(1, self.closing_rounds + 1):
+            sent = Outgoing(self.mixer.units, models)
+            models = self.mixer.mix(state.round, sent, step=step).models
+        return replace(state, models=models)
+
+    def recovery(self, state: State, position: int) -> Arrays:
+        """Return no state: an agent starts every round from w_p."""
+        return {}
+
+    def models(self, state: State) -> Arrays:
+        """Return ``last``, the mean of the hosted units' models, and ``unit-p`` for each of them.
+
+        In a simulation ``last`` is the centroid; a server that hosts one unit has its own model.
+        """
+        own = {f"unit-{unit}": state.models[i] for i, unit in enumerate(self.mixer.units)}
+        return {"last": state.models.mean(axis=0), **own}
+
+    def residual(self, state: State) -> float:
+        """Return the squared move of the mean model in the last round."""
+        return state.moved
+
+    def measures(self, state: State) -> dict[str, float]:
+        """Return what is said of a round beside its residual.
+
+        Where all units are here, ``disagreement`` is (1/P) sum_p ||w_p - w_c||^2, eq. (30), and
+        ``centroid-noise`` the norm of what the exchange added to the centroid, ||w_c - mean psi||:
+        0 up to rounding without noise and with homomorphic noise. Elsewhere the centroid is not
+        known and ``centroid-noise`` is what the mixer states of the sum over the units.
+        """
+        if len(self.mixer.units) < len(self.mixer.weights):
+            return {"centroid-noise": state.leftover}
+        center = state.models.mean(axis=0)
+        gaps = state.models - center
+        return {
+            "disagreement": float(np.mean(np.sum(gaps * gaps, axis=1))),
+            "centroid-noise": float(np.linalg.norm(center - state.psi.mean(axis=0))),
+        }
+
+    def dump(self, state: State) -> Arrays:
+        """Return the state as arrays; the notes are in the history."""
+        return {
+            "models": state.models,
+            "psi": state.psi,
+            "members": state.members,
+            "round": np.array(state.round),
+            "residual": np.array([state.moved, state.leftover]),
+        }
+
+    def load(self, arrays: Arrays) -> State:
+        """Return the state of ``dump``."""
+        moved, leftover = (float(value) for value in arrays["residual"])
+        return State(
+            arrays["models"].copy(),
+            arrays["psi"].copy(),
+            arrays["members"].copy(),
+            int(arrays["round"]),
+            moved,
+            leftover=leftover,
+        )
+
+
+def _silences(units: Sequence[int | str]) -> tuple[str, ...]:
+    return tuple(f"unit {unit} had no upload: it goes on with its own model" for unit in units)

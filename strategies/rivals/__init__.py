@@ -1,0 +1,1 @@
+"""Server halves of the algorithms that the papers compare themselves with."""

@@ -5,6 +5,7 @@
 VENV ?= .venv
 PYTEST_ARGS ?=
 GOLDEN ?= --write
+QUICK := $(addprefix --ignore=tests/,docs/test_docs_code.py docs/test_docs_site.py examples packaging sim)
 BIN := $(VENV)/bin
 ROOMS := problems privacy wire datasets strategies client_apps server_apps sim
 ENTRIES := $(basename $(wildcard flower_server.py flower_client.py))
@@ -21,21 +22,21 @@ export FLWR_TELEMETRY_ENABLED := 0
 export FLWR_DISABLE_UPDATE_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-all golden lint types links docs format wheel clean
+.PHONY: help venv run test test-quick test-all golden lint types links docs facts format wheel clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(DEV) ## create or update the environment for development
 
-$(DEV): pyproject.toml scripts/venv.sh
-	@scripts/venv.sh "$(VENV)" simulation,plots,dev
-	@touch "$(RUN)" "$@"
+# The stamps hold a digest of the dependencies; the times only say when to look whether it changed.
+INSTALLS := pyproject.toml scripts/venv.sh scripts/dependencies.py
+$(DEV): $(INSTALLS)
+	@scripts/venv.sh "$(VENV)" simulation,plots,dev "$@" "$(RUN)"
 
 # The development environment contains the run environment, so either stamp serves `make run`.
-$(RUN): pyproject.toml scripts/venv.sh
-	@scripts/venv.sh "$(VENV)" simulation,plots
-	@touch "$@"
+$(RUN): $(INSTALLS)
+	@scripts/venv.sh "$(VENV)" simulation,plots "$@"
 
 run: $(RUN) ## train Fed-PLT over 10 agents in Flower's simulation
 	@$(BIN)/python -m privet.sim.cli flower-run
@@ -43,6 +44,11 @@ run: $(RUN) ## train Fed-PLT over 10 agents in Flower's simulation
 # The report is looked at in Chromium, where there is one: apt-get install chromium.
 test: lint ## lint, types and every test that is not slow
 	$(BIN)/pytest -m "not slow" $(PYTEST_ARGS)
+
+# Five minutes: no other processes, no wheels and pages, not the papers' experiments.
+test-quick: $(DEV) ## the tests of one version of Python besides the first: VENV=.venv-3.13
+	$(BIN)/python -VV
+	$(BIN)/pytest -m "not slow and not ray and not deployment" $(QUICK) $(PYTEST_ARGS)
 
 test-all: lint ## lint, types and every test
 	$(BIN)/pytest $(PYTEST_ARGS)
@@ -69,6 +75,9 @@ links:
 
 docs: $(DEV) links ## build the documentation into build/site, warnings as errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+facts: $(DEV) ## print measures: owners of a fact, import circles, lines
+	@$(BIN)/python scripts/facts.py
 
 format: $(DEV) ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix .

@@ -30,11 +30,16 @@ echo "== coordinator: certificates"
 cat > certificate.conf <<'CONF'
 [req]
 distinguished_name = subject
-req_extensions = req_ext
 prompt = no
 [subject]
 CN = localhost
-[req_ext]
+[authority]
+basicConstraints = critical, CA:TRUE
+keyUsage = critical, keyCertSign, cRLSign
+subjectKeyIdentifier = hash
+[server]
+basicConstraints = critical, CA:FALSE
+authorityKeyIdentifier = keyid
 subjectAltName = @names
 [names]
 DNS.1 = localhost
@@ -42,11 +47,12 @@ IP.1 = 127.0.0.1
 IP.2 = ::1
 CONF
 openssl genrsa -out ca.key 4096 2>/dev/null
-openssl req -new -x509 -key ca.key -sha256 -subj "/C=DE/O=CA" -days 365 -out ca.crt
+openssl req -new -x509 -key ca.key -sha256 -subj "/C=DE/O=CA" -days 365 -out ca.crt \
+    -config certificate.conf -extensions authority
 openssl genrsa -out server.key 4096 2>/dev/null
 openssl req -new -key server.key -out server.csr -config certificate.conf
 openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.pem \
-    -days 365 -sha256 -extfile certificate.conf -extensions req_ext 2>/dev/null
+    -days 365 -sha256 -extfile certificate.conf -extensions server 2>/dev/null
 
 echo "== coordinator: SuperLink on port $port, and where the flwr command finds it"
 flower-superlink --host 127.0.0.1 --port "$port" --disable-runtime-dependency-installation \

@@ -91,7 +91,18 @@ class Perturber:
         As `checked_spacing`, unless the draws are given.
     """
 
-    __slots__ = ("_given", "_rows", "_source", "_spacing", "facts", "release", "taken")
+    __slots__ = (
+        "_draws",
+        "_farthest",
+        "_given",
+        "_inverse",
+        "_rows",
+        "_source",
+        "_spacing",
+        "facts",
+        "release",
+        "taken",
+    )
 
     def __init__(
         self, release: Release, source: NoiseSource, facts: Facts, *, given: bool = False
@@ -102,10 +113,12 @@ class Perturber:
         """Draws so far, each of the length of the model."""
         self._source = source
         self._given = given
-        self._spacing = 0.0
+        self._spacing = self._inverse = self._farthest = 0.0
+        self._draws = release.draws
         self._rows: Iterator[Vector] = iter(())
         if self.charged and not given:
             self._spacing = checked_spacing(release, facts.dim)
+            self._inverse, self._farthest = 1.0 / self._spacing, FARTHEST * self._spacing
 
     @property
     def charged(self) -> bool:
@@ -131,7 +144,7 @@ class Perturber:
                 f"a value moves by {clipped.sensitivity:.6g} in {clipped.norm}, more than the "
                 f"{release.sensitivity:.6g} in {release.norm} that were charged"
             )
-        if self.taken >= release.draws:
+        if self.taken >= self._draws:
             raise NoiseError(f"more than the {release.draws} draws that were charged")
         value = np.asarray(clipped.value, np.float64)
         if value.shape != (self.facts.dim,):
@@ -139,10 +152,9 @@ class Perturber:
         draw = self._next()
         if self._given:
             return value + draw
-        farthest = FARTHEST * self._spacing
-        if not np.abs(value).max() <= farthest:
-            value = _held(value, farthest)
-        snapped: Vector = value / self._spacing
+        if not np.abs(value).max() <= self._farthest:
+            value = _held(value, self._farthest)
+        snapped: Vector = value * self._inverse  # exact, as D is a power of two
         np.rint(snapped, out=snapped)
         snapped += draw
         snapped *= self._spacing
@@ -182,7 +194,7 @@ class Perturber:
         """
         if not self._spacing:
             return
-        most = FARTHEST * self._spacing / max(1.0, steps / 8.0)
+        most = self._farthest / max(1.0, steps / 8.0)
         for array in public:
             if not float(np.max(np.abs(array), initial=0.0)) <= most:
                 raise NoiseError(
@@ -199,12 +211,12 @@ class Perturber:
         """Return the next draw, on the grid in units of D; small draws are made all at once."""
         draw = next(self._rows, None)
         if draw is None:
-            count = min(self.release.draws - self.taken, max(1, _AT_ONCE // self.facts.dim))
+            count = min(self._draws - self.taken, max(1, _AT_ONCE // self.facts.dim))
             laplace = self.release.mechanism == "laplace"
             source = self._source.laplace if laplace else self._source.gaussian
             drawn = source((count, self.facts.dim), self.release.scale, np.float64)
             if not self._given:
-                drawn /= self._spacing
+                drawn *= self._inverse
                 np.rint(drawn, out=drawn)
             self._rows = iter(drawn)
             draw = next(self._rows)

@@ -1,11 +1,14 @@
 #!/bin/sh
-# Usage: venv.sh DIRECTORY EXTRAS
+# Usage: venv.sh DIRECTORY EXTRAS STAMP...
 # Create the virtual environment DIRECTORY with the first Python >= 3.11 found ($PYTHON is tried
-# first) and install the project into it, editable, with the comma-separated EXTRAS.
+# first) and install the project into it, editable, with the comma-separated EXTRAS. Each STAMP is a
+# file that says for which dependencies this was done: nothing is installed where the first of them
+# says those of today.
 set -eu
 
 venv=$1
 extras=$2
+shift 2
 names="python3.13 python3.12 python3.11 python3 python"
 
 # A name on PATH proves nothing (a version manager's shim may refuse to run), so run it.
@@ -42,6 +45,14 @@ if ! recent "$venv/bin/python"; then
     fi
 fi
 
+dependencies=$("$venv/bin/python" "$(dirname "$0")/dependencies.py")
+stamp() {
+    for file in "$@"; do echo "$dependencies" > "$file"; done
+    exit 0
+}
+if [ "$(cat "$1" 2>/dev/null)" = "$dependencies" ]; then stamp "$@"; fi
+rm -f "$@"
+
 if [ -z "$uv" ]; then
     if works "$venv/bin/uv" --version || "$venv/bin/python" -m pip install --quiet uv; then
         uv=$venv/bin/uv
@@ -50,10 +61,11 @@ fi
 
 echo "Installing flwr-privet[$extras] into $venv"
 # Compiling once here spares every process of the first run from compiling what it imports.
-set -- install --quiet -e ".[$extras]"
-if [ -n "$uv" ] && "$uv" pip "$@" --python "$venv/bin/python" --compile-bytecode; then
-    exit 0
+if [ -n "$uv" ] && "$uv" pip install --quiet -e ".[$extras]" \
+    --python "$venv/bin/python" --compile-bytecode; then
+    stamp "$@"
 fi
 echo "uv could not install, trying pip, which takes longer" >&2
 works "$venv/bin/python" -m pip --version || "$venv/bin/python" -m ensurepip >/dev/null
-"$venv/bin/python" -m pip "$@"
+"$venv/bin/python" -m pip install --quiet -e ".[$extras]"
+stamp "$@"

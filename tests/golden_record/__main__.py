@@ -24,7 +24,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("cases", nargs="*", metavar="CASE", help="name or pattern; all by default")
     given = parser.parse_args(arguments)
-    logging.disable(logging.CRITICAL)
     chosen = _chosen(given.cases)
     if not chosen:
         parser.error(f"no case is called {' or '.join(given.cases)}")
@@ -77,4 +76,5 @@ def _compare(chosen: Mapping[str, Case], *, whole: bool) -> int:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)
     sys.exit(main())

@@ -17,7 +17,8 @@ from privet.client_apps import client_app
 from privet.client_apps.fed_pdm import Agent
 from privet.datasets import problem_from_context
 from privet.problems import LinearModel
-from privet.server_apps import execute, report_format
+from privet.server_apps import execute
+from privet.server_apps.report import format as report_format
 from privet.sim.engine import InlineGrid
 from privet.wire import PrivetError
 from redteam.harness import Node, privet, privet_json, spent

@@ -54,11 +54,11 @@ def test_a_ledger_that_is_no_file_is_refused(kind: str, tmp_path: Path) -> None:
     try:
         done = subprocess.run(
             [sys.executable, "-c", ONE_MESSAGE, path],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,
             timeout=60,
             check=False,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
         )
     finally:

@@ -13,14 +13,30 @@ _CONFIGURATION = """\
 [req]
 prompt = no
 distinguished_name = name
-req_extensions = req_ext
 [name]
 C = DE
 O = Privet tests
 CN = localhost
-[req_ext]
+[authority]
+basicConstraints = critical, CA:TRUE
+keyUsage = critical, keyCertSign, cRLSign
+subjectKeyIdentifier = hash
+[server]
+basicConstraints = critical, CA:FALSE
+authorityKeyIdentifier = keyid
 subjectAltName = DNS:localhost, IP:127.0.0.1, IP:::1
 """
+_KEY_USES = (
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +56,12 @@ def make_certificates(folder: Path) -> Certificates:
     (folder / "certificate.conf").write_text(_CONFIGURATION)
     for command in (
         "openssl genrsa -out ca.key 2048",
-        "openssl req -new -x509 -key ca.key -sha256 -subj /C=DE/O=CA -days 1 -out ca.crt",
+        "openssl req -new -x509 -key ca.key -sha256 -subj /C=DE/O=CA -days 1 -out ca.crt"
+        " -config certificate.conf -extensions authority",
         "openssl genrsa -out server.key 2048",
         "openssl req -new -key server.key -out server.csr -config certificate.conf",
         "openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial"
-        " -out server.pem -days 1 -sha256 -extfile certificate.conf -extensions req_ext",
+        " -out server.pem -days 1 -sha256 -extfile certificate.conf -extensions server",
     ):
         _make(command.split(), folder)
     return Certificates(folder / "ca.crt", folder / "server.pem", folder / "server.key")
@@ -109,7 +126,10 @@ def _certificate(name: str, key: Any, issuer: str, signer: Any) -> bytes:
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
         )
     )
-    if not own:
+    if own:
+        uses = dict.fromkeys(_KEY_USES, False) | {"key_cert_sign": True, "crl_sign": True}
+        builder = builder.add_extension(x509.KeyUsage(**uses), critical=True)
+    else:
         builder = builder.add_extension(
             x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False
         )

@@ -1,0 +1,126 @@
+"""The scripts of the repository: when an environment is installed anew, and what is measured."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from support.paths import ROOT
+
+PROJECT = """
+[project]
+name = "some"
+dependencies = ["numpy>=1.26"]
+[tool.setuptools]
+packages = ["some.room"]
+[tool.ruff]
+line-length = 100
+[tool.flwr.app.config]
+seed = 0
+"""
+
+
+@pytest.fixture
+def facts(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("facts", ROOT / "scripts" / "facts.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "facts", module)  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_an_environment_is_installed_anew_when_dependencies_change_only(tmp_path: Path) -> None:
+    """A uv that writes down its calls installs nothing into an environment of this interpreter."""
+    scripts, bin_folder = tmp_path / "scripts", tmp_path / "environment" / "bin"
+    scripts.mkdir()
+    for name in ("venv.sh", "dependencies.py"):
+        shutil.copy2(ROOT / "scripts" / name, scripts)
+    bin_folder.mkdir(parents=True)
+    python = bin_folder / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    uv = tmp_path / "uv"
+    uv.write_text(f'#!/bin/sh\ntest "$1" = --version || echo "$@" >> "{tmp_path}/calls"\n')
+    python.chmod(0o755)
+    uv.chmod(0o755)
+    stamps = [tmp_path / "first", tmp_path / "second"]
+
+    def calls(project: str) -> int:
+        (tmp_path / "pyproject.toml").write_text(project)
+        command = ["scripts/venv.sh", "environment", "dev", *map(str, stamps)]
+        path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+        subprocess.run(command, cwd=tmp_path, env={**os.environ, "PATH": path}, check=True)
+        assert stamps[0].read_text() == stamps[1].read_text() != ""
+        return len((tmp_path / "calls").read_text().splitlines())
+
+    assert calls(PROJECT) == 1
+    assert calls(PROJECT) == 1
+    other_settings = PROJECT.replace("100", "90").replace("seed = 0", "seed = 1")
+    assert calls(other_settings) == 1
+    assert calls(PROJECT.replace("1.26", "2")) == 2
+    assert calls(PROJECT.replace("1.26", "2").replace("some.room", "some.other")) == 3
+    (scripts / "venv.sh").write_text((scripts / "venv.sh").read_text() + "# changed\n")
+    assert calls(PROJECT.replace("1.26", "2").replace("some.room", "some.other")) == 4
+
+
+def test_circles_are_found_wherever_the_import_stands(facts: ModuleType) -> None:
+    texts = {
+        "p": "",
+        "p.a": "if TYPE_CHECKING:\n    from p.b import B",
+        "p.b": "def f():\n    from p import c",
+        "p.c": "from .a import A",
+        "p.d": "import p.e",
+        "p.e": "from p.a import A",
+        "p.inner": "from . import f",
+        "p.inner.f": "from ..inner import g",
+        "p.inner.g": "import p.inner.f, numpy",
+    }
+    trees = {name: ast.parse(text) for name, text in texts.items()}
+    found = facts.import_circles(trees, {"p", "p.inner"})
+    assert found == [["p.a", "p.b", "p.c"], ["p.inner.f", "p.inner.g"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('settings["step-size"]', True),
+        ('getattr(half, "step_size")', True),
+        ("half.step_size", True),
+        ("f(step_size=1)", True),
+        ("def f(step_size): ...", True),
+        ('"""step-size"""', False),
+        ('x = "the step-size of all"', False),
+        ("# step_size\nstep_size_base = 1", False),
+    ],
+)
+def test_where_a_key_is_named(facts: ModuleType, text: str, named: bool) -> None:
+    assert facts.Source.of(text).names_key("step-size") is named
+
+
+def test_names_of_algorithms_are_those_registered(facts: ModuleType) -> None:
+    text = 'ALL = (Algorithm("fed-x", "a:b"), Algorithm(name="fed-y"), Other("z"), Algorithm(w))'
+    assert facts.algorithm_names({"registry.py": facts.Source.of(text)}) == {"fed-x", "fed-y"}
+
+
+def test_every_measure_has_its_line() -> None:
+    command = [sys.executable, "scripts/facts.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    subjects = [line.partition(":")[0].split()[0] for line in done.stdout.splitlines()]
+    assert subjects == [
+        "run-config",
+        "run-config",
+        "names",
+        "import",
+        "product",
+        "tests",
+        "examples,",
+    ]

@@ -299,7 +299,7 @@ class Participant:
             dtype=str(problem.dtype),
             protocol=protocol,
             version=half.version,
-            experiment=held.experiment,
+            experiment=experiment if known else "",
             rounds=known,
             unit=str(context.node_config.get("unit", "")),
             public_key=new_keys(context, experiment) if asked.get("secure-sum") else b"",
@@ -314,15 +314,17 @@ class Participant:
         guard = Guard(context, settings, name, asked.round, self._noise_factory)
         guard.screen(half)
         held = read_state(context)
-        if node_rules(context).limited and not held.ledger:
-            held = AgentState()  # of rounds without noise: it must not meet noise that is charged
+        if node_rules(context).limited and not held.covered:
+            # Of rounds whose noise was not charged or can be predicted: it must not meet any
+            # that is charged.
+            held = AgentState(ledger=held.ledger)
         problem, facts = self._prepared_problem(half, context)
         broadcast = self._broadcast(asked, half.private)
-        base = _base_state(asked, held)
+        base, public = _base_state(asked, held), asked.recovery is not None
         if base is None:
             if asked.tag:
                 return RecordDict({RECORD: need_state_record(name)})
-            base = dict(half.restart(broadcast, problem))
+            base, public = dict(half.restart(broadcast, problem)), True
         base = Received(base)
         masked = bool(settings.get("secure-sum", False))
         require_agreement(context, asked, masked)
@@ -355,10 +357,16 @@ class Participant:
             masking.keep(context)
         elif self._train_metrics and not (half.private or is_private(context)):
             content[METRICS] = measures(problem, broadcast_model(broadcast, problem))
-        write_state(
-            context,
-            held.follow(asked.experiment, asked.tag, base, asked.round, local.state, spent.ledger),
+        new = held.follow(
+            asked.experiment,
+            asked.tag,
+            base,
+            asked.round,
+            local.state,
+            spent.ledger,
+            spent.covered and (public or held.covered),
         )
+        write_state(context, new)
         return content
 
     def _evaluate(self, message: Message, context: Context, name: str) -> RecordDict:

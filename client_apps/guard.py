@@ -74,6 +74,8 @@ class Spent(NamedTuple):
     noise: Perturber
     ledger: str
     note: str = ""
+    covered: bool = False
+    """Whether noise that nobody can predict was charged."""
 
 
 class Guard(NamedTuple):
@@ -124,8 +126,10 @@ class Guard(NamedTuple):
             self._keep_target(epsilon)
         noise = Perturber(release, self._noise(), facts, given=explicit)
         rules.charge(release, f"run {self.context.run_id} round {self.round} agent {self.agent}")
-        if release.mechanism == "none" or not (explicit or self._seed >= 0):
+        if release.mechanism == "none":
             return Spent(epsilon, delta, noise, ledger)
+        if not (explicit or self._seed >= 0):
+            return Spent(epsilon, delta, noise, ledger, covered=True)
         why = "noise is given" if explicit else "noise-seed is set"
         note = f"not private: {why}" if self.round == 1 else ""
         return Spent(math.inf, delta, noise, ledger, note)

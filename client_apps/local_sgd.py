@@ -23,7 +23,7 @@ from privet.wire import ConfigError, Layout, WireError
 
 from .base import Participant, ProblemFn
 from .gradients import NoisyStepsAgent
-from .guard import Guard
+from .guard import Guard, require_tame
 from .half import Arrays, Local, Streams, Vector
 from .state import read_state, write_state
 
@@ -85,12 +85,14 @@ class LocalSGD(Participant):
                 f"model has {x.size} parameters in {x.dtype}, the problem "
                 f"{problem.dim} in {problem.dtype}"
             )
+        if self._agent.private:
+            require_tame([x])
         spent = guard.charge(self._agent, facts, held.ledger)
         streams = Streams(int(self._settings.get("seed", 0)), name, number)
         mu = x.dtype.type(config.get("proximal-mu", 0.0))
         local = self._agent.local_update({}, {"x": x, "mu": mu}, problem, streams, spent.noise)
         spent.noise.settle()
-        write_state(context, held._replace(ledger=spent.ledger))
+        write_state(context, held._replace(ledger=spent.ledger, covered=spent.covered))
         metrics = MetricRecord({"num-examples": facts.num_examples, "epsilon": spent.epsilon})
         return RecordDict({"arrays": layout.restore(local.upload["x"]), "metrics": metrics})
 

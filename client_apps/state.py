@@ -31,6 +31,8 @@ class AgentState(NamedTuple):
     rounds: tuple[int, ...] = ()
     states: tuple[bytes, ...] = ()
     ledger: str = ""
+    covered: bool = False
+    """Whether every round since the agent began was charged and noised by the system."""
 
     def at(self, experiment: str, round_: int) -> dict[str, NDArray[Any]] | None:
         """Return the state after a round, None if it is not held."""
@@ -46,17 +48,23 @@ class AgentState(NamedTuple):
         round_: int,
         new: Mapping[str, NDArray[Any]],
         ledger: str,
+        covered: bool,
     ) -> AgentState:
-        """Return the state that holds the base and the new round."""
+        """Return the state that holds the base and the new round; ``covered`` is said of both."""
         if experiment == self.experiment and base_round in self.rounds:
             kept = self.states[self.rounds.index(base_round)]
         else:
             kept = pack(base)
-        return AgentState(experiment, (base_round, round_), (kept, pack(new)), ledger)
+        return AgentState(experiment, (base_round, round_), (kept, pack(new)), ledger, covered)
 
     def to_members(self) -> dict[str, NDArray[Any]]:
         """Return the state as named arrays, for a file or a checkpoint."""
-        tag = {"experiment": self.experiment, "rounds": self.rounds, "ledger": self.ledger}
+        tag = {
+            "experiment": self.experiment,
+            "rounds": self.rounds,
+            "ledger": self.ledger,
+            "covered": self.covered,
+        }
         members: dict[str, NDArray[Any]] = {"tag": np.frombuffer(json.dumps(tag).encode(), "u1")}
         for round_, blob in zip(self.rounds, self.states, strict=True):
             members[f"round-{round_}"] = np.frombuffer(blob, "u1")
@@ -68,18 +76,21 @@ class AgentState(NamedTuple):
         tag = json.loads(members["tag"].tobytes())
         rounds = tuple(int(round_) for round_ in tag["rounds"])
         states = tuple(members[f"round-{round_}"].tobytes() for round_ in rounds)
-        return cls(str(tag["experiment"]), rounds, states, str(tag["ledger"]))
+        covered = tag.get("covered") is True
+        return cls(str(tag["experiment"]), rounds, states, str(tag["ledger"]), covered)
 
     def to_record(self) -> ConfigRecord:
         """Return the state as it is kept in Flower's context."""
         rounds = ",".join(map(str, self.rounds))
-        about = f"{rounds}:{len(self.experiment)}:{self.experiment}{self.ledger}"
+        mark = "c" if self.covered else "u"
+        about = f"{mark}{rounds}:{len(self.experiment)}:{self.experiment}{self.ledger}"
         return config_record({"about": about, "states": list(self.states)})
 
     @classmethod
     def from_record(cls, record: ConfigRecord) -> AgentState:
         """Return the state of ``to_record``."""
-        rounds, _, rest = str(record["about"]).partition(":")
+        about = str(record["about"])
+        rounds, _, rest = about[1:].partition(":")
         length, _, rest = rest.partition(":")
         end = int(length)
         return cls(
@@ -87,6 +98,7 @@ class AgentState(NamedTuple):
             tuple(int(round_) for round_ in rounds.split(",") if round_),
             tuple(record["states"]),  # type: ignore[arg-type]
             rest[end:],
+            about[:1] == "c",
         )
 
 

@@ -22,6 +22,11 @@ ASSUMPTIONS = (
     "and the sampler adds (1 + e^epsilon) 2.4e-16 a coordinate and draw to delta at most",
 )
 
+IN_PLACE = (
+    "add-remove: the record is there, or counts as zero in its place; a file from which a row is "
+    "deleted, so that others move up and are rounded otherwise, is not covered"
+)
+
 
 def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what goes into ``privacy.json``.
@@ -54,13 +59,15 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
     if math.isinf(epsilons[worst]):
         return _refused("the noise is too small for any epsilon")
     printed = as_printed(strategy, config)
+    in_place = [IN_PLACE] if config["relation"] == "add-remove" else []
+    assumptions = [*ASSUMPTIONS, *in_place]
     accounts = [
         {
             "to": to,
             "epsilon": epsilons[worst],
             "delta": delta,
             "method": per_agent[worst].totals.method,
-            "assumptions": list(ASSUMPTIONS),
+            "assumptions": assumptions,
             "as-printed": printed,
         }
         for to in ("coordinator", "world")

@@ -10,10 +10,12 @@ from typing import Any, cast
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from numpy.typing import NDArray
 
-from privet.privacy import AgentLedger, Facts
+from privet.privacy import AgentLedger, Facts, Release
 from privet.wire import (
     AGENT_RECORD,
+    FAILED,
     RECORD,
+    REFUSED,
     Layout,
     PrivetError,
     RunError,
@@ -242,6 +244,8 @@ def close_round(
         if name not in pending.messages:
             continue
         reply = replies.get(name, Reply(None, "no reply"))
+        if reply.content is None and reply.code not in (REFUSED, FAILED):
+            note_lost(half, session, pending, name)
         try:
             uploads[position], update = _accept(half, session, pending, name, position, reply)
         except Exception as error:  # whatever an agent sends costs that agent's reply only
@@ -282,6 +286,26 @@ def record_round(
     return done
 
 
+def expected_release(half: ServerHalf[Any], agent: Agent, number: int) -> Release | None:
+    """Return what an agent's reply of a round releases at least, None where none is accounted.
+
+    It is asked of the agent half, with what the agent says of itself; an agent that has released
+    more in one of its messages, by settings of its own, is taken to do so again.
+    """
+    settings = half.settings()
+    if not (agent.facts and means_privacy(settings)):
+        return None
+    try:
+        made = algorithm(half.name).load_agent().from_settings(settings)
+        release: Release = made.release(Facts.from_json(agent.facts), number)
+        before = [known for known, _ in AgentLedger.joined([agent.ledger]).entries]
+    except (ValueError, TypeError, ArithmeticError):
+        return None
+    if release.mechanism == "none":
+        return None
+    return max([release, *before], key=lambda one: one.count * one.loss * one.loss)
+
+
 def spent_up(half: ServerHalf[Any], agent: Agent, number: int) -> str:
     """Return why an agent must not be asked: with its predecessors it would pass the run's target.
 
@@ -289,16 +313,30 @@ def spent_up(half: ServerHalf[Any], agent: Agent, number: int) -> str:
     """
     settings = half.settings()
     target = float(settings.get("target-epsilon", 0.0))
-    if not (target > 0 and agent.former and agent.facts):
+    if not (target > 0 and agent.former):
         return ""
-    release = (
-        algorithm(half.name)
-        .load_agent()
-        .from_settings(settings)
-        .release(Facts.from_json(agent.facts), number)
-    )
+    release = expected_release(half, agent, number)
+    if release is None:
+        return ""
     after = AgentLedger.joined(agent.accounts).record(release).spent(float(settings["delta"]))
     return f"target-epsilon: {after:.6g} under this name" if after > target else ""
+
+
+def note_lost(half: ServerHalf[Any], session: Session, pending: Pending, name: str) -> None:
+    """Count a reply that may have left and did not arrive, until the agent speaks for itself.
+
+    The agent's next account takes the place of this one. Until then it counts in the run's account,
+    and goes to an agent that has lost its own.
+    """
+    agent = session.roster.agents[name]
+    release = expected_release(half, agent, pending.round)
+    if release is None:
+        return
+    ledger = AgentLedger.joined([agent.ledger]).record(release)
+    session.roster.said(name, ledger.to_json())
+    spent = session.roster.agents[name].spent(float(half.settings()["delta"]))
+    if int(half.settings().get("noise-seed", -1)) < 0:
+        pending.epsilon = max(pending.epsilon, spent)
 
 
 def dropped(round_: int, name: str, error: Exception) -> str:

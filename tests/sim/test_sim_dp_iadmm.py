@@ -244,7 +244,10 @@ def _with_inner_at_z(problems: list[Any], *, agent: int, number: int) -> bytes:
                 assert strategy.session is not None
                 state["inner"] = strategy.session.state.z[agent].copy()
                 write_state(
-                    context, held.follow(held.experiment, -1, state, number - 1, state, held.ledger)
+                    context,
+                    held.follow(
+                        held.experiment, -1, state, number - 1, state, held.ledger, held.covered
+                    ),
                 )
             return super().deliver(message)
 

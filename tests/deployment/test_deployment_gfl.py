@@ -71,6 +71,7 @@ def finish(runs: list[Run], output: Path) -> list[Path]:
     return [output / str(unit) / run.run_id for unit, run in enumerate(runs)]
 
 
+@pytest.mark.slow
 def test_three_superlinks_follow_the_trajectory_of_the_simulation(
     hospitals: list[Deployment], tmp_path: Path
 ) -> None:

@@ -110,6 +110,7 @@ def test_deployed_run_gives_the_bits_of_the_inline_one(
             assert real[key] == simulated[key]
 
 
+@pytest.mark.slow
 def test_node_keeps_its_budget_over_two_runs_whatever_is_asked(
     deployment: Deployment, tmp_path: Path
 ) -> None:

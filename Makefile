@@ -7,7 +7,7 @@ PYTEST_ARGS ?=
 GOLDEN ?= --write
 QUICK := $(addprefix --ignore=tests/,docs/test_docs_code.py docs/test_docs_site.py examples packaging sim)
 BIN := $(VENV)/bin
-ROOMS := problems privacy wire datasets strategies client_apps server_apps sim
+ROOMS := problems privacy wire datasets strategies client_apps server_apps sim testing
 ENTRIES := $(basename $(wildcard flower_server.py flower_client.py))
 LINKS := build/typed
 
@@ -22,7 +22,7 @@ export FLWR_TELEMETRY_ENABLED := 0
 export FLWR_DISABLE_UPDATE_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-quick test-all golden lint types links docs facts format wheel clean
+.PHONY: help venv run test test-quick test-all keys golden lint types links docs facts format wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ test-quick: $(DEV) ## the tests of one version of Python besides the first: VENV
 
 test-all: lint ## lint, types and every test
 	$(BIN)/pytest $(PYTEST_ARGS)
+
+keys: $(DEV) ## write the run-config keys into pyproject.toml, where Flower reads them
+	@$(BIN)/python scripts/keys.py
 
 golden: $(DEV) ## record anew what runs of every algorithm give, or compare: GOLDEN=--compare
 	@PYTHONPATH=tests $(BIN)/python -m golden_record $(GOLDEN)

@@ -9,19 +9,23 @@ from .adapters import (
 )
 from .app import client_app
 from .base import LOCAL_KEYS, Participant, agent_name
-from .half import AgentHalf, Local, Streams
+from .half import AgentHalf, Half, Local, Streams
+from .local_task import LocalTask, Walk
 from .sparse_mod import sparse_mod
 
 __all__ = [
     "LOCAL_KEYS",
     "AgentHalf",
     "CallableProblem",
+    "Half",
     "Local",
+    "LocalTask",
     "Participant",
     "SklearnModel",
     "SklearnProblem",
     "Streams",
     "TorchProblem",
+    "Walk",
     "agent_name",
     "client_app",
     "sparse_mod",

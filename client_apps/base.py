@@ -311,10 +311,11 @@ class Participant:
         asked = read_instruction(message.content)
         half = self._half(asked.protocol, asked.version, asked.settings, context)
         settings = _settings(asked.settings)
-        guard = Guard(context, settings, name, asked.round, self._noise_factory)
+        rules = node_rules(context)
+        guard = Guard(context, rules, settings, name, asked.round, self._noise_factory)
         guard.screen(half)
         held = read_state(context)
-        if node_rules(context).limited and not held.covered:
+        if rules.limited and not held.covered:
             # Of rounds whose noise was not charged or can be predicted: it must not meet any
             # that is charged.
             held = AgentState(ledger=held.ledger)

@@ -7,21 +7,21 @@ Updates", Algorithm 1. The agent keeps lam_p and its last inner iterate z; in ro
     z_p <- mean of the E inner iterates,      lam_p <- lam_p + rho (w - z_p)
 
 with g the gradient of (2c) and xi the noise, and sends z_p alone. The next round goes on from the
-last inner iterate, not from the mean. With a secure sum z_p is rounded to multiples of 2^-40 before
-it is used, and sent with its change and ||z_p - w||.
+last inner iterate, not from the mean. The closed form, with its own eta_t and the projection onto
+W, is part of the method, which therefore walks itself. With a secure sum z_p is rounded to
+multiples of 2^-40 before it is used, and sent with its change and ||z_p - w||.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privet.datasets import DataSettings
 from privet.privacy import (
     Facts,
     NoCertificateError,
@@ -43,53 +43,74 @@ from privet.problems import (
     clipped_term,
     make_set,
 )
-from privet.wire import ConfigError, WireError, resolve
-from privet.wire.agreement import ascend, distance
+from privet.wire import ConfigError, WireError
+from privet.wire.key import same, setting
 from privet.wire.ring import rounded
 
-from .half import Arrays, Local, Streams
-
-Vector = NDArray[Any]
-UN_NOISED = Release("none", what="dp-iadmm z_p")
-PERTURBATIONS = ("none", "objective", "output")
+from .arithmetic import ascend, distance
+from .gradient_agents import ClippedGradients, noise
+from .half import Arrays, Half, Local, Streams, Vector
+from .local_task import MOST_STEPS
+from .terms import MessageTerms, PrivacyTerms
 
 
 @dataclass(frozen=True)
-class Agent:
+class Agent(Half):
     """Agent half of DP-IADMM; the fields are the run-config keys of the same names."""
 
     name: ClassVar[str] = "dp-iadmm"
-    version: ClassVar[int] = 1
     noise_key: ClassVar[str] = "noise-scale"
+    upload: ClassVar[str] = "z_p"
+    steady: ClassVar[bool] = True
+    divisor: ClassVar[str] = "federation"
+    """What ``divisor = auto`` means: (2c) is the mean over all agents' examples."""
 
-    local_updates: int = 1
-    eta_rule: str = "nonsmooth"
-    epsilon: float = math.inf
-    strong_convexity: float = 0.0
-    smoothness: float = 0.0
-    set: str = "none"
-    set_radius: float = 1.0
-    perturbation: str = "objective"
-    mechanism: str = "gaussian"
-    sensitivity: str = "clip"
-    noise_scale: float = 0.0
-    clip: float = 0.0
-    row_norm: float = 0.0
-    delta: float = 1e-5
-    relation: str = "replace-one"
-    secure_sum: bool = False
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """Return the half for a message's parameters (raises ``ConfigError``)."""
-        names = {entry.name.replace("_", "-"): entry.name for entry in fields(cls)}
-        config = resolve({k: v for k, v in settings.items() if k in names}, cls.name)
-        if config["perturbation"] not in PERTURBATIONS:
-            raise ConfigError(
-                f"perturbation = {config['perturbation']!r}: dp-iadmm has "
-                f"{', '.join(PERTURBATIONS)}"
-            )
-        return cls(**{field: config[key] for key, field in names.items()})
+    local_updates: int = setting(1, "inner steps in a round (E)", low=1, high=MOST_STEPS)
+    eta_rule: str = setting(
+        "nonsmooth",
+        "step sizes by (15), (19) or (22)",
+        choices=("smooth", "nonsmooth", "strongly-convex"),
+    )
+    epsilon: float = setting(
+        math.inf,
+        "epsilon of one release: its noise, where noise-scale is 0, and the schedules; inf is none",
+        low=0,
+        open_low=True,
+    )
+    strong_convexity: float = setting(
+        0.0,
+        "strong convexity of every f_p (alpha); 0 takes the problem's",
+        needs={"eta_rule": "strongly-convex"},
+    )
+    smoothness: float = setting(
+        0.0,
+        "smoothness of every f_p (L); 0 takes the problem's",
+        low=0,
+        needs={"eta_rule": "smooth"},
+    )
+    set: str = setting("none", "the set W that models stay in", choices=("none", "box", "l2"))
+    set_radius: float = setting(
+        1.0, "radius of the set", low=0, open_low=True, needs={"set": ("box", "l2")}
+    )
+    perturbation: str = setting(
+        "objective",
+        "what the noise is added to",
+        choices=("none", "objective", "output"),
+    )
+    mechanism: str = setting(
+        "gaussian", "distribution of the noise", choices=("gaussian", "laplace")
+    )
+    sensitivity: str = setting(
+        "clip",
+        "what noise is scaled by; paper: a number computed from the data, which is not private",
+        choices=("clip", "paper"),
+    )
+    noise_scale: float = noise(0.0, "scale of the noise on a gradient; 0 takes epsilon's")
+    clip: float = same(ClippedGradients, "clip")
+    row_norm: float = same(DataSettings, "row_norm")
+    delta: float = same(PrivacyTerms, "delta")
+    relation: str = same(ClippedGradients, "relation")
+    secure_sum: bool = same(MessageTerms, "secure_sum")
 
     @cached_property
     def norm(self) -> Norm:
@@ -182,7 +203,7 @@ class Agent:
 
     # ------------------------------------------------------------------ privacy
 
-    def release(self, facts: Facts, round_: int) -> Release:
+    def noised_release(self, facts: Facts, round_: int) -> Release:
         """Return the release of a round, the same in each.
 
         Objective perturbation: E adaptive uses of the mechanism on clipped gradients, each of
@@ -194,18 +215,6 @@ class Agent:
         NoCertificateError
             Where no sensitivity is proven.
         """
-        if not self.private:
-            return UN_NOISED
-        known = self._releases.get(facts)
-        if known is None:
-            known = self._releases[facts] = self._release(facts)
-        return known
-
-    @cached_property
-    def _releases(self) -> dict[Facts, Release]:
-        return {}
-
-    def _release(self, facts: Facts) -> Release:
         once = self.perturbation == "output"
         if once:
             self._gain(facts, 1.0, self.eta(None, facts, 1))
@@ -278,12 +287,7 @@ class Agent:
     # ------------------------------------------------------------------ local work
 
     def local_update(
-        self,
-        state: Arrays,
-        broadcast: Arrays,
-        problem: Problem,
-        streams: Streams,
-        noise: Perturber,
+        self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Perturber
     ) -> Local:
         """Do one round: E inner steps, their mean, the dual."""
         w, lam = broadcast["w"], state["lam"]
@@ -299,8 +303,8 @@ class Agent:
         pull += lam
         near, shrink = kind(1.0 / eta), kind(1.0 / (rho + 1.0 / eta))
         z = mean = state["inner"].astype(kind, copy=False)
+        gain = self._output_gain(noise, rho, eta) if whole else 1.0
         if whole and noise.charged:
-            gain = self._gain(noise.facts, rho, eta)
             noise.require_magnitude(z / gain, pull * (shrink / gain), steps=self.local_updates)
         for step in range(self.local_updates):
             slope = self._slope(problem, z, noise)
@@ -314,7 +318,7 @@ class Agent:
         if self.local_updates > 1:
             mean *= kind(1.0 / self.local_updates)
         if whole:
-            mean = domain.project(self._perturbed(mean, rho, eta, noise)).astype(w.dtype)
+            mean = domain.project(self._perturbed(mean, gain, noise)).astype(w.dtype)
         if self.secure_sum:
             mean = rounded(mean)
         if self.perturbation == "output":
@@ -357,12 +361,18 @@ class Agent:
             return noise.perturb(clipped)
         return noise.unaccounted(clipped.value, self.scale(noise.facts), self.mechanism)
 
-    def _perturbed(self, mean: Vector, rho: float, eta: float, noise: Perturber) -> Vector:
+    def _output_gain(self, noise: Perturber, rho: float, eta: float) -> float:
+        """Return what the noise of output perturbation is scaled by.
+
+        Where none is charged it is what a gradient moves one step by: that needs no proof.
+        """
+        if noise.charged:
+            return self._gain(noise.facts, rho, eta)
+        return dp_iadmm_output_gain(rho=rho, eta=eta, local_updates=1)
+
+    def _perturbed(self, mean: Vector, gain: float, noise: Perturber) -> Vector:
         """Return the mean of the inner iterates with the noise of output perturbation."""
         if not noise.charged:
-            # In units of what a gradient moves one step by: that needs no proof of anything.
-            one = dp_iadmm_output_gain(rho=rho, eta=eta, local_updates=1)
-            return noise.unaccounted(mean, one * self.scale(noise.facts), self.mechanism)
-        gain = self._gain(noise.facts, rho, eta)
+            return noise.unaccounted(mean, gain * self.scale(noise.facts), self.mechanism)
         sensitivity = self._sensitivity(noise.facts)
         return noise.perturb(Clipped(mean / gain, sensitivity, self.norm)) * gain

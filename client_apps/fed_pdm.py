@@ -9,7 +9,8 @@ The agent keeps lam_i; when it takes part it computes, starting at x = x0hat,
     lam_i <- lam_i + rho (x0hat - x),   y = x - lam_i / rho,
 
 and sends k of the coordinates of y, with noise. With the public dual lam_i is computed from what
-was sent instead (`privet.wire.agreement.public_dual`), so that the server knows it too.
+was sent instead (`public_dual`), so that the server knows it too. A private agent walks itself, a
+fixed number of steps, with what is public of the iterate apart from what is noised.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from privet.datasets import DataSettings
 from privet.privacy import (
     Facts,
     NoCertificateError,
@@ -32,17 +34,48 @@ from privet.privacy import (
 from privet.privacy.as_printed import fed_pdm_theorem_2
 from privet.problems import LinearModel, Problem, clipped_term
 from privet.wire import ConfigError
-from privet.wire.agreement import public_dual
+from privet.wire.key import same, setting
 from privet.wire.payload import ENCODED, encoded
-from privet.wire.sparse import decode
+from privet.wire.sparse import SparseVector, decode
 
-from .gradients import GradientAgent
+from .gradient_agents import GradientAgent, gradient_steps
 from .half import Arrays, Local, Streams, Vector
+from .local_task import LocalTask, walk
+from .solver_agents import penalty
 from .sparsifiers import Choice, choose, choose_shared
+from .terms import MessageTerms
 
-UN_NOISED = Release("none", what="fed-pdm y")
 _BOUND = {"logistic": 1.0, "one-class-logistic": 1.0, "multinomial": math.sqrt(2.0)}
 """Norm of an example's gradient at most, by loss, in units of the norm of its row."""
+
+
+def public_dual(lam: Vector, center: Vector, released: SparseVector, rho: float) -> Vector:
+    """Return the dual as it follows from what was released, shape (d,). Both sides compute it.
+
+    lam <- (lam + rho (x0hat - y)) / 2 at the coordinates that were sent, unchanged elsewhere. With
+    y = x - lam_new / rho, all of it sent and no noise this is the paper's
+    lam + rho (x0hat - x) exactly.
+
+    Parameters
+    ----------
+    lam : array (d,)
+        The agent's dual before the round.
+    center : array (d,)
+        x0hat, as broadcast.
+    released : SparseVector
+        y as it left the agent, noise included.
+    """
+    new: Vector = lam.copy()
+    where = slice(None) if released.positions is None else released.positions
+    moved = center[where] - released.values
+    moved *= rho
+    moved += lam[where]
+    moved *= 0.5
+    new[where] = moved
+    return new
+
+
+SPARSIFIERS = ("top-k", "rand-k", "public-top-k", "noisy-top-k")
 
 
 @dataclass(frozen=True)
@@ -50,19 +83,41 @@ class Agent(GradientAgent):
     """Agent half of FedPDM; the fields are the run-config keys of the same names."""
 
     name: ClassVar[str] = "fed-pdm"
+    upload: ClassVar[str] = "y"
 
-    rho: float = 1.0
-    nu: float = 0.0
-    dual: str = "private"
-    sparsifier: str = "none"
-    uplink_k: int = 0
-    alpha_u: float = 1.0
-    row_norm: float = 0.0
-    secure_sum: bool = False
+    rho: float = penalty(1.0, "penalty of the augmented Lagrangian")
+    max_local_steps: int = gradient_steps()
+    nu: float = setting(
+        0.0, "local steps end when the squared gradient norm is at most this", low=0
+    )
+    dual: str = setting(
+        "private",
+        "the paper's (private), or computed by both sides from what was released (public)",
+        choices=("private", "public"),
+    )
+    sparsifier: str = setting(
+        "none",
+        "which coordinates an agent sends",
+        choices=("none", *SPARSIFIERS),
+    )
+    uplink_k: int = setting(
+        0, "coordinates an agent sends; 0 takes alpha-u", low=0, needs={"sparsifier": SPARSIFIERS}
+    )
+    alpha_u: float = setting(
+        1.0,
+        "share of the coordinates an agent sends",
+        low=0,
+        high=1,
+        open_low=True,
+        needs={"sparsifier": SPARSIFIERS, "uplink_k": 0},
+    )
+    row_norm: float = same(DataSettings, "row_norm")
+    secure_sum: bool = same(MessageTerms, "secure_sum")
 
-    def __post_init__(self) -> None:
-        if self.dual == "auto":
-            raise ConfigError("dual = 'auto': the server must say public or private")
+    @property
+    def steps(self) -> int:
+        """Q; fewer where nu > 0 ends them."""
+        return self.max_local_steps
 
     @property
     def private(self) -> bool:
@@ -82,7 +137,7 @@ class Agent(GradientAgent):
         """Return lam_i = 0: the start of a run, or of an agent whose private dual is lost."""
         return {"lam": np.zeros(problem.dim, problem.dtype)}
 
-    def release(self, facts: Facts, round_: int) -> Release:
+    def noised_release(self, facts: Facts, round_: int) -> Release:
         """Return the Gaussian release of a round's y.
 
         Raises
@@ -91,8 +146,6 @@ class Agent(GradientAgent):
             Where no sensitivity is proven: a private dual, plain top-k, a stopping rule, more than
             one local step without a bound that covers it, 1 < (rho + regulariser) * step size.
         """
-        if not self.private:
-            return UN_NOISED
         check_sparsifier("none" if self._choice.keeps_all(facts.dim) else self.sparsifier)
         gain, case = self._gain(facts, round_)
         return Release(
@@ -182,23 +235,36 @@ class Agent(GradientAgent):
         whole = self.batch == "full"
         return facts.num_examples if whole else min(self.batch_size, facts.num_examples)
 
+    def task(
+        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+    ) -> LocalTask:
+        """Return f_i(w) - <lam_i, w> + (rho/2) ||w - x0hat||^2, from x0hat.
+
+        Algorithm 1, lines 9-12, and (10).
+        """
+        center = self._center(broadcast, problem)
+        return self.local_task(
+            center,
+            streams,
+            center=center,
+            rho=1.0 / self.rho,
+            shift=-state["lam"],
+            tolerance=self.nu,
+        )
+
     def local_update(
-        self,
-        state: Arrays,
-        broadcast: Arrays,
-        problem: Problem,
-        streams: Streams,
-        noise: Perturber,
+        self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Perturber
     ) -> Local:
         """Do one round: local steps, the dual, and what is sent of y."""
         lam = state["lam"]
-        center = self._center(broadcast, problem)
+        task = self.task(state, broadcast, problem, noise.facts, streams)
+        center = task.start
         rho = center.dtype.type(self.rho)
         if noise.charged:
             new = lam  # follows from what is sent
             y = self._noised(problem, center, lam, streams, noise)
         else:
-            x = self._descend(problem, center, lam, streams)
+            x = walk(task, problem, streams, noise).end
             new = center - x
             new *= rho
             new += lam
@@ -230,14 +296,14 @@ class Agent(GradientAgent):
             noise.require_magnitude(center, lam / self.rho, steps=self.max_local_steps)
         decay = 1.0 - (self.rho + (facts.modulus if many else 0.0)) * step
         gain, _ = self._gain(facts, streams.round)
-        batches = self.batches(problem, streams)
+        rows = self.gradients.rows(problem, streams, self.max_local_steps)
         public, moved = center, np.zeros(problem.dim)
         for _ in range(self.max_local_steps):
             clipped, rest = clipped_term(
                 problem,
                 public + 0.5 * moved,
                 self._bound(facts),
-                rows=batches.draw(),
+                rows=next(rows),
                 clipping=self._clipping_of_examples,  # type: ignore[arg-type]
                 relation=self.relation,  # type: ignore[arg-type]
             )
@@ -266,21 +332,3 @@ class Agent(GradientAgent):
                 f"expected {problem.dim} in {problem.dtype}"
             )
         return found.values if found.positions is None else found.to_dense()
-
-    def _descend(self, problem: Problem, center: Vector, lam: Vector, streams: Streams) -> Vector:
-        """Return x after the local steps, eq. (10) and Algorithm 1, lines 9-12."""
-        kind = center.dtype.type
-        rho, step = kind(self.rho), kind(self.step_size(streams.round))
-        fixed = lam + rho * center
-        batches = self.batches(problem, streams)
-        x = center
-        for _ in range(self.max_local_steps):
-            v = rho * x
-            v += self.gradient(problem, x, batches.draw())
-            v -= fixed
-            small = self.nu > 0 and float(v @ v) <= self.nu
-            v *= step
-            x = x - v
-            if small:
-                break
-        return x

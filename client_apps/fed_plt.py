@@ -14,55 +14,98 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
-from privet.privacy import Facts, NoCertificateError, Perturber, Release, fed_plt_contraction
+from privet.datasets import DataSettings
+from privet.privacy import Facts, NoCertificateError, Release, fed_plt_contraction
 from privet.privacy.as_printed import fed_plt_epsilon
 from privet.problems import LinearModel, Moduli, Problem, best_step, can_clip
-from privet.wire import ConfigError, resolve
-from privet.wire.agreement import distance, reflect
+from privet.wire import ConfigError
+from privet.wire.key import same
 from privet.wire.ring import rounded
 
-from .half import Arrays, Local, Streams
-from .solvers import SOLVERS, Subproblem
+from .arithmetic import distance
+from .gradient_agents import ClippedGradients, noise
+from .gradients import Gradients
+from .half import Arrays, Local, Streams, Vector
+from .local_task import LocalTask, Walk
+from .solver_agents import SolverAgent, penalty, solvers
+from .terms import MessageTerms
 
-UN_NOISED = Release("none", what="fed-plt x_i")
+
+def reflect(z: Vector, x: Vector, y: Vector) -> Vector:
+    """Return z + 2 (x - y), Algorithm 1 line 10; all of shape (d,). Both sides compute it."""
+    moved: Vector = x - y
+    moved *= 2
+    moved += z
+    return moved
 
 
 @dataclass(frozen=True)
-class Agent:
+class SplittingAgent(SolverAgent):
+    """Agent half of Peaceman-Rachford splitting with local training, without noise."""
+
+    upload: ClassVar[str] = "x_i"
+
+    rho: float = penalty(3.0, "penalty of the splitting")
+
+    def task(
+        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+    ) -> LocalTask:
+        """Return f_i(w) + ||w - (2 y - z_i)||^2 / (2 rho), from x_i."""
+        y = broadcast["y"]
+        center = y + y
+        center -= state["z"]
+        return self.local_task(
+            self.start(state, center),
+            problem,
+            facts,
+            center=center,
+            rho=self.rho,
+            noise_variance=self.step_noise,
+        )
+
+    @property
+    def step_noise(self) -> float:
+        """tau^2 of the noise in every step: none."""
+        return 0.0
+
+    def start(self, state: Arrays, center: Vector) -> Vector:
+        """Return where the local steps begin: at x_i."""
+        return state["x"]
+
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
+        """Return x_i, the end, and the reflected z_i."""
+        x = walk.end
+        z = reflect(state["z"], x, broadcast["y"])
+        return Local({"x": x, "z": z}, {"x": x}, z)
+
+
+@dataclass(frozen=True)
+class Agent(SplittingAgent):
     """Agent half of Fed-PLT; the fields are the run-config keys of the same names."""
 
     name: ClassVar[str] = "fed-plt"
-    version: ClassVar[int] = 1
     noise_key: ClassVar[str] = "noise-variance"
+    steady: ClassVar[bool] = True
+    noise_settings: ClassVar[Mapping[str, Any]] = {"local-solver": "noisy-gd"}
+    """Run-config keys that the noise needs beside ``noise_key``."""
 
-    rho: float = 1.0
-    local_solver: str = "gd"
-    local_epochs: int = 5
-    step_size: float = 0.0
-    batch_size: int = 32
-    strong_convexity: float = 0.0
-    smoothness: float = 0.0
-    row_norm: float = 0.0
-    clip: float = 0.0
-    noise_variance: float = 0.0
-    relation: str = "replace-one"
-    secure_sum: bool = False
+    local_solver: str = solvers("gd", "agd", "sgd", "noisy-gd")
+    row_norm: float = same(DataSettings, "row_norm")
+    clip: float = same(ClippedGradients, "clip")
+    noise_variance: float = noise(0.0, "variance tau^2 of the noisy gradient (13)")
+    relation: str = same(ClippedGradients, "relation")
+    secure_sum: bool = same(MessageTerms, "secure_sum")
 
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """Return the half for a message's parameters (raises ``ConfigError``)."""
-        names = {entry.name.replace("_", "-"): entry.name for entry in fields(cls)}
-        config = resolve({k: v for k, v in settings.items() if k in names}, cls.name)
-        half = cls(**{field: config[key] for key, field in names.items()})
-        if half.noise_variance > 0 and half.local_solver != "noisy-gd":
+    def __post_init__(self) -> None:
+        if self.noise_variance > 0 and self.local_solver != "noisy-gd":
             raise ConfigError(
-                f"noise-variance needs local-solver = noisy-gd, found {half.local_solver}"
+                f"noise-variance needs local-solver = noisy-gd, found {self.local_solver}"
             )
-        return half
+        super().__post_init__()
 
     @property
     def private(self) -> bool:
@@ -99,12 +142,9 @@ class Agent:
         Moduli computed from the data would make the step size, and with it every upload, an
         un-noised function of the records.
         """
-        if self.smoothness > 0 or (self.private and facts.linear):
+        if self.private and facts.linear:
             return self._public_moduli(facts)
-        own = getattr(problem, "moduli", None)
-        if not isinstance(own, Moduli):
-            raise ConfigError("this problem does not know its moduli: give step-size or smoothness")
-        return own
+        return super().moduli(problem, facts)
 
     def _public_moduli(self, facts: Facts) -> Moduli:
         if self.smoothness > 0:
@@ -117,10 +157,7 @@ class Agent:
         """Return x_i = z_i = y; only for servers that did not send the state."""
         return {"x": broadcast["y"], "z": broadcast["y"]}
 
-    def _step(self, moduli: Moduli) -> float:
-        return self.step_size or best_step(moduli, self.rho)
-
-    def release(self, facts: Facts, round_: int) -> Release:
+    def noised_release(self, facts: Facts, round_: int) -> Release:
         """Return the release of any round: N_e noisy steps, of which the last iterate is released.
 
         Each step w <- w - gamma (clipped gradient + ...) + N(0, 2 gamma tau^2 I), eq. (13), moves
@@ -132,18 +169,6 @@ class Agent:
         NoCertificateError
             For solvers, losses or regularisers for which nothing is proven.
         """
-        if not self.private:
-            return UN_NOISED
-        known = self._releases.get(facts)
-        if known is None:
-            known = self._releases[facts] = self._release(facts)
-        return known
-
-    @cached_property
-    def _releases(self) -> dict[Facts, Release]:
-        return {}
-
-    def _release(self, facts: Facts) -> Release:
         step, chi = self._private_step(facts)
         bound = step * facts.sensitivity(self.clip, relation=self.relation)  # type: ignore[arg-type]
         hidden = chi < 1.0 and self.local_epochs > 1
@@ -168,7 +193,7 @@ class Agent:
         if not facts.linear and self.step_size > 0:
             return self.step_size, 1.0
         moduli = self._public_moduli(facts)
-        step = self._step(moduli)
+        step = self.step_size or best_step(moduli, self.rho)
         if not facts.linear:
             return step, 1.0
         chi = fed_plt_contraction(
@@ -201,38 +226,24 @@ class Agent:
             delta=delta,
         )
 
-    def local_update(
-        self,
-        state: Arrays,
-        broadcast: Arrays,
-        problem: Problem,
-        streams: Streams,
-        noise: Perturber,
-    ) -> Local:
-        """Do one round: local solver from x_i, then reflect z_i."""
-        x, z, y = state["x"], state["z"], broadcast["y"]
-        v = y + y
-        v -= z
-        if self.step_size > 0 and self.local_solver != "agd":
-            moduli, step = Moduli(0.0, 0.0), self.step_size
-        else:
-            moduli = self.moduli(problem, noise.facts)
-            step = self._step(moduli)
-        task = Subproblem(
-            problem,
-            v,
-            self.rho,
-            moduli,
-            step,
-            self.local_epochs,
-            self.batch_size,
-            self.clip,
-            self.noise_variance,
-        )
-        new_x = SOLVERS[self.local_solver](task, x, streams, noise)
-        if self.secure_sum:
-            new_x = rounded(new_x)
-            upload = {"x": new_x, "distance": distance(new_x, y)}
-            return Local({"x": new_x, "z": reflect(z, new_x, y)}, upload, new_x)
-        new_z = reflect(z, new_x, y)
-        return Local({"x": new_x, "z": new_z}, {"x": new_x}, new_z)
+    # ------------------------------------------------------------------ local work
+
+    @cached_property
+    def gradients(self) -> Gradients:
+        """The gradient of a local step; clipped where noise is added, and there alone."""
+        if self.local_solver != "noisy-gd":
+            return super().gradients
+        return Gradients(clip=self.clip, relation=self.relation)  # type: ignore[arg-type]
+
+    @property
+    def step_noise(self) -> float:
+        """tau^2 of the noisy gradient (13)."""
+        return self.noise_variance
+
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
+        """Return x_i, the end, and the reflected z_i; rounded for a secure sum."""
+        if not self.secure_sum:
+            return super().finish(state, broadcast, task, walk)
+        x, y = rounded(walk.end), broadcast["y"]
+        z = reflect(state["z"], x, y)
+        return Local({"x": x, "z": z}, {"x": x, "distance": distance(x, y)}, x)

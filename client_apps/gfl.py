@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
-from privet.privacy import Facts, Perturber, Release, gfl_sensitivity
+from privet.privacy import Facts, Release, gfl_sensitivity
 from privet.problems import Problem
 from privet.wire import ConfigError
+from privet.wire.key import LARGEST, SMALLEST, setting
 
-from .gradients import ClippedGradients
-from .half import Arrays, Local, Streams, Vector
-
-UN_NOISED = Release("none", what="gfl local model, which the unit's own server sees as it is")
+from .gradient_agents import ClippedGradients
+from .gradients import Gradients
+from .half import Arrays, Local, Streams
+from .local_task import MOST_STEPS, LocalTask, Walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +56,17 @@ class Agent(ClippedGradients):
     """
 
     name: ClassVar[str] = "gfl"
+    upload: ClassVar[str] = "local model, which the unit's own server sees as it is"
 
-    step_size: float = 0.1
-    local_epochs: int = 10
+    step_size: float = setting(
+        0.1, "mu; each of the local-epochs steps is mu / E_k", low=SMALLEST, high=LARGEST
+    )
+    local_epochs: int = setting(10, "local steps in a round (E_k)", low=1, high=MOST_STEPS)
 
-    @property
-    def private(self) -> bool:
-        """Whether the upload is noised: it is not."""
-        return False
-
-    def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        """Return no state."""
-        return {}
-
-    def release(self, facts: Facts, round_: int) -> Release:
-        """Return the release of an upload, which has no noise of its own."""
-        return UN_NOISED
+    @cached_property
+    def gradients(self) -> Gradients:
+        """The gradient of a local step; a row may come twice in a batch."""
+        return self._gradients(replace=True)
 
     def link_release(self, facts: Facts, round_: int, noise: LinkNoise) -> Release | None:
         """Return what leaves this agent's unit for other servers in a round.
@@ -107,29 +104,16 @@ class Agent(ClippedGradients):
             return True
         return facts.regularizer == "l2" and self.step_size * facts.modulus <= 2.0
 
-    def local_update(
-        self,
-        state: Arrays,
-        broadcast: Arrays,
-        problem: Problem,
-        streams: Streams,
-        noise: Perturber,
-    ) -> Local:
-        """Take the round's steps from w_p."""
+    def task(
+        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+    ) -> LocalTask:
+        """Return f_i(w), from w_p: E_k steps of mu / E_k."""
         start = broadcast.get("w")
         if start is None or start.shape != (problem.dim,) or start.dtype != problem.dtype:
             raise ConfigError(f"broadcast holds no model w of {problem.dim} in {problem.dtype}")
-        step = start.dtype.type(self.step_size / self.local_epochs)
-        w: Vector = start
-        for rows in self._batches_of(problem, streams):
-            slope = self.gradient(problem, w, rows)
-            slope *= step
-            w = w - slope
-        return Local({}, {"x": w}, w)
+        step = self.step_size / self.local_epochs
+        return LocalTask(start, step, self.local_epochs, gradients=self.gradients)
 
-    def _batches_of(self, problem: Problem, streams: Streams) -> list[Vector] | list[None]:
-        """Return the rows of every step, None for all; a row may come twice in a batch."""
-        if self.batch == "full":
-            return [None] * self.local_epochs
-        shape = (self.local_epochs, self.size_of_batch(problem))
-        return list(streams.open("batches").integers(problem.num_examples, size=shape))
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
+        """Return the last w; nothing is kept."""
+        return Local({}, {"x": walk.end}, walk.end)

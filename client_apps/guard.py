@@ -32,31 +32,22 @@ from privet.problems import Problem
 from privet.wire import ConfigError, WireError, magnitude_bound
 from privet.wire.contract import LONGEST_ABOUT, RECORD, decode_settings, means_privacy
 from privet.wire.errors import one_line
-from privet.wire.keys import key
+from privet.wire.key import keys_of
+from privet.wire.magnitude import LARGEST
 from privet.wire.payload import ENCODED
 
 from .half import AgentHalf
 from .state import PRIVATE_RECORD, read_state
+from .terms import MessageTerms, PrivacyTerms
 
 NoiseFactory = Callable[[str, int], NoiseSource]
-
-LARGEST = {8: 1e100, 4: 1e15}
-"""Magnitude of received numbers at most, by size of a float in bytes."""
-
 
 _LONGEST_KEPT = 1 << 16
 """Characters of an account at most that is kept with what it came to."""
 _NUMBERS = ("t", "rho", "indices")
 """Names of received arrays that hold one number; all others are vectors of the model's length."""
-_READ_HERE = (
-    "seed",
-    "noise-seed",
-    "delta",
-    "target-epsilon",
-    "sensitivity",
-    "relation",
-    "secure-sum",
-)
+TERMS = {key.name: key for owner in (MessageTerms, PrivacyTerms) for key in keys_of(owner).values()}
+"""Keys of a message that belong to no half."""
 
 
 class Received(dict[str, NDArray[Any]]):
@@ -79,9 +70,10 @@ class Spent(NamedTuple):
 
 
 class Guard(NamedTuple):
-    """The privacy rules of one reply."""
+    """The privacy rules of one reply; ``rules`` are those of the node's config."""
 
     context: Context
+    rules: NodeRules
     settings: Mapping[str, Any]
     agent: str
     round: int
@@ -95,7 +87,7 @@ class Guard(NamedTuple):
         BudgetRefused
             If the node's own rules forbid the run: its relation, its noise, its clip.
         """
-        node_rules(self.context).screen(
+        self.rules.screen(
             private=half.private,
             relation=str(self.settings.get("relation", "replace-one")),
             noise_seeded=self._seed >= 0,
@@ -116,7 +108,6 @@ class Guard(NamedTuple):
         NoCertificateError
             If the run asks for privacy that cannot be proven.
         """
-        rules = node_rules(self.context)
         explicit = self.noise_factory is not None
         release = self._release(half, facts)
         delta = float(self.settings.get("delta", 1e-5))
@@ -125,7 +116,9 @@ class Guard(NamedTuple):
             ledger, epsilon = self._account(ledger, release, delta)
             self._keep_target(epsilon)
         noise = Perturber(release, self._noise(), facts, given=explicit)
-        rules.charge(release, f"run {self.context.run_id} round {self.round} agent {self.agent}")
+        self.rules.charge(
+            release, f"run {self.context.run_id} round {self.round} agent {self.agent}"
+        )
         if release.mechanism == "none":
             return Spent(epsilon, delta, noise, ledger)
         if not (explicit or self._seed >= 0):
@@ -197,13 +190,13 @@ def checked_settings(text: str) -> dict[str, Any]:
     ------
     ConfigError, WireError
     """
-    settings = decode_settings(text)
-    for name in _READ_HERE:
-        if name in settings:
-            settings[name] = key(name).check(settings[name])
-    if settings.get("delta", 0.0) >= 1:
-        raise ConfigError(f"delta = {settings['delta']!r}: must be below 1")
-    return settings
+    return checked_terms(decode_settings(text))
+
+
+def checked_terms(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with those checked that no half reads (raises ``ConfigError``)."""
+    terms = {name: key.check(settings[name]) for name, key in TERMS.items() if name in settings}
+    return {**settings, **terms}
 
 
 def require_vectors(arrays: Mapping[str, NDArray[Any]], problem: Problem) -> None:

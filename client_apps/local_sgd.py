@@ -9,6 +9,7 @@ the node's budget is asked.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -17,36 +18,36 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
-from privet.privacy import BudgetRefused
+from privet.privacy import BudgetRefused, Facts
 from privet.problems import Problem
 from privet.wire import ConfigError, Layout, WireError
+from privet.wire.errors import did_you_mean
+from privet.wire.key import keys_of
 
 from .base import Participant, ProblemFn
-from .gradients import NoisyStepsAgent
-from .guard import Guard, require_tame
-from .half import Arrays, Local, Streams, Vector
+from .gradient_agents import SeveralStepsAgent
+from .guard import TERMS, Guard, checked_terms, node_rules, require_tame
+from .half import Arrays, Local, Streams
+from .local_task import LocalTask, Walk
 from .state import read_state, write_state
 
 
 @dataclass(frozen=True)
-class Agent(NoisyStepsAgent):
+class Agent(SeveralStepsAgent):
     """K clipped, noised gradient steps with an optional proximal term; no state."""
 
     name: ClassVar[str] = "local-sgd"
 
-    def local_update(
-        self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Any
-    ) -> Local:
+    def task(
+        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+    ) -> LocalTask:
+        """Return f_i(w) + (mu/2) ||w - x||^2, from x."""
+        x, mu = broadcast["x"], float(broadcast["mu"])
+        return self.local_task(x, streams, center=x, rho=1.0 / mu if mu else math.inf)
+
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
         """Return the local model."""
-        x = broadcast["x"]
-        step = x.dtype.type(self.step_size(streams.round))
-        mu = x.dtype.type(broadcast["mu"])
-        batches = self.batches(problem, streams)
-        w: Vector = x
-        for _ in range(self.max_local_steps):
-            slope = self.noised(problem, w, batches.draw(), noise)
-            w = w - step * (slope + mu * (w - x))
-        return Local({}, {"x": w}, w)
+        return Local({}, {"x": walk.end}, walk.end)
 
 
 class LocalSGD(Participant):
@@ -54,9 +55,12 @@ class LocalSGD(Participant):
 
     def __init__(self, problem_fn: ProblemFn, settings: Mapping[str, Any]) -> None:
         super().__init__(problem_fn)
-        own = {k: v for k, v in settings.items() if k not in ("seed", "noise-seed", "delta")}
-        self._agent = Agent.from_settings(own)
-        self._settings = dict(settings)
+        own = {key.name for key in keys_of(Agent).values()}
+        for name in settings.keys() - own - TERMS.keys():
+            hint = did_you_mean(name, own | TERMS.keys())
+            raise ConfigError(f"unknown setting {name!r}{hint}")
+        self._agent = Agent.from_settings(settings)
+        self._settings = checked_terms(settings)
 
     def _quiet(self, message: Message, context: Context) -> bool:
         # The messages are Flower's own: that the run is private is said here, not by them.
@@ -74,7 +78,7 @@ class LocalSGD(Participant):
         number = config.get("server-round")
         if not isinstance(number, int):
             raise WireError("message has no 'server-round'")
-        guard = Guard(context, self._settings, name, number)
+        guard = Guard(context, node_rules(context), self._settings, name, number)
         guard.screen(self._agent)
         held = read_state(context)
         layout = Layout.of(arrays)
@@ -113,6 +117,11 @@ def local_sgd_app(
 
     Privacy: with ``clip`` and ``noise_scale`` > 0 an upload is ``max_local_steps`` Gaussian
     releases; the reply's metric ``epsilon`` is the agent's total so far.
+
+    Raises
+    ------
+    ConfigError
+        For a setting that there is not, or a value that does not fit.
     """
     named = {name.replace("_", "-"): value for name, value in settings.items()}
     participant = LocalSGD(problem_fn, named)

@@ -9,7 +9,7 @@ from privet.datasets.partitions import SCHEMES, partition
 from privet.datasets.problem import (
     Federation,
     federation_from_config,
-    loss_kind,
+    planned_facts,
     problem_from_config,
 )
 from privet.datasets.settings import DataSettings
@@ -23,8 +23,8 @@ __all__ = [
     "Federation",
     "federation_from_config",
     "load",
-    "loss_kind",
     "partition",
+    "planned_facts",
     "problem_from_config",
     "problem_from_context",
 ]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 Task = Literal["binary", "multinomial", "regression"]
 FloatArray = NDArray[np.floating[Any]]
 LabelArray = NDArray[Any]
+Indices = NDArray[np.intp]
 
 DENSE_BYTES = 2**31
 """Most that a data set may take: rows are held densely."""

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.datasets.dataset import DataError
-from privet.datasets.hub import optional
-from privet.datasets.partitions import Indices
+from privet.datasets.dataset import DataError, Indices
+from privet.datasets.optional import optional
 
 log = logging.getLogger("flwr.privet")
 

@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.datasets.dataset import DataError, LabelArray
+from privet.datasets.dataset import DataError, Indices, LabelArray
 
 FLWR_SCHEMES = ("flwr-iid", "flwr-dirichlet", "flwr-pathological")
 SCHEMES = ("iid", "label", "dirichlet", "natural-id", "none", *FLWR_SCHEMES)
 HELD_OUT = 0.2
 _DIRICHLET_DRAWS = 100
 
-Indices = NDArray[np.intp]
 log = logging.getLogger("flwr.privet")
 
 

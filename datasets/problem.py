@@ -15,12 +15,15 @@ from privet.datasets.dataset import (
     DataError,
     Dataset,
     FloatArray,
+    Indices,
     LabelArray,
     frozen,
 )
 from privet.datasets.loaders import FROM_PATH, load
-from privet.datasets.partitions import Indices, partition
+from privet.datasets.partitions import partition
 from privet.datasets.settings import INTERCEPT, LOSSES, DataSettings
+from privet.privacy import Facts
+from privet.privacy.facts import OTHER
 from privet.problems import (
     BinaryLogistic,
     LinearModel,
@@ -33,6 +36,13 @@ from privet.problems import (
 )
 
 _AUTO = dict(zip(("binary", "multinomial", "regression"), LOSSES[:3], strict=True))
+_KINDS = {
+    "binary-logistic": BinaryLogistic.kind,
+    "multinomial-logistic": MultinomialLogistic.kind,
+    "one-class-logistic": OneClassLogistic.kind,
+    "ridge": RidgeRegression.kind,
+}
+"""The name that a loss of the key ``loss`` has in privacy certificates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,17 +186,41 @@ def _nothing_held_out(settings: DataSettings, count: int) -> str:
     )
 
 
-def loss_kind(loss: str) -> str:
-    """Return the name that a loss of the key ``loss`` has in privacy certificates.
+def planned_facts(config: Mapping[str, Any], num_agents: int, num_examples: int, dim: int) -> Facts:
+    """Return the public numbers that each of ``num_agents`` agents of equal size has.
 
-    "auto" gives "other": only the data tell which loss that is.
+    They are those of the problems that `federation_from_config` builds, without any data: with
+    loss "auto", which only the data can tell, the loss is "other".
+
+    Parameters
+    ----------
+    config : mapping
+        As there.
+    num_examples : int
+        Of every agent.
+    dim : int
+        Length of the model.
+
+    Raises
+    ------
+    DataError
+        A key or number that cannot be used.
     """
-    return {
-        "binary-logistic": BinaryLogistic.kind,
-        "multinomial-logistic": MultinomialLogistic.kind,
-        "one-class-logistic": OneClassLogistic.kind,
-        "ridge": RidgeRegression.kind,
-    }.get(loss, "other")
+    settings = DataSettings.from_config(config)
+    regularizer = settings.make_regularizer(num_agents)
+    l2 = regularizer.moduli.strong_convexity if regularizer.kind == "l2" else 0.0
+    try:
+        return Facts(
+            num_examples=num_examples,
+            divisor=float(settings.divisor_of(num_examples, num_agents * num_examples)),
+            dim=dim,
+            dtype=settings.dtype,
+            loss=_KINDS.get(settings.loss, OTHER),
+            regularizer=regularizer.kind,
+            modulus=float(l2),
+        )
+    except ValueError as error:
+        raise DataError(str(error)) from None
 
 
 class _Agents:
@@ -198,13 +232,7 @@ class _Agents:
         self._data_dependent = self.dataset.data_dependent or (self._own_split() if own else "")
         self.parts = self._parts(num_agents)
         self._dealt = sum(map(len, self.parts))
-        share = 2.0 * settings.beta / num_agents
-        try:
-            self._regularizer = make_regularizer(
-                settings.regularizer, share or settings.regularizer_weight
-            )
-        except ValueError as error:
-            raise DataError(str(error)) from None
+        self._regularizer = settings.make_regularizer(num_agents)
         self._built: dict[int, LinearModel[Any]] = {}
 
     def _parts(self, num_agents: int) -> tuple[Indices, ...]:
@@ -241,7 +269,7 @@ class _Agents:
                 self.dataset.train_features[rows],
                 labels[rows],
                 self._regularizer,
-                divisor=self._dealt if settings.divisor == "federation" else None,
+                divisor=settings.divisor_of(len(rows), self._dealt),
             )
         return self._built[index]
 

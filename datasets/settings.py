@@ -1,115 +1,148 @@
-"""The run-config keys about data, typed and checked."""
+"""The run-config keys about data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 from privet.datasets.dataset import DataError
+from privet.datasets.loaders import DTYPES, FROM_PATH, NAMES
+from privet.datasets.partitions import SCHEMES
+from privet.problems import REGULARIZER_NAMES, Regularizer, make_regularizer
+from privet.wire import ConfigError, algorithms
+from privet.wire.key import LARGEST, read, setting
 
 LOSSES = ("binary-logistic", "multinomial-logistic", "ridge", "one-class-logistic")
 INTERCEPT = {"auto": None, "yes": True, "no": False}
-_DIVISORS = ("auto", "agent", "federation")
-# What divisor = auto means where the algorithm's own problem is not a mean over the agent.
-_DIVISOR_OF = {"dp-iadmm": "federation"}
+_GENERATED = ("synthetic", "regression")
 
 
 @dataclass(frozen=True, slots=True)
 class DataSettings:
-    """The run-config keys about data, in kebab case, with their defaults; others are ignored.
+    """The run-config keys about data; the fields are the keys of the same names."""
 
-    Attributes
-    ----------
-    dataset, data_path, data_seed, intercept, dtype
-        As the arguments of `load`; ``intercept`` is "auto", "yes" or "no".
-    features, examples_per_agent : int
-        Size of the ``synthetic`` and the ``regression`` data.
-    columns, hashing, label_column, id_column
-        As the arguments of `load`.
-    partition, partition_seed, classes_per_agent, dirichlet_alpha
-        As the arguments of `partition`.
-    loss : str
-        "auto" (by the task of the data set), "binary-logistic", "multinomial-logistic",
-        "one-class-logistic", "ridge".
-    regularizer, regularizer_weight
-        As the arguments of `make_regularizer`.
-    row_norm : float
-        Rows, the intercept included, are scaled down to this public l2 norm; 0 leaves them.
-    beta : float
-        Where > 0, the l2 weight is 2 beta / agents: the agent's share of a term beta ||x||^2.
-    divisor : str
-        What an agent's summed loss is divided by: its own number of examples ("agent") or that
-        of all agents ("federation"); "auto" is the latter where the key ``algorithm`` is
-        dp-iadmm, whose objective (2c) is the mean over all agents' examples.
-    """
-
-    dataset: str = "breast-cancer"
-    data_path: str = ""
-    data_seed: int = 42
-    intercept: str = "auto"
-    dtype: str = "float64"
-    features: int = 5
-    examples_per_agent: int = 250
-    columns: int = 0
-    hashing: bool = False
-    label_column: str = ""
-    id_column: str = ""
-    partition: str = "label"
-    partition_seed: int = 0
-    classes_per_agent: int = 2
-    dirichlet_alpha: float = 0.5
-    loss: str = "auto"
-    regularizer: str = "l2"
-    regularizer_weight: float = 0.05
-    beta: float = 0.0
-    row_norm: float = 0.0
-    divisor: Literal["auto", "agent", "federation"] = "auto"
+    dataset: str = setting("breast-cancer", "name of the data set", choices=NAMES)
+    data_path: str = setting(
+        "",
+        "absolute path of the data, where the data set needs one",
+        needs={"dataset": tuple(FROM_PATH)},
+    )
+    data_seed: int = setting(42, "seed of generated data and of splits that are not given", low=0)
+    features: int = setting(5, "number of features", low=2, needs={"dataset": _GENERATED})
+    examples_per_agent: int = setting(
+        250, "examples an agent", low=1, needs={"dataset": _GENERATED}
+    )
+    columns: int = setting(
+        0, "number of columns; 0 is the file's", low=0, needs={"dataset": "click"}
+    )
+    hashing: bool = setting(
+        False, "whether indices are hashed to the columns", needs={"dataset": "click"}
+    )
+    label_column: str = setting(
+        "",
+        "data-path = hf:...: column of the labels; empty is the usual one",
+        needs={"dataset": tuple(FROM_PATH)},
+    )
+    id_column: str = setting(
+        "",
+        "data-path = hf:...: column of the ids for partition = natural-id",
+        needs={"dataset": tuple(FROM_PATH)},
+    )
+    intercept: str = setting("auto", "column of ones", choices=INTERCEPT)
+    partition: str = setting("label", "how examples are dealt to agents", choices=SCHEMES)
+    partition_seed: int = setting(
+        0,
+        "seed of the partition",
+        low=0,
+        needs={"partition": tuple(name for name in SCHEMES if name not in ("natural-id", "none"))},
+    )
+    classes_per_agent: int = setting(
+        2,
+        "label shards, labels an agent holds",
+        low=1,
+        needs={"partition": ("label", "flwr-pathological")},
+    )
+    dirichlet_alpha: float = setting(
+        0.5,
+        "concentration",
+        low=0,
+        open_low=True,
+        needs={"partition": ("dirichlet", "flwr-dirichlet")},
+    )
+    loss: str = setting("auto", "loss of the agents", choices=("auto", *LOSSES))
+    regularizer: str = setting(
+        "l2", "smooth regulariser of each agent's loss", choices=REGULARIZER_NAMES
+    )
+    regularizer_weight: float = setting(
+        0.05,
+        "weight of the regulariser",
+        low=0,
+        needs={"regularizer": ("l2", "nonconvex"), "beta": 0.0},
+    )
+    beta: float = setting(
+        0.0,
+        "weight of ||x||^2 in the sum: regularizer-weight is 2 beta / agents",
+        low=0,
+        needs={"regularizer": "l2"},
+    )
+    divisor: str = setting(
+        "auto",
+        "what a summed loss is divided by: the agent's examples or all; auto: the algorithm's",
+        choices=("auto", "agent", "federation"),
+    )
+    row_norm: float = setting(
+        0.0,
+        "rows, the intercept included, are scaled down to this public L2 norm; 0 leaves them",
+        low=0,
+        floor=1e-30,
+        high=LARGEST,
+    )
+    dtype: str = setting("float64", "arithmetic", choices=DTYPES)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> DataSettings:
-        """Read the keys that are there.
+        """Read the keys that are there; those of other owners are ignored.
 
         Raises
         ------
         DataError
             A value of the wrong type or outside its range: names the key.
         """
-        given = {
-            name: _typed(key, config[key], default) for key, name, default in _KEYS if key in config
-        }
-        if given.get("divisor", "auto") == "auto":
-            given["divisor"] = _DIVISOR_OF.get(str(config.get("algorithm")), "agent")
-        settings = cls(**given)
-        for key, value, known in (
-            ("intercept", settings.intercept, INTERCEPT),
-            ("loss", settings.loss, ("auto", *LOSSES)),
-            ("divisor", settings.divisor, _DIVISORS),
-        ):
-            if value not in known:
-                raise DataError(f"{key} {value!r} is unknown; expected one of {', '.join(known)}")
-        # Written so that a nan fails too.
-        if not 0 <= settings.row_norm < float("inf"):
-            raise DataError(f"row-norm must be >= 0, got {settings.row_norm}")
-        if not 0 <= settings.beta < float("inf"):
-            raise DataError(f"beta must be >= 0, got {settings.beta}")
+        raw = dict(config)
+        if raw.get("data-path") is not None:
+            raw["data-path"] = str(raw["data-path"])
+        if raw.get("divisor", "auto") == "auto":
+            raw["divisor"] = _divisor_of(str(config.get("algorithm")))
+        try:
+            settings = read(cls, raw)
+        except ConfigError as error:
+            raise DataError(str(error)) from None
         if settings.beta and settings.regularizer != "l2":
-            raise DataError(f"beta needs regularizer l2, got {settings.regularizer}")
+            raise DataError(f"beta needs regularizer = l2, found {settings.regularizer}")
         return settings
 
+    def make_regularizer(self, num_agents: int) -> Regularizer:
+        """Return the regulariser of each of so many agents.
 
-_KEYS = tuple(
-    (field.name.replace("_", "-"), field.name, field.default) for field in fields(DataSettings)
-)
-_TYPE_NAMES = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}
+        Raises
+        ------
+        DataError
+            An unknown name, or a weight that cannot be one.
+        """
+        share = 2.0 * self.beta / num_agents
+        try:
+            return make_regularizer(self.regularizer, share or self.regularizer_weight)
+        except ValueError as error:
+            raise DataError(str(error)) from None
+
+    def divisor_of(self, num_examples: int, dealt: int) -> int:
+        """Return D of an agent with so many of the examples that are dealt to all agents."""
+        return dealt if self.divisor == "federation" else num_examples
 
 
-def _typed(key: str, value: Any, default: Any) -> Any:
-    kind = type(default)
-    if kind is float and type(value) is int:
-        value = float(value)
-    elif key == "data-path" and value is not None:
-        value = str(value)
-    if type(value) is not kind:
-        raise DataError(f"{key} must be {_TYPE_NAMES[kind]}, got {value!r}")
-    return value
+def _divisor_of(algorithm: str) -> str:
+    """Return what ``divisor = auto`` means for an algorithm."""
+    known = algorithms()
+    agent = known[algorithm].load_agent() if algorithm in known else None
+    return str(getattr(agent, "divisor", "agent"))

@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from privet.privacy.errors import UnsupportedAccountError
-from privet.privacy.events import Relation, Release
-from privet.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_scale
+from privet.privacy.events import Release
+from privet.privacy.gaussian import gaussian_epsilon
 from privet.privacy.laplace import mixed_epsilon
-
-__all__ = ["Totals", "epsilon_of", "gaussian_delta", "gaussian_epsilon", "gaussian_scale"]
+from privet.problems import Relation
 
 _NEGLIGIBLE, _HOPELESS = 1e-100, 1e100
 _DISTINCT_LAPLACE, _MANTISSA_BITS = 64, 10

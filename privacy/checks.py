@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
-from privet.privacy.events import Relation
+from privet.problems import Relation
 
 
 def positive(**numbers: float) -> None:
@@ -28,10 +29,8 @@ def at_least_one(**numbers: int) -> None:
             raise ValueError(f"{name} is {value!r}, expected an integer >= 1")
 
 
-def records_moved(relation: Relation) -> int:
-    """Return how many clipped gradients a pair of neighbours differs by: 2 (replace) or 1."""
-    if relation == "replace-one":
-        return 2
-    if relation == "add-remove":
-        return 1
-    raise ValueError(f"relation is {relation!r}, expected replace-one or add-remove")
+def known_relation(relation: str) -> None:
+    """Raise ValueError unless this is a neighbouring relation."""
+    known = get_args(Relation)
+    if relation not in known:
+        raise ValueError(f"relation is {relation!r}, expected {' or '.join(known)}")

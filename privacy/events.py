@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
 
+from privet.problems import Norm, Relation
+
 Mechanism: TypeAlias = Literal["gaussian", "laplace", "none"]
-Norm: TypeAlias = Literal["l1", "l2"]
-Relation: TypeAlias = Literal["replace-one", "add-remove"]
 Scalar: TypeAlias = str | int | float | bool
 
 SMALLEST, LARGEST = 1e-100, 1e100

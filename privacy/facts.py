@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self
 
 from privet.privacy.errors import NoCertificateError
-from privet.privacy.events import Relation
 from privet.problems import (
     LinearModel,
     Moduli,
     Problem,
+    Relation,
     can_clip,
     clipped_sensitivity,
     public_moduli,

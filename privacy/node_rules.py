@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from privet.privacy.errors import BudgetRefused, LedgerError, UnsupportedAccountError
-from privet.privacy.events import Relation, Release
+from privet.privacy.events import Release
 from privet.privacy.ledger import LedgerFile
+from privet.problems import Relation
 
 BUDGET_KEYS = ("max-epsilon", "delta", "ledger-path")
 LIMITS = (*BUDGET_KEYS, "min-noise", "max-clip")

@@ -1,7 +1,7 @@
 """Privacy-critical: a cryptographic stream turned into Gaussian and Laplace variates.
 
 The random words are AES-256 in counter mode. `SystemNoise` keys it from the operating system at
-every call, so a forked or copied process never repeats a draw (a handful of draws takes the
+every call, so a forked or copied process never repeats a draw (a few hundred draws take the
 operating system's own words, which cost less than a key); `SeededNoise` keys it from a hash of a
 seed and of the context, for simulations that must be repeatable. Both share one sampler,
 `privet.privacy.ziggurat`.
@@ -51,7 +51,7 @@ from privet.privacy.ziggurat import Mechanism, Words, ziggurat
 
 Size: TypeAlias = int | tuple[int, ...]
 
-_FEW = 128
+_FEW = 512
 """Words that the operating system gives in less time than a cipher is set up."""
 
 

@@ -9,9 +9,9 @@ clipped. What has no proof raises `NoCertificateError`.
 
 from __future__ import annotations
 
-from privet.privacy.checks import at_least_one, non_negative, positive, records_moved
+from privet.privacy.checks import at_least_one, known_relation, non_negative, positive
 from privet.privacy.errors import NoCertificateError
-from privet.privacy.events import Relation
+from privet.problems import Relation
 
 SCALAR_LOSSES = ("logistic", "one-class-logistic", "ridge")
 LOSSES = (*SCALAR_LOSSES, "multinomial")
@@ -103,7 +103,7 @@ def gfl_sensitivity(
     """
     positive(clip=clip, step_size=step_size)
     at_least_one(round_number=round_number)
-    records_moved(relation)  # refuses a relation that is none
+    known_relation(relation)
     return 2.0 * step_size * clip * round_number
 
 

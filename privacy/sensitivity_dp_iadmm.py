@@ -11,8 +11,8 @@ import math
 
 from privet.privacy.checks import at_least_one, non_negative, positive
 from privet.privacy.errors import NoCertificateError
-from privet.privacy.events import Norm
 from privet.privacy.sensitivity import SCALAR_LOSSES
+from privet.problems import Norm
 
 
 def dp_iadmm_output_gain(

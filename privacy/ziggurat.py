@@ -18,7 +18,7 @@ heights `y_i` and `y_i + v / x_i`, layer 0 is `[0, r] x [0, f(r)]` and the tail 
   accepted is uniform under the curve. A point is accepted without a look at the curve only if it
   is about 2^-28 away from it or more.
 - U is a real number: 53 bits decide almost every draw; where the product comes near the border of
-  a cell, another 53 bits and products without rounding error (Dekker, 1971) decide.
+  a cell, another 52 bits and whole numbers decide.
 - The tail is made of blocks that halve: `x = r + (J + U) w`, J geometric (counted bits),
   `w = log 2 / h'(r)`, kept with probability `exp(-h(x) + h(r)) 2^J`. No logarithm is taken of a
   random number anywhere, so the position of a draw depends on IEEE products alone and the
@@ -35,8 +35,9 @@ For one draw, rounded to a grid of spacing D, the total variation from the ideal
   uniform is a middle of 2^52 parts: together below .0065 (2^-49 + 2^-53) < 2^-56.1. The shares of
   layer 0 and of its tail (2^-62), the tail's own thresholds (2^-62) and its end after 53 blocks
   (2^-64) fit into the rest.
-- Position. The second look is right to 2^-53 cells (tail: 2^-52), and G is as near as that to a
-  half-way point with probability `2 (2^-53 c) / D`, times 2 for a D near the scale and the tail.
+- Position. Whole numbers give the cell of the middle of what 105 bits of U leave open; it is less
+  than 2^-53 cells away from G (in fact 2^-60), and G is as near as that to a half-way point with
+  probability `2 (2^-53 c) / D`, times 2 for a D near the scale.
 - Truncation of the tails and bits of the uniforms: none beyond those named.
 """
 
@@ -51,6 +52,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.privacy.ziggurat_points import Layer, exact_cell, point, threshold, uniform
+
 Mechanism: TypeAlias = Literal["gaussian", "laplace"]
 Words: TypeAlias = Callable[[int], NDArray[np.int64]]
 """Returns the next independent 64-bit words of a stream."""
@@ -64,13 +67,14 @@ POSITION_ERROR = 2.0**-51
 
 _TAIL: dict[Mechanism, float] = {"gaussian": 264690 / 65536, "laplace": 606611 / 65536}
 """Where the tail begins: as far out as the top layer still reaches over f(0) = 1."""
-_CHUNK = 1 << 12
+_CHUNK = 1 << 13
+_FEW = 24
+"""Second looks that are done one by one in less time than by arrays."""
 _BITS = 2.0**-52
 # Arrays of no dimension: numpy takes them as operands in half the time it takes for a number.
 _LAYER, _SHIFT = np.array(LAYERS - 1), np.array(11)
 _SHIFTS = {bits: np.array(bits, np.uint64) for bits in (11, 12)}
-_HALF, _ONE, _TWO, _UNIT = np.array(0.5), np.array(1.0), np.array(2.0), np.array(_BITS)
-_SPLIT = np.array(2.0**27 + 1)
+_HALF, _UNIT = np.array(0.5), np.array(_BITS)
 
 
 def cell(mechanism: Mechanism, scale: float) -> float:
@@ -145,6 +149,7 @@ class Ziggurat:
     """
 
     __slots__ = (
+        "_layers",
         "_limits",
         "block",
         "floors",
@@ -165,6 +170,8 @@ class Ziggurat:
         self._build()
         # Half a unit of U and two roundings of the product, each at most 2^-53 of x_i ratio.
         self._limits = 0.5 - 3.01 * 2.0**-53 * self.widths * 2.0 ** (CELL_BITS[mechanism] + 1)
+        columns = (self.widths, self.inner, self.gains, self.floors, self._limits)
+        self._layers = [Layer(*row) for row in np.stack(columns, axis=1).tolist()]
 
     def _build(self) -> None:
         """Stack the layers; the sums that cancel are in Decimal."""
@@ -242,7 +249,8 @@ class Ziggurat:
             index, some = doubts[0]
             if len(doubts) > 1:
                 index, some = (np.concatenate(parts) for parts in zip(*doubts, strict=True))
-            out[index] = self._second_look(words, some, steps, ratio) * unit
+            look = self._look_at_few if index.size <= _FEW else self._look_at_many
+            out[index] = look(words, some, ratio) * unit
         return out
 
     def _cells(
@@ -257,51 +265,93 @@ class Ziggurat:
         np.abs(product, out=product)
         return cells, product > self._limits.take(layer)
 
-    def _second_look(
-        self, words: Words, some: NDArray[np.int64], steps: Vector, ratio: float
-    ) -> Vector:
+    def _look_at_many(self, words: Words, some: NDArray[np.int64], ratio: float) -> Vector:
         """Settle which points are under the curve, drawing anew for those that are not."""
-        tails = []
-        open_ = np.arange(some.size)
+        tails: list[int] = []
         layer, position = some & _LAYER, _positions(some)
+        open_ = (np.abs(position) >= self.inner.take(layer)).nonzero()[0]
         while open_.size:
-            asked, distance = layer.take(open_), np.abs(position.take(open_))
-            outside = (distance >= self.inner.take(asked)).nonzero()[0]
-            if not outside.size:
-                break
-            open_, asked = open_.take(outside), asked.take(outside)
+            asked = layer.take(open_)
             if not asked.all():
-                tails.append(open_[asked == 0])
+                tails += open_[asked == 0].tolist()
             bits, new = words(2 * open_.size).reshape(2, -1)
-            above = _uniforms(bits) >= self._threshold(asked, distance.take(outside) * _UNIT)
-            again = above.nonzero()[0]
-            open_, new = open_.take(again), new.take(again)
-            layer[open_], position[open_] = new & _LAYER, _positions(new)
-        tail = np.concatenate(tails) if tails else open_[:0]
-        cells, unsure = self._cells(layer, position, steps)
-        if not tail.size and not unsure.any():
-            return cells
-        width, offset = self.widths.take(layer), None
-        if tail.size:
-            sign = np.sign(position[tail])
-            blocks, within = self._tail(words, tail.size)
-            offset = np.zeros(some.size)
-            offset[tail] = sign * (self.start + blocks * self.block)
-            width[tail] = self.block
-            position[tail] = sign * within
-        return _exact_cells(position, _uniforms(words(some.size)), width, offset, ratio)
+            share = np.abs(position.take(open_)) * _UNIT
+            above = _uniforms(bits) >= self._threshold(asked, share)
+            open_, new = open_[above], new[above]
+            asked, place = new & _LAYER, _positions(new)
+            layer[open_], position[open_] = asked, place
+            open_ = open_[np.abs(place) >= self.inner.take(asked)]
+        cells, unsure = self._cells(layer, position, self.widths * (ratio * _BITS))
+        unsure[tails] = True
+        index = unsure.nonzero()[0]
+        if index.size:
+            points = zip(layer[index].tolist(), position[index].tolist(), strict=True)
+            unsettled = dict(zip(index.tolist(), points, strict=True))
+            cells[index] = self._exact_cells(words, some.size, unsettled, tails, ratio)
+        return cells
+
+    def _look_at_few(self, words: Words, some: NDArray[np.int64], ratio: float) -> Vector:
+        """Do the same, point by point, with the same words."""
+        layers, gaussian, unit = self._layers, self.gaussian, ratio * _BITS
+        tails: list[int] = []
+        points = [point(word, LAYERS) for word in some.tolist()]
+        open_ = [i for i, (layer, place) in enumerate(points) if abs(place) >= layers[layer][1]]
+        while open_:
+            drawn = words(2 * len(open_)).tolist()
+            again = []
+            for i, bits, word in zip(open_, drawn, drawn[len(open_) :], strict=False):
+                layer, place = points[i]
+                width, _, gain, floor, _ = layers[layer]
+                if layer == 0:
+                    tails.append(i)
+                share = abs(place) * _BITS
+                if uniform(bits) >= threshold(width, gain, floor, share, gaussian, math.expm1):
+                    layer, place = points[i] = point(word, LAYERS)
+                    if abs(place) >= layers[layer][1]:
+                        again.append(i)
+            open_ = again
+        cells, unsettled = [], {}
+        for i, (layer, place) in enumerate(points):
+            width, _, _, _, limit = layers[layer]
+            product = width * unit * place
+            cell_ = math.floor(product) + 0.5
+            cells.append(cell_)
+            if abs(product - cell_) > limit:
+                unsettled[i] = points[i]
+        for i in tails:
+            unsettled[i] = points[i]
+        if unsettled:
+            exact = self._exact_cells(words, len(points), unsettled, tails, ratio)
+            for i, cell_ in zip(unsettled, exact, strict=True):
+                cells[i] = cell_
+        return np.array(cells)
+
+    def _exact_cells(
+        self,
+        words: Words,
+        count: int,
+        unsettled: dict[int, tuple[int, float]],
+        tails: list[int],
+        ratio: float,
+    ) -> list[float]:
+        """Return the cells of those of `count` points that need more bits, the tails among them."""
+        beyond = {}
+        if tails:
+            beyond = dict(zip(tails, zip(*self._tail(words, len(tails)), strict=True), strict=True))
+        bits = words(count).tolist()
+        cells = []
+        for i, (layer, position) in unsettled.items():
+            width, place, offset = self._layers[layer].width, position, 0.0
+            if i in beyond:
+                block, within = beyond[i]
+                width, place = self.block, math.copysign(within, position)
+                offset = math.copysign(self.start + block * width, position)
+            cells.append(exact_cell(place, bits[i], width, offset, ratio))
+        return cells
 
     def _threshold(self, layer: NDArray[np.int64], share: Vector) -> Vector:
-        """Return the height of the curve at `share` of a layer's width, 0 and 1 at its edges."""
-        rest = _ONE - share
-        width = self.widths.take(layer)
-        drop = width * rest
-        if self.gaussian:
-            drop *= width
-            drop *= _ONE - _HALF * rest
-        height: Vector = self.gains.take(layer) * np.expm1(drop)
-        height += self.floors.take(layer)
-        return height
+        numbers = (self.widths.take(layer), self.gains.take(layer), self.floors.take(layer))
+        return threshold(*numbers, share, self.gaussian, np.expm1)
 
     def _tail(self, words: Words, count: int) -> tuple[Vector, Vector]:
         """Return the block J and the place in it, in units of 2^-52, of draws beyond r."""
@@ -341,44 +391,3 @@ def _uniforms(words: NDArray[np.int64]) -> Vector:
     uniform += _HALF
     uniform *= _UNIT
     return uniform
-
-
-def _exact_cells(
-    position: Vector, bits: Vector, width: Vector, offset: Vector | None, ratio: float
-) -> Vector:
-    """Return `floor((offset + width 2^-52 (position + bits - 1/2)) ratio) + 1/2`."""
-    step, step_rest = _product(width, np.array(ratio * _BITS))
-    place, rest = _product(position, step)
-    rest += position * step_rest
-    rest += (bits - _HALF) * step
-    cells = np.floor(place)
-    place -= cells
-    if offset is not None:
-        start, start_rest = _product(offset, np.array(ratio))
-        whole = np.floor(start)
-        cells += whole
-        rest += start_rest
-        place += start - whole
-    place += rest
-    cells += np.floor(place)
-    cells += _HALF
-    return cells
-
-
-def _product(left: Vector, right: Vector) -> tuple[Vector, Vector]:
-    """Return the rounded product and its rounding error, exactly (Dekker, 1971)."""
-    product = left * right
-    left_high, right_high = _high(left), _high(right)
-    left_low, right_low = left - left_high, right - right_high
-    rest = left_high * right_high - product
-    rest += left_high * right_low
-    rest += left_low * right_high
-    rest += left_low * right_low
-    return product, rest
-
-
-def _high(value: Vector) -> Vector:
-    """Return the upper 26 bits of each number."""
-    scaled = value * _SPLIT
-    high: Vector = scaled - (scaled - value)
-    return high

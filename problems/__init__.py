@@ -23,6 +23,7 @@ from privet.problems.binary_logistic import BinaryLogistic
 from privet.problems.clipping import (
     Clipped,
     Clipping,
+    Relation,
     clip_rows,
     clipped_sensitivity,
     clipped_sum,
@@ -80,6 +81,7 @@ __all__ = [
     "Problem",
     "ProximalFunction",
     "Regularizer",
+    "Relation",
     "RidgeRegression",
     "RowIndex",
     "Scaled",

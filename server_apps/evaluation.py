@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from privet.datasets import Federation
 from privet.problems import L2, BinaryLogistic, ProximalFunction, Zero, minimize
 from privet.problems.reference import NEWTON_UP_TO
+from privet.strategies.hooks import Monitor
 from privet.wire.errors import one_line
 
 log = logging.getLogger("flwr.privet")
@@ -27,8 +28,6 @@ _LOCATED_WITHIN = 0.01
 """Largest error of the optimum, in parts of 1 + its norm, that it is compared with at."""
 
 Vector = NDArray[Any]
-Measure = Callable[[int, Mapping[str, Vector]], Mapping[str, float]]
-"""``(round, models) -> numbers by name``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Evaluation:
 
     federation: Federation
     h: ProximalFunction
-    measures: tuple[Measure, ...] = ()
+    measures: tuple[Monitor, ...] = ()
 
     def __call__(self, round_: int, models: Mapping[str, Vector]) -> dict[str, float]:
         """Return held-out ``loss`` and ``accuracy`` of the last model, and ``stationarity``.

@@ -5,37 +5,28 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from flwr.app import Array, ArrayRecord
 from flwr.serverapp import Grid
 
-from privet.datasets import DataError, federation_from_config
-from privet.privacy import Facts, SystemNoise
-from privet.problems import Scaled, make_h
-from privet.strategies import PrimalDualStrategy, PrivetResult, Round
-from privet.wire import ConfigError, PrivetError, algorithm, resolve, stream
+from privet.strategies import PrimalDualStrategy, PrivetResult
+from privet.wire import PrivetError
 from privet.wire.errors import one_line
 from privet.wire.threads import pin_blas_threads
 
 from .account import privacy_account
-from .calibration import calibrate
-from .evaluation import Evaluation, Measure
-from .gfl.links import Links, Spending
-from .gfl.measures import GflMeasures
+from .build import build_evaluation, build_strategy, starting_model
+from .config import read_config
+from .evaluation import Evaluation
 from .peers.run import hosted_unit
 from .progress import progress
 from .report import write_report
-from .run_folder import RunFolder, to_json
+from .run_folder import HistoryFile, RunFolder, to_json
 
 log = logging.getLogger("flwr.privet")
-
-H_OF_SET = {"box": "box", "l2": "l2-ball"}
-"""A set that models stay in, as the function that is 0 on it and infinite elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +38,6 @@ class Finished:
     summary: dict[str, Any]
 
 
-def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run config with every key checked and filled in (raises ``ConfigError``)."""
-    name = str(raw.get("algorithm", "fed-plt"))
-    return dict(resolve(raw, name, algorithm(name).keys))
-
-
 def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
     """Run what the config asks for on a grid, and leave a run folder behind.
 
@@ -61,7 +46,7 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
     grid : Grid
         Flower's, of any engine.
     raw : mapping
-        Run config; keys as in ``privet.wire.keys``.
+        Run config; keys as in ``privet.server_apps.config``.
     run_id : str
         Name of the run folder.
 
@@ -76,7 +61,7 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
     config = read_config(raw)
     evaluation = build_evaluation(config)
     with hosted_unit(config, evaluation.federation.dim) as (own, options):
-        strategy = build_strategy(own, evaluation, **options)
+        strategy = build_strategy(own, monitor=evaluation, **options)
         return _execute(strategy, grid, config, evaluation, run_id)
 
 
@@ -102,67 +87,6 @@ def _execute(
     return Finished(folder.path, result, summary)
 
 
-def build_strategy(
-    config: Mapping[str, Any], evaluation: Evaluation, **options: Any
-) -> PrimalDualStrategy:
-    """Return the strategy that a resolved config asks for, with its monitor and its noise.
-
-    ``options`` are further arguments of the algorithm's ``from_config``.
-    """
-    kind = algorithm(config["algorithm"]).load_strategy()
-    if getattr(kind, "adds_noise", False):
-        options = {"noise": SystemNoise(), **options}
-    strategy: PrimalDualStrategy = kind.from_config(
-        config,
-        monitor=evaluation,
-        prepare=calibrate(config),
-        **options,
-    )
-    return strategy
-
-
-def build_evaluation(config: Mapping[str, Any]) -> Evaluation:
-    """Return the server's measure of models (raises ``ConfigError`` for unusable data)."""
-    parameters = {k: v for k, v in config.items() if k.startswith("h-")}
-    if config["num-agents"] < 1:
-        raise ConfigError("num-agents = 0: give the number of agents the data are dealt to")
-    try:
-        federation = federation_from_config(config, config["num-agents"])
-    except DataError as error:
-        raise ConfigError(str(error)) from None
-    if config["set"] != "none":
-        name, parameters = H_OF_SET[config["set"]], {"h-radius": config["set-radius"]}
-        return Evaluation(federation, make_h(name, **parameters))
-    h = make_h(config["h"], **parameters)
-    if algorithm(config["algorithm"]).load_strategy().h_over_mean and config["h"] != "zero":
-        h = Scaled(h, float(config["num-agents"]))
-    evaluation = Evaluation(federation, h)
-    if config["algorithm"] in _MEASURES:
-        measure = _MEASURES[config["algorithm"]](config, evaluation)
-        evaluation = replace(evaluation, measures=(measure,))
-    return evaluation
-
-
-def _gfl_measures(config: Mapping[str, Any], evaluation: Evaluation) -> Measure:
-    links = Links.of(config, Facts.of(evaluation.federation.problems[0]))
-    spending = None if links is None else Spending(links, config["delta"])
-    return GflMeasures(evaluation.optimum, config["units"], spending)
-
-
-_MEASURES: Mapping[str, Callable[[Mapping[str, Any], Evaluation], Measure]] = {
-    "gfl": _gfl_measures,
-}
-"""What else is measured of an algorithm's models, made from the config."""
-
-
-def starting_model(config: Mapping[str, Any], dim: int) -> ArrayRecord:
-    """Return the starting model, zero or ``init-scale`` times a standard normal draw."""
-    start = np.zeros(dim)
-    if config["init-scale"] > 0:
-        start = config["init-scale"] * stream(config["seed"], "start").standard_normal(dim)
-    return ArrayRecord({"x": Array(start.astype(config["dtype"]))})
-
-
 def _run(
     strategy: PrimalDualStrategy,
     grid: Grid,
@@ -181,31 +105,15 @@ def _run(
             checkpoint_every=config["checkpoint-every"],
             evaluate_every=config["evaluate-every"],
             tolerance=config["tolerance"],
-            observers=(_keeper(folder), show),
+            observers=(HistoryFile(folder), show),
         )
-
-
-def _keeper(folder: RunFolder) -> Callable[[Round, PrimalDualStrategy], None]:
-    """Return the observer that writes the history; a resumed run begins with what was before."""
-    begun = False
-
-    def keep(done: Round, strategy: PrimalDualStrategy) -> None:
-        nonlocal begun
-        if not begun and strategy.session is not None:
-            folder.begin_history(strategy.session.history[:-1])
-            begun = True
-        folder.append(done)
-
-    return keep
 
 
 def _outcome(
     strategy: PrimalDualStrategy, result: PrivetResult, evaluation: Evaluation, seconds: float
 ) -> dict[str, Any]:
-    session = strategy.session
-    assert session is not None
-    models = strategy.half.models(session.state)
-    numbers = evaluation(session.round, models)
+    models = strategy.run.models()
+    numbers = evaluation(strategy.run.session.round, models)
     return {
         "status": "completed",
         "stopped": result.stopped,

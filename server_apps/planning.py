@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from privet.datasets import DataError, federation_from_config, loss_kind
-from privet.privacy import AgentLedger, Facts, SystemNoise, Totals
-from privet.strategies import PrimalDualStrategy
-from privet.strategies.roster import Agent, Roster
-from privet.strategies.round import Session
-from privet.wire import ConfigError, Layout, algorithm
+from privet.datasets import DataError, planned_facts
+from privet.privacy import Facts, Release, Totals
+from privet.strategies import PrimalDualStrategy, Run
+from privet.strategies.run.calibration import plans
+from privet.strategies.run.roster import Agent, Roster
+from privet.strategies.run.session import Session
+from privet.wire import ConfigError, Layout
 
 from .account import privacy_account
-from .calibration import agent_half, calibrate, plans
+from .build import agents_of, build_federation, build_strategy
 
 FACT_KEYS = ("num-examples", "dim")
 """Public numbers that stand in for the data, beside the run-config keys."""
@@ -39,11 +40,15 @@ class Planned:
         epsilon of the costliest round of one agent.
     noise : mapping
         The noise key of the algorithm and its value, as given or as calibrated.
+    delta, relation
+        At which epsilon is stated, and between which data sets.
     """
 
     account: Mapping[str, Any]
     per_round: float
     noise: Mapping[str, float]
+    delta: float
+    relation: str
 
 
 def plan_account(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planned:
@@ -62,64 +67,37 @@ def plan_account(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planne
     ConfigError
         If the run cannot be private as configured, or the data cannot be read.
     """
-    kind = algorithm(config["algorithm"]).load_strategy()
-    # Asked for by servers that draw noise themselves; nothing is drawn here.
-    options = {"noise": SystemNoise()} if getattr(kind, "adds_noise", False) else {}
-    strategy = kind.from_config(config, **options)
+    strategy = build_strategy(config)
     session = _session(config, _facts(config, public))
-    prepare = calibrate(config)
+    rounds = int(config["num-server-rounds"])
+    strategy.run = Run(strategy.half, replace(strategy.options, rounds=rounds), session)
     try:
-        if prepare is not None:
-            strategy.half = prepare(strategy.half, session)
-        _complete(strategy, config, session)
+        strategy.run.calibrate()
+        strategy.half = strategy.run.half
+        planned = _complete(strategy, rounds, session)
     except ConfigError as error:
         if public and config["loss"] == "auto":
             raise ConfigError(f"{error}; num-examples leaves the loss open: give loss") from None
         raise
-    half = agent_half(strategy.half)
-    key = getattr(half, "noise_key", "")
+    key = strategy.half.noise_key
     noise = {key: float(strategy.half.settings()[key])} if key else {}
-    delta = float(config["delta"])
-    per_round = max(
-        (
-            Totals().add(release).epsilon(delta)
-            for agent in session.roster.agents.values()
-            for release, _ in (AgentLedger.from_json(agent.ledger).entries if agent.ledger else ())
-        ),
-        default=math.inf,
-    )
-    return Planned(privacy_account(strategy, config), per_round, noise)
+    delta = strategy.half.terms.delta
+    per_round = max((Totals().add(release).epsilon(delta) for release in planned), default=math.inf)
+    relation = str(strategy.half.settings().get("relation", "replace-one"))
+    return Planned(privacy_account(strategy, config), per_round, noise, delta, relation)
 
 
 def _facts(config: Mapping[str, Any], public: Mapping[str, Any]) -> list[Facts]:
     """Return every agent's public numbers: those given, else those of the config's data."""
-    count = int(config["num-agents"])
-    if count < 1:
-        raise ConfigError("num-agents = 0: give the number of agents the data are dealt to")
+    count = agents_of(config)
     if "num-examples" not in public:
         if public:
             raise ConfigError("dim: goes with num-examples")
-        try:
-            federation = federation_from_config(config, count)
-        except DataError as error:
-            raise ConfigError(str(error)) from None
-        return [Facts.of(problem) for problem in federation.problems]
-    weight = 2.0 * config["beta"] / count or config["regularizer-weight"]
-    examples = int(public["num-examples"])
-    whole = config["divisor"] == "federation" or (
-        config["divisor"] == "auto" and config["algorithm"] == "dp-iadmm"
-    )
+        return [Facts.of(problem) for problem in build_federation(config).problems]
+    examples, dim = int(public["num-examples"]), int(public.get("dim", 1))
     try:
-        facts = Facts(
-            num_examples=examples,
-            divisor=float(examples * (count if whole else 1)),
-            dim=int(public.get("dim", 1)),
-            dtype=config["dtype"],
-            loss=loss_kind(config["loss"]),
-            regularizer=config["regularizer"],
-            modulus=float(weight) if config["regularizer"] == "l2" else 0.0,
-        )
-    except ValueError as error:
+        facts = planned_facts(config, count, examples, dim)
+    except DataError as error:
         raise ConfigError(str(error)) from None
     return [facts] * count
 
@@ -135,14 +113,18 @@ def _session(config: Mapping[str, Any], facts: list[Facts]) -> Session:
     return Session("", layout, start, None, Roster(agents))
 
 
-def _complete(strategy: PrimalDualStrategy, config: Mapping[str, Any], session: Session) -> None:
-    """Note every planned release as made, and all rounds as played."""
-    half, agents = agent_half(strategy.half), session.roster.agents
+def _complete(strategy: PrimalDualStrategy, rounds: int, session: Session) -> set[Release]:
+    """Note every planned release as made and all rounds as played; return the releases."""
+    half, agents = strategy.half.agent, session.roster.agents
+    planned: set[Release] = set()
     if half.private:
-        for name, plan in plans(config, session).items():
+        for name, plan in plans(
+            session, strategy.participation, rounds, strategy.options.seed
+        ).items():
             if plan.rounds:
+                planned |= plan.releases(half).keys()
                 agents[name] = agents[name]._replace(
                     tag=plan.rounds[-1], ledger=plan.carried_out(half)
                 )
-    session.round = int(config["num-server-rounds"])
-    strategy.session = session
+    session.round = rounds
+    return planned

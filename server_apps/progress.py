@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from privet.strategies import PrimalDualStrategy, Round
-from privet.strategies.loop import Observer
+from privet.strategies import Observer, Round, Run
 
 from .report import format as fmt
 
@@ -41,20 +40,30 @@ def line(done: Round, total: int) -> str:
 def progress(total: int, *, every: int = 1) -> Iterator[Observer]:
     """Give an observer that shows the rounds as they end."""
     if not sys.stderr.isatty():
-
-        def show(done: Round, strategy: PrimalDualStrategy) -> None:
-            if done.round % every == 0 or done.round == total:
-                log.info("%s", line(done, total))
-
-        yield show
+        yield _Lines(total, every)
         return
     with _bar() as bar:
-        task = bar.add_task("starting", total=total)
+        yield _Advance(bar, total)
 
-        def advance(done: Round, strategy: PrimalDualStrategy) -> None:
-            bar.update(task, completed=done.round, description=line(done, total))
 
-        yield advance
+class _Lines(Observer):
+    def __init__(self, total: int, every: int) -> None:
+        self.total, self.every = total, every
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        if done.round % self.every == 0 or done.round == self.total:
+            log.info("%s", line(done, self.total))
+        return None
+
+
+class _Advance(Observer):
+    def __init__(self, bar: Progress, total: int) -> None:
+        self.bar, self.total = bar, total
+        self.task = bar.add_task("starting", total=total)
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        self.bar.update(self.task, completed=done.round, description=line(done, self.total))
+        return None
 
 
 def _bar() -> Progress:

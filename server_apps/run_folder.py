@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord
 
-from privet.strategies import PrivetResult, Round
+from privet.strategies import Observer, PrivetResult, Round, Run
 from privet.wire import ConfigError
 from privet.wire.files import write_npz
 
@@ -75,6 +75,22 @@ class RunFolder:
         """Write one JSON file; NaN becomes null and infinity the string "inf"."""
         text = json.dumps(to_json(content), indent=2, allow_nan=False)
         (self.path / name).write_text(text + "\n")
+
+
+class HistoryFile(Observer):
+    """Writes ``history.jsonl`` as a run goes; a resumed run's begins with what was before."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+
+    def on_begin(self, run: Run) -> None:
+        """Begin the file."""
+        self.folder.begin_history(run.session.history)
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        """Add the round."""
+        self.folder.append(done)
+        return None
 
 
 def to_json(value: Any) -> Any:

@@ -20,13 +20,13 @@ from privet.client_apps import SklearnModel, client_app
 from privet.problems import LinearModel
 from privet.server_apps import read_config
 from privet.server_apps.account import privacy_account
-from privet.server_apps.calibration import calibrate
+from privet.server_apps.build import build_strategy
 from privet.server_apps.progress import progress
 from privet.sim.engine import InlineGrid
 from privet.sim.logs import hushed
-from privet.strategies import PrimalDualStrategy, PrivetResult
-from privet.strategies.loop import Observer
+from privet.strategies import Observer, PrivetResult
 from privet.wire import algorithm
+from privet.wire.registry import DEFAULT_ALGORITHM
 
 Part = tuple[NDArray[Any], NDArray[Any]]
 
@@ -100,7 +100,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        strategy: str = "fed-plt",
+        strategy: str = DEFAULT_ALGORITHM,
         estimator: Any = None,
         *,
         n_agents: int = 5,
@@ -170,9 +170,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> PrivetResult:
         config = read_config(self._config(len(problems), seed))
         name = config["algorithm"]
-        strategy: PrimalDualStrategy = (
-            algorithm(name).load_strategy().from_config(config, prepare=calibrate(config))
-        )
+        strategy = build_strategy(config)
 
         def problem(context: Context) -> LinearModel[Any]:
             return problems[int(context.node_config["partition-id"])]
@@ -197,8 +195,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             config["target-epsilon"] = float(self.target_epsilon)
             config["delta"] = float(self.delta)
             config["clip"], config["row-norm"] = float(self.clip), float(self.row_norm)
-            if self.strategy == "fed-plt":
-                config["local-solver"] = "noisy-gd"
+            agent = algorithm(self.strategy).load_agent()
+            config |= getattr(agent, "noise_settings", {})
         own = {key.replace("_", "-"): value for key, value in (self.settings or {}).items()}
         return {**config, **own}
 

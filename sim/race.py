@@ -12,24 +12,53 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, Context, RecordDict
 from numpy.typing import NDArray
 
 from privet.client_apps import client_app
+from privet.client_apps.base import ProblemFn
 from privet.problems import Problem
+from privet.server_apps.build import (
+    agents_of,
+    build_federation,
+    build_strategy,
+    starting_model,
+)
+from privet.server_apps.config import keys_of_algorithm, read_config
 from privet.sim.engine import InlineGrid
-from privet.strategies import Participation, PrimalDualStrategy, Round
-from privet.wire import RunError, algorithm
+from privet.strategies import PrimalDualStrategy, Round
+from privet.wire import ConfigError, RunError
+from privet.wire.registry import DEFAULT_ALGORITHM
 
 Vector = NDArray[Any]
 
+TOLERANCE = 1e-5
+"""That of the Fed-PLT paper."""
 DIVERGED = 1e12
 """Factor by which the measure may grow before a run is given up."""
 NOT_FINITE = "not finite"
 """What the refusal of an upload that has overflowed says."""
+MODULI_KEYS = ("strong-convexity", "smoothness")
+
+
+def read_searched(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config of a search's runs, as `read_config`, without moduli they do not use.
+
+    These are the search's own: its ranges are in units of them, whatever the algorithm.
+
+    Raises
+    ------
+    ConfigError
+    """
+    own = keys_of_algorithm(str(given.get("algorithm", DEFAULT_ALGORITHM)))
+    values = {**{name: key.default for name, key in own.items()}, **given}
+    used = {name for name in MODULI_KEYS if name in own and not own[name].unused(values)}
+    return read_config(
+        {key: value for key, value in given.items() if key in used or key not in MODULI_KEYS}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +73,42 @@ class Task:
         Where all agents start.
     tolerance : float
         The measure at which a run has arrived.
-    participation : Participation, optional
-        All agents by default.
-    seed : int
-        Of participation, mini-batches and random numbers of local steps.
+    config : mapping
+        Run-config keys that all runs share, such as ``participation`` and ``seed``; others have
+        their defaults. With ``num-server-rounds`` a run ends after so many rounds at the latest.
     """
 
     problems: Sequence[Problem]
     start: Vector
-    tolerance: float = 1e-5
-    participation: Participation | None = None
-    seed: int = 0
+    tolerance: float = TOLERANCE
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], app: ProblemFn | None = None) -> Self:
+        """Return the task that run-config keys describe: their data, start and tolerance.
+
+        Parameters
+        ----------
+        given : mapping
+            The keys as they were given, which all runs get.
+        app : callable, optional
+            ``context -> Problem`` in place of the data that the keys name.
+
+        Raises
+        ------
+        ConfigError
+            If a key or the data cannot be used, or the measure does not fit what is asked for.
+        """
+        config = read_searched(given)
+        for key, idle in (("h", "zero"), ("clip", 0.0), ("resume", ""), ("unit", "")):
+            if config.get(key, idle) != idle:
+                raise ConfigError(
+                    f"{key} = {config[key]!r}: a race has none, its measure is the gradient alone"
+                )
+        problems = problems_of(config, app)
+        first = problems[0]
+        start = starting_model({**config, "dtype": str(first.dtype)}, first.dim)["x"].numpy()
+        return cls(problems, start, config["tolerance"] or TOLERANCE, given)
 
     def measure(self, models: Mapping[str, Vector]) -> float:
         """Return ||sum_i grad f_i||^2 at the mean model."""
@@ -62,6 +116,29 @@ class Task:
         with np.errstate(all="ignore"):
             slope = np.sum([problem.gradient(x) for problem in self.problems], axis=0)
             return float(slope @ slope)
+
+
+def problems_of(config: Mapping[str, Any], app: ProblemFn | None = None) -> Sequence[Problem]:
+    """Return f_1 ... f_N of a resolved run config.
+
+    With ``app``, a callable ``context -> Problem``, they are what it returns for each of the
+    ``num-agents`` nodes of a simulation.
+    """
+    if app is None:
+        return build_federation(config).problems
+    count = agents_of(config)
+    return [
+        app(
+            Context(
+                run_id=0,
+                node_id=index,
+                node_config={"partition-id": index, "num-partitions": count},
+                state=RecordDict(),
+                run_config=dict(config),
+            )
+        )
+        for index in range(count)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +229,6 @@ def race(
     *,
     most: int = 500,
     too_dear: Callable[[int, int], bool] = lambda gradients, messages: False,
-    build: Callable[..., PrimalDualStrategy] | None = None,
 ) -> Outcome:
     """Run an algorithm on the in-process engine until the task's tolerance.
 
@@ -167,9 +243,6 @@ def race(
     too_dear : callable, optional
         ``(gradients, messages) -> bool``, asked after every round that has not arrived: whether
         the run is stopped for what it has spent.
-    build : callable, optional
-        Makes the Strategy in place of the registered class.
-
     Raises
     ------
     ConfigError
@@ -178,16 +251,22 @@ def race(
         If the agents cannot take part, for another reason than numbers that overflow.
     """
     count = len(task.problems)
-    kind: Any = build or algorithm(name).load_strategy()
-    strategy = kind(
-        **{key.replace("-", "_"): value for key, value in settings.items()},
-        num_agents=count,
-        min_agents=count,
-        participation=task.participation,
-        seed=task.seed,
-        monitor=lambda round_, models: {"stationarity": task.measure(models)},
+    config = read_searched(
+        {
+            "min-agents": count,
+            **task.config,
+            **settings,
+            "algorithm": name,
+            "num-agents": count,
+        }
     )
-    exchanges = strategy.cost.exchanges
+    strategy = build_strategy(
+        config, monitor=lambda round_, models: {"stationarity": task.measure(models)}
+    )
+    exchanges = 1 if strategy.cost is None else strategy.cost.exchanges
+    rounds = most * exchanges
+    if "num-server-rounds" in task.config:
+        rounds = min(rounds, config["num-server-rounds"])
     first = max(task.measure({"last": task.start}), task.tolerance)
     trace = _Trace([0], first, task.tolerance, too_dear)
     problems = [_Counted(problem, trace.tally) for problem in task.problems]
@@ -198,7 +277,7 @@ def race(
             result = strategy.start(
                 InlineGrid(app, count),
                 ArrayRecord({"x": Array(np.asarray(task.start))}),
-                num_rounds=most * exchanges,
+                num_rounds=rounds,
                 tolerance=task.tolerance,
                 observers=(trace.watch,),
             )

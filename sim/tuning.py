@@ -1,17 +1,17 @@
 """One tuner for all algorithms: the same budget of settings, the same search, the same measure.
 
-Every algorithm has one or two parameters of its own, each with a range in units of the problem's
-moduli, searched on a logarithmic scale: the first part of the budget is spread over the whole box
-(a Latin hypercube), the rest in batches around the best setting so far, each batch in a box half
-as wide. A setting's score is the mean time to the tolerance over the tasks (``race``); settings
-that arrive everywhere come before those that do not. One that does not arrive on a task, or is far
-behind the best, is not run on the tasks that follow.
+Every algorithm's Strategy names one or two parameters of its own (``search``), each with a range in
+units of the problem's moduli, searched on a logarithmic scale: the first part of the budget is
+spread over the whole box (a Latin hypercube), the rest in batches around the best setting so far,
+each batch in a box half as wide. A setting's score is the mean time to the tolerance over the tasks
+(``race``); settings that arrive everywhere come before those that do not. One that does not arrive
+on a task, or is far behind the best, is not run on the tasks that follow.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,9 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.client_apps.solver_agents import SolverAgent
 from privet.problems import Moduli
-from privet.sim.race import Outcome, Task, race
-from privet.wire import ConfigError, stream
+from privet.sim.race import Outcome, Task, race, read_searched
+from privet.strategies import SearchAxis
+from privet.wire import ConfigError, algorithm, stream
+from privet.wire.key import read, same
 
 SPREAD = 0.4
 """Share of the budget that is spread over the whole box."""
@@ -33,6 +36,9 @@ MOST = 300
 """Iterations at which a run is stopped."""
 DEAR = 2.0
 """It is stopped as well at this many times the cost of the best setting's dearest run."""
+UNKNOWN_MODULI = (
+    "which these problems do not know: give smoothness, and strong-convexity where there is some"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,69 +100,110 @@ class Budget:
         return gradients * self.gradient_cost + messages * self.communication_cost
 
 
-RHO = ("rho", 0.05, 20.0, "splitting")
-STEP = ("step-size", 0.05, 3.0, "smoothness")
-PROXIMAL_STEP = ("step-size", 0.25, 1.5, "subproblem")
-SPACES: Mapping[str, tuple[tuple[str, float, float, str], ...]] = {
-    "fed-plt": (RHO, PROXIMAL_STEP),
-    "fed-split": (RHO, PROXIMAL_STEP),
-    "fed-pd": (RHO, PROXIMAL_STEP),
-    "fed-lin": (STEP,),
-    "led": (STEP, ("dual-step-size", 0.1, 10.0, "epochs")),
-    "tamuna": (STEP, ("dual-step-size", 0.1, 10.0, "epochs")),
-    "five-gcs": (RHO, ("server-step-size", 0.05, 20.0, "splitting")),
-}
-"""Algorithm -> (key, low, high, unit of the range). 5GCS's local step is the best fixed one of its
-subproblem: a third parameter cost it more, at the same number of settings, than it gained."""
-
-
-def moduli_of(tasks: Sequence[Task]) -> Moduli:
-    """Return the least strong convexity and the largest smoothness over all agents."""
-    own: list[Any] = [problem for task in tasks for problem in task.problems]
+def moduli_of(problems: Iterable[Any]) -> Moduli | None:
+    """Return the least strong convexity and the largest smoothness, None where one is not known."""
+    own = [getattr(problem, "moduli", None) for problem in problems]
+    known = [moduli for moduli in own if isinstance(moduli, Moduli)]
+    if len(known) < len(own):
+        return None
     return Moduli(
-        min(problem.moduli.strong_convexity for problem in own),
-        max(problem.moduli.smoothness for problem in own),
+        min(moduli.strong_convexity for moduli in known),
+        max(moduli.smoothness for moduli in known),
     )
 
 
+@dataclass(frozen=True)
+class ModuliKeys:
+    """The keys that tell a search the moduli, whether or not its runs use them."""
+
+    strong_convexity: float = same(SolverAgent, "strong_convexity")
+    smoothness: float = same(SolverAgent, "smoothness")
+
+
+def given_moduli(given: Mapping[str, Any]) -> Moduli | None:
+    """Return the moduli that run-config keys give, None where they do not.
+
+    Raises
+    ------
+    ConfigError
+        If they cannot be moduli.
+    """
+    keys = read(ModuliKeys, given)
+    low, high = keys.strong_convexity, keys.smoothness
+    if not (math.isfinite(high) and math.isfinite(low)):
+        raise ConfigError(f"smoothness = {high:g}, strong-convexity = {low:g}: must be finite")
+    if high == 0 and low != 0:
+        raise ConfigError(f"strong-convexity = {low:g}: give smoothness as well")
+    if high < low:
+        raise ConfigError(f"smoothness = {high:g}: must be >= strong-convexity = {low:g}")
+    return Moduli(low, high) if high > 0 else None
+
+
 def axes(
-    name: str, moduli: Moduli, local_epochs: int, *, solver: str = "gd", most_epochs: int = 0
+    name: str,
+    moduli: Moduli | None,
+    local_steps: int,
+    *,
+    solver: str = "gd",
+    most_epochs: int = 0,
+    given: Container[str] = (),
 ) -> tuple[Axis, ...]:
     """Return the parameters of an algorithm that are searched, with their ranges.
 
     Parameters
     ----------
-    moduli : Moduli
-        Of the problem: step sizes are in units of 1/L, those on subproblems f + ||x - v||^2 /
-        (2 rho) of the best fixed one there, 2 / (L + lambda + 2/rho); penalties of 1/sqrt(lambda
-        L), or 1/L where f is not strongly convex; dual step sizes of 1/N_e.
+    name : str
+        Registered algorithm, whose Strategy has ``search``.
+    moduli : Moduli, optional
+        Of the problem, in which units are: `privet.strategies.SearchAxis`.
+    local_steps : int
+        Of a round.
     solver : str
         ``agd`` has no step size of its own.
     most_epochs : int
         Where > 0, the number of local steps is searched too, from 1 to this.
+    given : container of str
+        Keys that are given and not searched.
 
     Raises
     ------
     ConfigError
-        If the algorithm has no parameters to search here.
+        If nothing is left to search, or a unit is not known.
     """
-    require_tunable(name)
-    least = moduli.strong_convexity if moduli.strong_convexity > 0 else moduli.smoothness
-    unit = {
-        "smoothness": 1.0 / moduli.smoothness,
-        "splitting": 1.0 / math.sqrt(least * moduli.smoothness),
-        "epochs": 1.0 / local_epochs,
-    }
+    kind = algorithm(name).load_strategy()
+    if most_epochs and not kind.local_steps:
+        raise ConfigError(f"tune {name!r}: it has no number of local steps to search")
     own = [
-        Axis(key, low, high, unit=partial(_subproblem_step, moduli))
-        if scale == "subproblem"
-        else Axis(key, low * unit[scale], high * unit[scale])
-        for key, low, high, scale in SPACES[name]
-        if not (key == "step-size" and solver == "agd")
+        _in_units(axis, moduli, local_steps)
+        for axis in kind.search
+        if axis.key not in given and not (axis.key == "step-size" and solver == "agd")
     ]
     if most_epochs:
-        own.append(Axis("local-epochs", 1, most_epochs, whole=True))
+        own.append(Axis(kind.local_steps, 1, most_epochs, whole=True))
+    if not own and kind.search:
+        raise ConfigError(f"tune {name!r}: nothing is left to search; leave one of its keys out")
+    if not own:
+        raise ConfigError(
+            f"tune {name!r}: its Strategy says nothing of what to search; give the class "
+            "search = (SearchAxis(key, low, high, unit), ...), of privet.strategies"
+        )
     return tuple(own)
+
+
+def _in_units(axis: SearchAxis, moduli: Moduli | None, local_steps: int) -> Axis:
+    if axis.unit in ("plain", "epochs"):
+        unit = 1.0 if axis.unit == "plain" else 1.0 / local_steps
+        return Axis(axis.key, axis.low * unit, axis.high * unit)
+    if moduli is None:
+        raise ConfigError(f"{axis.key} is searched in units of the moduli, {UNKNOWN_MODULI}")
+    if axis.unit == "subproblem":
+        return Axis(axis.key, axis.low, axis.high, unit=partial(_subproblem_step, moduli))
+    least = moduli.strong_convexity if moduli.strong_convexity > 0 else moduli.smoothness
+    root = math.sqrt(least * moduli.smoothness)
+    unit = {"smoothness": 1.0 / moduli.smoothness, "splitting": 1.0 / root, "curvature": root}[
+        axis.unit
+    ]
+    return Axis(axis.key, axis.low * unit, axis.high * unit)
 
 
 def _subproblem_step(moduli: Moduli, before: Mapping[str, Any]) -> float:
@@ -164,20 +211,13 @@ def _subproblem_step(moduli: Moduli, before: Mapping[str, Any]) -> float:
     return 2.0 / (moduli.smoothness + convexity + 2.0 / float(before["rho"]))
 
 
-def require_tunable(name: str) -> None:
-    """Raise ``ConfigError`` for an algorithm that has no parameters to search here."""
-    if name not in SPACES:
-        raise ConfigError(f"tune {name!r}: choose one of {', '.join(sorted(SPACES))}")
-
-
-def fixed(name: str, moduli: Moduli, local_epochs: int, solver: str = "gd") -> dict[str, Any]:
+def fixed(name: str, moduli: Moduli | None, local_steps: int, solver: str = "gd") -> dict[str, Any]:
     """Return the settings that are given and not searched."""
-    settings: dict[str, Any] = {"local-epochs": local_epochs}
+    kind = algorithm(name).load_strategy()
+    settings: dict[str, Any] = {kind.local_steps: local_steps} if kind.local_steps else {}
     if solver != "gd":
         settings["local-solver"] = solver
-    if name == "five-gcs":  # what its paper takes to be known
-        settings["common-convexity"] = max(0.0, moduli.strong_convexity)
-    return settings
+    return settings if moduli is None else {**settings, **kind.assumed(moduli)}
 
 
 def tune(
@@ -224,6 +264,39 @@ def tune(
             limit = FAR * best.score
             dear = DEAR * max(budget.cost(one.gradients, one.messages) for one in best.outcomes)
     return sorted(trials, key=_rank)
+
+
+def tune_task(
+    task: Task, budget: Budget, *, most_epochs: int = 0, **processes: Any
+) -> tuple[Moduli | None, list[Trial]]:
+    """Search the settings of the algorithm that a task's config names, around those it gives.
+
+    Parameters
+    ----------
+    task : Task
+        As ``Task.of`` makes it.
+    most_epochs : int
+        As in ``axes``.
+    processes
+        ``workers``, ``address`` and ``progress``, as in ``tune``.
+
+    Returns
+    -------
+    moduli : Moduli or None
+        In whose units was searched.
+    trials : list of Trial
+        The best first.
+    """
+    given, config = task.config, read_searched(task.config)
+    name, solver = config["algorithm"], config.get("local-solver", "gd")
+    kind = algorithm(name).load_strategy()
+    moduli = given_moduli(given) or moduli_of(task.problems)
+    steps = config[kind.local_steps] if kind.local_steps else 1
+    searched = axes(name, moduli, steps, solver=solver, most_epochs=most_epochs, given=given)
+    settings = fixed(name, moduli, steps, solver)
+    own = {*settings, *(axis.key for axis in kind.search)}
+    settings |= {key: config[key] for key in given if key in own}
+    return moduli, tune(name, [task], searched, settings, budget, **processes)
 
 
 def _rank(trial: Trial) -> tuple[bool, float]:
@@ -279,13 +352,13 @@ def _try(
 
 
 __all__ = [
-    "SPACES",
     "Axis",
     "Budget",
     "Trial",
     "axes",
     "fixed",
+    "given_moduli",
     "moduli_of",
-    "require_tunable",
     "tune",
+    "tune_task",
 ]

@@ -7,8 +7,6 @@ from .fed_pdm import FedPDM
 from .fed_plt import FedPLT
 from .gfl import GFL
 from .half import ServerHalf
-from .history import Round
-from .loop import PrivetResult
 from .participation import (
     All,
     Balanced,
@@ -27,7 +25,10 @@ from .rivals.five_gcs import FiveGCS
 from .rivals.led import LED
 from .rivals.scaffold import Scaffold
 from .rivals.tamuna import Tamuna
-from .round import Session
+from .run import Observer, Round, Run, Session
+from .run.account import Privacy
+from .run.result import PrivetResult
+from .search import SearchAxis
 from .sparse_uplink import SparseUplink
 
 __all__ = [
@@ -46,14 +47,18 @@ __all__ = [
     "FedSplit",
     "FiveGCS",
     "Fraction",
+    "Observer",
     "Participation",
     "PerGroup",
     "PrimalDualStrategy",
+    "Privacy",
     "PrivetResult",
     "Probability",
     "Round",
+    "Run",
     "Scaffold",
     "Schedule",
+    "SearchAxis",
     "ServerHalf",
     "Session",
     "SparseUplink",

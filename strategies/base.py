@@ -1,112 +1,72 @@
-"""One Flower Strategy for every primal-dual algorithm: messages, failures, state.
+"""One Flower Strategy for every primal-dual algorithm: an adapter on top of a `Run`.
 
-A round works through ``configure_train`` and ``aggregate_train`` alone, so that Flower's own loop
-and wrappers can drive it (but those for privacy, which would protect nothing); ``start`` (in
-``loop.py``) adds the deadline, the second try for agents that lost their state, checkpoints and
-early stopping.
+A round is driven through ``configure_train`` and ``aggregate_train`` alone, by ``start`` and by
+Flower's own loop and wrappers alike (but those for privacy, which would protect nothing, and those
+that change the model between two rounds, which would be lost). Between the two ``start`` waits for
+the replies by itself: with the round's deadline, and with further tries for agents that lost their
+state and for secure sums.
 """
 
 from __future__ import annotations
 
 import logging
-import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Unpack, cast
+from typing import Any, ClassVar, Unpack
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
-from numpy.typing import NDArray
 
-from privet.wire import ConfigError, Layout, RunError
-from privet.wire.contract import means_privacy
-from privet.wire.errors import listed
-from privet.wire.keys import key
-from privet.wire.rosters import LEAST_ROSTER
+from privet.wire import ConfigError, RunError
 
-from .arrivals import wait_for_nodes
-from .exchange import Reply, owner_by_message, sort_replies
+from .configured import Configured
 from .flower_options import FlowerArguments, FlowerOptions
-from .flower_wrappers import refuse_wrappers
-from .half import FoldingHalf, ServerHalf, summing
-from .history import Round
-from .loop import Observer, PrivetResult, run_loop
+from .flower_wrappers import refuse_changed_model, refuse_wrappers
+from .half import ServerHalf, summing
+from .hooks import Hooks, Monitor
 from .participation import All, Participation
-from .question import Question
-from .recovery import recovery_of
-from .roster import ENROL_PATIENCE, ENROL_TIMEOUT, Roster
-from .round import (
-    Pending,
-    Session,
-    admit,
-    close_round,
-    messages_for,
-    open_round,
-    place_all,
-    renew,
+from .run import Observer, Round, Run, RunOptions, Session
+from .run.account import privacy_of
+from .run.observers import (
+    Checkpoints,
+    FederatedEvaluation,
+    Monitoring,
+    ServerEvaluation,
+    Tolerance,
+    TrainMetrics,
+    observe,
 )
-from .secure_sum import PendingSums, close_sums, open_sums, settle
+from .run.result import PrivetResult
 
 log = logging.getLogger("flwr.privet")
 
-RUN_ARGUMENTS = (
-    "num-agents",
-    "min-agents",
-    "seed",
-    "wait-timeout",
-    "round-timeout",
-    "recover-by-name",
-)
-"""Run-config keys that are arguments of every strategy, with underscores."""
 
-Monitor = Callable[[int, Mapping[str, NDArray[Any]]], Mapping[str, float]]
+Watch = Callable[[Round, "PrimalDualStrategy"], object]
+"""Called after every round in place of an `Observer`; what it raises ends the run."""
 
 
-class PrimalDualStrategy(Strategy):
+class PrimalDualStrategy(Hooks, Configured, Strategy):
     """Binds an algorithm's server half to Flower.
 
     Parameters
     ----------
     half : ServerHalf
         The algorithm's mathematics and parameters.
-    num_agents : int
-        Agents to wait for before round 1; 0 takes those that are there.
-    min_agents : int
-        Fewer folded replies than this (or than were asked, if that is less) end the run.
-    participation : Participation, optional
-        Who takes part in a round; all by default.
-    seed : int
-        Seed of participation and of the agents' mini-batches.
-    wait_timeout, round_timeout : float
-        Seconds to wait for the agents, and for the replies of one round.
-    fraction_evaluate : float
-        Share of the agents asked for a federated evaluation after each round, as in FedAvg; 0 asks
-        none. Agents in a private run decline: an evaluation is an un-noised release.
-    monitor : callable, optional
-        ``(round, models) -> {"loss": ..., "accuracy": ..., "stationarity": ...}`` on the server.
-    prepare : callable, optional
-        ``(half, session) -> half``, called before round 1 and after a resume, when the agents are
-        known, e.g. to calibrate noise to their public numbers.
-    secure_sum : bool
-        Whether the agents mask their uploads so that the server sees sums of them only.
-    recover_by_name : {"auto", "yes", "no", "node-key"}
-        What becomes of a name whose node is gone. ``"yes"``: the next node that says it goes on
-        with the agent's state and account. ``"no"``: that node begins anew and is sent nothing of
-        what was before. ``"node-key"``: the name stays with its node to the end, for nodes that
-        authenticate and so come back as the same node. ``"auto"``: yes in simulation, else no.
-    flower
-        FedAvg's other arguments, as in `FlowerArguments`.
+    run
+        What every strategy takes, as in `RunArguments`.
+
+    Raises
+    ------
+    ConfigError
+        For values out of range, and secure sums of an algorithm that cannot do with sums.
+    TypeError
+        For an argument that there is not, with the one that is meant.
     """
 
-    algorithm: ClassVar[str] = ""
     no_secure_sum: ClassVar[str] = "its server needs every agent's upload"
     """Why the algorithm cannot do with sums, where it cannot."""
-    least_roster: int = LEAST_ROSTER
-    """Agents on the roster of a secure sum, at least; fewer only to replay given masks."""
-    h_over_mean: ClassVar[bool] = False
-    """Whether h is weighed against the mean of the f_i in place of their sum."""
 
     def __init__(
         self,
@@ -120,154 +80,85 @@ class PrimalDualStrategy(Strategy):
         round_timeout: float = 600.0,
         fraction_evaluate: float = 0.0,
         monitor: Monitor | None = None,
-        prepare: Callable[[Any, Session], Any] | None = None,
         secure_sum: bool = False,
         recover_by_name: str = "auto",
         **flower: Unpack[FlowerArguments],
     ) -> None:
-        if min_agents < 1:
-            raise ConfigError(f"min-agents = {min_agents!r}: must be >= 1")
+        for name in flower.keys() - FlowerArguments.__annotations__.keys():
+            self.refuse_argument(name)
         if secure_sum and not summing(half):
             raise ConfigError(f"secure-sum = true: not with {half.name}: {self.no_secure_sum}")
-        self.recover_by_name = str(key("recover-by-name").check(recover_by_name))
         self.half = half
-        self.num_agents = num_agents
-        self.min_agents = min_agents
         self.flower = FlowerOptions(**flower)
-        self.participation: Participation = self.flower.participation(participation) or All()
-        self.seed = seed
-        self.wait_timeout = wait_timeout
-        self.round_timeout = round_timeout
+        self.options = RunOptions(
+            num_agents=num_agents,
+            min_agents=min_agents,
+            participation=self.flower.participation(participation) or All(),
+            seed=seed,
+            wait_timeout=wait_timeout,
+            round_timeout=round_timeout,
+            recover_by_name=recover_by_name,
+            min_available_nodes=self.flower.min_available_nodes,
+        )
         self.fraction_evaluate = fraction_evaluate
         self.monitor = monitor
-        self.prepare = prepare
-        self.session: Session | None = None
-        self.pending: Pending | None = None
-        self.train_metrics: MetricRecord | None = None
-
-    # ------------------------------------------------------------------ beginning a run
-
-    def begin(self, grid: Grid, arrays: ArrayRecord, *, state: Any = None) -> Session:
-        """Wait for the agents, enrol them and set up the state before round 1.
-
-        ``state`` replaces the half's own starting state, e.g. with one start per agent.
-
-        Raises
-        ------
-        RunError
-            If too few agents came, or too few could be enrolled.
-        """
-        session = self.enrol(grid, arrays, uuid.uuid4().hex)
-        if self.prepare is not None:
-            self.half = self.prepare(self.half, session)
-        if state is None:
-            state = self.half.initialise(session.start, len(session.roster.agents))
-        session.roster.take_anew()  # they begin with all the others
-        session.state = place_all(self.half, state, session.roster)
-        self.session = session
-        return session
-
-    def enrol(self, grid: Grid, arrays: ArrayRecord, experiment: str) -> Session:
-        """Wait for the agents and return a session that knows them (raises ``RunError``)."""
-        wanted = max(self.num_agents, self.flower.min_available_nodes)
-        wait_for_nodes(grid, wanted, self.min_agents, self.wait_timeout)
-        layout = Layout.of(arrays)
-        recovery, masked = recovery_of(self.recover_by_name, grid), summing(self.half)
-        if recovery == "no" and masked is not None and not masked.restarts:
-            recovery = "node-key"  # nobody can begin anew: what is in the sum stays in it
-        roster = Roster(recovery=recovery)
-        session = Session(experiment, layout, layout.flatten(arrays), None, roster)
-        patience = max(self.wait_timeout, ENROL_PATIENCE)
-        session.roster.enrol_all(grid, self.question(session), patience)
-        if len(session.roster.agents) < self.min_agents:
-            reasons = listed(session.roster.rejected.values()) or "none answered"
-            raise RunError(
-                f"{len(session.roster.agents)} agents could be enrolled, below min-agents = "
-                f"{self.min_agents}: {reasons}"
-            )
-        return session
+        self._run: Run | None = None
 
     @property
-    def _private(self) -> bool:
-        return means_privacy(self.half.settings())
+    def participation(self) -> Participation:
+        """Who takes part in a round."""
+        return self.options.participation
 
-    def question(self, session: Session) -> Question:
-        """Return what every node is asked before it takes part."""
-        masked = summing(self.half)
-        return Question(
-            self.half.name,
-            self.half.version,
-            session.experiment,
-            session.layout.dim,
-            session.layout.dtype,
-            quiet=self._private or masked is not None,
-            secure_sum=masked is not None,
-            fixed=self._private or self.prepare is not None,
-        )
+    # ------------------------------------------------------------------ the run
 
-    def _enrol_newcomers(self, grid: Grid, session: Session) -> list[str]:
-        if least := self.flower.min_available_nodes:
-            wait_for_nodes(grid, least, least, self.wait_timeout)
-        patience = min(ENROL_TIMEOUT, self.round_timeout)
-        new = session.roster.refresh(grid, self.question(session), patience)
-        for name in new:
-            admit(self.half, session, name)
-        for name in session.roster.take_anew():
-            renew(self.half, session, name)
-        return new
+    @property
+    def run(self) -> Run:
+        """The run that has begun (raises ``RunError`` before)."""
+        if self._run is None:
+            raise RunError("the run has not begun: call start() or configure_train() first")
+        return self._run
+
+    @run.setter
+    def run(self, run: Run) -> None:
+        self._run = run
+        self.half = run.half
+
+    @property
+    def session(self) -> Session | None:
+        """What the run knows between its rounds; None before it has begun."""
+        return None if self._run is None else self._run.session
+
+    def begin(self, grid: Grid, arrays: ArrayRecord, *, state: Any = None) -> Session:
+        """Begin a run without playing a round; see `Run.begin`."""
+        self.run = Run.begin(self.half, self.options, grid, arrays, state=state)
+        return self.run.session
+
+    def play_round(self, grid: Grid, number: int) -> Round:
+        """Play one round of the run that has begun, and return its record."""
+        messages = self.configure_train(number, self.run.arrays, ConfigRecord(), grid)
+        self.aggregate_train(number, self.run.collect(grid, messages))
+        return self.run.session.history[-1]
 
     # ------------------------------------------------------------------ Flower's round interface
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """Begin a round: enrol newcomers, choose participants, build their messages."""
-        refuse_wrappers(self)
-        if self.session is None:
-            self.begin(grid, arrays)
-            newcomers: list[str] = []
-        else:
-            newcomers = self._enrol_newcomers(grid, self.session)
-        session = self._session()
-        chosen = self.participation.select(server_round, session.roster.names, self.seed)
-        self.pending = open_round(self.half, session, server_round, chosen, self.seed)
-        self.pending.notes += [f"agent {name} joined" for name in newcomers]
-        masked = summing(self.half)
-        if masked is not None:
-            self.pending = open_sums(masked, session, self.pending, self.least_roster)
-        present = [name for name in chosen if name not in self.pending.absent]
-        return list(self.messages_for(present).values())
+        """Begin a round: enrol newcomers, choose participants, build their messages.
 
-    def messages_for(self, names: Iterable[str], *, force: bool = False) -> dict[str, Message]:
-        """Build and remember the messages of this round for some agents.
-
-        ``force`` sends every agent its state, whether or not its node is known to hold it.
+        The first round begins the run, from ``arrays``; later ones are to be given the model that
+        the round before returned.
         """
-        return messages_for(
-            self.half, self._session(), self._pending(), names, self.recovered, force=force
-        )
-
-    def recovered(self, name: str, tag: int) -> str:
-        """Return the note on an agent that was sent its state."""
-        return f"agent {name} was sent its state of round {tag}"
+        refuse_wrappers(self)
+        if self._run is None:
+            self.begin(grid, arrays)
+        refuse_changed_model(self, arrays, self.run.arrays)
+        return self.run.open_round(server_round, grid)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """End a round: fold the good uploads, name the others, return the last model."""
-        refuse_wrappers(self)
-        owners = owner_by_message(self._pending().messages)
-        by_agent = sort_replies(owners, list(replies))
-        self.fold_round(by_agent)
-        session = self._session()
-        done = session.history[-1]
-        models = self.half.models(session.state)
-        metrics = MetricRecord({"participants": len(done.participants), "residual": done.residual})
-        metrics.update(self.train_metrics or {})
-        return session.layout.restore(models["last"]), metrics
-
-    def fold_round(self, replies: Mapping[str, Reply]) -> Round:
-        """Accept or drop each reply, fold the accepted ones, and record the round.
+        """End a round: fold the good uploads, name the others, return the last model.
 
         Raises
         ------
@@ -275,18 +166,16 @@ class PrimalDualStrategy(Strategy):
             If fewer uploads than ``min_agents`` (or than were asked) could be folded, or the round
             is folded already.
         """
-        session, pending = self._session(), self._pending()
-        if pending.folded:
-            raise RunError(f"round {pending.round}: its uploads are folded already")
-        masked = summing(self.half)
-        if masked is not None and isinstance(pending, PendingSums):
-            settle(masked, session, pending, replies)
-            return close_sums(masked, session, pending, self.min_agents)
-        half = cast("FoldingHalf[Any]", self.half)
-        done = close_round(half, session, pending, replies, self.min_agents)
-        accepted = (replies[name].content for name in done.participants)
-        self.train_metrics = self.flower.train_metrics(c for c in accepted if c is not None)
-        return done
+        refuse_wrappers(self)
+        run = self.run
+        by_agent = run.pending.sort(replies)
+        done = run.close_round(by_agent)
+        if not run.collector.masked:
+            accepted = (by_agent[name].content for name in done.participants)
+            run.metrics = self.flower.train_metrics(c for c in accepted if c is not None)
+        metrics = MetricRecord({"participants": len(done.participants), "residual": done.residual})
+        metrics.update(run.metrics or {})
+        return run.arrays, metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -296,12 +185,11 @@ class PrimalDualStrategy(Strategy):
         Nobody is asked in a private run or one of secure sums: the answer would be an un-noised
         release, also of an agent that has not taken part yet.
         """
-        if self.fraction_evaluate <= 0 or self.session is None:
-            return []
-        if self._private or summing(self.half):
+        run = self._run
+        if self.fraction_evaluate <= 0 or run is None or run.private or run.collector.masked:
             return []
         chosen = self.flower.evaluators(
-            self.fraction_evaluate, server_round, self.session.roster, self.seed
+            self.fraction_evaluate, server_round, run.session.roster, run.options.seed
         )
         content = self.flower.evaluation(arrays, {**config, "server-round": server_round})
         return [Message(content, node, MessageType.EVALUATE) for node in chosen]
@@ -323,6 +211,8 @@ class PrimalDualStrategy(Strategy):
         if summing(self.half):
             log.info("\t└──> Secure sum: the server sees sums over groups of agents only")
 
+    # ------------------------------------------------------------------ a whole run
+
     def start(
         self,
         grid: Grid,
@@ -338,45 +228,93 @@ class PrimalDualStrategy(Strategy):
         checkpoint_every: int = 1,
         evaluate_every: int = 1,
         tolerance: float = 0.0,
-        observers: Iterable[Observer] = (),
+        observers: Iterable[Observer | Watch] = (),
         initial_state: Any = None,
     ) -> PrivetResult:
-        """Run the algorithm; see ``privet.strategies.loop.run_loop`` for the arguments.
+        """Run up to round ``num_rounds`` and return the result.
 
-        ``timeout`` replaces ``round_timeout``. ``train_config`` is there because Flower's own
-        strategies have it; the agents are sent the algorithm's parameters and nothing else.
+        Parameters
+        ----------
+        initial_arrays : ArrayRecord
+            The starting model; its names, shapes and dtypes are those of the result.
+        num_rounds : int
+            Number of the last round, also when resuming.
+        timeout : float, optional
+            Replaces ``round_timeout``.
+        train_config : ConfigRecord, optional
+            There because Flower's own strategies have it; the agents are sent the algorithm's
+            parameters and nothing else.
+        evaluate_config, evaluate_fn
+            As in Flower: what a federated evaluation is sent, and ``(round, arrays) -> metrics``,
+            called with the start and with the model of every round that is evaluated.
+        resume : Path, optional
+            Run folder or checkpoint to go on from. Bit-identical to an uninterrupted run wherever
+            the agents' states survive or the server's tables determine them.
+        checkpoint : Path, optional
+            File to write after every ``checkpoint_every`` rounds (0: only at the end) and at the
+            end.
+        evaluate_every : int
+            Rounds between calls of the monitor; the last round is always evaluated.
+        tolerance : float
+            Stop when the monitor's ``stationarity`` (the squared fixed-point residual where there
+            is no monitor) is at most this, looked at in the rounds it is measured; 0 never stops.
+        observers : iterable of Observer or callable
+            Told of every finished round, after all else; a callable is given its record and the
+            strategy.
+        initial_state
+            Replaces the algorithm's own state before round 1.
+
+        Raises
+        ------
+        RunError
+            If too few agents came, or a round fell below ``min_agents``.
         """
+        log.info("Starting %s:", type(self).__name__)
+        self.summary()
+        options = replace(self.options, rounds=num_rounds)
         if timeout is not None:
-            self.round_timeout = timeout
-        return run_loop(
-            self,
-            grid,
-            initial_arrays,
-            num_rounds,
-            evaluate_config=evaluate_config or ConfigRecord(),
-            evaluate_fn=evaluate_fn,
-            resume=Path(resume) if resume else None,
-            checkpoint=Path(checkpoint) if checkpoint else None,
-            checkpoint_every=checkpoint_every,
-            evaluate_every=evaluate_every,
-            tolerance=tolerance,
-            observers=tuple(observers),
-            initial_state=initial_state,
-        )
+            options = replace(options, round_timeout=timeout)
+        if resume:
+            self.run = Run.resume(self.half, options, grid, initial_arrays, Path(resume))
+        else:
+            self.run = Run.begin(self.half, options, grid, initial_arrays, state=initial_state)
+        result = PrivetResult()
+        watching: list[Observer] = [TrainMetrics(result.train_metrics_clientapp)]
+        if self.monitor is not None:
+            watching.append(Monitoring(self.monitor, evaluate_every))
+        if tolerance > 0:
+            watching.append(Tolerance(tolerance, evaluate_every if self.monitor else 1))
+        if evaluate_fn is not None:
+            found = result.evaluate_metrics_serverapp
+            watching.append(ServerEvaluation(evaluate_fn, evaluate_every, found))
+        federated = result.evaluate_metrics_clientapp
+        config = evaluate_config or ConfigRecord()
+        watching.append(FederatedEvaluation(self, grid, config, federated))
+        if checkpoint:
+            watching.append(Checkpoints(Path(checkpoint), checkpoint_every, grid))
+        watching += [self._observer(one) for one in observers]
+        run = self.run
+        observe(run, watching, num_rounds, lambda number: self.play_round(grid, number))
+        result.stopped = run.stopped or "rounds"
+        result.history = run.session.history
+        result.models = {
+            name: run.session.layout.restore(model) for name, model in run.models().items()
+        }
+        result.arrays = result.models["last"]
+        result.privacy = privacy_of(run.half, run.session)
+        return result
 
-    def measure(self, round_: int) -> dict[str, float]:
-        """Return the monitor's numbers for the current models (empty without a monitor)."""
-        if self.monitor is None:
-            return {}
-        with np.errstate(over="ignore", invalid="ignore"):
-            return dict(self.monitor(round_, self.half.models(self._session().state)))
+    def _observer(self, given: Observer | Watch) -> Observer:
+        return given if isinstance(given, Observer) else _Watching(given, self)
 
-    def _session(self) -> Session:
-        if self.session is None:
-            raise RunError("the run has not begun: call start() or configure_train() first")
-        return self.session
 
-    def _pending(self) -> Pending:
-        if self.pending is None:
-            raise RunError("no round is under way: call configure_train() first")
-        return self.pending
+class _Watching(Observer):
+    """Calls a function with the record of every round and the strategy."""
+
+    def __init__(self, watch: Watch, strategy: PrimalDualStrategy) -> None:
+        self.watch, self.strategy = watch, strategy
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        """Call the function; what it returns is of no account."""
+        self.watch(done, self.strategy)
+        return None

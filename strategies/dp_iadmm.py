@@ -12,52 +12,47 @@ Both sides compute lam_p from the same bytes, so only z_p travels.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
-from privet.wire import ConfigError, Settings, UploadError, digest, finite, resolve, ring
-from privet.wire.agreement import ascend
+from privet.client_apps.arithmetic import ascend
+from privet.client_apps.dp_iadmm import Agent
+from privet.client_apps.terms import PrivacyTerms
+from privet.problems import ProximalFunction, Zero, make_h
+from privet.wire import ConfigError, digest, ring
+from privet.wire.key import LARGEST, SMALLEST, check_fields, read, setting
 from privet.wire.ring import Shapes
 
-from . import participation
-from .base import RUN_ARGUMENTS, PrimalDualStrategy
-from .exchange import Reply
-from .half import Arrays, GroupSum, ServerHalf, Vector
-from .history import Round
-
-AGENT_KEYS = (
-    "local-updates",
-    "eta-rule",
-    "epsilon",
-    "strong-convexity",
-    "smoothness",
-    "set",
-    "set-radius",
-    "perturbation",
-    "mechanism",
-    "sensitivity",
-    "noise-scale",
-    "clip",
-    "row-norm",
-    "noise-seed",
-    "delta",
-    "relation",
+from .base import PrimalDualStrategy
+from .configured import RunArguments
+from .half import (
+    UNSAVED,
+    Arrays,
+    FoldingHalf,
+    GroupSum,
+    HalfState,
+    SummingHalf,
+    Turn,
+    Vector,
+    checked,
+    mean_row,
+    squared_gap,
 )
-SCHEDULE_KEYS = ("rho", "rho-c1", "rho-c2", "rho-growth", "rho-period", "rho-max")
-PERTURBATIONS = ("none", "objective", "output")
+from .search import SearchAxis
 
+_H_OF_SET = {"box": "box", "l2": "l2-ball"}
 _MOST_NAMED = 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Penalty:
     """The penalty rho_t, constant or by (24); it never decreases.
 
-    rho_t = min(largest, c1 growth^floor(t / period) + c2 / epsilon), t = 1, 2, ...; ``constant``
-    > 0 stands in for all of it.
+    rho_t = min(rho_max, c1 growth^floor(t / period) + c2 / epsilon), t = 1, 2, ...; ``rho`` > 0
+    stands in for all of it. The fields are the run-config keys of the same names.
 
     Raises
     ------
@@ -65,32 +60,36 @@ class Penalty:
         If it would not be positive.
     """
 
-    constant: float = 0.0
-    c1: float = 2.0
-    c2: float = 5.0
-    growth: float = 1.2
-    period: int = 10_000
-    largest: float = 1e9
+    rho: float = setting(
+        0.0, "constant penalty; 0 takes the schedule (24)", low=0, floor=SMALLEST, high=LARGEST
+    )
+    rho_c1: float = setting(2.0, "c1 of the schedule (24)", low=0, needs={"rho": 0.0})
+    rho_c2: float = setting(5.0, "c2 of (24), divided by epsilon", low=0, needs={"rho": 0.0})
+    rho_growth: float = setting(
+        1.2, "factor of c1 after every period; rho never decreases", low=1, needs={"rho": 0.0}
+    )
+    rho_period: int = setting(10_000, "rounds of a period (T_c)", low=1, needs={"rho": 0.0})
+    rho_max: float = setting(1e9, "largest rho", low=0, open_low=True, needs={"rho": 0.0})
     epsilon: float = math.inf
 
     def __post_init__(self) -> None:
-        if self.growth < 1:
-            raise ConfigError(f"rho-growth = {self.growth!r}: must be >= 1, rho never decreases")
+        check_fields(self)
         if self(1) <= 0:
             raise ConfigError("rho-c1 = 0: needs rho > 0, or rho-c2 > 0 with a finite epsilon")
 
     def __call__(self, t: int) -> float:
         """Return rho_t."""
-        if self.constant > 0:
-            return self.constant
-        power = t // self.period
-        if power * math.log(self.growth) > 700:
-            return self.largest
-        return min(self.largest, self.c1 * self.growth**power + self.c2 / self.epsilon)
+        if self.rho > 0:
+            return self.rho
+        power = t // self.rho_period
+        if power * math.log(self.rho_growth) > 700:
+            return self.rho_max
+        scheduled = self.rho_c1 * self.rho_growth**power + self.rho_c2 / self.epsilon
+        return min(self.rho_max, scheduled)
 
 
 @dataclass(slots=True)
-class State:
+class State(HalfState):
     """Server state.
 
     Attributes
@@ -99,124 +98,110 @@ class State:
         Of every agent, in the order of the sorted names.
     w : array (d,)
         As broadcast last.
-    center : array (d,)
-        The next w: the last model.
     total, weighted : float64 arrays (d,)
         sum_t w and sum_t t w over the finished rounds.
     t : int
-        Finished rounds.
+        The last finished round.
     rho : float
         rho_t of the last broadcast.
+    center : array (d,)
+        The next w: the last model.
     residual : float
-        See ``Server.residual``.
+        The participants' mean ||z_p - w||^2 plus the squared step of w; 0 at rest.
     """
 
     z: Vector
     lam: Vector
     w: Vector
-    center: Vector
     total: Vector
     weighted: Vector
     t: int = 0
     rho: float = math.nan
-    residual: float = math.nan
+    center: Vector = field(init=False, metadata=UNSAVED)
 
 
 @dataclass(frozen=True)
-class Server:
+class Server(FoldingHalf[State]):
     """Server half of DP-IADMM.
 
     Parameters
     ----------
     penalty : Penalty
-        rho_t.
-    agent_settings : mapping
-        Parameters of the local updates, as they travel to the agents.
+        rho_t, which travels with w.
     """
 
-    name: ClassVar[str] = "dp-iadmm"
-    version: ClassVar[int] = 1
+    state = State
+    last: ClassVar[str] = "center"
 
+    agent: Agent = field(default_factory=Agent)
     penalty: Penalty = field(default_factory=Penalty)
-    agent_settings: Mapping[str, Any] = field(default_factory=dict)
 
-    def settings(self) -> Settings:
-        """Return what the agents need to know; rho_t travels with w."""
-        return dict(self.agent_settings)
+    def rows(self, start: Vector) -> Arrays:
+        """Return z_p = start and lam_p = 0."""
+        return {"z": start, "lam": np.zeros_like(start)}
 
     def initialise(self, start: Vector, count: int) -> State:
         """Return z_p = start and lam_p = 0 for all agents."""
-        table = np.tile(start, (count, 1))
-        return self.state(table, np.zeros_like(table))
+        return self.with_tables(**self.tables(start, count))
 
-    def state(self, z: Vector, lam: Vector) -> State:
-        """Return the state with these tables (P, d) before its first round."""
-        center = self._consensus(z, lam, 1)
+    def with_tables(self, z: Vector, lam: Vector) -> State:
+        """Return the state before round 1 with these tables (P, d)."""
         nothing = np.zeros(z.shape[1])
-        return State(z, lam, center, center, nothing, nothing.copy())
+        return self.completed(State(z, lam, z[0], nothing, nothing.copy()))
 
-    def admit(self, state: State, position: int, start: Vector) -> State:
-        """Return the state with an agent at z_p = start, lam_p = 0 inserted."""
-        z = np.insert(state.z, position, start, axis=0)
-        lam = np.insert(state.lam, position, 0, axis=0)
-        return replace(state, z=z, lam=lam, center=self._consensus(z, lam, state.t + 1))
-
-    def renew(self, state: State, position: int, start: Vector) -> State:
-        """Return the state with an agent back at z_p = start, lam_p = 0."""
-        state.z[position] = start
-        state.lam[position] = 0
-        state.center = self._consensus(state.z, state.lam, state.t + 1)
+    def completed(self, state: State) -> State:
+        """Return the state with the next w."""
+        kind = state.z.dtype.type
+        mean: Vector = np.add.reduce(state.lam, axis=0)
+        mean *= kind(-1.0 / self.penalty(state.t + 1))
+        mean += np.add.reduce(state.z, axis=0)
+        mean *= kind(1.0 / len(state.z))
+        state.center = mean
         return state
 
-    def broadcast(self, state: State) -> tuple[State, Arrays]:
+    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
         """Return w (Algorithm 1 line 5), t and rho_t."""
         state.w = state.center
-        state.rho = self.penalty(state.t + 1)
+        state.rho = self.penalty(turn.number)
         return state, {
             "w": state.w,
-            "t": np.array(state.t + 1, np.int64),
+            "t": np.array(turn.number, np.int64),
             "rho": np.array(state.rho, np.float64),
         }
 
-    def _consensus(self, z: Vector, lam: Vector, t: int) -> Vector:
-        kind = z.dtype.type
-        mean: Vector = np.add.reduce(lam, axis=0)
-        mean *= kind(-1.0 / self.penalty(t))
-        mean += np.add.reduce(z, axis=0)
-        mean *= kind(1.0 / z.shape[0])
-        return mean
-
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
         """Check z_p and return it with lam_p + rho_t (w - z_p), Algorithm 1 line 8."""
-        z = upload.get("z")
-        if z is None or z.shape != state.w.shape or z.dtype != state.w.dtype:
-            said = "no z" if z is None else f"z of shape {z.shape} {z.dtype}"
-            raise UploadError(f"upload has {said}, expected {state.w.shape} {state.w.dtype}")
-        if not finite(z):
-            raise UploadError("upload holds numbers that are not finite")
+        z = checked(upload, "z", state.w)
         lam = ascend(state.lam[position], state.w, z, state.rho)
         return {"z": z, "lam": lam}, digest(lam)
 
-    def fold(self, state: State, uploads: Mapping[int, Arrays]) -> State:
+    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         """Put the participants' z_p and lam_p into the tables and take the next w."""
-        state.t += 1
+        state.t = turn.number
         state.total += state.w
         state.weighted += np.multiply(state.w, state.t, dtype=np.float64)
-        apart = 0.0
+        moved = 0.0
         for position, arrays in uploads.items():
-            gap = arrays["z"] - state.w
-            apart += float(gap @ gap)
+            moved += squared_gap(arrays["z"], state.w)
             state.z[position] = arrays["z"]
             state.lam[position] = arrays["lam"]
-        state.center = self._consensus(state.z, state.lam, state.t + 1)
+        state = self.completed(state)
         if uploads:  # a round without uploads says nothing of how far the agents are apart
-            moved = state.center - state.w
-            state.residual = apart / len(uploads) + float(moved @ moved)
+            state.residual = moved / len(uploads) + squared_gap(state.center, state.w)
         return state
 
     def recovery(self, state: State, position: int) -> Arrays:
         """Return lam_p, and z_p for the inner iterate, which is z_p itself only for E = 1."""
         return {"lam": state.lam[position], "inner": state.z[position]}
+
+    @property
+    def recovery_note(self) -> str:
+        """What an agent loses that is sent its state."""
+        return _recovery_note(self.agent)
+
+    def notes(self, state: State, silent: Sequence[str]) -> tuple[str, ...]:
+        """Say who counted in a round without taking part."""
+        return _absent_note(silent)
 
     def models(self, state: State) -> Arrays:
         """Return ``last`` (the newest w) and the theorems' averages of all w broadcast.
@@ -230,57 +215,32 @@ class Server:
         kind = state.w.dtype
         return {
             "last": state.center,
-            "mean": np.add.reduce(state.z, axis=0) / kind.type(state.z.shape[0]),
+            "mean": mean_row(state.z),
             "average": (state.total / count).astype(kind),
             "weighted-average": (state.weighted * (2.0 / (count * (count + 1)))).astype(kind),
         }
 
-    def residual(self, state: State) -> float:
-        """Return the participants' mean ||z_p - w||^2 plus the squared step of w; 0 at rest."""
-        return state.residual
-
-    def dump(self, state: State) -> Arrays:
-        """Return the state as arrays."""
-        return {
-            "z": state.z,
-            "lam": state.lam,
-            "w": state.w,
-            "total": state.total,
-            "weighted": state.weighted,
-            "numbers": np.array([state.t, state.rho, state.residual], np.float64),
-        }
-
-    def load(self, arrays: Arrays) -> State:
-        """Return the state of ``dump``."""
-        z, lam, w, total, weighted = (
-            arrays[name] for name in ("z", "lam", "w", "total", "weighted")
-        )
-        t, rho, residual = arrays["numbers"].tolist()
-        center = self._consensus(z, lam, int(t) + 1)
-        return State(z, lam, w, center, total, weighted, int(t), rho, residual)
-
 
 @dataclass(slots=True)
-class SumState:
-    """State of the server whose uploads are masked.
+class SumState(State):
+    """State of the server whose uploads are masked: that of one agent, the mean, in float64.
 
     Attributes
     ----------
-    mean : State
-        That of a server with one agent, whose z_p and lam_p are the means, in float64.
     count : int
         Number P of agents.
     start : array (d,)
-        z_p of an agent that begins.
+        z_p of an agent that begins, in the model's own dtype.
+    residual : float
+        (mean ||z_p - w||)^2, each at most 64, plus the squared step of w; 0 at rest.
     """
 
-    mean: State
-    count: int
-    start: Vector
+    count: int = field(kw_only=True)
+    start: Vector = field(kw_only=True)
 
 
 @dataclass(frozen=True)
-class SumServer:
+class SumServer(SummingHalf[SumState]):
     """Server half of DP-IADMM for masked uploads: keeps the means of z_p and lam_p, sees neither.
 
     With S the participants of round t and P agents,
@@ -295,93 +255,94 @@ class SumServer:
     loses lam_p and z_p cannot go on, because nobody else has them.
     """
 
-    name: ClassVar[str] = "dp-iadmm"
-    version: ClassVar[int] = 1
-    secure_sum: ClassVar[bool] = True
-    restarts: ClassVar[bool] = False
+    state = SumState
+    last: ClassVar[str] = "center"
 
+    agent: Agent = field(default_factory=Agent)
     penalty: Penalty = field(default_factory=Penalty)
-    agent_settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def _one(self) -> Server:
-        return Server(self.penalty, self.agent_settings)
-
-    def settings(self) -> Settings:
-        """Return what the agents need to know; rho_t travels with w."""
-        return self._one.settings()
+        return Server(self.agent, self.penalty)
 
     def initialise(self, start: Vector, count: int) -> SumState:
         """Return z_p = start, rounded to multiples of 2^-40, and lam_p = 0 for all agents."""
         start = ring.rounded(start)
         mean = self._one.initialise(start.astype(np.float64), 1)
-        return _typed(SumState(mean, count, start))
+        own = {name: getattr(mean, name) for name in ("z", "lam", "w", "total", "weighted")}
+        return self.completed(SumState(**own, count=count, start=start))
 
     def admit(self, state: SumState, position: int, start: Vector) -> SumState:
         """Return the state with an agent at z_p = start, lam_p = 0 more."""
         share = state.count / (state.count + 1)
-        z = state.mean.z * share + state.start / (state.count + 1)
-        center = self._one.state(z, state.mean.lam * share).center
-        state.mean.z, state.mean.lam = z, state.mean.lam * share
-        state.mean.center = center
+        state.z = state.z * share + state.start / (state.count + 1)
+        state.lam = state.lam * share
         state.count += 1
-        return _typed(state)
+        return self.completed(state)
 
-    def broadcast(self, state: SumState) -> tuple[SumState, Arrays]:
+    def completed(self, state: SumState) -> SumState:
+        """Return the state with the next w, in the model's own dtype."""
+        self._one.completed(state)
+        state.center = state.center.astype(state.start.dtype)
+        return state
+
+    def broadcast(self, state: SumState, turn: Turn) -> tuple[SumState, Arrays]:
         """Return w (Algorithm 1 line 5), t and rho_t."""
-        state.mean, arrays = self._one.broadcast(state.mean)
+        _, arrays = self._one.broadcast(state, turn)
         return state, arrays
 
     def summands(self, state: SumState) -> Shapes:
         """Return z_p (d,), by how much it moved (d,), and ||z_p - w||."""
-        shape = state.mean.w.shape
+        shape = state.w.shape
         return {"z": shape, "moved": shape, "distance": ()}
 
-    def fold_sums(self, state: SumState, sums: Mapping[str, GroupSum]) -> SumState:
+    def fold_sums(self, state: SumState, sums: Mapping[str, GroupSum], turn: Turn) -> SumState:
         """Move the means by the participants' sums and take the next w."""
-        mean = state.mean
         active = sum(len(found.positions) for found in sums.values())
         if not active:
-            state.mean = self._one.fold(mean, {})
-            return _typed(state)
-        behind = sum((found.arrays["z"] for found in sums.values()), -active * mean.w.astype("f8"))
-        moved = sum((found.arrays["moved"] for found in sums.values()), np.zeros(mean.w.size))
-        z = mean.z[0] + moved / state.count
-        lam = mean.lam[0] - (mean.rho / state.count) * behind
-        state.mean = self._one.fold(mean, {0: {"z": z, "lam": lam}})
-        apart = sum(float(found.arrays["distance"]) for found in sums.values()) / active
-        step = state.mean.center - mean.w
-        state.mean.residual = apart * apart + float(step @ step)
-        return _typed(state)
+            self._one.fold(state, {}, turn)
+            return self.completed(state)
+        behind = sum((found.arrays["z"] for found in sums.values()), -active * state.w.astype("f8"))
+        moved = sum((found.arrays["moved"] for found in sums.values()), np.zeros(state.w.size))
+        z = state.z[0] + moved / state.count
+        lam = state.lam[0] - (state.rho / state.count) * behind
+        self._one.fold(state, {0: {"z": z, "lam": lam}}, turn)
+        distance = sum(float(found.arrays["distance"]) for found in sums.values()) / active
+        state.residual = distance * distance + squared_gap(state.center, state.w)
+        return self.completed(state)
 
     def recovery(self, state: SumState, position: int) -> Arrays:
         """Return what an agent begins with; nothing is known of one that has begun."""
         return {"lam": np.zeros_like(state.start), "inner": state.start, "z": state.start}
 
+    @property
+    def recovery_note(self) -> str:
+        """What an agent loses that is sent its state."""
+        return _recovery_note(self.agent)
+
+    def notes(self, state: SumState, silent: Sequence[str]) -> tuple[str, ...]:
+        """Say who counted in a round without taking part."""
+        return _absent_note(silent)
+
     def models(self, state: SumState) -> Arrays:
         """Return what ``Server.models`` returns."""
         kind = state.start.dtype
-        models = self._one.models(state.mean)
+        models = self._one.models(state)
         return {name: model.astype(kind, copy=False) for name, model in models.items()}
 
-    def residual(self, state: SumState) -> float:
-        """Return (mean ||z_p - w||)^2, each at most 64, plus the squared step of w; 0 at rest."""
-        return state.mean.residual
 
-    def dump(self, state: SumState) -> Arrays:
-        """Return the state as arrays."""
-        own = {"count": np.array(state.count), "start": state.start}
-        return {**self._one.dump(state.mean), **own}
-
-    def load(self, arrays: Arrays) -> SumState:
-        """Return the state of ``dump``."""
-        return _typed(SumState(self._one.load(arrays), int(arrays["count"]), arrays["start"]))
+def _recovery_note(agent: Agent) -> str:
+    if agent.local_updates == 1 or agent.perturbation == "output":
+        return ""
+    return "its inner iterate restarts at z_p"
 
 
-def _typed(state: SumState) -> SumState:
-    """Return the state with the next w in the model's own dtype."""
-    state.mean.center = state.mean.center.astype(state.start.dtype)
-    return state
+def _absent_note(silent: Sequence[str]) -> tuple[str, ...]:
+    if not silent:
+        return ()
+    some = ", ".join(silent[:_MOST_NAMED])
+    more = f" and {len(silent) - _MOST_NAMED} more" if len(silent) > _MOST_NAMED else ""
+    return (f"absent, counted with their old z_p and lam_p: {some}{more}",)
 
 
 class DPIADMM(PrimalDualStrategy):
@@ -404,12 +365,31 @@ class DPIADMM(PrimalDualStrategy):
         Noise in every inner step (the paper's), or once on the mean of the inner iterates.
     mechanism : {"gaussian", "laplace"}
         With the l2 or the l1 norm of the gradients clipped to ``clip``.
-    secure_sum : bool
-        Whether uploads are masked; the server then keeps means alone (`SumServer`) and an
-        agent that loses its state is out of the run.
-    options
-        Further settings by run-config name with underscores (``clip``, ``noise_scale``, ``set``,
-        ``set_radius``, ...), then the arguments of ``PrimalDualStrategy``.
+    set, set_radius : {"none", "box", "l2"}, float
+        The set W that models stay in.
+    sensitivity : {"clip", "paper"}
+        What the noise is scaled by; the paper's number is computed from the data.
+    noise_scale : float
+        Noise on a gradient; 0 takes it from ``epsilon``.
+    clip, row_norm : float
+        Public bounds on the norm of one example's gradient, and of a row; 0 for none.
+    noise_seed : int
+        Seed of the noise, which marks the run as not private; -1 draws from the system.
+    target_epsilon, delta : float
+        Total (epsilon, delta) of an agent in the run, for which ``start`` sets the noise; 0 takes
+        the noise as given.
+    relation : {"replace-one", "add-remove"}
+        Which data sets are neighbours.
+    run
+        As every strategy takes them, see `RunArguments`. With ``secure_sum`` the server keeps means
+        alone (`SumServer`) and an agent that loses its state is out of the run.
+
+    Raises
+    ------
+    ConfigError
+        For values out of range, and settings of the noise that contradict each other.
+    TypeError
+        For an argument that there is not, with the one that is meant.
 
     Notes
     -----
@@ -424,93 +404,75 @@ class DPIADMM(PrimalDualStrategy):
     from the data, and such a run is not private.
     """
 
-    algorithm: ClassVar[str] = "dp-iadmm"
+    algorithm: ClassVar[str] = Agent.name
+    settings: ClassVar[tuple[type, ...]] = (Agent, Penalty, PrivacyTerms)
+    local_steps: ClassVar[str] = "local-updates"
+    search: ClassVar[tuple[SearchAxis, ...]] = (SearchAxis("rho", 0.005, 20.0, "curvature"),)
 
     def __init__(
         self,
-        local_updates: int = 1,
-        eta_rule: str = "nonsmooth",
-        epsilon: float = math.inf,
-        rho: float = 0.0,
-        perturbation: str = "objective",
-        mechanism: str = "gaussian",
+        local_updates: int = Agent.local_updates,
+        eta_rule: str = Agent.eta_rule,
+        epsilon: float = Agent.epsilon,
+        rho: float = Penalty.rho,
+        perturbation: str = Agent.perturbation,
+        mechanism: str = Agent.mechanism,
         *,
-        secure_sum: bool = False,
-        **options: Any,
+        rho_c1: float = Penalty.rho_c1,
+        rho_c2: float = Penalty.rho_c2,
+        rho_growth: float = Penalty.rho_growth,
+        rho_period: int = Penalty.rho_period,
+        rho_max: float = Penalty.rho_max,
+        strong_convexity: float = Agent.strong_convexity,
+        smoothness: float = Agent.smoothness,
+        set: str = Agent.set,
+        set_radius: float = Agent.set_radius,
+        sensitivity: str = Agent.sensitivity,
+        noise_scale: float = Agent.noise_scale,
+        clip: float = Agent.clip,
+        row_norm: float = Agent.row_norm,
+        noise_seed: int = PrivacyTerms.noise_seed,
+        target_epsilon: float = PrivacyTerms.target_epsilon,
+        delta: float = Agent.delta,
+        relation: str = Agent.relation,
+        **run: Unpack[RunArguments],
     ) -> None:
-        own = {
-            "local-updates": local_updates,
-            "eta-rule": eta_rule,
-            "epsilon": epsilon,
-            "rho": rho,
-            "perturbation": perturbation,
-            "mechanism": mechanism,
-        }
-        for name in (*AGENT_KEYS, *SCHEDULE_KEYS):
-            key = name.replace("-", "_")
-            if key in options:
-                own[name] = options.pop(key)
-        config = resolve(own, self.algorithm)
-        _check_noise(config)
-        penalty = Penalty(*[config[name] for name in (*SCHEDULE_KEYS, "epsilon")])
-        settings = {name: config[name] for name in AGENT_KEYS}
-        half: ServerHalf[Any] = (SumServer if secure_sum else Server)(penalty, settings)
-        super().__init__(half, secure_sum=secure_sum, **options)
+        config = self.resolved(locals())
+        agent = Agent.from_settings(config)
+        _check_noise(agent)
+        penalty = replace(read(Penalty, config), epsilon=agent.epsilon)
+        half: type[Any] = SumServer if config["secure-sum"] else Server
+        super().__init__(half(agent, penalty, terms=read(PrivacyTerms, config)), **run)
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], **options: Any) -> Self:
-        """Return the strategy that a resolved run config asks for (raises ``ConfigError``)."""
-        if config["h"] != "zero":
-            raise ConfigError(f"h = {config['h']}: dp-iadmm has the set W (key set), no h")
-        keys = (*AGENT_KEYS, *SCHEDULE_KEYS, *RUN_ARGUMENTS)
-        return cls(
-            **{name.replace("-", "_"): config[name] for name in keys},
-            participation=participation.from_config(config),
-            secure_sum=config["secure-sum"],
-            **options,
-        )
+    def is_noised(cls, config: Mapping[str, Any]) -> bool:
+        """Whether noise is asked for, by its scale or by the epsilon of one release."""
+        scaled = config["noise-scale"] > 0 or config["epsilon"] < math.inf
+        return bool(scaled and config["perturbation"] != "none")
 
-    def fold_round(self, replies: Mapping[str, Reply]) -> Round:
-        """End a round as every algorithm does, and note who counted without taking part."""
-        done = super().fold_round(replies)
-        session = self._session()
-        present = set(done.participants)
-        absent = [name for name in session.roster.names if name not in present]
-        if absent:
-            some = ", ".join(absent[:_MOST_NAMED])
-            more = f" and {len(absent) - _MOST_NAMED} more" if len(absent) > _MOST_NAMED else ""
-            note = f"absent, counted with their old z_p and lam_p: {some}{more}"
-            done = session.history[-1] = replace(done, notes=(*done.notes, note))
-        return done
-
-    def recovered(self, name: str, tag: int) -> str:
-        """Return the note on an agent that was sent its state."""
-        settings = self.half.settings()
-        note = super().recovered(name, tag)
-        if settings["local-updates"] == 1 or settings["perturbation"] == "output":
-            return note
-        return f"{note}; its inner iterate restarts at z_p"
+    @classmethod
+    def objective_h(cls, config: Mapping[str, Any]) -> ProximalFunction:
+        """Return the function that is 0 on the set W and infinite elsewhere."""
+        if config["set"] == "none":
+            return Zero()
+        return make_h(_H_OF_SET[config["set"]], **{"h-radius": config["set-radius"]})
 
 
-def _check_noise(config: Mapping[str, Any]) -> None:
+def _check_noise(agent: Agent) -> None:
     """Refuse settings of the noise that contradict each other or name no scale."""
-    if config["perturbation"] not in PERTURBATIONS:
-        raise ConfigError(
-            f"perturbation = {config['perturbation']!r}: dp-iadmm has {', '.join(PERTURBATIONS)}"
-        )
-    if config["perturbation"] == "none":
+    if agent.perturbation == "none":
         return
-    if config["sensitivity"] == "paper":
-        for name, wanted in (
-            ("mechanism", "laplace"),
-            ("perturbation", "objective"),
-            ("clip", 0.0),
-            ("noise-scale", 0.0),
+    if agent.sensitivity == "paper":
+        for name, found, wanted in (
+            ("mechanism", agent.mechanism, "laplace"),
+            ("perturbation", agent.perturbation, "objective"),
+            ("clip", agent.clip, 0.0),
+            ("noise-scale", agent.noise_scale, 0.0),
         ):
-            if config[name] != wanted:
+            if found != wanted:
                 raise ConfigError(f"sensitivity = paper needs {name} = {wanted}")
-    elif config["epsilon"] < math.inf and not config["clip"] and not config["noise-scale"]:
+    elif agent.epsilon < math.inf and not agent.clip and not agent.noise_scale:
         raise ConfigError(
-            f"epsilon = {config['epsilon']:g} needs clip > 0 (or perturbation = none, or "
+            f"epsilon = {agent.epsilon:g} needs clip > 0 (or perturbation = none, or "
             "sensitivity = paper)"
         )

@@ -15,40 +15,43 @@ absent (SAGA's control variate: A. Defazio, F. Bach, S. Lacoste-Julien, 2014).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
+from privet.client_apps.fed_pdm import Agent, public_dual
+from privet.client_apps.terms import PrivacyTerms
 from privet.problems import ProximalFunction, Zero
-from privet.wire import ConfigError, Settings, UploadError, digest, finite
-from privet.wire.agreement import public_dual
+from privet.wire import ConfigError, UploadError, digest
+from privet.wire.key import read, setting
 from privet.wire.payload import ENCODED, encoded
 from privet.wire.ring import Shapes
 from privet.wire.sparse import SparseVector, decode, encode
 from privet.wire.sparse.selection import budget, index_seed, rand_k, top_k
 from privet.wire.sparse.sums import SparseSum
 
-from .configured import GRADIENT_KEYS, ConfiguredStrategy
-from .half import Arrays, GroupSum, ServerHalf, Vector
-
-AGENT_KEYS = (
-    *GRADIENT_KEYS,
-    "rho",
-    "nu",
-    "dual",
-    "sparsifier",
-    "uplink-k",
-    "alpha-u",
-    "row-norm",
+from .base import PrimalDualStrategy
+from .configured import RunArguments
+from .half import (
+    Arrays,
+    FoldingHalf,
+    GroupSum,
+    HalfState,
+    SummingHalf,
+    Turn,
+    Vector,
+    mean_row,
+    require_finite,
+    squared_gap,
 )
-SERVER_KEYS = ("aggregation", "downlink-k", "alpha-d")
+from .search import SearchAxis
+from .shared_regularizer import RegularizerSettings
 
 
 @dataclass(slots=True)
-class State:
+class State(HalfState):
     """Server state.
 
     Attributes
@@ -57,51 +60,55 @@ class State:
         x0, after aggregation and prox: the last model.
     sent : array (d,)
         x0hat, as broadcast last.
-    lam : array (N, d) or (N, 0)
-        Public duals of all agents in the order of the sorted names; empty with private duals.
+    lam : array (N, d) or (0, d)
+        Public duals of all agents in the order of the sorted names; none with private duals.
     residual : float
         ||x0 - x0 of the round before||^2.
-    drawn : int
-        Index sets drawn for all agents together, with a secure sum: one a round.
     """
 
     center: Vector
     sent: Vector
     lam: Vector
-    residual: float = math.nan
-    drawn: int = 0
 
 
 @dataclass(frozen=True)
-class Server:
-    """Server half of FedPDM.
+class Server(FoldingHalf[State]):
+    """Server half of FedPDM; ``agent`` has the penalty rho, and whether the duals are public.
 
     Parameters
     ----------
-    rho : float
-        Penalty, > 0; also the agents'.
     h : ProximalFunction
-    public : bool
-        Whether the duals are computed from what is released.
     aggregation : {"participants", "plain", "table"}
         Mean over those that sent a coordinate, eq. (23); sum over the number of participants, for
         comparison; or with the table of all duals.
     downlink_k, alpha_d
         Coordinates that are broadcast, as a number or (0) as a share.
-    agent_settings : mapping
-        The agents' parameters.
+
+    Raises
+    ------
+    ConfigError
+        If the settings need a table that the server does not have.
     """
 
-    name: ClassVar[str] = "fed-pdm"
-    version: ClassVar[int] = 1
+    state = State
+    last: ClassVar[str] = "center"
 
-    rho: float = 1.0
+    agent: Agent = field(default_factory=Agent)
     h: ProximalFunction = field(default_factory=Zero)
-    public: bool = False
-    aggregation: str = "participants"
-    downlink_k: int = 0
-    alpha_d: float = 1.0
-    agent_settings: Mapping[str, Any] = field(default_factory=dict)
+    aggregation: str = setting(
+        "participants",
+        "mean over those that sent a coordinate, plain mean, or with a table of all duals",
+        choices=("participants", "plain", "table"),
+    )
+    downlink_k: int = setting(0, "coordinates the server sends; 0 takes alpha-d", low=0)
+    alpha_d: float = setting(
+        1.0,
+        "share of the coordinates the server sends",
+        low=0,
+        high=1,
+        open_low=True,
+        needs={"downlink_k": 0},
+    )
 
     def __post_init__(self) -> None:
         if self.aggregation == "table" and not self.public:
@@ -109,27 +116,21 @@ class Server:
                 "aggregation = 'table': the server knows the duals only with dual = 'public'"
             )
 
-    def settings(self) -> Settings:
-        """Return what the agents need to know."""
-        dual = "public" if self.public else "private"
-        return {**self.agent_settings, "rho": self.rho, "dual": dual}
+    @property
+    def public(self) -> bool:
+        """Whether the duals are computed from what is released."""
+        return self.agent.dual == "public"
+
+    def rows(self, start: Vector) -> Arrays:
+        """Return a public dual of zero."""
+        return {"lam": np.zeros_like(start)} if self.public else {}
 
     def initialise(self, start: Vector, count: int) -> State:
         """Return x0 = start and duals of zero."""
-        size = start.size if self.public else 0
-        return State(start, start, np.zeros((count, size), start.dtype))
+        nobody = np.empty((0, start.size), start.dtype)
+        return State(start, start, self.tables(start, count).get("lam", nobody))
 
-    def admit(self, state: State, position: int, start: Vector) -> State:
-        """Return the state with an agent of dual zero inserted."""
-        lam = np.insert(state.lam, position, 0.0, axis=0)
-        return State(state.center, state.sent, lam, state.residual)
-
-    def renew(self, state: State, position: int, start: Vector) -> State:
-        """Return the state with an agent back at dual zero."""
-        state.lam[position] = 0.0
-        return state
-
-    def broadcast(self, state: State) -> tuple[State, Arrays]:
+    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
         """Return x0hat = top_k'(x0), encoded once for all participants."""
         center = state.center
         k = budget(self.downlink_k, self.alpha_d, center.size)
@@ -147,11 +148,10 @@ class Server:
         What is kept until the fold is a view on the message, whatever d and K are.
         """
         vector = self._read(state, upload)
-        if not finite(vector.values):
-            raise UploadError("upload holds numbers that are not finite")
+        require_finite(vector.values)
         if not self.public:
             return upload, digest(vector.values)
-        return upload, digest(public_dual(state.lam[position], state.sent, vector, self.rho))
+        return upload, digest(public_dual(state.lam[position], state.sent, vector, self.agent.rho))
 
     def _read(self, state: State, upload: Arrays) -> SparseVector:
         if ENCODED not in upload:
@@ -166,38 +166,36 @@ class Server:
             )
         return vector
 
-    def fold(self, state: State, uploads: Mapping[int, Arrays]) -> State:
+    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         """Take the mean of the uploads, one after the other, and its prox."""
         if not uploads:
             return state
         total = SparseSum(state.center.size, state.center.dtype)
-        before = self._mean_dual(state)
+        before = mean_row(state.lam) if self.aggregation == "table" else state.lam
         for position, upload in uploads.items():
             vector = self._read(state, upload)
             if not self.public:
                 total.add(vector)
                 continue
             old = state.lam[position]
-            new = public_dual(old, state.sent, vector, self.rho)
+            new = public_dual(old, state.sent, vector, self.agent.rho)
             total.add(self._corrected(vector, old))
             state.lam[position] = new
-        center = self.h.prox(self._combined(total, state, before), 1.0 / self.rho)
-        gap = center - state.center
-        state.residual = float(gap @ gap)
+        return self._moved(state, self._combined(total, state, before))
+
+    def _moved(self, state: State, mean: Vector) -> State:
+        """Return the state at the prox of the uploads' mean."""
+        center = self.h.prox(mean, 1.0 / self.agent.rho)
+        state.residual = squared_gap(center, state.center)
         state.center = center
         return state
-
-    def _mean_dual(self, state: State) -> Vector:
-        count = state.lam.dtype.type(len(state.lam))
-        mean: Vector = np.add.reduce(state.lam, axis=0) / count
-        return mean
 
     def _corrected(self, vector: SparseVector, lam: Vector) -> SparseVector:
         """Return y + lam_old/rho under "table": what this agent's own dual did not explain."""
         if self.aggregation != "table":
             return vector
         where = slice(None) if vector.positions is None else vector.positions
-        values = lam[where] / lam.dtype.type(self.rho)
+        values = lam[where] / lam.dtype.type(self.agent.rho)
         values += vector.values
         return SparseVector(vector.dim, values, vector.positions)
 
@@ -207,50 +205,23 @@ class Server:
             return mean
         mean = total.mean()
         if self.aggregation == "table":
-            mean -= mean_dual / mean_dual.dtype.type(self.rho)
+            mean -= mean_dual / mean_dual.dtype.type(self.agent.rho)
             return np.where(total.counts > 0, mean, state.center)
         return mean
 
     def recovery(self, state: State, position: int) -> Arrays | None:
         """Return the agent's public dual; a private one is known to the agent alone."""
-        return {"lam": state.lam[position]} if self.public else None
-
-    def models(self, state: State) -> Arrays:
-        """Return ``last``: x0."""
-        return {"last": state.center}
-
-    def residual(self, state: State) -> float:
-        """Return ||x0 - x0 of the round before||^2."""
-        return state.residual
-
-    def dump(self, state: State) -> Arrays:
-        """Return x0, x0hat, the duals and the residual."""
-        return {
-            "center": state.center,
-            "sent": state.sent,
-            "lam": state.lam,
-            "residual": np.array(state.residual),
-        }
-
-    def load(self, arrays: Arrays) -> State:
-        """Return the state of ``dump``."""
-        lam = arrays["lam"].copy()
-        return State(arrays["center"], arrays["sent"], lam, float(arrays["residual"]))
+        return super().recovery(state, position) if self.public else None
 
 
 @dataclass(frozen=True)
-class SumServer(Server):
+class SumServer(Server, SummingHalf[State]):
     """Server half of FedPDM for masked uploads: the server sees the sum of the y_i and no y_i.
 
     Its mean (23) needs nothing else where all participants send the same coordinates: all of them,
     or k that are drawn by one seed for the whole round, which travels with the broadcast. The
     server holds no duals; an agent that loses a dual begins again with lam_i = 0, as the paper's
-    would. Parameters as in ``Server``, and
-
-    Parameters
-    ----------
-    seed : int
-        The run's, for the shared index sets of rand-k.
+    would. Parameters as in ``Server``.
 
     Raises
     ------
@@ -258,17 +229,13 @@ class SumServer(Server):
         If the settings need more than sums over one index set.
     """
 
-    secure_sum: ClassVar[bool] = True
     restarts: ClassVar[bool] = True
 
-    seed: int = 0
-
     def __post_init__(self) -> None:
-        sparsifier = self.agent_settings.get("sparsifier", "none")
-        if sparsifier not in ("none", "rand-k"):
+        if self.agent.sparsifier not in ("none", "rand-k"):
             raise ConfigError(
-                f"secure-sum = true: not with sparsifier = {sparsifier!r}: agents choose different "
-                "coordinates (none and rand-k do not)"
+                f"secure-sum = true: not with sparsifier = {self.agent.sparsifier!r}: agents "
+                "choose different coordinates (none and rand-k do not)"
             )
         if self.aggregation == "table":
             raise ConfigError(
@@ -276,37 +243,28 @@ class SumServer(Server):
                 "every agent's dual"
             )
 
-    def initialise(self, start: Vector, count: int) -> State:
-        """Return x0 = start."""
-        return State(start, start, np.empty((0, 0), start.dtype))
+    def rows(self, start: Vector) -> Arrays:
+        """Return nothing: nothing is kept of an agent."""
+        return {}
 
-    def admit(self, state: State, position: int, start: Vector) -> State:
-        """Return the state as it is: nothing is kept of an agent."""
-        return state
-
-    def broadcast(self, state: State) -> tuple[State, Arrays]:
+    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
         """Return x0hat = top_k'(x0) and, with rand-k, the seed of this round's index set."""
-        state, arrays = super().broadcast(state)
-        state.drawn += 1
+        state, arrays = super().broadcast(state, turn)
         if self._count(state) == state.center.size:
             return state, arrays
-        return state, {**arrays, "indices": np.array(self._index_seed(state), np.uint64)}
-
-    def _index_seed(self, state: State) -> int:
-        return index_seed(self.seed, "", state.drawn)
+        return state, {**arrays, "indices": np.array(_index_seed(turn), np.uint64)}
 
     def _count(self, state: State) -> int:
         dim = state.center.size
-        settings = self.agent_settings
-        if settings.get("sparsifier", "none") == "none":
+        if self.agent.sparsifier == "none":
             return dim
-        return budget(settings["uplink-k"], settings["alpha-u"], dim)
+        return budget(self.agent.uplink_k, self.agent.alpha_u, dim)
 
     def summands(self, state: State) -> Shapes:
         """Return y_i: all coordinates (d,), or those of the round's index set (k,)."""
         return {"y": (self._count(state),)}
 
-    def fold_sums(self, state: State, sums: Mapping[str, GroupSum]) -> State:
+    def fold_sums(self, state: State, sums: Mapping[str, GroupSum], turn: Turn) -> State:
         """Take the mean of the uploads, 0 where nothing was sent, and its prox."""
         active = sum(len(found.positions) for found in sums.values())
         if not active:
@@ -314,30 +272,49 @@ class SumServer(Server):
         total: Any = sum(found.arrays["y"] for found in sums.values())
         dim, k = state.center.size, self._count(state)
         mean = np.zeros(dim, state.center.dtype)
-        where = slice(None) if k == dim else rand_k(self._index_seed(state), dim, k)
+        where = slice(None) if k == dim else rand_k(_index_seed(turn), dim, k)
         mean[where] = total / active
-        center = self.h.prox(mean, 1.0 / self.rho)
-        gap = center - state.center
-        state.residual = float(gap @ gap)
-        state.center = center
-        return state
+        return self._moved(state, mean)
 
     def recovery(self, state: State, position: int) -> Arrays | None:
         """Return nothing: an agent's dual is known to the agent alone."""
         return None
 
-    def dump(self, state: State) -> Arrays:
-        """Return the state as arrays."""
-        return {**super().dump(state), "drawn": np.array(state.drawn)}
 
-    def load(self, arrays: Arrays) -> State:
-        """Return the state of ``dump``."""
-        state = super().load(arrays)
-        state.drawn = int(arrays["drawn"])
-        return state
+def _index_seed(turn: Turn) -> int:
+    """Return the seed of a round's index set, the same for all agents."""
+    return index_seed(turn.seed, "", turn.number)
 
 
-class FedPDM(ConfiguredStrategy):
+@dataclass(frozen=True)
+class Choices:
+    """Run-config keys that the Strategy turns into the agents'."""
+
+    preset: str = setting(
+        "none",
+        "private: values for a certified run in place of defaults",
+        choices=("none", "private"),
+    )
+    dual: str = setting(
+        "auto",
+        "the paper's, or computed by both sides from what was released; auto: public with noise",
+        choices=("auto", "private", "public"),
+    )
+
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "none": {},
+    "private": {
+        "clip": 1.0,
+        "step-size-base": 0.5,
+        "step-size-rule": "constant",
+        "max-local-steps": 1,
+    },
+}
+"""What a preset puts in the place of defaults."""
+
+
+class FedPDM(PrimalDualStrategy):
     """(BS)DP-FedPDM as a Flower Strategy.
 
     Parameters
@@ -353,13 +330,40 @@ class FedPDM(ConfiguredStrategy):
     dual : {"auto", "private", "public"}
         The paper's dual, or the one both sides compute from what was released: the same without
         noise if all coordinates are sent. "auto" is public where there is noise.
+    aggregation : {"participants", "plain", "table"}
+        As in `Server`.
+    downlink_k, alpha_d : int, float
+        Coordinates the server sends, as a number or (0) as a share.
+    batch, batch_size : {"full", "sample"}, int
+        Examples of a step.
+    clip, clipping : float, {"example", "batch"}
+        Bound on the norm of a gradient, 0 for none, and of what.
+    row_norm : float
+        Public bound on the norm of a row, 0 for none.
+    noise_scale : float
+        Standard deviation of the noise on an upload.
+    noise_seed : int
+        Seed of that noise, which marks the run as not private; -1 draws from the system.
+    target_epsilon, delta : float
+        Total (epsilon, delta) of an agent in the run, for which ``start`` sets the noise; 0 takes
+        the noise as given.
+    relation : {"replace-one", "add-remove"}
+        Which data sets are neighbours.
+    preset : {"none", "private"}
+        ``"private"`` sets the certified defaults: one full-batch step, per-example clip 1, constant
+        step 1/2 with rho 1, public dual.
     h : ProximalFunction, optional
         Weighed against the mean of the f_i; none by default.
-    secure_sum : bool
-        Whether uploads are masked (`SumServer`): dense or rand-k by one seed for all.
-    options
-        Further settings by run-config name with underscores (``aggregation``, ``alpha_d``,
-        ``clip``, ``noise_scale``, ``preset``, ...), then the arguments of ``PrimalDualStrategy``.
+    run
+        As every strategy takes them, see `RunArguments`. ``secure_sum`` takes `SumServer`: dense
+        or rand-k by one seed for all.
+
+    Raises
+    ------
+    ConfigError
+        For values out of range, and settings of the server that contradict each other.
+    TypeError
+        For an argument that there is not, with the one that is meant.
 
     Notes
     -----
@@ -367,57 +371,72 @@ class FedPDM(ConfiguredStrategy):
     absent ones count with their duals.
     Privacy: with ``clip`` and ``noise_scale`` > 0 each upload is a Gaussian release that the agent
     accounts itself, with a proven sensitivity or not at all; otherwise a run is not private.
-    ``preset="private"`` sets the certified defaults: one full-batch step, per-example clip 1,
-    constant step 1/2 with rho 1, public dual.
     """
 
-    algorithm: ClassVar[str] = "fed-pdm"
-    keys: ClassVar[tuple[str, ...]] = (*AGENT_KEYS, *SERVER_KEYS)
+    algorithm: ClassVar[str] = Agent.name
+    settings: ClassVar[tuple[type, ...]] = (
+        Choices,
+        Agent,
+        Server,
+        PrivacyTerms,
+        RegularizerSettings,
+    )
+    local_steps: ClassVar[str] = "max-local-steps"
+    search: ClassVar[tuple[SearchAxis, ...]] = (
+        SearchAxis("rho", 0.05, 20.0, "splitting"),
+        SearchAxis("step-size-base", 0.05, 3.0, "smoothness"),
+    )
+    h_over_mean: ClassVar[bool] = True
 
     def __init__(
         self,
-        rho: float = 0.0,
-        max_local_steps: int = 10,
-        step_size_base: float = 0.04,
-        sparsifier: str = "none",
-        dual: str = "auto",
+        rho: float = Agent.rho,
+        max_local_steps: int = Agent.max_local_steps,
+        step_size_base: float = Agent.step_size_base,
+        sparsifier: str = Agent.sparsifier,
+        dual: str = Choices.dual,
         *,
+        step_size_rule: str = Agent.step_size_rule,
+        nu: float = Agent.nu,
+        uplink_k: int = Agent.uplink_k,
+        alpha_u: float = Agent.alpha_u,
+        downlink_k: int = Server.downlink_k,
+        alpha_d: float = Server.alpha_d,
+        aggregation: str = Server.aggregation,
+        batch: str = Agent.batch,
+        batch_size: int = Agent.batch_size,
+        clip: float = Agent.clip,
+        clipping: str = Agent.clipping,
+        row_norm: float = Agent.row_norm,
+        noise_scale: float = Agent.noise_scale,
+        noise_seed: int = PrivacyTerms.noise_seed,
+        target_epsilon: float = PrivacyTerms.target_epsilon,
+        delta: float = PrivacyTerms.delta,
+        relation: str = Agent.relation,
+        preset: str = Choices.preset,
         h: ProximalFunction | None = None,
-        **options: Any,
+        **run: Unpack[RunArguments],
     ) -> None:
-        super().__init__(
-            h=h,
-            rho=rho,
-            max_local_steps=max_local_steps,
-            step_size_base=step_size_base,
-            sparsifier=sparsifier,
-            dual=dual,
-            **options,
-        )
-
-    @staticmethod
-    def half_of(config: Mapping[str, Any], h: ProximalFunction) -> Server:
-        """Return the server half for a resolved config."""
-        settings = {name: config[name] for name in AGENT_KEYS}
-        public = settings["dual"] == "public"
-        if settings["dual"] == "auto":
-            public = settings["noise-scale"] > 0 or config["preset"] == "private"
-        return Server(
-            rho=config["rho"],
-            h=h,
-            public=public,
+        config = self.resolved(locals())
+        noisy = config["noise-scale"] > 0 or config["target-epsilon"] > 0
+        if config["dual"] == "auto":
+            public = noisy or config["preset"] == "private"
+            config["dual"] = "public" if public else "private"
+        half = (SumServer if config["secure-sum"] else Server)(
+            Agent.from_settings(config),
+            h or Zero(),
             aggregation=config["aggregation"],
             downlink_k=config["downlink-k"],
             alpha_d=config["alpha-d"],
-            agent_settings=settings,
+            terms=read(PrivacyTerms, config),
         )
+        super().__init__(half, **run)
 
     @classmethod
-    def summing_half_of(
-        cls, half: ServerHalf[Any], config: Mapping[str, Any], seed: int
-    ) -> ServerHalf[Any]:
-        """Return the half for masked uploads: dense or rand-k, without a table of duals."""
-        return SumServer(**vars(half), seed=seed)
+    def filled(cls, config: Mapping[str, Any], given: Container[str]) -> dict[str, Any]:
+        """Return the config with the preset's values in place of defaults."""
+        preset = {key: v for key, v in PRESETS[config["preset"]].items() if key not in given}
+        return {**config, **preset}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **options: Any) -> Self:
@@ -435,6 +454,4 @@ class FedPDM(ConfiguredStrategy):
                 "sparsifier = 'top-k' sends an index set computed from the data, which costs an "
                 "infinite epsilon: use rand-k, public-top-k or noisy-top-k"
             )
-        if noisy and config["dual"] == "auto":
-            config = {**config, "dual": "public"}
         return super().from_config(config, **options)

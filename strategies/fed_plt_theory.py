@@ -12,12 +12,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privet.problems import Moduli, best_step
 from privet.wire import ConfigError
+
+from .participation import All, Balanced, Fraction, Probability, from_config
+from .search import Query
+
+RHOS_A_PART = 9
+"""Values of rho that one process searches at a time."""
+MOST_STEPS = 40
+"""Local steps that are tried at most where nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,36 @@ class Prediction:
     norm: float
     rounds: float
     cost: float
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """Cost, and the radius where that is the same."""
+        return self.cost, self.radius
+
+    @property
+    def converges(self) -> bool:
+        """Whether the bound contracts."""
+        return self.radius < 1
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The setting by run-config keys."""
+        return {
+            "rho": self.setting.rho,
+            "step-size": self.setting.step_size,
+            "local-epochs": self.setting.local_epochs,
+            "local-solver": self.setting.solver,
+        }
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What the theory says of the setting."""
+        return {
+            "spectral-radius": self.radius,
+            "norm": self.norm,
+            "rounds": self.rounds,
+            "cost": self.cost,
+        }
 
 
 def solver_factor(moduli: Moduli, setting: Setting) -> float:
@@ -137,12 +176,17 @@ def settings(
     *,
     solver: str = "gd",
     step_factors: Sequence[float] = (1.0,),
+    step_size: float = 0.0,
 ) -> Iterator[Setting]:
-    """Yield the grid; step sizes are factors of the best fixed one, 2/(L + lambda + 2/rho)."""
+    """Yield the grid.
+
+    Step sizes are ``step_size``, or where it is 0 factors of the best fixed one, 2/(L + lambda +
+    2/rho).
+    """
     for rho in rhos:
-        best = best_step(moduli, rho)
+        best = step_size or best_step(moduli, rho)
         for epochs in local_epochs:
-            for factor in step_factors if solver == "gd" else (1.0,):
+            for factor in step_factors if solver == "gd" and not step_size else (1.0,):
                 yield Setting(rho, factor * best, epochs, solver)
 
 
@@ -153,6 +197,7 @@ def search(
     *,
     solver: str = "gd",
     step_factors: Sequence[float] = (1.0,),
+    step_size: float = 0.0,
     reduction: float = 1e-3,
     participation: float = 1.0,
     gradient_cost: float = 1.0,
@@ -166,7 +211,10 @@ def search(
         If f is not strongly convex: the theory says nothing then.
     """
     require_strong_convexity(moduli)
-    return cheapest_first(
+    grid = settings(
+        moduli, rhos, local_epochs, solver=solver, step_factors=step_factors, step_size=step_size
+    )
+    found = [
         predict(
             moduli,
             setting,
@@ -175,10 +223,9 @@ def search(
             gradient_cost=gradient_cost,
             communication_cost=communication_cost,
         )
-        for setting in settings(
-            moduli, rhos, local_epochs, solver=solver, step_factors=step_factors
-        )
-    )
+        for setting in grid
+    ]
+    return sorted(found, key=lambda one: one.rank)
 
 
 def require_strong_convexity(moduli: Moduli) -> None:
@@ -190,6 +237,71 @@ def require_strong_convexity(moduli: Moduli) -> None:
         )
 
 
-def cheapest_first(found: Iterable[Prediction]) -> list[Prediction]:
-    """Return predictions in the order of their cost, and of their radius where that is the same."""
-    return sorted(found, key=lambda one: (one.cost, one.radius))
+@dataclass(frozen=True, slots=True)
+class FedPLTTheory:
+    """The theory as ``privet tune`` asks it: a grid over rho, step size and local steps.
+
+    rho is tried over four decades around 1/sqrt(lambda L); what the run config gives is not
+    searched.
+
+    Raises
+    ------
+    ConfigError
+        If f is not strongly convex, or the theory does not cover local solver or participation.
+    """
+
+    query: Query
+
+    def __post_init__(self) -> None:
+        require_strong_convexity(self.query.moduli)
+        self._solver()
+        self._probability()
+
+    def parts(self) -> list[list[float]]:
+        """Return the values of rho, a few to a part."""
+        query = self.query
+        if "rho" in query.given:
+            return [[float(query.config["rho"])]]
+        product = query.moduli.strong_convexity * query.moduli.smoothness
+        scale = 1.0 / np.sqrt(product or 1.0)
+        rhos = [float(rho) for rho in scale * np.logspace(-2, 2, 81)]
+        return [rhos[begin : begin + RHOS_A_PART] for begin in range(0, len(rhos), RHOS_A_PART)]
+
+    def search(self, part: list[float]) -> list[Prediction]:
+        """Return the settings with these rho, the cheapest first."""
+        query = self.query
+        epochs: Iterable[int] = range(1, (query.most_steps or MOST_STEPS) + 1)
+        if "local-epochs" in query.given and not query.most_steps:
+            epochs = [int(query.config["local-epochs"])]
+        return search(
+            query.moduli,
+            part,
+            epochs,
+            solver=self._solver(),
+            step_factors=[float(factor) for factor in np.linspace(0.5, 1.0, 6)],
+            step_size=float(query.config["step-size"]),
+            reduction=query.reduction,
+            participation=self._probability(),
+            gradient_cost=query.gradient_cost,
+            communication_cost=query.communication_cost,
+        )
+
+    def _solver(self) -> str:
+        solver = str(self.query.config["local-solver"])
+        if solver not in ("gd", "agd"):
+            raise ConfigError(f"local-solver = {solver!r}: the theory knows gd and agd")
+        return solver
+
+    def _probability(self) -> float:
+        """Return with which probability an agent takes part, the same for all agents."""
+        config = self.query.config
+        who = from_config(config)
+        if isinstance(who, All):
+            return 1.0
+        if isinstance(who, Fraction | Balanced):
+            return who.fraction
+        if isinstance(who, Probability) and not who.own and who.common > 0:
+            return who.common
+        raise ConfigError(
+            f"participation = {config['participation']!r}: the theory knows one probability for all"
+        )

@@ -17,7 +17,7 @@ from privet.wire import ConfigError, stream
 
 from .metrics import WEIGHT, average_metrics
 from .participation import Participation
-from .roster import Roster
+from .run.roster import Roster
 
 log = logging.getLogger("flwr.privet")
 

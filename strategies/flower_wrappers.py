@@ -1,7 +1,8 @@
-"""Flower's strategies for differential privacy: around one of this library they protect nothing.
+"""Wrappers that would change what a strategy of this library is given: they are refused.
 
-They clip and perturb the array records of replies, and the model that a round returns. An upload
-of this library is in no array record, and the next round goes on from the strategy's own state.
+Flower's strategies for differential privacy clip and perturb the array records of replies, and the
+model that a round returns. An upload of this library is in no array record, and the next round goes
+on from the strategy's own state: around one of its strategies they protect nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import sys
 from types import FrameType
 
+from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
     DifferentialPrivacyClientSideFixedClipping,
@@ -49,3 +51,20 @@ def refuse_wrappers(strategy: object) -> None:
                     f"{INSTEAD_OF_FLOWERS}"
                 )
         frame = frame.f_back
+
+
+def refuse_changed_model(strategy: object, given: ArrayRecord, returned: ArrayRecord) -> None:
+    """Refuse to begin a round with another model than the last one returned.
+
+    The strategy goes on from its own state: what was changed on the way would be lost.
+
+    Raises
+    ------
+    ConfigError
+        If the arrays differ.
+    """
+    if given is not returned and given != returned:
+        raise ConfigError(
+            f"{type(strategy).__name__}: the model given is not the one it returned last; a "
+            "wrapper that changes it changes nothing, as the strategy goes on from its own state"
+        )

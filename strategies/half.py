@@ -1,83 +1,249 @@
-"""What an algorithm's server half is: a few pure functions on arrays.
+"""What an algorithm's server half is: a few pure functions on arrays, most of them derived.
 
-``strategies/base.py`` binds any object of this shape to Flower once, for all algorithms. A half
-that sees every upload is a ``FoldingHalf``, one that needs only sums of them a ``SummingHalf``; it
-may be both.
+A half is a frozen dataclass of parameters, its state a dataclass of arrays and numbers. From the
+two `ServerHalf` derives what is the same for all algorithms; a half writes what is its own. A half
+that sees every upload is a `FoldingHalf`, one that needs only sums of them a `SummingHalf`, one
+whose agents belong to units a `GroupedHalf`; it may be several.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from math import nan
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
-from privet.wire import Settings
+from privet.client_apps.half import AgentHalf
+from privet.client_apps.terms import PrivacyTerms
+from privet.wire import RunError, Settings, UploadError, finite, stream
 from privet.wire.ring import Shapes
 
 Vector = NDArray[Any]
 Arrays = dict[str, Vector]
-S = TypeVar("S")
 
 
-class ServerHalf(Protocol[S]):
-    """The mathematics of a server, without Flower: what every half has.
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The round a half is asked to do something in.
 
-    Agents are numbered by position in the sorted list of their names. ``admit``, ``broadcast``,
-    ``fold`` and ``fold_sums`` return the next state and may reuse the one they were given: large
-    tables are not copied every round.
+    Attributes
+    ----------
+    number : int
+        Counted from 1.
+    seed : int
+        The run's.
     """
+
+    number: int
+    seed: int = 0
+
+    def stream(self, purpose: str) -> np.random.Generator:
+        """Return the generator of (seed, purpose, round); each purpose has its own."""
+        return stream(self.seed, purpose, round_=self.number)
+
+
+UNSAVED: Mapping[str, bool] = {"unsaved": True}
+"""Metadata of a state's field that checkpoints are without: `completed` computes it anew."""
+
+
+@dataclass(slots=True)
+class HalfState:
+    """A server's state: fields that are arrays or Python numbers.
+
+    A field with the metadata `UNSAVED` is not in checkpoints.
+
+    Attributes
+    ----------
+    residual : float
+        A squared fixed-point residual that is 0 at a solution; NaN before the first round.
+    """
+
+    residual: float = field(default=nan, kw_only=True)
+
+
+S = TypeVar("S", bound=HalfState)
+
+
+def _saved(state: HalfState | type[HalfState]) -> list[str]:
+    return [entry.name for entry in fields(state) if not entry.metadata.get("unsaved")]
+
+
+@dataclass(frozen=True)
+class ServerHalf(ABC, Generic[S]):
+    """The mathematics of a server, without Flower.
+
+    Agents are numbered by position in the sorted list of their names. What an agent holds is one
+    row of each table (N, d) of the state; `rows` says which. Methods that return a state may reuse
+    the one they were given: large tables are not copied every round.
+
+    Parameters
+    ----------
+    agent : AgentHalf
+        The agents' half: a frozen dataclass whose fields are the run-config keys that travel.
+    terms : PrivacyTerms
+        Travels as well where the algorithm has a private form.
+    """
+
+    last: ClassVar[str] = "x"
+    """Name of the state's field that is the run's result."""
+    state: ClassVar[type[HalfState]]
+    """The class of the state."""
+
+    agent: AgentHalf
+    terms: PrivacyTerms = field(default=PrivacyTerms(), kw_only=True)
 
     @property
     def name(self) -> str:
         """Protocol name, as in the registry."""
-        ...
+        return self.agent.name
 
     @property
     def version(self) -> int:
         """Protocol version; both halves must agree."""
-        ...
+        return self.agent.version
+
+    @property
+    def secure_sum(self) -> bool:
+        """Whether this run's uploads are masked; the setting ``secure-sum`` then travels along."""
+        return False
+
+    @property
+    def noise_key(self) -> str:
+        """The run-config key of the noise, empty where the algorithm has no private form."""
+        return str(getattr(self.agent, "noise_key", ""))
+
+    # ------------------------------------------------------------------ what agents are told
 
     def settings(self) -> Settings:
-        """Return the parameters that travel to the agents."""
-        ...
+        """Return the parameters that travel to the agents: their half's fields, by key."""
+        return self._settings
 
+    @cached_property
+    def _settings(self) -> Settings:
+        own = {
+            entry.name.replace("_", "-"): getattr(self.agent, entry.name)
+            for entry in fields(self.agent)  # type: ignore[arg-type]
+        }
+        own.pop("secure-sum", None)
+        masked = {"secure-sum": True} if self.secure_sum else {}
+        terms = self.terms.settings() if self.noise_key else {}
+        return {**terms, **own, **masked}
+
+    def with_settings(self, changes: Settings) -> Self:
+        """Return the half whose agents are told other values of some run-config keys.
+
+        Raises
+        ------
+        ConfigError
+            If the agents would refuse these values.
+        """
+        return replace(self, agent=type(self.agent).from_settings({**self.settings(), **changes}))
+
+    # ------------------------------------------------------------------ the state
+
+    def rows(self, start: Vector) -> Arrays:
+        """Return what an agent holds before its first round, by name of the state's table."""
+        return {}
+
+    def tables(self, start: Vector, count: int) -> dict[str, Any]:
+        """Return the tables (N, d) before round 1, by name."""
+        return {name: np.tile(row, (count, 1)) for name, row in self.rows(start).items()}
+
+    @abstractmethod
     def initialise(self, start: Vector, count: int) -> S:
         """Return the state before round 1, all agents at the starting model (d,)."""
-        ...
+
+    def completed(self, state: S) -> S:
+        """Return the state with what follows from its tables, after they were set or changed."""
+        return state
 
     def admit(self, state: S, position: int, start: Vector) -> S:
         """Return the state with a new agent inserted at this position."""
-        ...
+        for name, row in self.rows(start).items():
+            setattr(state, name, np.insert(getattr(state, name), position, row, axis=0))
+        return self.completed(state)
 
-    def broadcast(self, state: S) -> tuple[S, Arrays]:
-        """Begin a round: return the state and the arrays all participants are sent."""
-        ...
+    def renew(self, state: S, position: int, start: Vector) -> S:
+        """Return the state in which this agent is again what ``admit`` inserts."""
+        for name, row in self.rows(start).items():
+            getattr(state, name)[position] = row
+        return self.completed(state)
 
     def recovery(self, state: S, position: int) -> Arrays | None:
-        """Return the state an agent needs to go on, or None where the server does not hold it."""
-        ...
+        """Return the state an agent needs to go on, or None where the server does not hold it.
+
+        By default its row of every table, by the table's name.
+        """
+        return {name: getattr(state, name)[position] for name in self.rows(np.empty(0))}
 
     def models(self, state: S) -> Arrays:
         """Return the models (d,) by name; ``"last"`` is the run's result."""
-        ...
+        return {"last": getattr(state, self.last)}
 
     def residual(self, state: S) -> float:
         """Return a squared fixed-point residual that is 0 at a solution."""
-        ...
+        return state.residual
 
     def dump(self, state: S) -> Arrays:
-        """Return the state as arrays for a checkpoint."""
-        ...
+        """Return the state as arrays for a checkpoint: its fields, by name."""
+        return {name: np.asarray(getattr(state, name)) for name in _saved(state)}
 
     def load(self, arrays: Arrays) -> S:
-        """Return the state of ``dump``."""
-        ...
+        """Return the state of ``dump``; its arrays may be written into.
+
+        Raises
+        ------
+        RunError
+            If these are the arrays of another state.
+        """
+        names = _saved(self.state)
+        if sorted(arrays) != sorted(names):
+            raise RunError(
+                f"resume: the checkpoint's state has {', '.join(sorted(arrays)) or 'nothing'}, "
+                f"{self.name} of this version {', '.join(sorted(names))}"
+            )
+        values: dict[str, Any] = {
+            name: array.copy() if array.ndim else array.item() for name, array in arrays.items()
+        }
+        state: Any = self.state(**values)
+        return self.completed(state)
+
+    # ------------------------------------------------------------------ a round
+
+    @abstractmethod
+    def broadcast(self, state: S, turn: Turn) -> tuple[S, Arrays]:
+        """Begin a round: return the state and the arrays all participants are sent."""
+
+    def measures(self, state: S) -> dict[str, float]:
+        """Return what else is measured of the state after a round, by kebab-case name."""
+        return {}
+
+    def notes(self, state: S, silent: Sequence[str]) -> tuple[str, ...]:
+        """Return what else the history says of a round that has ended.
+
+        ``silent`` are the agents of the roster whose uploads are not in it, in order.
+        """
+        return ()
+
+    @property
+    def recovery_note(self) -> str:
+        """What an agent loses that is sent its state; mostly nothing."""
+        return ""
+
+    def own(self, state: S, position: int, turn: Turn) -> Arrays:
+        """Return what one participant is sent besides, in a message of its own; mostly nothing."""
+        return {}
 
 
-class FoldingHalf(ServerHalf[S], Protocol[S]):
+class FoldingHalf(ServerHalf[S]):
     """A server half that sees every agent's upload."""
 
+    @abstractmethod
     def accept(self, state: S, position: int, upload: Arrays) -> tuple[Arrays, int]:
         """Check one upload; return what is folded and the digest both sides must agree on.
 
@@ -86,15 +252,10 @@ class FoldingHalf(ServerHalf[S], Protocol[S]):
         UploadError
             With a named reason (shape, dtype, numbers that are not finite).
         """
-        ...
 
-    def renew(self, state: S, position: int, start: Vector) -> S:
-        """Return the state in which this agent is again what ``admit`` inserts."""
-        ...
-
-    def fold(self, state: S, uploads: Mapping[int, Arrays]) -> S:
+    @abstractmethod
+    def fold(self, state: S, uploads: Mapping[int, Arrays], turn: Turn) -> S:
         """End a round with the accepted uploads of the participants, in order of position."""
-        ...
 
 
 class GroupSum(NamedTuple):
@@ -113,41 +274,39 @@ class GroupSum(NamedTuple):
     positions: tuple[int, ...]
 
 
-class SummingHalf(ServerHalf[S], Protocol[S]):
+class SummingHalf(ServerHalf[S]):
     """A server half that needs only sums of uploads, so that it can do with masked ones.
 
     In such a run ``recovery`` is asked for agents that begin (tag 0) only, and what the agents
     upload is not compared with anything.
     """
 
+    restarts: ClassVar[bool] = False
+    """Whether an agent that lost its state may begin again; if not it is out of the run."""
+
     @property
     def secure_sum(self) -> bool:
-        """Whether this run's uploads are masked; the setting ``secure-sum`` then travels along."""
-        ...
+        """Whether this run's uploads are masked."""
+        return True
 
-    @property
-    def restarts(self) -> bool:
-        """Whether an agent that lost its state may begin again; if not it is out of the run."""
-        ...
-
+    @abstractmethod
     def summands(self, state: S) -> Shapes:
         """Return names and shapes of the arrays that every agent uploads, in order."""
-        ...
 
-    def fold_sums(self, state: S, sums: Mapping[str, GroupSum]) -> S:
+    @abstractmethod
+    def fold_sums(self, state: S, sums: Mapping[str, GroupSum], turn: Turn) -> S:
         """End a round with the sums by group; a group that came to none is not there."""
-        ...
 
 
 def summing(half: ServerHalf[S]) -> SummingHalf[S] | None:
     """Return the half as one of a secure sum, None where uploads are not masked."""
-    masked = bool(getattr(half, "secure_sum", False))
-    return cast("SummingHalf[S]", half) if masked else None
+    return half if isinstance(half, SummingHalf) and half.secure_sum else None
 
 
-class GroupedHalf(Protocol[S]):
+class GroupedHalf(ServerHalf[S]):
     """A server half whose agents belong to units that are sent different models."""
 
+    @abstractmethod
     def place(self, state: S, position: int, name: str, unit: str) -> S:
         """Return the state with an agent in its unit; called once for every agent.
 
@@ -158,18 +317,73 @@ class GroupedHalf(Protocol[S]):
         ConfigError
             If there is no such unit.
         """
-        ...
 
+    @abstractmethod
     def group(self, state: S, position: int) -> str:
         """Return the unit of an agent."""
-        ...
 
+    @abstractmethod
     def broadcast_to(self, state: S, group: str) -> Arrays:
         """Return what the agents of a unit are sent beside the arrays of ``broadcast``."""
-        ...
 
 
 def grouped(half: ServerHalf[S]) -> GroupedHalf[S] | None:
     """Return the half as one that divides its agents into units, None where it does not."""
-    divides = hasattr(half, "broadcast_to")
-    return cast("GroupedHalf[S]", half) if divides else None
+    return half if isinstance(half, GroupedHalf) else None
+
+
+# ---------------------------------------------------------------------- uploads
+
+
+def present(upload: Arrays, name: str, like: Vector) -> Vector:
+    """Return one array of an upload, of the shape and dtype of ``like`` (raises `UploadError`)."""
+    array = upload.get(name)
+    if array is None or array.shape != like.shape or array.dtype != like.dtype:
+        said = f"no {name}" if array is None else f"{name} of shape {array.shape} {array.dtype}"
+        raise UploadError(f"upload has {said}, expected {like.shape} {like.dtype}")
+    return array
+
+
+def require_finite(array: Vector) -> None:
+    """Raise `UploadError` for numbers that are not finite, or were too large to compute with."""
+    if not finite(array):
+        raise UploadError("upload holds numbers that are not finite, or too large")
+
+
+def checked(upload: Arrays, name: str, like: Vector) -> Vector:
+    """Return one array of an upload, of the shape and dtype of ``like`` and finite.
+
+    Raises
+    ------
+    UploadError
+    """
+    array = present(upload, name, like)
+    require_finite(array)
+    return array
+
+
+def mean_of(uploads: Mapping[int, Arrays], name: str, like: Vector) -> Vector:
+    """Return the mean of one array over the uploads, in order, one at a time."""
+    total = np.zeros_like(like)
+    for arrays in uploads.values():
+        total += arrays[name]
+    total /= total.dtype.type(len(uploads))
+    return total
+
+
+def mean_row(table: Vector) -> Vector:
+    """Return the mean over the agents of a table (N, d)."""
+    mean: Vector = np.add.reduce(table, axis=0)
+    mean /= table.dtype.type(len(table))
+    return mean
+
+
+def apart(uploads: Mapping[int, Arrays], center: Vector, name: str = "x") -> float:
+    """Return the mean over the uploads of ||x_i - center||^2."""
+    return sum(squared_gap(arrays[name], center) for arrays in uploads.values()) / len(uploads)
+
+
+def squared_gap(x: Vector, y: Vector) -> float:
+    """Return ||x - y||^2."""
+    gap = x - y
+    return float(gap @ gap)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from privet.wire import ConfigError, stream
+from privet.wire.key import read, setting
 
 
 class Participation(Protocol):
@@ -162,18 +163,48 @@ class Schedule:
         return [name for name in names if name in wanted]
 
 
+@dataclass(frozen=True)
+class ParticipationSettings:
+    """The run-config keys of who takes part in a round."""
+
+    participation: str = setting(
+        "all",
+        "who takes part in a round",
+        choices=("all", "fraction", "balanced", "probability", "schedule"),
+    )
+    fraction: float = setting(
+        1.0,
+        "share of the agents, in each round",
+        low=0,
+        high=1,
+        open_low=True,
+        needs={"participation": ("fraction", "balanced")},
+    )
+    probability: str = setting(
+        "1.0", "one for all, or name=p,name=p,...", needs={"participation": "probability"}
+    )
+    schedule: str = setting(
+        "",
+        "names by comma, rounds by semicolon, repeated",
+        needs={"participation": "schedule"},
+    )
+
+    def make(self) -> Participation:
+        """Return who takes part (raises ``ConfigError``)."""
+        if self.participation == "fraction":
+            return Fraction(self.fraction)
+        if self.participation == "balanced":
+            return Balanced(self.fraction)
+        if self.participation == "probability":
+            return parse_probability(self.probability)
+        if self.participation == "schedule":
+            return parse_schedule(self.schedule)
+        return All()
+
+
 def from_config(config: Mapping[str, Any]) -> Participation:
     """Return the participation that the run config asks for (raises ``ConfigError``)."""
-    kind = config["participation"]
-    if kind == "fraction":
-        return Fraction(config["fraction"])
-    if kind == "balanced":
-        return Balanced(config["fraction"])
-    if kind == "probability":
-        return parse_probability(config["probability"])
-    if kind == "schedule":
-        return parse_schedule(config["schedule"])
-    return All()
+    return read(ParticipationSettings, config).make()
 
 
 def parse_probability(text: str) -> Probability:

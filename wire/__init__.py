@@ -1,4 +1,4 @@
-"""How vectors travel, the message contract, the registry and the table of run-config keys."""
+"""How vectors travel, the message contract, the registry and what a run-config key is."""
 
 from .contract import (
     AGENT_RECORD,
@@ -14,8 +14,7 @@ from .contract import (
 from .dense import digest, pack, unpack
 from .enrolment import Enrolment
 from .errors import ConfigError, PrivetError, RunError, UploadError, WireError
-from .key import Key
-from .keys import defaults, resolve
+from .key import Key, setting
 from .layout import Layout
 from .magnitude import finite, magnitude_bound
 from .names import name_key, sort_names
@@ -45,13 +44,12 @@ __all__ = [
     "algorithm",
     "algorithms",
     "content_bytes",
-    "defaults",
     "digest",
     "finite",
     "magnitude_bound",
     "name_key",
     "pack",
-    "resolve",
+    "setting",
     "sort_names",
     "stream",
     "unpack",

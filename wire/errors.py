@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
 LONGEST_LINE = 300
@@ -36,6 +37,12 @@ class UploadError(PrivetError, ValueError):
 
 class RunError(PrivetError, RuntimeError):
     """A run that cannot go on; the text is the cause."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of a line on an unknown name: the nearest known one, or nothing."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def listed(reasons: Iterable[str], most: int = 3) -> str:

@@ -1,24 +1,48 @@
-"""One key of the run config: its type, default, range and meaning."""
+"""A run-config key as a dataclass field: its type, default, range and meaning, where it is used.
+
+Who uses a key declares it, as a field of a frozen dataclass: the agent half of an algorithm, its
+server half, the run, the data. Everything else - the checks, ``privet run --help KEY``, the
+reference page, the block of pyproject.toml, "did you mean" - reads it from there.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from .errors import ConfigError
 
 Scalar = bool | int | float | str
+T = TypeVar("T")
+
+SMALLEST, LARGEST = 1e-100, 1e100
+"""Step sizes, penalties, clips and noise are 0 or in between: beyond, products with them under- or
+overflow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One run-config key.
+    """One run-config key, as its owner declares it.
 
-    ``auto`` gives, per algorithm, the value that stands in for the default: a shared key such as
-    ``rho`` has one entry in the run config but another sensible value for each algorithm. Entries
-    named ``algorithm:preset`` do so where the run config asks for that preset.
+    Attributes
+    ----------
+    name : str
+        Kebab case; the field of the same name has underscores.
+    default : bool, int, float or str
+        Its type is the key's type.
+    doc : str
+        What it means, in one phrase.
+    choices : tuple of str
+        What a text may be; empty for any.
+    low, high : float
+        Range of a number; ``open_low`` excludes ``low`` itself.
+    floor : float
+        Smallest value above 0, where 0 itself has a meaning of its own.
+    needs : mapping of str to tuple or None
+        Other keys, and the values at which this one is used at all; None is any but empty or 0.
     """
 
     name: str
@@ -29,8 +53,7 @@ class Key:
     high: float = math.inf
     open_low: bool = False
     floor: float = 0.0
-    """Smallest value above 0, where 0 itself has a meaning of its own."""
-    auto: Mapping[str, Scalar] = field(default_factory=dict)
+    needs: Mapping[str, tuple[Scalar, ...] | None] = field(default_factory=dict)
 
     def check(self, value: Any) -> Scalar:
         """Return the value in the key's type.
@@ -67,6 +90,119 @@ class Key:
             raise ConfigError(
                 f"{self.name} = {value!r}: must be {' and '.join(bounds) or 'a number'}"
             )
+
+    def unused(self, values: Mapping[str, Any]) -> str:
+        """Return why the key is not used beside these values, empty where it is."""
+        for other, used in self.needs.items():
+            if other not in values:
+                continue
+            value = values[other]
+            if used is None and not value:
+                return f"not used without {other}"
+            if used is not None and value not in used:
+                return f"not used with {other} = {shown(value)}"
+        return ""
+
+
+_KEYS: WeakKeyDictionary[type, Mapping[str, Key]] = WeakKeyDictionary()
+
+
+def setting(
+    default: Scalar,
+    doc: str,
+    *,
+    choices: Iterable[str] = (),
+    low: float = -math.inf,
+    high: float = math.inf,
+    open_low: bool = False,
+    floor: float = 0.0,
+    needs: Mapping[str, Scalar | tuple[Scalar, ...] | None] | None = None,
+) -> Any:
+    """Declare a dataclass field that is a run-config key; the arguments are those of `Key`."""
+    used = {
+        other.replace("_", "-"): value if value is None or isinstance(value, tuple) else (value,)
+        for other, value in (needs or {}).items()
+    }
+    described: dict[str, Any] = {
+        "doc": doc,
+        "choices": tuple(choices),
+        "low": low,
+        "high": high,
+        "open_low": open_low,
+        "floor": floor,
+        "needs": used,
+    }
+    return field(default=default, metadata={"key": described})
+
+
+def keys_of(owner: type) -> Mapping[str, Key]:
+    """Return the run-config keys that a dataclass declares, by field name.
+
+    A subclass that declares a field anew without `setting` gives it another default, and keeps
+    what else the key is.
+    """
+    known = _KEYS.get(owner)
+    if known is not None:
+        return known
+    found: dict[str, Key] = {}
+    for entry in fields(owner):
+        described = entry.metadata.get("key") or _inherited(owner, entry.name)
+        if described and entry.default is not MISSING:
+            found[entry.name] = Key(entry.name.replace("_", "-"), entry.default, **described)
+    _KEYS[owner] = found
+    return found
+
+
+def _inherited(owner: type, name: str) -> Any:
+    for base in owner.__mro__[1:]:
+        entry = getattr(base, "__dataclass_fields__", {}).get(name)
+        if entry is not None and entry.metadata.get("key"):
+            return entry.metadata["key"]
+    return None
+
+
+def same(owner: type, name: str) -> Any:
+    """Declare a dataclass field that is another owner's key: same default, range, meaning."""
+    entry = next(entry for entry in fields(owner) if entry.name == name)
+    return field(default=entry.default, metadata=entry.metadata)
+
+
+def values_of(instance: Any) -> dict[str, Any]:
+    """Return the run-config keys of a settings object with their values."""
+    return {key.name: getattr(instance, name) for name, key in keys_of(type(instance)).items()}
+
+
+def read(owner: type[T], raw: Mapping[str, Any]) -> T:
+    """Return a settings object with those of its keys that are there, checked, else the defaults.
+
+    Keys of other owners are not looked at.
+
+    Raises
+    ------
+    ConfigError
+        If a value does not fit, alone or beside the others; the line names the key.
+    """
+    given = {
+        name: key.check(raw[key.name]) for name, key in keys_of(owner).items() if key.name in raw
+    }
+    return owner(**given)
+
+
+def check_fields(instance: Any) -> None:
+    """Raise ``ConfigError`` unless every key of a settings object is in its type and range.
+
+    For ``__post_init__``: a whole number given for a real one becomes one.
+    """
+    for name, key in keys_of(type(instance)).items():
+        value = getattr(instance, name)
+        checked = key.check(value)
+        if type(checked) is not type(value):
+            object.__setattr__(instance, name, checked)
+
+
+def shown(value: Any) -> str:
+    """Return a value as it is written in a config."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+LARGEST = {8: 1e100, 4: 1e15}
+"""Magnitude of received numbers at most, by size of a float in bytes: squares stay finite."""
 _SMALLEST = 1e-18
 """Below it the squares of float32 lose their digits."""
 

@@ -7,16 +7,17 @@ Other packages add theirs by the entry point group ``privet.algorithms``, whose 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
 from .errors import ConfigError
-from .key import Key
 
 ENTRY_POINT_GROUP = "privet.algorithms"
+DEFAULT_ALGORITHM = "fed-plt"
+"""What runs where nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +29,16 @@ class Algorithm:
     name : str
         Protocol name in messages and run configs, kebab-case.
     strategy : str
-        ``"package.module:Class"`` of the Flower Strategy; the class has
+        ``"package.module:Class"`` of the Flower Strategy, a ``PrimalDualStrategy``; the class has
         ``from_config(config) -> Strategy``.
     agent : str
         ``"package.module:Class"`` of the agent half; the class has
         ``from_settings(settings) -> half``.
-    keys : tuple of Key
-        Run-config keys of its own, beside the table of ``privet.wire.keys``.
     """
 
     name: str
     strategy: str
     agent: str
-    keys: tuple[Key, ...] = field(default=())
 
     def load_strategy(self) -> Any:
         """Import and return the Strategy class."""

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from privet.client_apps.half import Vector
+from privet.client_apps.inputs import Vector
 from privet.problems import (
     Clipping,
     Moduli,

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from privet.client_apps.half import Vector
+from privet.client_apps.inputs import Vector
 from privet.problems import Moduli, Norm, Regularizer, RowIndex
 from privet.wire import ConfigError
 

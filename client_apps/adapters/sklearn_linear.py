@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord
 
-from privet.client_apps.half import Vector
+from privet.client_apps.inputs import Vector
 from privet.problems import (
     L2,
     BinaryLogistic,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from privet.client_apps.half import Vector
+from privet.client_apps.inputs import Vector
 from privet.problems import Moduli, Regularizer, RowIndex
 from privet.wire import ConfigError
 

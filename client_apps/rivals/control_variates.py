@@ -13,16 +13,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privet.privacy import Perturber
+from privet.privacy import Facts
 from privet.problems import Problem
-from privet.wire.agreement import ascend
 
+from ..arithmetic import ascend
 from ..half import Arrays, Local, Streams, Vector
-from .base import RivalAgent
+from ..local_task import LocalTask, Walk
+from ..solver_agents import SolverAgent
 
 
 @dataclass(frozen=True)
-class ControlledAgent(RivalAgent):
+class ControlledAgent(SolverAgent):
     """Agent half with a control variate; its state is h_i and, until x' is known, x_i."""
 
     @abstractmethod
@@ -33,22 +34,22 @@ class ControlledAgent(RivalAgent):
         """Return h_i = 0."""
         return {"h": np.zeros(problem.dim, problem.dtype)}
 
-    def local_update(
-        self,
-        state: Arrays,
-        broadcast: Arrays,
-        problem: Problem,
-        streams: Streams,
-        noise: Perturber,
-    ) -> Local:
-        """Return the end of the corrected local steps."""
-        x, h = broadcast["x"], self._current(state, broadcast)
-        step = x.dtype.type(self.step_size)
-        gradient = self.slopes(problem, streams)
-        w = x
-        for _ in range(self.steps(streams)):
-            w = w - step * (gradient(w) - h)
-        return Local({"h": h, "x": w}, {"x": w}, w - h)
+    def task(
+        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+    ) -> LocalTask:
+        """Return f_i(w) - <h_i, w>, from x."""
+        return self.local_task(
+            broadcast["x"],
+            problem,
+            facts,
+            shift=-self._current(state, broadcast),
+            steps=self.steps(streams),
+        )
+
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
+        """Return x_i, the end, and h_i as it was in this round."""
+        x, h = walk.end, self._current(state, broadcast)
+        return Local({"h": h, "x": x}, {"x": x}, x - h)
 
     @staticmethod
     def _current(state: Arrays, broadcast: Arrays) -> Vector:

@@ -11,33 +11,23 @@ from typing import ClassVar
 
 from privet.privacy import Perturber
 from privet.problems import Problem
-from privet.wire import ConfigError
 
-from ..gradients import NoisyStepsAgent
+from ..gradient_agents import NoisyStepsAgent
+from ..gradients import require_model
 from ..half import Arrays, Local, Streams
 
 
 @dataclass(frozen=True)
 class Agent(NoisyStepsAgent):
-    """Agent half of DP-FedSGD."""
+    """Agent half of DP-FedSGD, which takes no local step: there is no task, only a gradient."""
 
     name: ClassVar[str] = "dp-fedsgd"
 
-    max_local_steps: int = 1
-
-    def __post_init__(self) -> None:
-        if self.max_local_steps != 1:
-            raise ConfigError("max-local-steps: dp-fedsgd takes one gradient a round")
-
     def local_update(
-        self,
-        state: Arrays,
-        broadcast: Arrays,
-        problem: Problem,
-        streams: Streams,
-        noise: Perturber,
+        self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Perturber
     ) -> Local:
         """Return the clipped gradient at x with its noise."""
-        rows = self.batches(problem, streams).draw()
-        g = self.noised(problem, broadcast["x"], rows, noise)
+        x = broadcast["x"]
+        require_model(x, problem)
+        g = self.gradients.oracle(problem, streams, noise)(x)
         return Local({}, {"g": g}, g)

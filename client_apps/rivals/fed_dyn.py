@@ -12,43 +12,47 @@ from typing import ClassVar
 
 import numpy as np
 
-from privet.privacy import Perturber
+from privet.privacy import Facts
 from privet.problems import Problem
-from privet.wire.agreement import dynamic_gradient
+from privet.wire.key import LARGEST, setting
 
-from ..gradients import NoisyStepsAgent
-from ..half import Arrays, Local, Streams
+from ..gradient_agents import SeveralStepsAgent
+from ..half import Arrays, Local, Streams, Vector
+from ..local_task import LocalTask, Walk
+
+
+def dynamic_gradient(g: Vector, x: Vector, center: Vector, alpha: float) -> Vector:
+    """Return g_i - alpha (x_i - x), Algorithm 1; all of shape (d,). Both sides compute it."""
+    moved: Vector = center - x
+    moved *= alpha
+    moved += g
+    return moved
 
 
 @dataclass(frozen=True)
-class Agent(NoisyStepsAgent):
+class Agent(SeveralStepsAgent):
     """Agent half of FedDyn; its state is g_i."""
 
     name: ClassVar[str] = "fed-dyn"
 
-    fed_dyn_alpha: float = 0.1
+    fed_dyn_alpha: float = setting(
+        0.1, "weight of the proximal term", low=0, high=LARGEST, open_low=True
+    )
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
         """Return g_i = 0."""
         return {"g": np.zeros(problem.dim, problem.dtype)}
 
-    def local_update(
-        self,
-        state: Arrays,
-        broadcast: Arrays,
-        problem: Problem,
-        streams: Streams,
-        noise: Perturber,
-    ) -> Local:
-        """Return the local model after K steps."""
-        x, g = broadcast["x"], state["g"]
-        w = x
-        kind = x.dtype.type
-        step, alpha = kind(self.step_size(streams.round)), kind(self.fed_dyn_alpha)
-        batches = self.batches(problem, streams)
-        for _ in range(self.max_local_steps):
-            slope = self.noised(problem, w, batches.draw(), noise) - g
-            slope += alpha * (w - x)
-            w = w - step * slope
-        new = dynamic_gradient(g, w, x, self.fed_dyn_alpha)
-        return Local({"g": new}, {"x": w}, new)
+    def task(
+        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+    ) -> LocalTask:
+        """Return f_i(w) - <g_i, w> + (alpha/2) ||w - x||^2, from x."""
+        x = broadcast["x"]
+        return self.local_task(
+            x, streams, center=x, rho=1.0 / self.fed_dyn_alpha, shift=-state["g"]
+        )
+
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
+        """Return x_i, the end, and the next g_i."""
+        new = dynamic_gradient(state["g"], walk.end, broadcast["x"], self.fed_dyn_alpha)
+        return Local({"g": new}, {"x": walk.end}, new)

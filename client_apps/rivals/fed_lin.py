@@ -8,47 +8,55 @@ arrives alone (round A) the agent sends g_i = grad f_i(x) and keeps both; where 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from privet.privacy import Perturber
+from privet.privacy import Facts, Perturber
 from privet.problems import Problem
 
 from ..half import Arrays, Local, Streams
-from .base import RivalAgent
+from ..local_task import LocalTask, Walk
+from ..solver_agents import SolverAgent, solvers
 
 
 @dataclass(frozen=True)
-class Agent(RivalAgent):
-    """Agent half of FedLin; its state is x and g_i."""
+class Agent(SolverAgent):
+    """Agent half of FedLin; its state is x and g_i. Round A is an exchange without a local task."""
 
     name: ClassVar[str] = "fed-lin"
+
+    local_solver: str = solvers("gd")
+    step_size: float = 0.1
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
         """Return g_i = 0; only for servers that did not send the state."""
         return {"g": np.zeros(problem.dim, problem.dtype)}
 
     def local_update(
-        self,
-        state: Arrays,
-        broadcast: Arrays,
-        problem: Problem,
-        streams: Streams,
-        noise: Perturber,
+        self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Perturber
     ) -> Local:
-        """Return the gradient at x, or the end of the corrected local steps."""
-        if "g" not in broadcast:
-            x = broadcast["x"]
-            own = problem.gradient(x)
-            return Local({"x": x, "g": own}, {"g": own}, own)
-        # x comes again where somebody missed it: g_i may then belong to an older one.
-        again = "x" in broadcast
-        x, own, mean = broadcast["x"] if again else state["x"], state["g"], broadcast["g"]
-        step = x.dtype.type(self.step_size)
-        correction = mean - own
-        w = x if again else x - step * mean
-        for _ in range(self.local_epochs - (not again)):
-            w = w - step * (problem.gradient(w) + correction)
-        return Local({"x": x, "g": own}, {"x": w}, w - own)
+        """Return the gradient at x in round A, the end of the corrected local steps in B."""
+        if "g" in broadcast:
+            return super().local_update(state, broadcast, problem, streams, noise)
+        x = broadcast["x"]
+        own = problem.gradient(x)
+        return Local({"x": x, "g": own}, {"g": own}, own)
+
+    def task(
+        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+    ) -> LocalTask:
+        """Return f_i(w) + <g - g_i, w>, from x: N_e steps, the first of which is -eta g there."""
+        x, mean = broadcast.get("x"), broadcast["g"]
+        shift = mean - state["g"]
+        if x is not None:  # again, as somebody missed it: g_i may belong to an older one
+            return self.local_task(x, problem, facts, shift=shift)
+        x = state["x"]
+        task = self.local_task(x, problem, facts, shift=shift, steps=self.local_epochs - 1)
+        return replace(task, start=x - x.dtype.type(task.step_size) * mean)
+
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
+        """Return x_i, the end."""
+        x, own = broadcast.get("x", state["x"]), state["g"]
+        return Local({"x": x, "g": own}, {"x": walk.end}, walk.end - own)

@@ -7,16 +7,15 @@ the argument of the proximal operator, 2x - z_i, in place of the agent's own las
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
-from privet.privacy import Perturber
 from privet.problems import Problem
 
-from ..fed_plt import Agent as SplittingAgent
-from ..half import Arrays, Local, Streams
-from .base import require_solver
+from ..fed_plt import SplittingAgent
+from ..half import Arrays, Local, Vector
+from ..local_task import LocalTask, Walk
+from ..solver_agents import solvers
 
 
 @dataclass(frozen=True)
@@ -24,29 +23,18 @@ class Agent(SplittingAgent):
     """Agent half of FedSplit; ``rho`` is s of the paper."""
 
     name: ClassVar[str] = "fed-split"
-    noise_key: ClassVar[str] = ""  # its solvers add none
 
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """Return the half for a message's parameters (raises ``ConfigError``)."""
-        half = super().from_settings(settings)
-        require_solver(cls.name, half.local_solver)
-        return half
+    local_solver: str = solvers("gd", "agd", "sgd")
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
         """Return z_i = x; only for servers that did not send the state."""
         return {"z": broadcast["y"]}
 
-    def local_update(
-        self,
-        state: Arrays,
-        broadcast: Arrays,
-        problem: Problem,
-        streams: Streams,
-        noise: Perturber,
-    ) -> Local:
-        """Do one round: local solver from 2x - z_i, then reflect z_i."""
-        y, z = broadcast["y"], state["z"]
-        begun = {"x": y + y - z, "z": z}
-        done = super().local_update(begun, broadcast, problem, streams, noise)
-        return Local({"z": done.state["z"]}, done.upload, done.agreed)
+    def start(self, state: Arrays, center: Vector) -> Vector:
+        """Return where the local steps begin: at 2x - z_i."""
+        return center
+
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
+        """Return x_i and the reflected z_i, which alone is kept."""
+        local = super().finish(state, broadcast, task, walk)
+        return Local({"z": local.state["z"]}, local.upload, local.agreed)

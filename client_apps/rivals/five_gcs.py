@@ -3,70 +3,59 @@
 M. Grudzien, G. Malinovsky, P. Richtarik, "Can 5th Generation Local Training Methods Support Client
 Sampling? Yes!" (2023), Algorithm 1. The agent keeps u_i. With F_i = f_i - (mu/2) ||.||^2 it takes
 N_e solver steps on F_i(y) + ||y - (xhat + rho u_i)||^2 / (2 rho) from xhat and sends
-u_i <- grad F_i(y).
+u_i <- grad F_i(y). The quadratic terms together are, up to a constant,
+
+    -<xhat / rho + u_i, y> + (1/rho - mu) ||y||^2 / 2,
+
+so the local task is that of f_i with this shift and the penalty 1 / (1/rho - mu) about the origin:
+the same as about (xhat + rho u_i) / (1 - mu rho), and defined for mu rho >= 1 too.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from privet.privacy import Perturber
-from privet.problems import Moduli, Problem
+from privet.privacy import Facts
+from privet.problems import Problem
+from privet.wire.key import setting
 
-from ..half import Arrays, Local, Streams, Vector
-from .base import ProximalAgent
-
-
-@dataclass(frozen=True)
-class Reduced:
-    """f - (mu/2) ||x||^2 as a problem."""
-
-    base: Problem
-    mu: float
-
-    @property
-    def num_examples(self) -> int:
-        """Number of examples of f."""
-        return self.base.num_examples
-
-    def gradient(self, x: Vector, rows: Any = None) -> Vector:
-        """Return grad f(x) - mu x."""
-        slope: Vector = self.base.gradient(x, rows) - x.dtype.type(self.mu) * x
-        return slope
+from ..half import Arrays, Local, Streams
+from ..local_task import LocalTask, Need, Walk
+from ..solver_agents import SolverAgent, penalty, solvers
 
 
 @dataclass(frozen=True)
-class Agent(ProximalAgent):
+class Agent(SolverAgent):
     """Agent half of 5GCS; ``rho`` is 1 / (n tau) and ``common_convexity`` mu of the paper."""
 
     name: ClassVar[str] = "five-gcs"
+    needs: ClassVar[tuple[Need, ...]] = ("end_gradient",)
 
-    common_convexity: float = 0.0
+    local_solver: str = solvers("gd", "agd", "sgd")
+    rho: float = penalty(3.0, "1 / (agents * tau) of the paper")
+    common_convexity: float = setting(0.0, "strong convexity that every f_i has (mu)", low=0)
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
         """Return u_i = 0."""
         return {"u": np.zeros(problem.dim, problem.dtype)}
 
-    def moduli(self, problem: Problem) -> Moduli:
-        """Return the moduli of F_i."""
-        base = problem.base if isinstance(problem, Reduced) else problem
-        return super().moduli(base) + Moduli(-self.common_convexity, -self.common_convexity)
-
-    def local_update(
-        self,
-        state: Arrays,
-        broadcast: Arrays,
-        problem: Problem,
-        streams: Streams,
-        noise: Perturber,
-    ) -> Local:
-        """Do one round: local steps from xhat, then the gradient where they end."""
+    def task(
+        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+    ) -> LocalTask:
+        """Return f_i(w) - <xhat / rho + u_i, w> + (1/rho - mu) ||w||^2 / 2, from xhat."""
         x = broadcast["x"]
-        reduced: Any = Reduced(problem, self.common_convexity)
-        center = x + x.dtype.type(self.rho) * state["u"]
-        y = self.towards(center, x, reduced, streams, noise)
-        u = reduced.gradient(y)
+        shift = x * x.dtype.type(-1.0 / self.rho)
+        shift -= state["u"]
+        weight = 1.0 / self.rho - self.common_convexity
+        rho = 1.0 / weight if weight else math.inf
+        return self.local_task(x, problem, facts, rho=rho, shift=shift)
+
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
+        """Return u_i = grad F_i, grad f_i less mu w, where the walk ends."""
+        slope = walk.supplied("end_gradient")
+        u = slope - slope.dtype.type(self.common_convexity) * walk.end
         return Local({"u": u}, {"u": u}, u)

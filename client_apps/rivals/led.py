@@ -19,6 +19,8 @@ class Agent(ControlledAgent):
 
     name: ClassVar[str] = "led"
 
+    step_size: float = 0.1
+
     def steps(self, streams: Streams) -> int:
         """Return N_e."""
         return self.local_epochs

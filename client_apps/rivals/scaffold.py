@@ -12,40 +12,32 @@ from typing import ClassVar
 
 import numpy as np
 
-from privet.privacy import Perturber
+from privet.privacy import Facts
 from privet.problems import Problem
 
-from ..gradients import NoisyStepsAgent
+from ..gradient_agents import SeveralStepsAgent
 from ..half import Arrays, Local, Streams
+from ..local_task import LocalTask, Need, Walk
 
 
 @dataclass(frozen=True)
-class Agent(NoisyStepsAgent):
+class Agent(SeveralStepsAgent):
     """Agent half of SCAFFOLD; its state is c_i."""
 
     name: ClassVar[str] = "scaffold"
+    needs: ClassVar[tuple[Need, ...]] = ("mean_gradient",)
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
         """Return c_i = 0."""
         return {"c": np.zeros(problem.dim, problem.dtype)}
 
-    def local_update(
-        self,
-        state: Arrays,
-        broadcast: Arrays,
-        problem: Problem,
-        streams: Streams,
-        noise: Perturber,
-    ) -> Local:
-        """Return the mean of the local gradients along the corrected path."""
-        y = broadcast["x"]
-        step = y.dtype.type(self.step_size(streams.round))
-        correction = broadcast["c"] - state["c"]
-        batches = self.batches(problem, streams)
-        total = np.zeros_like(y)
-        for _ in range(self.max_local_steps):
-            slope = self.noised(problem, y, batches.draw(), noise)
-            total += slope
-            y = y - step * (slope + correction)
-        total /= y.dtype.type(self.max_local_steps)
-        return Local({"c": total}, {"u": total}, total)
+    def task(
+        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+    ) -> LocalTask:
+        """Return f_i(w) + <c - c_i, w>, from x."""
+        return self.local_task(broadcast["x"], streams, shift=broadcast["c"] - state["c"])
+
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
+        """Return u_i, the mean of the local gradients along the corrected path, which is c_i."""
+        u = walk.supplied("mean_gradient")
+        return Local({"c": u}, {"u": u}, u)

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from privet.strategies.gfl.strategy import combination_matrix, perturbation_kind
-from privet.wire import ConfigError
+from privet.strategies.gfl.graph import combination_matrix
+from privet.strategies.gfl.mixing import perturbation_kind
+from privet.wire import ConfigError, algorithm
 
 AGREED = ("seed", "init-scale", "closing-rounds")
 """Run-config keys that all servers must share, besides graph, weights, model and perturbation."""
@@ -37,11 +38,12 @@ def hosted_unit(
     RunError
         If a neighbour's server does not come; a resumed run goes on without it.
     """
-    if not config["unit"]:
+    if not config.get("unit"):
         yield config, {}
         return
-    if config["algorithm"] != "gfl":
-        raise ConfigError(f"unit = {config['unit']!r}: only gfl exchanges models between servers")
+    name = config["algorithm"]
+    if not algorithm(name).load_strategy().hosts_units:
+        raise ConfigError(f"unit = {config['unit']!r}: {name} has no servers of units")
     # Only here: FastAPI and uvicorn are slow to load.
     from .messages import Shape
     from .mixer import NetworkMixer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .run import parse_assignments, read_config_file
+from .config import given_keys
 
 if TYPE_CHECKING:
     from privet.server_apps.planning import Planned
@@ -34,18 +34,14 @@ def account(
     """Show what the releases of a run cost; with target-epsilon also the noise that it takes."""
     from privet.server_apps import read_config
     from privet.server_apps.planning import FACT_KEYS, plan_account
-    from privet.sim.presets import load_preset
+    from privet.server_apps.run_folder import to_json
 
-    raw = read_config_file(config) if config else {}
-    raw = raw.get("tool", {}).get("flwr", {}).get("app", {}).get("config", raw)
-    raw = {**raw, **parse_assignments(settings or [])}
-    if preset:
-        raw = load_preset(preset, str(raw.get("algorithm", ""))) | raw
+    raw = given_keys(settings, config, preset)
     public = {key: _whole(key, raw.pop(key)) for key in FACT_KEYS if key in raw}
     resolved = read_config(raw)
     planned = plan_account(resolved, public)
     if as_json:
-        print(json.dumps(_finite(_summary(resolved, planned))))
+        print(json.dumps(to_json(_summary(resolved, planned)), allow_nan=False))
         return
     _print(resolved, planned)
 
@@ -65,8 +61,8 @@ def _summary(config: dict[str, Any], planned: Planned) -> dict[str, Any]:
         "private": planned.account["private"],
         "reason": planned.account["reason"],
         "epsilon": accounts[0]["epsilon"] if accounts else math.inf,
-        "delta": config["delta"],
-        "relation": config["relation"],
+        "delta": planned.delta,
+        "relation": planned.relation,
         "per-round": planned.per_round,
         "noise": dict(planned.noise),
         "accounts": accounts,
@@ -80,10 +76,11 @@ def _print(config: dict[str, Any], planned: Planned) -> None:
     from privet.server_apps.report import format as fmt
 
     console = Console()
+    target = config.get("target-epsilon", 0.0)
     for key, value in planned.noise.items():
-        how = f" for epsilon {config['target-epsilon']:g}" if config["target-epsilon"] else ""
+        how = f" for epsilon {target:g}" if target else ""
         print(f"{config['algorithm']}: {key} = {value}{how}")
-    table = Table(title=f"epsilon at delta = {config['delta']:g} ({config['relation']})")
+    table = Table(title=f"epsilon at delta = {planned.delta:g} ({planned.relation})")
     for column in ("to", "epsilon", "as printed, no claim"):
         table.add_column(column, justify="left" if column == "to" else "right")
     for entry in planned.account["accounts"]:
@@ -100,12 +97,3 @@ def _print(config: dict[str, Any], planned: Planned) -> None:
     )
     for line in assumptions:
         console.print(f"- {line}", soft_wrap=True, highlight=False)
-
-
-def _finite(value: Any) -> Any:
-    """Return a value with infinity as the text "inf": JSON has no number for it."""
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    return "inf" if isinstance(value, float) and math.isinf(value) else value

@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from .config import given_keys
+
 
 def flower_run(
     settings: Annotated[
@@ -28,12 +30,11 @@ def flower_run(
     """
     from privet.server_apps import read_config
     from privet.server_apps.execute import headline
-    from privet.sim.cli.run import parse_assignments
     from privet.sim.flower_run import FlowerRunError, run_simulation
     from privet.wire import RunError
 
     began = time.monotonic()
-    raw = {"output-dir": str(output_dir.resolve()), **parse_assignments(settings or [])}
+    raw = {"output-dir": str(output_dir.resolve()), **given_keys(settings)}
     config = read_config(raw)
 
     def show(line: str) -> None:

@@ -15,6 +15,7 @@ from privet.wire import ConfigError, PrivetError
 from .account import account
 from .bench import bench
 from .flower import flower_run
+from .keys import asked, show
 from .ledger import ledger
 from .replay import replay
 from .report import report
@@ -43,7 +44,11 @@ app.command("account")(account)
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit with its code."""
     try:
-        code = app(arguments, standalone_mode=False)
+        if names := asked(sys.argv[1:] if arguments is None else arguments):
+            show(names)
+            code = 0
+        else:
+            code = app(arguments, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as problem:
         print(problem.format_message())
         code = 2

@@ -22,7 +22,7 @@ def replay(
     Exit code 0 if every file agrees to 1e-9.
     """
     from privet.sim.logs import quiet
-    from privet.sim.replays import replay_file
+    from privet.sim.studies.replays import replay_file
 
     quiet()
     exact = True

@@ -1,4 +1,4 @@
-"""``privet reproduce``: the papers' tables and figures, with a verdict for every entry."""
+"""``privet reproduce``: the papers' tables, figures and theorems, with a verdict an entry."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def reproduce(
         Path | None, typer.Option(help="Folder with mnist_20k.npz and the Adult files.")
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="The papers' own horizons and repetitions: hours.")
+        bool, typer.Option("--full", help="The papers' own horizons and repetitions: many hours.")
     ] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Run cases again whose results are there.")
@@ -37,16 +37,16 @@ def reproduce(
     list_only: Annotated[bool, typer.Option("--list", help="Print the names and stop.")] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object an entry.")] = False,
 ) -> None:
-    """Run studies, print a verdict per entry, and write CSV, plots and a page over all.
+    """Run studies, print a verdict for every entry, and write rows, plots and a page a paper.
 
     Exit code 0 whatever the verdicts are, 1 if a case failed. A command that was stopped goes on
     where it was.
     """
     from privet.sim.logs import plain, quiet
-    from privet.sim.reproduce.catalogue import chosen, names
-    from privet.sim.reproduce.runner import run_studies
-    from privet.sim.reproduce.study import Options
-    from privet.sim.reproduce.written import entry_line, number, write_study, write_summary
+    from privet.sim.studies import Options
+    from privet.sim.studies.catalogue import chosen, names
+    from privet.sim.studies.execute import run_studies
+    from privet.sim.studies.pages import number, row_line, write_pages, write_study
     from privet.wire import ConfigError
 
     if list_only:
@@ -64,17 +64,15 @@ def reproduce(
     )
     for study in wanted:
         outcome = found[study.name]
-        write_study(study, outcome, output)
+        write_study(study, outcome, output, full=full)
         if not json_lines:
             print(f"\n{study.name}: {study.title}")
-        for entry in outcome.entries:
+        for row in outcome.rows:
             if json_lines:
-                print(json.dumps(entry_line(study.name, entry)), flush=True)
+                print(json.dumps(row_line(study.name, row)), flush=True)
                 continue
-            print(
-                f"  {entry.what:58} paper {number(entry.paper):>12}  "
-                f"ours {number(entry.ours):>12}  {entry.verdict}"
-            )
-    page = write_summary(output)
+            ours = row.ours if isinstance(row.ours, str) else str(row.ours)
+            print(f"  {row.what:58} paper {number(row.printed):>12}  ours {ours}  {row.verdict}")
+    page = write_pages(output)
     if not json_lines:
         print(f"\n{page.resolve()}")

@@ -1,56 +1,68 @@
-"""``privet tune``: parameters of an algorithm, by runs on the engine or from its theory."""
+"""``privet tune``: an algorithm's own parameters, by runs on the engine or from its theory."""
 
 from __future__ import annotations
 
 import json
 import math
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from privet.problems import Moduli
-    from privet.strategies.fed_plt_theory import Prediction
+from .config import given_keys, named_callable
 
-RHOS_A_CASE = 9
-"""Values of rho that one process searches at a time."""
+if TYPE_CHECKING:
+    from privet.client_apps.base import ProblemFn
+    from privet.problems import Moduli
+    from privet.sim.tuning import Budget, Trial
+    from privet.strategies.search import Query, Theory
+
 SETTINGS = 36
 """Settings that are run where --budget does not say how many."""
 
 
 def tune(
-    algorithm: Annotated[str, typer.Argument(help="Algorithm: fed-plt or one of its rivals.")],
+    algorithm: Annotated[str, typer.Argument(help="Name of a registered algorithm.")],
     settings: Annotated[
-        list[str] | None, typer.Argument(help="Run-config keys of the data as key=value.")
+        list[str] | None,
+        typer.Argument(help="Run-config keys as key=value; what is given is not searched."),
     ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", help="TOML file of run-config keys.")
     ] = None,
-    strong_convexity: Annotated[
-        float | None,
-        typer.Option(help="Smallest over the agents; without both, they are computed."),
+    preset: Annotated[
+        str, typer.Option(help="Preset to start from, e.g. mnist or dp-iadmm/mnist.")
+    ] = "",
+    app: Annotated[
+        str,
+        typer.Option(
+            help="MODULE:FUNCTION, context -> problem of your own in place of a data set."
+        ),
+    ] = "",
+    theory: Annotated[
+        bool | None,
+        typer.Option(
+            "--theory/--runs",
+            help="Ask the algorithm's theory, or run it; by default the theory where it has one "
+            "and no --budget is given.",
+        ),
     ] = None,
-    smoothness: Annotated[
-        float | None, typer.Option(help="Largest over the agents; of fed-plt's theory.")
-    ] = None,
-    solver: Annotated[str, typer.Option(help="gd or agd.")] = "gd",
     max_local_epochs: Annotated[
         int | None,
-        typer.Option(help="Largest N_e to try; by runs N_e is local-epochs without this.", min=1),
+        typer.Option(
+            help="Search the local steps of a round too, to this; a theory does by itself.", min=1
+        ),
     ] = None,
-    budget: Annotated[
-        int | None,
-        typer.Option(help="Settings to run; fed-plt without it asks its theory instead.", min=1),
-    ] = None,
+    budget: Annotated[int | None, typer.Option(help="Settings to run, 36 by default.", min=1)] = (
+        None
+    ),
     reduction: Annotated[
-        float, typer.Option(help="Factor by which the error is to shrink.")
-    ] = 1e-3,
-    participation: Annotated[
-        float, typer.Option(help="Probability that an agent takes part.")
-    ] = 1.0,
+        float | None,
+        typer.Option(help="Theory: factor by which the error is to shrink, 0.001 by default."),
+    ] = None,
     gradient_cost: Annotated[float, typer.Option(help="Cost t_G of a local gradient.")] = 1.0,
     communication_cost: Annotated[float, typer.Option(help="Cost t_C of a round.")] = 10.0,
     top: Annotated[int, typer.Option(help="Settings to print.", min=1)] = 8,
@@ -64,156 +76,152 @@ def tune(
 ) -> None:
     """Search an algorithm's own parameters, the cheapest setting first.
 
-    With --budget, and for every algorithm but fed-plt, by runs on the data: the same search with
-    as many settings for each, until ||sum grad f||^2 is at most the key tolerance (1e-5 where it
-    is 0). Without, fed-plt's (rho, gamma, N_e) by its corrected convergence matrix, with spectral
-    radius, norm, predicted rounds and cost.
+    By runs: the same search with as many settings for every algorithm, until ||sum grad f||^2 is at
+    most the key tolerance (1e-5 where it is 0), on the data of the keys or on --app. All keys go to
+    the runs. By theory, where the algorithm has one: what its convergence rate predicts, without a
+    run. Ranges are in units of the moduli, which strong-convexity and smoothness give where the
+    problems do not know them.
     """
-    import numpy as np
-
-    from privet.sim.cli.run import parse_assignments, read_config_file
     from privet.sim.logs import plain
-    from privet.sim.sweep import sweep
-    from privet.strategies.fed_plt_theory import cheapest_first, require_strong_convexity, search
+    from privet.sim.tuning import Budget
     from privet.wire import ConfigError
+    from privet.wire import algorithm as registered
 
-    _check_costs(gradient_cost, communication_cost)
-    given = _given(strong_convexity, smoothness)
-    raw = read_config_file(config) if config else {}
-    raw |= parse_assignments(settings or [])
-    if algorithm != "fed-plt" or budget is not None:
-        from privet.sim.cli.tune_by_runs import tune_by_runs
-        from privet.sim.tuning import Budget
-
-        for name, is_given, instead in (
-            ("smoothness", given is not None, "the data"),
-            ("solver", solver != "gd", "the key local-solver"),
-            ("reduction", reduction != 1e-3, "the key tolerance"),
-            ("participation", participation != 1.0, "the key participation"),
-        ):
-            if is_given:
-                raise ConfigError(f"--{name} is of fed-plt's theory; runs go by {instead}")
-        tune_by_runs(
-            algorithm,
-            raw,
-            Budget(budget or SETTINGS, gradient_cost, communication_cost),
-            most_epochs=max_local_epochs or 0,
-            top=top,
-            workers=workers,
-            address=ray_address or None,
-            json_lines=json_lines,
-        )
-        return
-    if solver not in ("gd", "agd"):
-        raise ConfigError(f"--solver {solver!r}: choose one of gd, agd")
-    for name, value in (("reduction", reduction), ("participation", participation)):
-        if not 0 < value <= 1:
-            raise ConfigError(f"--{name} {value!r}: must be > 0 and <= 1")
-    moduli = given or _moduli(raw)
-    require_strong_convexity(moduli)
-    scale = 1.0 / np.sqrt(abs(moduli.strong_convexity * moduli.smoothness) or 1.0)
+    costs = _costs(gradient_cost, communication_cost)
+    kind = registered(algorithm).load_strategy()
+    given = given_keys(settings, config, preset, algorithm)
+    problem_fn = named_callable(app) if app else None
+    processes = {
+        "workers": workers or (None if ray_address else 1),
+        "address": ray_address or None,
+        "progress": bool(workers or ray_address),
+    }
+    by_theory = kind.theory is not None and budget is None if theory is None else theory
+    if by_theory and kind.theory is None:
+        raise ConfigError(f"--theory: {algorithm} has none; leave it out to search by runs")
+    if by_theory and budget is not None:
+        raise ConfigError("--budget is of runs: leave --theory out")
+    if not by_theory and reduction is not None:
+        raise ConfigError("--reduction is of a theory; runs go by the key tolerance")
     plain()
-    rhos = [float(rho) for rho in scale * np.logspace(-2, 2, 81)]
-    search_at = partial(
-        search,
-        moduli,
-        local_epochs=range(1, (max_local_epochs or 40) + 1),
-        solver=solver,
-        step_factors=[float(factor) for factor in np.linspace(0.5, 1.0, 6)],
-        reduction=reduction,
-        participation=participation,
-        gradient_cost=gradient_cost,
-        communication_cost=communication_cost,
-    )
-    parts = sweep(
-        search_at,
-        [rhos[begin : begin + RHOS_A_CASE] for begin in range(0, len(rhos), RHOS_A_CASE)],
-        workers=workers or (None if ray_address else 1),
-        address=ray_address or None,
-        progress=bool(workers or ray_address),
-        label=lambda part: f"rho {part[0]:.3g} to {part[-1]:.3g}",
-    )
-    found = cheapest_first(chain.from_iterable(parts))
-    stable = sum(one.radius < 1 for one in found)
-    if json_lines:
-        for one in found[:top]:
-            print(json.dumps(_row(one), allow_nan=False))
-        return
-    _print(found[:top], moduli, stable, len(found))
+    if by_theory:
+        factor = 1e-3 if reduction is None else reduction
+        query = _query(given, problem_fn, max_local_epochs or 0, factor, costs)
+        found = _by_theory(kind.theory(query), processes)
+    else:
+        plan = Budget(budget or SETTINGS, *costs)
+        found = _by_runs(given, problem_fn, plan, max_local_epochs or 0, processes)
+    found.show(top, json_lines)
 
 
-def _check_costs(gradient_cost: float, communication_cost: float) -> None:
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a search found: a line that says how it went; settings with figures, the best first."""
+
+    summary: str
+    moduli: Moduli | None
+    rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+
+    def show(self, top: int, json_lines: bool) -> None:
+        """Print the first rows, as a table or as JSON."""
+        from rich.console import Console
+        from rich.table import Table
+
+        from privet.server_apps.run_folder import to_json
+
+        if json_lines:
+            for settings, figures in self.rows[:top]:
+                print(json.dumps(to_json({**settings, **figures}), allow_nan=False))
+            return
+        if self.moduli is not None:
+            low, high = self.moduli.strong_convexity, self.moduli.smoothness
+            print(f"strong convexity {low:.4g}, smoothness {high:.4g}")
+        print(self.summary)
+        table = Table("settings")
+        for name in self.rows[0][1]:
+            table.add_column(name, justify="right")
+        for settings, figures in self.rows[:top]:
+            chosen = ", ".join(f"{key} {_cell(value)}" for key, value in settings.items())
+            table.add_row(chosen, *map(_cell, figures.values()))
+        Console().print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _costs(gradient: float, communication: float) -> tuple[float, float]:
     from privet.wire import ConfigError
 
-    for name, value in (("gradient", gradient_cost), ("communication", communication_cost)):
+    for name, value in (("gradient", gradient), ("communication", communication)):
         if not 0 <= value < math.inf:
             raise ConfigError(f"--{name}-cost {value!r}: must be a finite number >= 0")
-    if gradient_cost == communication_cost == 0:
+    if gradient == communication == 0:
         raise ConfigError("--gradient-cost and --communication-cost: at least one must be > 0")
+    return gradient, communication
 
 
-def _given(strong_convexity: float | None, smoothness: float | None) -> Moduli | None:
-    """Return the moduli of the flags, None where there are none."""
-    from privet.problems import Moduli
+def _query(
+    given: Mapping[str, Any],
+    problem_fn: ProblemFn | None,
+    most_steps: int,
+    reduction: float,
+    costs: tuple[float, float],
+) -> Query:
+    """Return what the theory is asked; data are read where the keys do not say the moduli."""
+    from privet.sim.race import problems_of, read_searched
+    from privet.sim.tuning import UNKNOWN_MODULI, given_moduli, moduli_of
+    from privet.strategies.search import Query
     from privet.wire import ConfigError
 
-    given = (("strong-convexity", strong_convexity), ("smoothness", smoothness))
-    for name, value in given:
-        if value is not None and not 0 < value < math.inf:
-            raise ConfigError(f"--{name} {value!r}: must be a finite number > 0")
-    if strong_convexity is None and smoothness is None:
-        return None
-    if strong_convexity is None or smoothness is None:
-        (lacking,) = (name for name, value in given if value is None)
-        raise ConfigError(f"--{lacking} is needed: give both moduli, or neither")
-    if smoothness < strong_convexity:
-        raise ConfigError(
-            f"--smoothness {smoothness!r}: must be >= --strong-convexity {strong_convexity!r}"
-        )
-    return Moduli(strong_convexity, smoothness)
+    if not 0 < reduction <= 1:
+        raise ConfigError(f"--reduction {reduction!r}: must be > 0 and <= 1")
+    config = read_searched(given)
+    moduli = given_moduli(given) or moduli_of(problems_of(config, problem_fn))
+    if moduli is None:
+        raise ConfigError(f"a theory needs the moduli, {UNKNOWN_MODULI}")
+    return Query(moduli, config, frozenset(given), most_steps, reduction, *costs)
 
 
-def _moduli(raw: dict[str, Any]) -> Moduli:
-    from privet.problems import Moduli
-    from privet.server_apps import read_config
-    from privet.server_apps.execute import build_evaluation
+def _by_theory(theory: Theory, processes: Mapping[str, Any]) -> _Found:
+    """Return all settings of the theory's grid, the cheapest first."""
+    from privet.sim.sweep import sweep
 
-    problems = build_evaluation(read_config(raw)).federation.problems
-    own = [problem.moduli for problem in problems]
-    return Moduli(min(one.strong_convexity for one in own), max(one.smoothness for one in own))
+    parts = sweep(theory.search, theory.parts(), **processes)
+    found = sorted(chain.from_iterable(parts), key=lambda one: one.rank)
+    stable = sum(one.converges for one in found)
+    summary = f"{stable} of {len(found)} settings contract"
+    return _Found(summary, theory.query.moduli, [(one.settings, one.figures) for one in found])
 
 
-def _row(one: Prediction) -> dict[str, Any]:
-    """Return a prediction as JSON values: what is not finite is "inf" or, where no number, null."""
+def _by_runs(
+    given: Mapping[str, Any],
+    problem_fn: ProblemFn | None,
+    budget: Budget,
+    most_epochs: int,
+    processes: Mapping[str, Any],
+) -> _Found:
+    """Return the settings that were run, those that arrive first."""
+    from privet.sim.race import Task
+    from privet.sim.tuning import tune_task
+
+    task = Task.of(given, problem_fn)
+    moduli, trials = tune_task(task, budget, most_epochs=most_epochs, **processes)
+    reached = sum(trial.reached for trial in trials)
+    summary = f"{reached} of {len(trials)} settings reach {task.tolerance:g}"
+    return _Found(summary, moduli, [(one.settings, _figures(one, budget)) for one in trials])
+
+
+def _figures(trial: Trial, budget: Budget) -> dict[str, Any]:
+    """Return what a setting took."""
+    (one,) = trial.outcomes
     return {
-        "rho": one.setting.rho,
-        "step-size": one.setting.step_size,
-        "local-epochs": one.setting.local_epochs,
-        "local-solver": one.setting.solver,
-        "spectral-radius": finite(one.radius),
-        "norm": finite(one.norm),
-        "rounds": one.rounds if math.isfinite(one.rounds) else "inf",
-        "cost": one.cost if math.isfinite(one.cost) else "inf",
+        "reached": one.reached,
+        "iterations": one.iterations,
+        "rounds": one.rounds,
+        "gradients": one.gradients,
+        "messages": one.messages,
+        "cost": one.time(budget.gradient_cost, budget.communication_cost),
     }
-
-
-def finite(value: float) -> float | None:
-    """Return a number that JSON has, None for the others."""
-    return value if math.isfinite(value) else None
-
-
-def _print(found: list[Prediction], moduli: Moduli, stable: int, tried: int) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    console.print(
-        f"strong convexity {moduli.strong_convexity:.4g}, smoothness {moduli.smoothness:.4g}; "
-        f"{stable} of {tried} settings contract"
-    )
-    table = Table()
-    for column in ("rho", "gamma", "N_e", "solver", "radius", "norm", "rounds", "cost"):
-        table.add_column(column, justify="right")
-    for one in found:
-        table.add_row(*(f"{v:.4g}" if isinstance(v, float) else str(v) for v in _row(one).values()))
-    console.print(table)

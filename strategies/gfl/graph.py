@@ -9,7 +9,7 @@ units are numbered 0 ... P - 1 and an edge is a pair of different units.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -190,3 +190,16 @@ def check_weights(weights: Any) -> Matrix:
     if not connected(edges_of(matrix), len(matrix)):
         raise ConfigError("combination matrix: its graph is not connected")
     return matrix
+
+
+def combination_matrix(config: Mapping[str, Any]) -> Matrix:
+    """Return A for a resolved run config: Metropolis weights on its graph, lazy if asked."""
+    edges = graph_edges(
+        config["graph"],
+        config["units"],
+        edges=config["graph-edges"],
+        seed=config["graph-seed"],
+        probability=config["graph-probability"],
+    )
+    weights = metropolis(edges, config["units"])
+    return lazy(weights) if config["graph-lazy"] else weights

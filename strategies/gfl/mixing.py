@@ -259,3 +259,10 @@ class LocalMixer:
         for note in notes:
             log.warning("round %d: %s", round_, note)
         return Mixed(mixed, dropped, notes)
+
+
+def perturbation_kind(config: Mapping[str, Any], *, given: bool = False) -> str:
+    """Return what ``perturbation`` means: "auto" is homomorphic where there is noise."""
+    if config["perturbation"] != "auto":
+        return str(config["perturbation"])
+    return "homomorphic" if given or config["noise-variance"] > 0 else "none"

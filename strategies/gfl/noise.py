@@ -47,7 +47,7 @@ class LinkNoise(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SampledNoise:
     """Noise of a given variance: repeatable where seeded, else from a source of system noise.
 

@@ -11,18 +11,30 @@ The exchange itself is in ``mixing.py``.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.wire import ConfigError, Settings, UploadError, digest, finite
+from privet.client_apps.gfl import Agent
+from privet.wire import ConfigError, Settings, UploadError, digest
 from privet.wire.ring import Shapes
 
-from ..half import Arrays, GroupSum, Vector
+from ..half import (
+    UNSAVED,
+    Arrays,
+    FoldingHalf,
+    GroupedHalf,
+    GroupSum,
+    HalfState,
+    SummingHalf,
+    Turn,
+    Vector,
+    checked,
+    squared_gap,
+)
 from .mixing import Mixer, Outgoing, Perturbation
 
 log = logging.getLogger("flwr.privet")
@@ -34,7 +46,7 @@ LARGEST = {8: 1e100, 4: 1e15}
 
 
 @dataclass(slots=True)
-class State:
+class State(HalfState):
     """Server state of the H units hosted here.
 
     Attributes
@@ -46,72 +58,63 @@ class State:
     members : array (N,) of int
         Which of the hosted units each agent belongs to, by position; -1 before it is placed.
     round : int
-        Rounds folded.
-    moved : float
+        The last round folded, 0 before the first.
+    leftover : float
+        Norm of the noise that the last exchange is known to have left in the sum over the units.
+    residual : float
         Squared move of the hosted units' mean model in the last round.
     silent : tuple of str
         A line for each unit that nobody reported to in the last round.
     notes : tuple of str
-        What became of the last exchange.
-    leftover : float
-        Norm of the noise that the last exchange is known to have left in the sum over the units.
+        What became of the last exchange; like ``silent`` for the history alone.
     """
 
     models: Vector
     psi: Vector
     members: NDArray[np.int64]
     round: int = 0
-    moved: float = math.nan
-    silent: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
     leftover: float = 0.0
+    silent: tuple[str, ...] = field(default=(), metadata=UNSAVED)
+    notes: tuple[str, ...] = field(default=(), metadata=UNSAVED)
 
 
 @dataclass(frozen=True)
-class Server:
+class Server(FoldingHalf[State], SummingHalf[State], GroupedHalf[State]):
     """Server half of GFL.
 
     Parameters
     ----------
-    mixer : Mixer
-        Holds A and knows which units are hosted here.
     perturbation : Perturbation
     closing_rounds : int
         Exchanges without noise that follow the last round.
-    agent_settings : mapping
-        The agents' parameters.
     secure_sum : bool
         Whether the uploads of a unit's agents are masked (48): psi_p needs their sum only.
+    mixer : Mixer
+        Holds A and knows which units are hosted here.
     """
 
-    name: ClassVar[str] = "gfl"
-    version: ClassVar[int] = 1
+    state = State
     restarts: ClassVar[bool] = True
 
-    mixer: Mixer
+    agent: Agent = field(default_factory=Agent)
     perturbation: Perturbation = field(default_factory=Perturbation)
     closing_rounds: int = 0
-    agent_settings: Mapping[str, Any] = field(default_factory=dict)
     secure_sum: bool = False
+    mixer: Mixer = field(kw_only=True)
 
     def settings(self) -> Settings:
         """Return what the agents need to know, and how the servers' messages are perturbed."""
-        return {**self.agent_settings, "perturbation": self.perturbation.kind}
+        told: Settings = {"delta": self.terms.delta, "perturbation": self.perturbation.kind}
+        return {**super().settings(), **told}
+
+    def rows(self, start: Vector) -> Arrays:
+        """Return that an agent is in no unit before it is placed."""
+        return {"members": np.array(-1)}
 
     def initialise(self, start: Vector, count: int) -> State:
         """Return w_p = start for every unit; no agent is placed yet."""
         models = np.tile(start, (len(self.mixer.units), 1))
-        return State(models, models.copy(), np.full(count, -1))
-
-    def admit(self, state: State, position: int, start: Vector) -> State:
-        """Return the state with an agent inserted that is in no unit yet."""
-        state.members = np.insert(state.members, position, -1)
-        return state
-
-    def renew(self, state: State, position: int, start: Vector) -> State:
-        """Return the state with an agent that is in no unit yet."""
-        state.members[position] = -1
-        return state
+        return State(models, models.copy(), self.tables(start, count)["members"][:, 0])
 
     def place(self, state: State, position: int, name: str, unit: str) -> State:
         """Return the state with an agent in the unit that its node config names.
@@ -144,7 +147,7 @@ class Server:
         member = state.members[position]
         return str(self.mixer.units[member]) if member >= 0 else NOWHERE
 
-    def broadcast(self, state: State) -> tuple[State, Arrays]:
+    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
         """Return nothing: no array is the same for all units."""
         return state, {}
 
@@ -155,56 +158,47 @@ class Server:
         return {"w": state.models[self.mixer.units.index(int(group))]}
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check an agent's model (d,) and return it as it came, with its digest."""
+        """Check an agent's model (d,) and return it with its digest."""
         if state.members[position] < 0:
             raise UploadError("belongs to no unit that is hosted here")
-        x = upload.get("x")
-        wanted = state.models.shape[1:]
-        if x is None or len(upload) != 1:
-            raise UploadError(f"upload holds {', '.join(upload) or 'nothing'}, expected x")
-        if x.shape != wanted or x.dtype != state.models.dtype:
-            raise UploadError(
-                f"x is of shape {x.shape} in {x.dtype}, expected {wanted} in {state.models.dtype}"
-            )
-        if not finite(x):
-            raise UploadError("x holds numbers that are not finite")
+        x = checked(upload, "x", state.models[0])
         if float(np.abs(x).max()) > LARGEST[x.dtype.itemsize]:
             raise UploadError("x holds numbers that are too large: the run diverges")
-        return upload, digest(x)
+        return {"x": x}, digest(x)
 
-    def fold(self, state: State, uploads: Mapping[int, Arrays]) -> State:
+    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         """Take the units' means and let the servers exchange them.
 
         A unit without any upload brings its own w_p to the exchange.
         """
-        return self._exchange(state, *self.unit_means(state, uploads))
+        return self._exchange(state, *self.unit_means(state, uploads), turn.number)
 
     def summands(self, state: State) -> Shapes:
         """Return an agent's model (d,)."""
         return {"x": state.models.shape[1:]}
 
-    def fold_sums(self, state: State, sums: Mapping[str, GroupSum]) -> State:
+    def fold_sums(self, state: State, sums: Mapping[str, GroupSum], turn: Turn) -> State:
         """Take the units' means from the sums of their agents' models, then as ``fold``."""
         psi, place = state.models.copy(), {str(unit): i for i, unit in enumerate(self.mixer.units)}
         for group, found in sums.items():
             if group == NOWHERE:
                 continue
             psi[place[group]] = found.arrays["x"] / len(found.positions)
-        return self._exchange(state, psi, _silences([p for p in place if p not in sums]))
+        silent = _silences([p for p in place if p not in sums])
+        return self._exchange(state, psi, silent, turn.number)
 
-    def _exchange(self, state: State, psi: Vector, silent: tuple[str, ...]) -> State:
+    def _exchange(self, state: State, psi: Vector, silent: tuple[str, ...], number: int) -> State:
         before = state.models.mean(axis=0)
-        sent = self.perturbation.outgoing(
-            state.round + 1, self.mixer.units, psi, self.mixer.weights
-        )
-        mixed = self.mixer.mix(state.round + 1, sent)
-        gap = mixed.models.mean(axis=0) - before
+        sent = self.perturbation.outgoing(number, self.mixer.units, psi, self.mixer.weights)
+        mixed = self.mixer.mix(number, sent)
+        for note in silent:
+            log.warning("round %d: %s", number, note)
         return replace(
             state,
             models=mixed.models,
             psi=psi,
-            round=state.round + 1,
-            moved=float(gap @ gap),
+            round=number,
+            residual=squared_gap(mixed.models.mean(axis=0), before),
             silent=silent,
             notes=mixed.notes,
             leftover=mixed.residual,
@@ -243,10 +237,6 @@ class Server:
         own = {f"unit-{unit}": state.models[i] for i, unit in enumerate(self.mixer.units)}
         return {"last": state.models.mean(axis=0), **own}
 
-    def residual(self, state: State) -> float:
-        """Return the squared move of the mean model in the last round."""
-        return state.moved
-
     def measures(self, state: State) -> dict[str, float]:
         """Return what is said of a round beside its residual.
 
@@ -264,27 +254,9 @@ class Server:
             "centroid-noise": float(np.linalg.norm(center - state.psi.mean(axis=0))),
         }
 
-    def dump(self, state: State) -> Arrays:
-        """Return the state as arrays; the notes are in the history."""
-        return {
-            "models": state.models,
-            "psi": state.psi,
-            "members": state.members,
-            "round": np.array(state.round),
-            "residual": np.array([state.moved, state.leftover]),
-        }
-
-    def load(self, arrays: Arrays) -> State:
-        """Return the state of ``dump``."""
-        moved, leftover = (float(value) for value in arrays["residual"])
-        return State(
-            arrays["models"].copy(),
-            arrays["psi"].copy(),
-            arrays["members"].copy(),
-            int(arrays["round"]),
-            moved,
-            leftover=leftover,
-        )
+    def notes(self, state: State, silent: Sequence[str]) -> tuple[str, ...]:
+        """Return which units had no upload, and what became of the exchange."""
+        return (*state.silent, *state.notes)
 
 
 def _silences(units: Sequence[int | str]) -> tuple[str, ...]:

@@ -15,47 +15,32 @@ The graph is in ``graph.py``, what servers send each other and how it is combine
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, ClassVar, Self, cast
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Unpack, cast
 
-from privet.wire import ConfigError, resolve
+from privet.client_apps.gfl import Agent
+from privet.client_apps.terms import NoiseTerms, PrivacyTerms
+from privet.privacy import Facts
+from privet.wire import ConfigError
+from privet.wire.key import read
 
 from .. import participation
-from ..base import RUN_ARGUMENTS, PrimalDualStrategy
-from ..exchange import Reply
-from ..history import Round
-from ..loop import PrivetResult
-from .graph import Matrix, graph_edges, lazy, metropolis, second_eigenvalue
-from .mixing import LocalMixer, Mixer, Perturbation
+from ..base import PrimalDualStrategy
+from ..configured import RunArguments
+from ..hooks import Evaluated, Monitor
+from ..run import Observer, Run
+from ..run.result import PrivetResult
+from ..search import SearchAxis
+from .account import gfl_account
+from .graph import combination_matrix, second_eigenvalue
+from .links import Links, Spending
+from .measures import GflMeasures
+from .mixing import LocalMixer, Mixer, Perturbation, perturbation_kind
 from .noise import Draws, LinkNoise, SampledNoise
-from .server import Server, State
+from .server import Server
+from .settings import GraphSettings, PeerKeys
 
 log = logging.getLogger("flwr.privet")
-
-AGENT_KEYS = (
-    "step-size",
-    "local-epochs",
-    "batch",
-    "batch-size",
-    "clip",
-    "clipping",
-    "delta",
-    "relation",
-)
-SERVER_KEYS = (
-    "units",
-    "graph",
-    "graph-edges",
-    "graph-seed",
-    "graph-probability",
-    "graph-lazy",
-    "perturbation",
-    "mechanism",
-    "noise-variance",
-    "noise-seed",
-    "closing-rounds",
-)
 
 
 class GFL(PrimalDualStrategy):
@@ -84,11 +69,30 @@ class GFL(PrimalDualStrategy):
         Source of the noise, such as `privet.privacy.SystemNoise()`; ``noise_seed`` replaces it.
     link_noise : LinkNoise, optional
         Gives the noise itself, in place of ``noise`` and its distribution.
-    secure_sum : bool
-        Whether the agents of a unit mask their uploads towards its server (48).
-    options
-        Further settings by run-config name with underscores (``graph_lazy``, ``clip``,
-        ``mechanism``, ``closing_rounds``, ...), then the arguments of ``PrimalDualStrategy``.
+    graph_edges, graph_seed, graph_probability, graph_lazy
+        As in `privet.strategies.gfl.graph.graph_edges`; ``graph_lazy`` takes (A + I) / 2.
+    local_epochs, batch, batch_size
+        Steps E_k of a round, and the examples of one.
+    clip, clipping : float, {"example", "batch"}
+        Bound on the norm of a gradient, 0 for none, and of what.
+    mechanism : {"gaussian", "laplace"}
+        Distribution of the noise on a message between servers.
+    noise_seed : int
+        Seed of that noise, which then protects nobody; -1 draws from ``noise``.
+    closing_rounds : int
+        Exchanges without noise after the last round.
+    delta, relation : float, {"replace-one", "add-remove"}
+        Of the account towards an observer of the links.
+    run
+        As every strategy takes them, see `RunArguments`. With ``secure_sum`` the agents of a unit
+        mask their uploads towards its server (48).
+
+    Raises
+    ------
+    ConfigError
+        For values out of range, a graph that is not connected, and noise without a source.
+    TypeError
+        For an argument that there is not, with the one that is meant.
 
     Notes
     -----
@@ -99,67 +103,73 @@ class GFL(PrimalDualStrategy):
     what the noise gives whom.
     """
 
-    algorithm: ClassVar[str] = "gfl"
+    algorithm: ClassVar[str] = Agent.name
+    settings: ClassVar[tuple[type, ...]] = (Agent, GraphSettings, PeerKeys, NoiseTerms)
     h_over_mean: ClassVar[bool] = True
     adds_noise: ClassVar[bool] = True
-    """Whether the server itself draws privacy noise and is to be given a source of it."""
+    hosts_units: ClassVar[bool] = True
+    search: ClassVar[tuple[SearchAxis, ...]] = (SearchAxis("step-size", 0.05, 3.0, "smoothness"),)
 
     def __init__(
         self,
-        units: int = 5,
-        graph: str = "ring",
-        step_size: float = 0.0,
-        participants: int = 0,
-        perturbation: str = "auto",
-        noise_variance: float = 0.0,
+        units: int = GraphSettings.units,
+        graph: str = GraphSettings.graph,
+        step_size: float = Agent.step_size,
+        participants: int = GraphSettings.participants,
+        perturbation: str = GraphSettings.perturbation,
+        noise_variance: float = GraphSettings.noise_variance,
         *,
+        graph_edges: str = GraphSettings.graph_edges,
+        graph_seed: int = GraphSettings.graph_seed,
+        graph_probability: float = GraphSettings.graph_probability,
+        graph_lazy: bool = GraphSettings.graph_lazy,
+        local_epochs: int = Agent.local_epochs,
+        batch: str = Agent.batch,
+        batch_size: int = Agent.batch_size,
+        clip: float = Agent.clip,
+        clipping: str = Agent.clipping,
+        mechanism: str = GraphSettings.mechanism,
+        noise_seed: int = NoiseTerms.noise_seed,
+        closing_rounds: int = GraphSettings.closing_rounds,
+        delta: float = NoiseTerms.delta,
+        relation: str = Agent.relation,
         weights: Any = None,
         mixer: Mixer | None = None,
         noise: Draws | None = None,
         link_noise: LinkNoise | None = None,
-        secure_sum: bool = False,
-        **options: Any,
+        **run: Unpack[RunArguments],
     ) -> None:
-        own: dict[str, Any] = {
-            "units": units,
-            "graph": graph,
-            "step-size": step_size,
-            "participants": participants,
-            "perturbation": perturbation,
-            "noise-variance": noise_variance,
-        }
-        for name in (*AGENT_KEYS, *SERVER_KEYS):
-            if name.replace("-", "_") in options:
-                own[name] = options.pop(name.replace("-", "_"))
-        config = resolve(own, self.algorithm)
+        config = self.resolved(locals())
         if mixer is None:
             mixer = LocalMixer(combination_matrix(config) if weights is None else weights)
         half = Server(
-            mixer=mixer,
+            Agent.from_settings(config),
             perturbation=_perturbation(config, noise, link_noise),
             closing_rounds=config["closing-rounds"],
-            agent_settings={name: config[name] for name in AGENT_KEYS},
-            secure_sum=secure_sum,
+            secure_sum=config["secure-sum"],
+            mixer=mixer,
+            terms=read(PrivacyTerms, config),
         )
         if config["participants"]:
-            if not isinstance(options.get("participation"), participation.All | None):
+            if not isinstance(run.get("participation"), participation.All | None):
                 raise ConfigError("participants: not together with another participation")
-            options["participation"] = participation.PerGroup(config["participants"], self.units_of)
-        super().__init__(half, secure_sum=secure_sum, **options)
+            run["participation"] = participation.PerGroup(config["participants"], self.units_of)
+        super().__init__(half, **run)
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], **options: Any) -> Self:
-        """Return the strategy that a resolved run config asks for (raises ``ConfigError``)."""
-        if config["h"] != "zero":
-            raise ConfigError(f"h = {config['h']!r}: gfl has no shared regulariser")
-        names = (*AGENT_KEYS, *SERVER_KEYS, "participants")
-        return cls(
-            **{name.replace("-", "_"): config[name] for name in names},
-            participation=participation.from_config(config),
-            secure_sum=config["secure-sum"],
-            **{name.replace("-", "_"): config[name] for name in RUN_ARGUMENTS},
-            **options,
-        )
+    def measures(cls, config: Mapping[str, Any], evaluated: Evaluated) -> tuple[Monitor, ...]:
+        """Return `GflMeasures`: deviations from the optimum, and the epsilon of the links."""
+        links = Links.of(config, Facts.of(evaluated.federation.problems[0]))
+        spending = None if links is None else Spending(links, config["delta"])
+        return (GflMeasures(evaluated.optimum, config["units"], spending),)
+
+    def account(
+        self, config: Mapping[str, Any], facts: Callable[[], Facts | None]
+    ) -> dict[str, Any]:
+        """Return the account: never private as a whole, with a bound on the links alone."""
+        if self.session is None:
+            return gfl_account(self.server, config, 0, None)
+        return gfl_account(self.server, config, self.session.round, facts())
 
     @property
     def server(self) -> Server:
@@ -168,7 +178,7 @@ class GFL(PrimalDualStrategy):
 
     def units_of(self) -> list[str]:
         """Return the unit of every agent, in the order of the sorted names."""
-        session = self._session()
+        session = self.run.session
         return [self.server.group(session.state, i) for i in range(len(session.roster.agents))]
 
     def summary(self) -> None:
@@ -179,58 +189,25 @@ class GFL(PrimalDualStrategy):
         if len(self.server.mixer.units) == len(weights) > 1:
             log.info("\t     one process hosts all units: a simulation of the privacy scheme")
 
-    def fold_round(self, replies: Mapping[str, Reply]) -> Round:
-        """End a round; its record also says what became of the exchange."""
-        done = super().fold_round(replies)
-        session = self._session()
-        state: State = session.state
-        for note in state.silent:
-            log.warning("round %d: %s", done.round, note)
-        done = replace(
-            done,
-            notes=(*done.notes, *state.silent, *state.notes),
-            measures={**done.measures, **self.server.measures(state)},
-        )
-        session.history[-1] = done
-        return done
-
     def start(self, *args: Any, **kwargs: Any) -> PrivetResult:
         """Run, and close with exchanges without noise; see ``PrimalDualStrategy.start``.
 
         What is in the checkpoint is the state before the closing exchanges, so that a run can be
         resumed after them.
         """
-        result = super().start(*args, **kwargs)
-        session = self._session()
-        if self.server.closing_rounds:
-            session.state = self.server.close(session.state)
-            log.info("closed with %d exchanges without noise", self.server.closing_rounds)
-            result.models = {
-                name: session.layout.restore(model)
-                for name, model in self.half.models(session.state).items()
-            }
-            result.arrays = result.models["last"]
-        return result
+        observers = (*kwargs.pop("observers", ()), _Closing())
+        return super().start(*args, observers=observers, **kwargs)
 
 
-def combination_matrix(config: Mapping[str, Any]) -> Matrix:
-    """Return A for a resolved run config: Metropolis weights on its graph, lazy if asked."""
-    edges = graph_edges(
-        config["graph"],
-        config["units"],
-        edges=config["graph-edges"],
-        seed=config["graph-seed"],
-        probability=config["graph-probability"],
-    )
-    weights = metropolis(edges, config["units"])
-    return lazy(weights) if config["graph-lazy"] else weights
+class _Closing(Observer):
+    """Brings the units together at the end of a run."""
 
-
-def perturbation_kind(config: Mapping[str, Any], *, given: bool = False) -> str:
-    """Return what ``perturbation`` means: "auto" is homomorphic where there is noise."""
-    if config["perturbation"] != "auto":
-        return str(config["perturbation"])
-    return "homomorphic" if given or config["noise-variance"] > 0 else "none"
+    def on_end(self, run: Run) -> None:
+        """Do the closing exchanges."""
+        half = cast(Server, run.half)
+        if half.closing_rounds:
+            run.session.state = half.close(run.session.state)
+            log.info("closed with %d exchanges without noise", half.closing_rounds)
 
 
 def _perturbation(

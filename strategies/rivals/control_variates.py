@@ -18,80 +18,84 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from privet.client_apps.arithmetic import ascend
+from privet.client_apps.rivals.control_variates import ControlledAgent
 from privet.wire import digest
-from privet.wire.agreement import ascend
 
-from ..half import Arrays, Vector
-from .base import RivalServer, State, apart
-from .dp_fedsgd import checked, mean_of
+from ..half import Arrays, FoldingHalf, HalfState, Turn, Vector, apart, checked, mean_of
 
 SETTLED, WAITING, BEHIND = 0, 1, 2
 """What an agent knows of its h_i: all; all but the last x; not even that x will tell it."""
 
 
+@dataclass(slots=True)
+class State(HalfState):
+    """The model x (d,), every h_i (N, d), what agents know of theirs (N,), the last rate.
+
+    The residual is the mean over the last participants of ||x_i - x||^2.
+    """
+
+    x: Vector
+    h: Vector
+    knows: Vector
+    rate: float = 0.0
+
+
 @dataclass(frozen=True)
-class ControlledServer(RivalServer):
-    """Server half whose agents hold h_i; ``extra`` keeps the rate and what they know of h_i."""
+class ControlledServer(FoldingHalf[State]):
+    """Server half whose agents hold h_i."""
+
+    state = State
+
+    agent: ControlledAgent
 
     @abstractmethod
     def rate(self, count: int, total: int) -> float:
         """Return the rate of a round in which ``count`` of ``total`` agents took part."""
 
     def rows(self, start: Vector) -> Arrays:
-        """Return h_i = 0."""
-        return {"h": np.zeros_like(start)}
+        """Return h_i = 0, of which an agent that begins knows all."""
+        return {"h": np.zeros_like(start), "knows": np.array(SETTLED)}
 
     def initialise(self, start: Vector, count: int) -> State:
         """Return x = start and h_i = 0."""
-        state = super().initialise(start, count)
-        state.extra = {"knows": np.full(count, SETTLED), "rate": np.zeros(1)}
-        return state
-
-    def admit(self, state: State, position: int, start: Vector) -> State:
-        """Return the state with an agent of h_i = 0."""
-        state.extra["knows"] = np.insert(state.extra["knows"], position, SETTLED)
-        return super().admit(state, position, start)
+        tables = self.tables(start, count)
+        return State(start, tables["h"], tables["knows"][:, 0])
 
     def renew(self, state: State, position: int, start: Vector) -> State:
         """Return the state with every h_i back at 0: without one of them they do not sum to 0."""
-        state.own["h"][:] = 0.0
-        state.extra["knows"][:] = BEHIND
-        state.extra["knows"][position] = SETTLED
+        state.h[:] = 0.0
+        state.knows[:] = BEHIND
+        state.knows[position] = SETTLED
         return state
 
-    def broadcast(self, state: State) -> tuple[State, Arrays]:
+    def recovery(self, state: State, position: int) -> Arrays:
+        """Return h_i."""
+        return {"h": state.h[position]}
+
+    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
         """Return x and the rate of the last round."""
-        return state, {"x": state.x, "rate": state.extra["rate"]}
+        return state, {"x": state.x, "rate": np.array([state.rate])}
 
-    def place(self, state: State, position: int, name: str, unit: str) -> State:
-        """Return the state as it is: units make no difference."""
-        return state
-
-    def group(self, state: State, position: int) -> str:
-        """Return a group of its own for an agent that has to be sent its h_i."""
-        return str(position) if state.extra["knows"][position] == BEHIND else ""
-
-    def broadcast_to(self, state: State, group: str) -> Arrays:
+    def own(self, state: State, position: int, turn: Turn) -> Arrays:
         """Return h_i for an agent that missed the x after its last upload."""
-        return {"h": state.own["h"][int(group)]} if group else {}
+        return {"h": state.h[position]} if state.knows[position] == BEHIND else {}
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
         """Check x_i."""
         x = checked(upload, "x", state.x)
         with np.errstate(over="ignore"):
-            return {"x": x}, digest(x - state.own["h"][position])
+            return {"x": x}, digest(x - state.h[position])
 
-    def fold(self, state: State, uploads: Mapping[int, Arrays]) -> State:
+    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         """Take the mean of the uploads and update the participants' h_i."""
         if not uploads:
             return state
         state.residual = apart(uploads, state.x)
-        h, knows = state.own["h"], state.extra["knows"]
-        rate = self.rate(len(uploads), len(h))
+        state.rate = self.rate(len(uploads), len(state.h))
         state.x = mean_of(uploads, "x", state.x)
-        knows = np.where(knows == WAITING, BEHIND, knows)
+        state.knows = np.where(state.knows == WAITING, BEHIND, state.knows)
         for position, arrays in uploads.items():
-            h[position] = ascend(h[position], state.x, arrays["x"], rate)
-            knows[position] = WAITING
-        state.extra = {"knows": knows, "rate": np.array([rate])}
+            state.h[position] = ascend(state.h[position], state.x, arrays["x"], state.rate)
+            state.knows[position] = WAITING
         return state

@@ -9,83 +9,57 @@ Every participant sends one (clipped, noised) gradient g_i at x, and
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar, Unpack
 
 import numpy as np
 
+from privet.client_apps.rivals.dp_fedsgd import Agent
+from privet.client_apps.terms import PrivacyTerms
 from privet.problems import ProximalFunction, Zero
-from privet.wire import ConfigError, Settings, UploadError, digest, finite
+from privet.wire import digest
+from privet.wire.key import read, setting
 
-from ..configured import GRADIENT_KEYS, ConfiguredStrategy, step_size
-from ..half import Arrays, Vector
+from ..base import PrimalDualStrategy
+from ..configured import RunArguments
+from ..half import (
+    Arrays,
+    FoldingHalf,
+    HalfState,
+    Turn,
+    Vector,
+    checked,
+    mean_of,
+    squared_gap,
+)
+from ..search import SearchAxis
+from ..shared_regularizer import RegularizerSettings
 
 
 @dataclass(slots=True)
-class State:
-    """The model x and the velocity m, both (d,), and the number of rounds done."""
+class State(HalfState):
+    """The model x and the velocity m, both (d,); the residual is the squared last step of x."""
 
     x: Vector
     velocity: Vector
-    rounds: int = 0
-    residual: float = math.nan
-
-
-def checked(upload: Arrays, name: str, like: Vector) -> Vector:
-    """Return one array of an upload, of the shape and dtype of ``like`` and finite.
-
-    Raises
-    ------
-    UploadError
-    """
-    array = upload.get(name)
-    if array is None or array.shape != like.shape or array.dtype != like.dtype:
-        said = f"no {name}" if array is None else f"{name} of shape {array.shape} {array.dtype}"
-        raise UploadError(f"upload has {said}, expected {like.shape} {like.dtype}")
-    if not finite(array):
-        raise UploadError("upload holds numbers that are not finite")
-    return array
-
-
-def mean_of(uploads: Mapping[int, Arrays], name: str, like: Vector) -> Vector:
-    """Return the mean of one array over the uploads, in order, one at a time."""
-    total = np.zeros_like(like)
-    for arrays in uploads.values():
-        total += arrays[name]
-    total /= total.dtype.type(len(uploads))
-    return total
 
 
 @dataclass(frozen=True)
-class Server:
+class Server(FoldingHalf[State]):
     """Server half of DP-FedSGD; it minimises (1/N) sum_i f_i + h."""
 
-    name: ClassVar[str] = "dp-fedsgd"
-    version: ClassVar[int] = 1
+    state = State
 
-    momentum: float = 0.9
+    agent: Agent = field(default_factory=Agent)
+    momentum: float = setting(0.9, "share of the last step that is kept", low=0, high=1)
     h: ProximalFunction = field(default_factory=Zero)
-    agent_settings: Mapping[str, Any] = field(default_factory=dict)
-
-    def settings(self) -> Settings:
-        """Return what the agents need to know."""
-        return dict(self.agent_settings)
 
     def initialise(self, start: Vector, count: int) -> State:
         """Return x = start and no velocity."""
         return State(start, np.zeros_like(start))
 
-    def admit(self, state: State, position: int, start: Vector) -> State:
-        """Return the state as it is: nothing is kept per agent."""
-        return state
-
-    def renew(self, state: State, position: int, start: Vector) -> State:
-        """Return the state as it is: nothing is kept per agent."""
-        return state
-
-    def broadcast(self, state: State) -> tuple[State, Arrays]:
+    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
         """Return x."""
         return state, {"x": state.x}
 
@@ -94,57 +68,83 @@ class Server:
         g = checked(upload, "g", state.x)
         return {"g": g}, digest(g)
 
-    def fold(self, state: State, uploads: Mapping[int, Arrays]) -> State:
+    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         """Take one momentum step."""
         if not uploads:
             return state
-        kind = state.x.dtype.type
-        step = step_size(self.agent_settings, state.rounds + 1)
+        kind, step = state.x.dtype.type, self.agent.step_size(turn.number)
         velocity = kind(self.momentum) * state.velocity
         velocity += mean_of(uploads, "g", state.x)
         x = self.h.prox(state.x - kind(step) * velocity, step)
-        gap = x - state.x
-        return State(x, velocity, state.rounds + 1, float(gap @ gap))
-
-    def recovery(self, state: State, position: int) -> Arrays | None:
-        """Return nothing: agents hold no state."""
-        return {}
-
-    def models(self, state: State) -> Arrays:
-        """Return ``last``: x."""
-        return {"last": state.x}
-
-    def residual(self, state: State) -> float:
-        """Return ||x - x of the round before||^2."""
-        return state.residual
-
-    def dump(self, state: State) -> Arrays:
-        """Return x, m, the round and the residual."""
-        return {
-            "x": state.x,
-            "velocity": state.velocity,
-            "scalars": np.array([state.rounds, state.residual]),
-        }
-
-    def load(self, arrays: Arrays) -> State:
-        """Return the state of ``dump``."""
-        rounds, residual = arrays["scalars"]
-        return State(arrays["x"], arrays["velocity"], int(rounds), float(residual))
+        return State(x, velocity, residual=squared_gap(x, state.x))
 
 
-class DPFedSGD(ConfiguredStrategy):
-    """DP-FedSGD with momentum; keys: ``momentum`` and those of the gradient steps.
+class DPFedSGD(PrimalDualStrategy):
+    """DP-FedSGD with momentum as a Flower Strategy.
 
+    Parameters
+    ----------
+    momentum : float
+        Share of the last step that is kept.
+    h : ProximalFunction, optional
+        Weighed against the mean of the f_i; none by default.
+    step_size_base, step_size_rule : float, {"inverse-sqrt", "constant"}
+        The step's size, and whether it is divided by sqrt(1 + t).
+    batch, batch_size : {"full", "sample"}, int
+        Examples of a step.
+    clip, clipping : float, {"example", "batch"}
+        Bound on the norm of a gradient, 0 for none, and of what.
+    noise_scale : float
+        Standard deviation of the noise on a gradient.
+    noise_seed : int
+        Seed of that noise, which marks the run as not private; -1 draws from the system.
+    target_epsilon, delta : float
+        Total (epsilon, delta) of an agent in the run, for which ``start`` sets the noise.
+    relation : {"replace-one", "add-remove"}
+        Which data sets are neighbours.
+    run
+        As every strategy takes them, see `RunArguments`.
+
+    Raises
+    ------
+    ConfigError
+        For values out of range.
+    TypeError
+        For an argument that there is not, with the one that is meant.
+
+    Notes
+    -----
+    Who is averaged when some are absent: the participants.
     Privacy: with ``clip`` and ``noise_scale`` > 0 each upload is one Gaussian release.
     """
 
-    algorithm: ClassVar[str] = "dp-fedsgd"
-    keys: ClassVar[tuple[str, ...]] = (*GRADIENT_KEYS, "momentum")
+    algorithm: ClassVar[str] = Agent.name
+    settings: ClassVar[tuple[type, ...]] = (Agent, Server, PrivacyTerms, RegularizerSettings)
+    local_steps: ClassVar[str] = ""
+    search: ClassVar[tuple[SearchAxis, ...]] = (
+        SearchAxis("step-size-base", 0.05, 3.0, "smoothness"),
+        SearchAxis("momentum", 0.1, 0.99),
+    )
+    h_over_mean: ClassVar[bool] = True
 
-    @staticmethod
-    def half_of(config: Mapping[str, Any], h: ProximalFunction) -> Server:
-        """Return the server half."""
-        if config["max-local-steps"] != 1:
-            raise ConfigError("max-local-steps: dp-fedsgd takes one gradient a round")
-        settings = {name: config[name] for name in GRADIENT_KEYS}
-        return Server(config["momentum"], h, settings)
+    def __init__(
+        self,
+        step_size_base: float = Agent.step_size_base,
+        step_size_rule: str = Agent.step_size_rule,
+        *,
+        momentum: float = Server.momentum,
+        batch: str = Agent.batch,
+        batch_size: int = Agent.batch_size,
+        clip: float = Agent.clip,
+        clipping: str = Agent.clipping,
+        noise_scale: float = Agent.noise_scale,
+        noise_seed: int = PrivacyTerms.noise_seed,
+        target_epsilon: float = PrivacyTerms.target_epsilon,
+        delta: float = PrivacyTerms.delta,
+        relation: str = Agent.relation,
+        h: ProximalFunction | None = None,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        config = self.resolved(locals())
+        agent, terms = Agent.from_settings(config), read(PrivacyTerms, config)
+        super().__init__(Server(agent, config["momentum"], h or Zero(), terms=terms), **run)

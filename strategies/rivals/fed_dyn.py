@@ -9,123 +9,152 @@ D. A. E. Acar et al., "Federated Learning Based on Dynamic Regularization" (2021
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar, Unpack
 
 import numpy as np
 
-from privet.problems import ProximalFunction, Zero
-from privet.wire import ConfigError, Settings, digest
-from privet.wire.agreement import dynamic_gradient
+from privet.client_apps.rivals.fed_dyn import Agent, dynamic_gradient
+from privet.client_apps.terms import PrivacyTerms
+from privet.wire import digest
+from privet.wire.key import read
 
-from ..configured import GRADIENT_KEYS, ConfiguredStrategy
-from ..half import Arrays, Vector
-from .dp_fedsgd import checked, mean_of
+from ..base import PrimalDualStrategy
+from ..configured import RunArguments
+from ..half import (
+    Arrays,
+    FoldingHalf,
+    HalfState,
+    Turn,
+    Vector,
+    checked,
+    mean_of,
+    squared_gap,
+)
+from ..search import SearchAxis
 
 
 @dataclass(slots=True)
-class State:
-    """x and h (d,), and the agents' g_i (N, d)."""
+class State(HalfState):
+    """x and h (d,), and the agents' g_i (N, d); the residual is the squared last step of x."""
 
     x: Vector
     h: Vector
-    table: Vector
-    residual: float = math.nan
+    g: Vector
 
 
 @dataclass(frozen=True)
-class Server:
-    """Server half of FedDyn."""
+class Server(FoldingHalf[State]):
+    """Server half of FedDyn; ``agent`` has alpha."""
 
-    name: ClassVar[str] = "fed-dyn"
-    version: ClassVar[int] = 1
+    state = State
 
-    alpha: float = 0.1
-    agent_settings: Mapping[str, Any] = field(default_factory=dict)
+    agent: Agent = field(default_factory=Agent)
 
-    def settings(self) -> Settings:
-        """Return what the agents need to know."""
-        return {**self.agent_settings, "fed-dyn-alpha": self.alpha}
+    def rows(self, start: Vector) -> Arrays:
+        """Return g_i = 0."""
+        return {"g": np.zeros_like(start)}
 
     def initialise(self, start: Vector, count: int) -> State:
         """Return x = start, h = 0 and g_i = 0."""
-        return State(start, np.zeros_like(start), np.zeros((count, start.size), start.dtype))
-
-    def admit(self, state: State, position: int, start: Vector) -> State:
-        """Return the state with an agent of g_i = 0."""
-        table = np.insert(state.table, position, 0.0, axis=0)
-        return State(state.x, state.h, table, state.residual)
+        return State(start, np.zeros_like(start), **self.tables(start, count))
 
     def renew(self, state: State, position: int, start: Vector) -> State:
         """Return the state with an agent back at g_i = 0; h stays the mean of all."""
-        h = state.h - state.table[position] / state.h.dtype.type(len(state.table))
-        state.table[position] = 0.0
-        return State(state.x, h, state.table, state.residual)
+        state.h = state.h - state.g[position] / state.h.dtype.type(len(state.g))
+        return super().renew(state, position, start)
 
-    def broadcast(self, state: State) -> tuple[State, Arrays]:
+    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
         """Return x."""
         return state, {"x": state.x}
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
         """Check x_i; both sides compute g_i from it."""
         x = checked(upload, "x", state.x)
-        return {"x": x}, digest(dynamic_gradient(state.table[position], x, state.x, self.alpha))
+        return {"x": x}, digest(self._gradient(state, position, x))
 
-    def fold(self, state: State, uploads: Mapping[int, Arrays]) -> State:
+    def _gradient(self, state: State, position: int, x: Vector) -> Vector:
+        return dynamic_gradient(state.g[position], x, state.x, self.agent.fed_dyn_alpha)
+
+    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         """Move h, x and the participants' g_i."""
         if not uploads:
             return state
-        kind = state.x.dtype.type
+        kind, alpha = state.x.dtype.type, self.agent.fed_dyn_alpha
         mean = mean_of(uploads, "x", state.x)
-        h = state.h - kind(self.alpha * len(uploads) / len(state.table)) * (mean - state.x)
-        for i, arrays in uploads.items():
-            state.table[i] = dynamic_gradient(state.table[i], arrays["x"], state.x, self.alpha)
-        x = mean - h / kind(self.alpha)
-        gap = x - state.x
-        return State(x, h, state.table, float(gap @ gap))
-
-    def recovery(self, state: State, position: int) -> Arrays | None:
-        """Return g_i: all that an agent holds."""
-        return {"g": state.table[position]}
-
-    def models(self, state: State) -> Arrays:
-        """Return ``last``: x."""
-        return {"last": state.x}
-
-    def residual(self, state: State) -> float:
-        """Return ||x - x of the round before||^2."""
-        return state.residual
-
-    def dump(self, state: State) -> Arrays:
-        """Return x, h, all g_i and the residual."""
-        return {
-            "x": state.x,
-            "h": state.h,
-            "table": state.table,
-            "residual": np.array(state.residual),
-        }
-
-    def load(self, arrays: Arrays) -> State:
-        """Return the state of ``dump``."""
-        return State(arrays["x"], arrays["h"], arrays["table"].copy(), float(arrays["residual"]))
+        h = state.h - kind(alpha * len(uploads) / len(state.g)) * (mean - state.x)
+        for position, arrays in uploads.items():
+            state.g[position] = self._gradient(state, position, arrays["x"])
+        x = mean - h / kind(alpha)
+        return State(x, h, state.g, residual=squared_gap(x, state.x))
 
 
-class FedDyn(ConfiguredStrategy):
-    """FedDyn; keys: ``fed_dyn_alpha`` and those of the gradient steps.
+class FedDyn(PrimalDualStrategy):
+    """FedDyn as a Flower Strategy.
 
+    Parameters
+    ----------
+    fed_dyn_alpha : float
+        Weight of the proximal term.
+    max_local_steps, step_size_base, step_size_rule : int, float, {"inverse-sqrt", "constant"}
+        Local steps of a round, their size, and whether it is divided by sqrt(1 + t).
+    batch, batch_size : {"full", "sample"}, int
+        Examples of a step.
+    clip, clipping : float, {"example", "batch"}
+        Bound on the norm of a gradient, 0 for none, and of what.
+    noise_scale : float
+        Standard deviation of the noise on a gradient.
+    noise_seed : int
+        Seed of that noise, which marks the run as not private; -1 draws from the system.
+    target_epsilon, delta : float
+        Total (epsilon, delta) of an agent in the run, for which ``start`` sets the noise.
+    relation : {"replace-one", "add-remove"}
+        Which data sets are neighbours.
+    run
+        As every strategy takes them, see `RunArguments`.
+
+    Raises
+    ------
+    ConfigError
+        For values out of range.
+    TypeError
+        For an argument that there is not, with the one that is meant.
+
+    Notes
+    -----
+    Who is averaged when some are absent: of the models the participants; h keeps the absent ones.
     Privacy: with ``clip`` and ``noise_scale`` > 0 every local gradient is noised, so an upload is
     ``max_local_steps`` Gaussian releases and g_i is made of what was released.
     """
 
-    algorithm: ClassVar[str] = "fed-dyn"
+    algorithm: ClassVar[str] = Agent.name
+    settings: ClassVar[tuple[type, ...]] = (Agent, PrivacyTerms)
+    local_steps: ClassVar[str] = "max-local-steps"
+    search: ClassVar[tuple[SearchAxis, ...]] = (
+        SearchAxis("fed-dyn-alpha", 0.05, 20.0, "curvature"),
+        SearchAxis("step-size-base", 0.05, 3.0, "smoothness"),
+    )
     no_secure_sum: ClassVar[str] = "its server mirrors the gradient estimate of every agent"
-    keys: ClassVar[tuple[str, ...]] = (*GRADIENT_KEYS, "fed-dyn-alpha")
 
-    @staticmethod
-    def half_of(config: Mapping[str, Any], h: ProximalFunction) -> Server:
-        """Return the server half."""
-        if not isinstance(h, Zero):
-            raise ConfigError("h: fed-dyn has no proximal step for it")
-        return Server(config["fed-dyn-alpha"], {name: config[name] for name in GRADIENT_KEYS})
+    def __init__(
+        self,
+        max_local_steps: int = Agent.max_local_steps,
+        step_size_base: float = Agent.step_size_base,
+        step_size_rule: str = Agent.step_size_rule,
+        *,
+        fed_dyn_alpha: float = Agent.fed_dyn_alpha,
+        batch: str = Agent.batch,
+        batch_size: int = Agent.batch_size,
+        clip: float = Agent.clip,
+        clipping: str = Agent.clipping,
+        noise_scale: float = Agent.noise_scale,
+        noise_seed: int = PrivacyTerms.noise_seed,
+        target_epsilon: float = PrivacyTerms.target_epsilon,
+        delta: float = PrivacyTerms.delta,
+        relation: str = Agent.relation,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        config = self.resolved(locals())
+        half = Server(Agent.from_settings(config), terms=read(PrivacyTerms, config))
+        super().__init__(half, **run)

@@ -16,28 +16,62 @@ after an A with absences x travels again in B, because not everybody has seen it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar, Unpack
 
 import numpy as np
 
-from privet.wire import Settings, digest
+from privet.client_apps.rivals.fed_lin import Agent
+from privet.wire import digest
 
+from ..configured import RunArguments
 from ..cost import Cost
-from ..half import Arrays, ServerHalf, Vector
-from .base import RivalServer, RivalStrategy, State, apart, mean_row
-from .dp_fedsgd import checked, mean_of
+from ..half import (
+    Arrays,
+    FoldingHalf,
+    HalfState,
+    Turn,
+    Vector,
+    apart,
+    checked,
+    mean_of,
+    mean_row,
+)
+from ..search import SearchAxis
+from .base import RivalStrategy
+
+
+@dataclass(slots=True)
+class State(HalfState):
+    """State of FedLin's coordinator.
+
+    Attributes
+    ----------
+    x : array (d,)
+        The model.
+    g : array (N, d)
+        The agents' gradients.
+    mean : array (d,) or (0,)
+        Their mean in round B, empty in round A.
+    missed : bool
+        Whether round A went without somebody.
+    residual : float
+        Mean over the last participants of ||x_i - x||^2.
+    """
+
+    x: Vector
+    g: Vector
+    mean: Vector
+    missed: bool = False
 
 
 @dataclass(frozen=True)
-class Server(RivalServer):
-    """Server half of FedLin.
+class Server(FoldingHalf[State]):
+    """Server half of FedLin."""
 
-    ``extra`` holds ``g`` (d,) in round B, an empty array in A, and ``missed`` (1 where round A went
-    without somebody).
-    """
+    state = State
 
-    name: ClassVar[str] = "fed-lin"
+    agent: Agent = field(default_factory=Agent)
 
     def rows(self, start: Vector) -> Arrays:
         """Return g_i = 0."""
@@ -45,63 +79,92 @@ class Server(RivalServer):
 
     def initialise(self, start: Vector, count: int) -> State:
         """Return x = start before a round A."""
-        state = super().initialise(start, count)
-        state.extra = {"g": start[:0], "missed": np.array(0)}
-        return state
+        return State(start, **self.tables(start, count), mean=start[:0])
 
     def admit(self, state: State, position: int, start: Vector) -> State:
         """Return the state with an agent of g_i = 0 that has not seen x."""
-        state.extra["missed"] = np.array(1)
+        state.missed = True
         return super().admit(state, position, start)
 
     def renew(self, state: State, position: int, start: Vector) -> State:
         """Return the state with an agent back at g_i = 0 that has not seen x."""
-        state.extra["missed"] = np.array(1)
+        state.missed = True
         return super().renew(state, position, start)
 
-    def broadcast(self, state: State) -> tuple[State, Arrays]:
+    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
         """Return x in round A, g in round B."""
-        if not state.extra["g"].size:
+        if not state.mean.size:
             return state, {"x": state.x}
-        again = {"x": state.x} if state.extra["missed"] else {}
-        return state, {"g": state.extra["g"], **again}
+        again = {"x": state.x} if state.missed else {}
+        return state, {"g": state.mean, **again}
 
-    def recovery(self, state: State, position: int) -> Arrays | None:
+    def recovery(self, state: State, position: int) -> Arrays:
         """Return x and g_i."""
-        return {"x": state.x, "g": state.own["g"][position]}
+        return {"x": state.x, "g": state.g[position]}
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
         """Check g_i or x_i."""
-        if not state.extra["g"].size:
+        if not state.mean.size:
             g = checked(upload, "g", state.x)
             return {"g": g}, digest(g)
         x = checked(upload, "x", state.x)
         with np.errstate(over="ignore"):
-            return {"x": x}, digest(x - state.own["g"][position])
+            return {"x": x}, digest(x - state.g[position])
 
-    def fold(self, state: State, uploads: Mapping[int, Arrays]) -> State:
+    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         """End round A with g, round B with the next x."""
         if not uploads:
             return state
-        if not state.extra["g"].size:
+        if not state.mean.size:
             for position, arrays in uploads.items():
-                state.own["g"][position] = arrays["g"]
-            missed = np.array(int(len(uploads) < len(state.own["g"])))
-            state.extra = {"g": mean_row(state.own["g"]), "missed": missed}
+                state.g[position] = arrays["g"]
+            state.missed = len(uploads) < len(state.g)
+            state.mean = mean_row(state.g)
             return state
         state.residual = apart(uploads, state.x)
         state.x = mean_of(uploads, "x", state.x)
-        state.extra = {"g": state.x[:0], "missed": np.array(0)}
+        state.mean, state.missed = state.x[:0], False
         return state
 
 
 class FedLin(RivalStrategy):
-    """FedLin; keys: those of the local steps. One iteration is two rounds."""
+    """FedLin as a Flower Strategy, an iteration of which is two rounds.
 
-    algorithm: ClassVar[str] = "fed-lin"
+    Parameters
+    ----------
+    local_epochs, local_solver, step_size, batch_size, strong_convexity, smoothness
+        As in `RivalStrategy`; the solver is ``gd``.
+    run
+        As every strategy takes them, see `RunArguments`.
+
+    Raises
+    ------
+    ConfigError
+        For values out of range.
+    TypeError
+        For an argument that there is not, with the one that is meant.
+
+    Notes
+    -----
+    Who is averaged when some are absent: of the gradients all, absent ones with their old g_i; of
+    the models the participants.
+    Privacy: none.
+    """
+
+    algorithm: ClassVar[str] = Agent.name
+    settings: ClassVar[tuple[type, ...]] = (Agent,)
+    search: ClassVar[tuple[SearchAxis, ...]] = (SearchAxis("step-size", 0.05, 3.0, "smoothness"),)
     cost: ClassVar[Cost] = Cost(agent=2, coordinator=1, shared=2, exchanges=2, up=2, down=2)
 
-    @staticmethod
-    def server(config: Mapping[str, Any], settings: Settings) -> ServerHalf[Any]:
-        """Return the server half."""
-        return Server(settings)
+    def __init__(
+        self,
+        local_epochs: int = Agent.local_epochs,
+        local_solver: str = Agent.local_solver,
+        step_size: float = Agent.step_size,
+        *,
+        batch_size: int = Agent.batch_size,
+        strong_convexity: float = Agent.strong_convexity,
+        smoothness: float = Agent.smoothness,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        super().__init__(Server(Agent.from_settings(self.resolved(locals()))), **run)

@@ -16,70 +16,131 @@ agents (not in the paper) keep and count with their old x_i and lam_i.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar, Unpack
 
 import numpy as np
 
-from privet.wire import Settings, UploadError, digest, finite
-from privet.wire.agreement import ascend
+from privet.client_apps.arithmetic import ascend
+from privet.client_apps.rivals.fed_pd import Agent
+from privet.wire import digest
 
+from ..configured import RunArguments
 from ..cost import Cost
-from ..half import Arrays, ServerHalf, Vector
-from .base import RIVAL_KEYS, RivalServer, RivalStrategy, State, apart, mean_row
-from .dp_fedsgd import checked
+from ..half import (
+    Arrays,
+    FoldingHalf,
+    HalfState,
+    Turn,
+    Vector,
+    apart,
+    checked,
+    mean_row,
+    require_finite,
+)
+from ..search import SearchAxis
+from .base import RivalStrategy
+
+
+@dataclass(slots=True)
+class State(HalfState):
+    """The model x0 (d,), and the agents' x_i and lam_i (N, d).
+
+    The residual is the mean over the last participants of ||x_i - x0||^2.
+    """
+
+    x0: Vector
+    x: Vector
+    lam: Vector
 
 
 @dataclass(frozen=True)
-class Server(RivalServer):
-    """Server half of FedPD."""
+class Server(FoldingHalf[State]):
+    """Server half of FedPD; ``agent`` has eta as its rho."""
 
-    name: ClassVar[str] = "fed-pd"
+    state = State
+    last: ClassVar[str] = "x0"
 
-    rho: float = 1.0
+    agent: Agent = field(default_factory=Agent)
 
     def rows(self, start: Vector) -> Arrays:
         """Return x_i = start and lam_i = 0."""
         return {"x": start, "lam": np.zeros_like(start)}
 
+    def initialise(self, start: Vector, count: int) -> State:
+        """Return x0 = x_i = start and lam_i = 0."""
+        return State(start, **self.tables(start, count))
+
+    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
+        """Return x0."""
+        return state, {"x": state.x0}
+
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
         """Check x_i and return it with the lam_i that follows."""
-        x = checked(upload, "x", state.x)
+        x = checked(upload, "x", state.x0)
         with np.errstate(all="ignore"):
-            lam = ascend(state.own["lam"][position], x, state.x, 1.0 / self.rho)
-        if not finite(lam):
-            raise UploadError("upload holds numbers that are too large")
+            lam = ascend(state.lam[position], x, state.x0, 1.0 / self.agent.rho)
+        require_finite(lam)
         return {"x": x, "lam": lam}, digest(lam)
 
-    def fold(self, state: State, uploads: Mapping[int, Arrays]) -> State:
+    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         """Take the participants' rows and the next x0."""
         if not uploads:
             return state
-        state.residual = apart(uploads, state.x)
+        state.residual = apart(uploads, state.x0)
         for position, arrays in uploads.items():
-            state.own["x"][position] = arrays["x"]
-            state.own["lam"][position] = arrays["lam"]
-        state.x = mean_row(state.own["x"]) + state.x.dtype.type(self.rho) * mean_row(
-            state.own["lam"]
-        )
+            state.x[position] = arrays["x"]
+            state.lam[position] = arrays["lam"]
+        eta = state.x0.dtype.type(self.agent.rho)
+        state.x0 = mean_row(state.x) + eta * mean_row(state.lam)
         return state
 
     def models(self, state: State) -> Arrays:
         """Return ``last`` (x0) and ``mean`` (mean of x_i over all agents)."""
-        return {"last": state.x, "mean": mean_row(state.own["x"])}
+        return {"last": state.x0, "mean": mean_row(state.x)}
 
 
 class FedPD(RivalStrategy):
-    """FedPD; keys: ``rho`` (eta of the paper) and those of the local steps.
+    """FedPD as a Flower Strategy; arguments as in `RivalStrategy`, and
 
-    ``step_size`` 0 lets every agent take 2 / (smoothness + strong convexity + 2/rho) of its own.
+    Parameters
+    ----------
+    rho : float
+        eta of the paper; 0 takes 3.
+    run
+        As every strategy takes them, see `RunArguments`.
+
+    Raises
+    ------
+    ConfigError
+        For values out of range.
+    TypeError
+        For an argument that there is not, with the one that is meant.
+
+    Notes
+    -----
+    Who is averaged when some are absent: all agents, absent ones with their old x_i and lam_i.
+    Privacy: none.
     """
 
-    algorithm: ClassVar[str] = "fed-pd"
-    keys: ClassVar[tuple[str, ...]] = (*RIVAL_KEYS, "rho")
+    algorithm: ClassVar[str] = Agent.name
+    settings: ClassVar[tuple[type, ...]] = (Agent,)
+    search: ClassVar[tuple[SearchAxis, ...]] = (
+        SearchAxis("rho", 0.05, 20.0, "splitting"),
+        SearchAxis("step-size", 0.25, 1.5, "subproblem"),
+    )
     cost: ClassVar[Cost] = Cost(agent=2, coordinator=2, shared=1)
 
-    @staticmethod
-    def server(config: Mapping[str, Any], settings: Settings) -> ServerHalf[Any]:
-        """Return the server half."""
-        return Server(settings, config["rho"])
+    def __init__(
+        self,
+        rho: float = Agent.rho,
+        local_epochs: int = Agent.local_epochs,
+        local_solver: str = Agent.local_solver,
+        step_size: float = Agent.step_size,
+        *,
+        batch_size: int = Agent.batch_size,
+        strong_convexity: float = Agent.strong_convexity,
+        smoothness: float = Agent.smoothness,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        super().__init__(Server(Agent.from_settings(self.resolved(locals()))), **run)

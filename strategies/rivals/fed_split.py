@@ -15,24 +15,25 @@ agents (not in the paper) keep and count with their old z_i.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar, Unpack
 
-from privet.wire import Settings
+from privet.client_apps.rivals.fed_split import Agent
 
+from ..configured import RunArguments
 from ..cost import Cost
 from ..fed_plt import Server as Splitting
 from ..fed_plt import State
-from ..half import Arrays, ServerHalf
-from .base import RIVAL_KEYS, RivalStrategy
+from ..half import Arrays
+from ..search import SearchAxis
+from .base import RivalStrategy
 
 
 @dataclass(frozen=True)
 class Server(Splitting):
     """Server half of FedSplit: that of Fed-PLT, without h."""
 
-    name: ClassVar[str] = "fed-split"
+    agent: Agent = field(default_factory=Agent)
 
     def recovery(self, state: State, position: int) -> Arrays:
         """Return z_i: all that an agent holds."""
@@ -40,16 +41,46 @@ class Server(Splitting):
 
 
 class FedSplit(RivalStrategy):
-    """FedSplit; keys: ``rho`` (s of the paper) and those of the local steps.
+    """FedSplit as a Flower Strategy; arguments as in `RivalStrategy`, and
 
-    ``step_size`` 0 lets every agent take 2 / (smoothness + strong convexity + 2/rho) of its own.
+    Parameters
+    ----------
+    rho : float
+        s of the paper; 0 takes 3.
+    run
+        As every strategy takes them, see `RunArguments`.
+
+    Raises
+    ------
+    ConfigError
+        For values out of range.
+    TypeError
+        For an argument that there is not, with the one that is meant.
+
+    Notes
+    -----
+    Who is averaged when some are absent: all agents, absent ones with their old z_i.
+    Privacy: none.
     """
 
-    algorithm: ClassVar[str] = "fed-split"
-    keys: ClassVar[tuple[str, ...]] = (*RIVAL_KEYS, "rho")
+    algorithm: ClassVar[str] = Agent.name
+    settings: ClassVar[tuple[type, ...]] = (Agent,)
+    search: ClassVar[tuple[SearchAxis, ...]] = (
+        SearchAxis("rho", 0.05, 20.0, "splitting"),
+        SearchAxis("step-size", 0.25, 1.5, "subproblem"),
+    )
     cost: ClassVar[Cost] = Cost(agent=1, coordinator=2, shared=2)
 
-    @staticmethod
-    def server(config: Mapping[str, Any], settings: Settings) -> ServerHalf[Any]:
-        """Return the server half."""
-        return Server(config["rho"], agent_settings=settings)
+    def __init__(
+        self,
+        rho: float = Agent.rho,
+        local_epochs: int = Agent.local_epochs,
+        local_solver: str = Agent.local_solver,
+        step_size: float = Agent.step_size,
+        *,
+        batch_size: int = Agent.batch_size,
+        strong_convexity: float = Agent.strong_convexity,
+        smoothness: float = Agent.smoothness,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        super().__init__(Server(Agent.from_settings(self.resolved(locals()))), **run)

@@ -18,35 +18,54 @@ what travels, and costs one gradient besides the local steps.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
-from privet.wire import Settings, digest
+from privet.client_apps.rivals.five_gcs import Agent
+from privet.problems import Moduli
+from privet.wire import digest
+from privet.wire.key import setting
 
+from ..configured import RunArguments
 from ..cost import Cost
-from ..half import Arrays, ServerHalf, Vector
-from .base import RIVAL_KEYS, RivalServer, RivalStrategy, State, mean_row
-from .dp_fedsgd import checked
+from ..half import (
+    Arrays,
+    FoldingHalf,
+    HalfState,
+    Turn,
+    Vector,
+    checked,
+    mean_row,
+    squared_gap,
+)
+from ..search import SearchAxis
+from .base import RivalStrategy
+
+
+@dataclass(slots=True)
+class State(HalfState):
+    """xhat (d,) and the agents' u_i (N, d); the residual is the squared last step of xhat."""
+
+    x: Vector
+    u: Vector
 
 
 @dataclass(frozen=True)
-class Server(RivalServer):
-    """Server half of 5GCS; the state's x is xhat.
+class Server(FoldingHalf[State]):
+    """Server half of 5GCS; ``agent`` has rho, and mu as its common convexity.
 
     Parameters
     ----------
-    gamma : float
+    server_step_size : float
         Step size of the server.
-    mu : float
-        Strong convexity common to all f_i.
     """
 
-    name: ClassVar[str] = "five-gcs"
+    state = State
 
-    gamma: float = 1.0
-    mu: float = 0.0
+    agent: Agent = field(default_factory=Agent)
+    server_step_size: float = setting(1.0, "gamma of the paper", low=0, open_low=True)
 
     def rows(self, start: Vector) -> Arrays:
         """Return u_i = 0."""
@@ -54,50 +73,95 @@ class Server(RivalServer):
 
     def initialise(self, start: Vector, count: int) -> State:
         """Return x = start, so xhat = start / (1 + gamma mu), and u_i = 0."""
-        state = super().initialise(start, count)
-        state.x = self._implicit(start, np.zeros_like(start))
-        return state
+        return State(self._implicit(start, np.zeros_like(start)), **self.tables(start, count))
 
     def _implicit(self, x: Vector, v: Vector) -> Vector:
-        kind = x.dtype.type
-        ahead: Vector = (x - kind(self.gamma) * v) / kind(1.0 + self.gamma * self.mu)
+        kind, mu = x.dtype.type, self.agent.common_convexity
+        ahead: Vector = (x - kind(self.server_step_size) * v) / kind(
+            1.0 + self.server_step_size * mu
+        )
         return ahead
+
+    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
+        """Return xhat."""
+        return state, {"x": state.x}
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
         """Check u_i."""
         u = checked(upload, "u", state.x)
         return {"u": u}, digest(u)
 
-    def fold(self, state: State, uploads: Mapping[int, Arrays]) -> State:
+    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         """Take the cohort's u_i and the next xhat."""
         if not uploads:
             return state
-        table = state.own["u"]
-        old = mean_row(table)
+        old = mean_row(state.u)
         for position, arrays in uploads.items():
-            table[position] = arrays["u"]
-        new = mean_row(table)
-        factor = state.x.dtype.type(self.gamma * len(table) / len(uploads))
+            state.u[position] = arrays["u"]
+        new = mean_row(state.u)
+        factor = state.x.dtype.type(self.server_step_size * len(state.u) / len(uploads))
         ahead = self._implicit(state.x - factor * (new - old), new)
-        gap = ahead - state.x
-        state.residual = float(gap @ gap)
+        state.residual = squared_gap(ahead, state.x)
         state.x = ahead
         return state
 
 
 class FiveGCS(RivalStrategy):
-    """5GCS; keys: ``rho``, ``server_step_size`` (gamma), ``common_convexity`` (mu), local steps.
+    """5GCS as a Flower Strategy; arguments as in `RivalStrategy`, and
 
-    ``step_size`` 0 lets every agent take the best fixed step of its own subproblem. Absent agents
-    keep their u_i, which counts.
+    Parameters
+    ----------
+    rho : float
+        1 / (n tau) of the paper; 0 takes 3.
+    server_step_size : float
+        gamma.
+    common_convexity : float
+        mu: any value that every f_i is strongly convex with, 0 included.
+    run
+        As every strategy takes them, see `RunArguments`.
+
+    Raises
+    ------
+    ConfigError
+        For values out of range.
+    TypeError
+        For an argument that there is not, with the one that is meant.
+
+    Notes
+    -----
+    Who is averaged when some are absent: all agents, absent ones with their old u_i.
+    Privacy: none.
     """
 
-    algorithm: ClassVar[str] = "five-gcs"
-    keys: ClassVar[tuple[str, ...]] = (*RIVAL_KEYS, "rho", "server-step-size", "common-convexity")
+    algorithm: ClassVar[str] = Agent.name
+    settings: ClassVar[tuple[type, ...]] = (Agent, Server)
+    # The local step is the best fixed one: a third parameter cost more than it gained.
+    search: ClassVar[tuple[SearchAxis, ...]] = (
+        SearchAxis("rho", 0.05, 20.0, "splitting"),
+        SearchAxis("server-step-size", 0.05, 20.0, "splitting"),
+    )
     cost: ClassVar[Cost] = Cost(agent=1, coordinator=1, shared=1, extra_gradients=1)
+    # The local step is the best fixed one: a third parameter cost more than it gained.
     partial: ClassVar[bool] = True
 
-    @staticmethod
-    def server(config: Mapping[str, Any], settings: Settings) -> ServerHalf[Any]:
-        """Return the server half."""
-        return Server(settings, config["server-step-size"], config["common-convexity"])
+    @classmethod
+    def assumed(cls, moduli: Moduli) -> Mapping[str, Any]:
+        """Return mu: the paper takes it to be known."""
+        return {"common-convexity": max(0.0, moduli.strong_convexity)}
+
+    def __init__(
+        self,
+        rho: float = Agent.rho,
+        local_epochs: int = Agent.local_epochs,
+        local_solver: str = Agent.local_solver,
+        step_size: float = Agent.step_size,
+        *,
+        server_step_size: float = Server.server_step_size,
+        common_convexity: float = Agent.common_convexity,
+        batch_size: int = Agent.batch_size,
+        strong_convexity: float = Agent.strong_convexity,
+        smoothness: float = Agent.smoothness,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        config = self.resolved(locals())
+        super().__init__(Server(Agent.from_settings(config), config["server-step-size"]), **run)

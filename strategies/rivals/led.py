@@ -14,49 +14,79 @@ y_i and the mean is over those present, which leaves the sum of all y_i at zero.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar, Unpack
 
-from privet.wire import Settings
+from privet.client_apps.rivals.led import Agent
+from privet.wire.key import setting
 
+from ..configured import RunArguments
 from ..cost import Cost
-from ..half import ServerHalf
-from .base import RIVAL_KEYS, RivalStrategy
+from ..search import SearchAxis
+from .base import RivalStrategy
 from .control_variates import ControlledServer
 
 
 @dataclass(frozen=True)
 class Server(ControlledServer):
-    """Server half of LED.
+    """Server half of LED; ``agent`` has the local step size alpha.
 
     Parameters
     ----------
-    beta : float
-        Weight of y_i in a local step.
-    alpha : float
-        The local step size.
+    dual_step_size : float
+        Weight of y_i in a local step; 0 takes 1 / N_e.
     """
 
-    name: ClassVar[str] = "led"
-
-    beta: float = 1.0
-    alpha: float = 0.1
+    agent: Agent = field(default_factory=Agent)
+    dual_step_size: float = setting(0.0, "beta; 0 is 1 / local-epochs", low=0)
 
     def rate(self, count: int, total: int) -> float:
         """Return beta / alpha."""
-        return self.beta / self.alpha
+        return (self.dual_step_size or 1.0 / self.agent.local_epochs) / self.agent.step_size
 
 
 class LED(RivalStrategy):
-    """LED; keys: ``dual_step_size`` (beta; 0 takes 1 / N_e) and those of the local steps."""
+    """LED as a Flower Strategy; arguments as in `RivalStrategy`, and
 
-    algorithm: ClassVar[str] = "led"
-    keys: ClassVar[tuple[str, ...]] = (*RIVAL_KEYS, "dual-step-size")
+    Parameters
+    ----------
+    dual_step_size : float
+        beta; 0 takes 1 / N_e.
+    run
+        As every strategy takes them, see `RunArguments`.
+
+    Raises
+    ------
+    ConfigError
+        For values out of range.
+    TypeError
+        For an argument that there is not, with the one that is meant.
+
+    Notes
+    -----
+    Who is averaged when some are absent: the participants; the others keep their y_i.
+    Privacy: none.
+    """
+
+    algorithm: ClassVar[str] = Agent.name
+    settings: ClassVar[tuple[type, ...]] = (Agent, Server)
     cost: ClassVar[Cost] = Cost(agent=2, coordinator=1, shared=1)
+    search: ClassVar[tuple[SearchAxis, ...]] = (
+        SearchAxis("step-size", 0.05, 3.0, "smoothness"),
+        SearchAxis("dual-step-size", 0.1, 10.0, "epochs"),
+    )
 
-    @staticmethod
-    def server(config: Mapping[str, Any], settings: Settings) -> ServerHalf[Any]:
-        """Return the server half."""
-        beta = config["dual-step-size"] or 1.0 / config["local-epochs"]
-        return Server(settings, beta, config["step-size"])
+    def __init__(
+        self,
+        local_epochs: int = Agent.local_epochs,
+        local_solver: str = Agent.local_solver,
+        step_size: float = Agent.step_size,
+        *,
+        dual_step_size: float = Server.dual_step_size,
+        batch_size: int = Agent.batch_size,
+        strong_convexity: float = Agent.strong_convexity,
+        smoothness: float = Agent.smoothness,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        config = self.resolved(locals())
+        super().__init__(Server(Agent.from_settings(config), config["dual-step-size"]), **run)

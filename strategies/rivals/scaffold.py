@@ -10,131 +10,175 @@ so u_i is all that has to travel:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar, Unpack
 
 import numpy as np
 
-from privet.problems import ProximalFunction, Zero
-from privet.wire import ConfigError, Settings, digest
+from privet.client_apps.rivals.scaffold import Agent
+from privet.client_apps.terms import PrivacyTerms
+from privet.wire import digest
+from privet.wire.key import read, setting
 
-from ..configured import GRADIENT_KEYS, ConfiguredStrategy, step_size
-from ..half import Arrays, Vector
-from .dp_fedsgd import checked, mean_of
+from ..base import PrimalDualStrategy
+from ..configured import RunArguments
+from ..half import (
+    Arrays,
+    FoldingHalf,
+    HalfState,
+    Turn,
+    Vector,
+    checked,
+    mean_of,
+    squared_gap,
+)
+from ..search import SearchAxis
 
 
 @dataclass(slots=True)
-class State:
-    """x and c (d,), the control variates c_i (N, d), and the number of rounds done."""
+class State(HalfState):
+    """x (d,), the control variates c_i (N, d) and their mean c (d,).
+
+    The residual is the squared last step of x.
+    """
 
     x: Vector
+    mean: Vector
     c: Vector
-    table: Vector
-    rounds: int = 0
-    residual: float = math.nan
 
 
 @dataclass(frozen=True)
-class Server:
-    """Server half of SCAFFOLD."""
+class Server(FoldingHalf[State]):
+    """Server half of SCAFFOLD.
 
-    name: ClassVar[str] = "scaffold"
-    version: ClassVar[int] = 1
+    Parameters
+    ----------
+    server_step_size : float
+        eta_g.
+    """
 
-    server_step_size: float = 1.0
-    agent_settings: Mapping[str, Any] = field(default_factory=dict)
+    state = State
 
-    def settings(self) -> Settings:
-        """Return what the agents need to know."""
-        return dict(self.agent_settings)
+    agent: Agent = field(default_factory=Agent)
+    server_step_size: float = setting(
+        1.0, "step of the server along the agents' mean move", low=0, open_low=True
+    )
+
+    def rows(self, start: Vector) -> Arrays:
+        """Return c_i = 0."""
+        return {"c": np.zeros_like(start)}
 
     def initialise(self, start: Vector, count: int) -> State:
         """Return x = start and control variates of zero."""
-        return State(start, np.zeros_like(start), np.zeros((count, start.size), start.dtype))
+        return State(start, np.zeros_like(start), **self.tables(start, count))
 
     def admit(self, state: State, position: int, start: Vector) -> State:
         """Return the state with an agent of control variate zero; c stays the mean of all."""
-        count = state.c.dtype.type(len(state.table))
-        table = np.insert(state.table, position, 0.0, axis=0)
-        c = state.c * (count / (count + 1))
-        return State(state.x, c, table, state.rounds, state.residual)
+        count = state.mean.dtype.type(len(state.c))
+        state.mean = state.mean * (count / (count + 1))
+        return super().admit(state, position, start)
 
     def renew(self, state: State, position: int, start: Vector) -> State:
         """Return the state with an agent back at control variate zero; c stays the mean of all."""
-        c = state.c - state.table[position] / state.c.dtype.type(len(state.table))
-        state.table[position] = 0.0
-        return State(state.x, c, state.table, state.rounds, state.residual)
+        state.mean = state.mean - state.c[position] / state.mean.dtype.type(len(state.c))
+        return super().renew(state, position, start)
 
-    def broadcast(self, state: State) -> tuple[State, Arrays]:
+    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
         """Return x and c."""
-        return state, {"x": state.x, "c": state.c}
+        return state, {"x": state.x, "c": state.mean}
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
         """Check the mean gradient."""
         u = checked(upload, "u", state.x)
         return {"u": u}, digest(u)
 
-    def fold(self, state: State, uploads: Mapping[int, Arrays]) -> State:
+    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         """Move x and the control variates."""
         if not uploads:
             return state
         kind = state.x.dtype.type
         moved = mean_of(uploads, "u", state.x)
-        moved -= mean_of({i: {"c": state.table[i]} for i in uploads}, "c", state.x)
-        share = kind(len(uploads) / len(state.table))
-        step = step_size(self.agent_settings, state.rounds + 1)
-        length = kind(self.server_step_size * step * self.agent_settings["max-local-steps"])
-        x = state.x - length * (moved + state.c)
-        c = state.c + share * moved
+        moved -= mean_of({i: {"c": state.c[i]} for i in uploads}, "c", state.x)
+        share = kind(len(uploads) / len(state.c))
+        step = self.agent.step_size(turn.number)
+        length = kind(self.server_step_size * step * self.agent.max_local_steps)
+        x = state.x - length * (moved + state.mean)
+        mean = state.mean + share * moved
         for position, arrays in uploads.items():
-            state.table[position] = arrays["u"]
-        gap = x - state.x
-        return State(x, c, state.table, state.rounds + 1, float(gap @ gap))
-
-    def recovery(self, state: State, position: int) -> Arrays | None:
-        """Return c_i: all that an agent holds."""
-        return {"c": state.table[position]}
-
-    def models(self, state: State) -> Arrays:
-        """Return ``last``: x."""
-        return {"last": state.x}
-
-    def residual(self, state: State) -> float:
-        """Return ||x - x of the round before||^2."""
-        return state.residual
-
-    def dump(self, state: State) -> Arrays:
-        """Return x, c, all c_i, the round and the residual."""
-        return {
-            "x": state.x,
-            "c": state.c,
-            "table": state.table,
-            "scalars": np.array([state.rounds, state.residual]),
-        }
-
-    def load(self, arrays: Arrays) -> State:
-        """Return the state of ``dump``."""
-        rounds, residual = arrays["scalars"]
-        table = arrays["table"].copy()
-        return State(arrays["x"], arrays["c"], table, int(rounds), float(residual))
+            state.c[position] = arrays["u"]
+        return State(x, mean, state.c, residual=squared_gap(x, state.x))
 
 
-class Scaffold(ConfiguredStrategy):
-    """SCAFFOLD; keys: ``server_step_size`` and those of the gradient steps.
+class Scaffold(PrimalDualStrategy):
+    """SCAFFOLD as a Flower Strategy.
 
+    Parameters
+    ----------
+    server_step_size : float
+        eta_g, along the agents' mean move.
+    max_local_steps, step_size_base, step_size_rule : int, float, {"inverse-sqrt", "constant"}
+        Local steps of a round, their size, and whether it is divided by sqrt(1 + t).
+    batch, batch_size : {"full", "sample"}, int
+        Examples of a step.
+    clip, clipping : float, {"example", "batch"}
+        Bound on the norm of a gradient, 0 for none, and of what.
+    noise_scale : float
+        Standard deviation of the noise on a gradient.
+    noise_seed : int
+        Seed of that noise, which marks the run as not private; -1 draws from the system.
+    target_epsilon, delta : float
+        Total (epsilon, delta) of an agent in the run, for which ``start`` sets the noise.
+    relation : {"replace-one", "add-remove"}
+        Which data sets are neighbours.
+    run
+        As every strategy takes them, see `RunArguments`.
+
+    Raises
+    ------
+    ConfigError
+        For values out of range.
+    TypeError
+        For an argument that there is not, with the one that is meant.
+
+    Notes
+    -----
+    Who is averaged when some are absent: of the moves the participants; c keeps the absent ones.
     Privacy: with ``clip`` and ``noise_scale`` > 0 every local gradient is noised, so an upload is
     ``max_local_steps`` Gaussian releases and the control variates are made of what was released.
     """
 
-    algorithm: ClassVar[str] = "scaffold"
+    algorithm: ClassVar[str] = Agent.name
+    settings: ClassVar[tuple[type, ...]] = (Agent, Server, PrivacyTerms)
+    local_steps: ClassVar[str] = "max-local-steps"
+    search: ClassVar[tuple[SearchAxis, ...]] = (
+        SearchAxis("step-size-base", 0.05, 3.0, "smoothness"),
+        SearchAxis("server-step-size", 0.1, 3.0),
+    )
     no_secure_sum: ClassVar[str] = "its server holds the control variate of every agent"
-    keys: ClassVar[tuple[str, ...]] = (*GRADIENT_KEYS, "server-step-size")
 
-    @staticmethod
-    def half_of(config: Mapping[str, Any], h: ProximalFunction) -> Server:
-        """Return the server half."""
-        if not isinstance(h, Zero):
-            raise ConfigError("h: scaffold has no proximal step")
-        return Server(config["server-step-size"], {name: config[name] for name in GRADIENT_KEYS})
+    def __init__(
+        self,
+        max_local_steps: int = Agent.max_local_steps,
+        step_size_base: float = Agent.step_size_base,
+        step_size_rule: str = Agent.step_size_rule,
+        *,
+        server_step_size: float = Server.server_step_size,
+        batch: str = Agent.batch,
+        batch_size: int = Agent.batch_size,
+        clip: float = Agent.clip,
+        clipping: str = Agent.clipping,
+        noise_scale: float = Agent.noise_scale,
+        noise_seed: int = PrivacyTerms.noise_seed,
+        target_epsilon: float = PrivacyTerms.target_epsilon,
+        delta: float = PrivacyTerms.delta,
+        relation: str = Agent.relation,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        config = self.resolved(locals())
+        half = Server(
+            Agent.from_settings(config),
+            config["server-step-size"],
+            terms=read(PrivacyTerms, config),
+        )
+        super().__init__(half, **run)

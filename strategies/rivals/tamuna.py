@@ -10,68 +10,93 @@ cohort of c of the n agents is drawn, and with it a number of steps L, geometric
 
 Here p = 1 / ``local-epochs``; eta is ``dual-step-size``, by default the largest the paper's theory
 allows, p n (c - 1) / (c (n - 1)), which is p when all take part. L is drawn by every agent from a
-public stream of the seed and the round (``privet.wire.agreement.local_steps``), the same for all.
-The sparsification of the uploads (s of the paper) is off: s = c, every coordinate of every x_i
-counts. A cohort of one (c = 1) learns no h_i.
+public stream of the seed and the round (`privet.client_apps.rivals.tamuna.local_steps`), the same
+for all. The sparsification of the uploads (s of the paper) is off: s = c, every coordinate of every
+x_i counts. A cohort of one (c = 1) learns no h_i.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar, Unpack
 
-from privet.wire import Settings
+from privet.client_apps.rivals.tamuna import Agent
+from privet.wire.key import setting
 
+from ..configured import RunArguments
 from ..cost import Cost
-from ..half import ServerHalf
-from .base import RIVAL_KEYS, RivalStrategy
+from ..search import SearchAxis
+from .base import RivalStrategy
 from .control_variates import ControlledServer
 
 
 @dataclass(frozen=True)
 class Server(ControlledServer):
-    """Server half of TAMUNA.
+    """Server half of TAMUNA; ``agent`` has the step size gamma, and 1/p as its local epochs.
 
     Parameters
     ----------
-    probability : float
-        p, the reciprocal of the mean number of local steps.
-    gamma : float
-        The local step size.
-    eta : float
+    dual_step_size : float
         Step size of the control variates; 0 takes the largest that theory allows.
     """
 
-    name: ClassVar[str] = "tamuna"
-
-    probability: float = 0.1
-    gamma: float = 0.1
-    eta: float = 0.0
+    agent: Agent = field(default_factory=Agent)
+    dual_step_size: float = setting(0.0, "eta; 0 is the largest that theory allows", low=0)
 
     def rate(self, count: int, total: int) -> float:
         """Return eta / gamma."""
-        if self.eta > 0:
-            return self.eta / self.gamma
+        if self.dual_step_size > 0:
+            return self.dual_step_size / self.agent.step_size
         largest = total * (count - 1) / (count * (total - 1)) if total > 1 else 1.0
-        return self.probability * largest / self.gamma
+        return (1.0 / self.agent.local_epochs) * largest / self.agent.step_size
 
 
 class Tamuna(RivalStrategy):
-    """TAMUNA; keys: ``dual_step_size`` (eta; 0 takes the theory's) and those of the local steps.
+    """TAMUNA as a Flower Strategy; arguments as in `RivalStrategy`, and
 
-    ``local_epochs`` is the mean number of local steps. Absent agents keep their h_i and do not
-    count in the mean. One that missed rounds is sent its h_i besides x, two vectors down; the
-    paper's agents receive two as well, x before and after their round.
+    Parameters
+    ----------
+    dual_step_size : float
+        eta; 0 takes the largest that the paper's theory allows.
+    run
+        As every strategy takes them, see `RunArguments`.
+
+    Raises
+    ------
+    ConfigError
+        For values out of range.
+    TypeError
+        For an argument that there is not, with the one that is meant.
+
+    Notes
+    -----
+    ``local_epochs`` is the mean number of local steps.
+    Who is averaged when some are absent: the participants; the others keep their h_i. One that
+    missed rounds is sent its h_i besides x, two vectors down; the paper's agents receive two as
+    well, x before and after their round.
+    Privacy: none.
     """
 
-    algorithm: ClassVar[str] = "tamuna"
-    keys: ClassVar[tuple[str, ...]] = (*RIVAL_KEYS, "dual-step-size")
+    algorithm: ClassVar[str] = Agent.name
+    settings: ClassVar[tuple[type, ...]] = (Agent, Server)
     cost: ClassVar[Cost] = Cost(agent=2, coordinator=1, shared=1)
+    search: ClassVar[tuple[SearchAxis, ...]] = (
+        SearchAxis("step-size", 0.05, 3.0, "smoothness"),
+        SearchAxis("dual-step-size", 0.1, 10.0, "epochs"),
+    )
     partial: ClassVar[bool] = True
 
-    @staticmethod
-    def server(config: Mapping[str, Any], settings: Settings) -> ServerHalf[Any]:
-        """Return the server half."""
-        probability = 1.0 / config["local-epochs"]
-        return Server(settings, probability, config["step-size"], config["dual-step-size"])
+    def __init__(
+        self,
+        local_epochs: int = Agent.local_epochs,
+        local_solver: str = Agent.local_solver,
+        step_size: float = Agent.step_size,
+        *,
+        dual_step_size: float = Server.dual_step_size,
+        batch_size: int = Agent.batch_size,
+        strong_convexity: float = Agent.strong_convexity,
+        smoothness: float = Agent.smoothness,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        config = self.resolved(locals())
+        super().__init__(Server(Agent.from_settings(config), config["dual-step-size"]), **run)

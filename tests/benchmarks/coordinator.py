@@ -16,7 +16,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from privet.sim.engine import InlineGrid
 from privet.sim.logs import quiet
 from privet.strategies import FedPLT
-from privet.strategies.exchange import exchange
 from privet.wire import ENROL, RECORD, Enrolment, Update, digest, pack
 from privet.wire.contract import read_instruction, update_record
 from privet.wire.enrolment import enrolment_record
@@ -51,14 +50,13 @@ def measure(agents: int, dim: int, rounds: int = 5) -> dict[str, float]:
     spent = []
     for number in range(1, rounds + 1):
         begin = time.perf_counter()
-        strategy.configure_train(number, ArrayRecord(), ConfigRecord(), grid)
+        run = strategy.run
+        messages = strategy.configure_train(number, run.arrays, ConfigRecord(), grid)
         configured = time.perf_counter()
-        pending = strategy.pending
-        assert pending is not None
-        replies = exchange(grid, pending.messages, 60.0)
+        replies = run.collect(grid, messages)
         received = time.perf_counter()
-        done = strategy.fold_round(replies)
-        assert len(done.participants) == agents
+        strategy.aggregate_train(number, replies)
+        assert len(run.session.history[-1].participants) == agents
         spent.append(time.perf_counter() - received + configured - begin)
     return {
         "milliseconds": min(spent[1:]) * 1e3,

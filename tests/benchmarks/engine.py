@@ -147,9 +147,8 @@ def _fed_plt_against_fed_avg(show: Show, quick: bool) -> None:
 
 
 def _round(strategy: FedPLT, grid: InlineGrid, session: Any) -> None:
-    from privet.strategies.loop import play_round
 
-    play_round(strategy, grid, session.round + 1, evaluate=False)
+    strategy.play_round(grid, session.round + 1)
 
 
 def _coordinator(show: Show, agents: int) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 
-from privet.sim.experiments.gfl import regression_network, run
 from privet.sim.logs import hushed
+from privet.sim.studies import Case
+from privet.sim.studies.runner import play
+from privet.sim.studies.workloads import build
 
 from .figure import Figure, Show, undisturbed
 
@@ -15,14 +17,24 @@ ROUNDS = 100
 
 def bench_gfl(show: Show, *, quick: bool = False) -> None:
     """Play 100 rounds of Section V-A: 10 units of 100 agents, 11 of each a round."""
-    network = regression_network()
     rounds = 10 if quick else ROUNDS
+    settings = {
+        "step_size": 0.7,
+        "batch": "sample",
+        "perturbation": "homomorphic",
+        "noise_variance": 0.1,
+        "mechanism": "laplace",
+        "noise_seed": 0,
+    }
+    workload = {"name": "regression", "draw": 0}
+    build(workload)
+    case = Case("bench", 0, workload, "gfl", settings, rounds, "deviation")
     with hushed(), undisturbed():
         begin = time.perf_counter()
-        run(network, rounds)
+        play(case)
         seconds = time.perf_counter() - begin
-    case = "10 units x 100 agents, L = 11"
-    show(Figure("gfl", case, "seconds a round", seconds / rounds))
+    what = "10 units x 100 agents, L = 11"
+    show(Figure("gfl", what, "seconds a round", seconds / rounds))
     show(
-        Figure("gfl", case, f"seconds for {ROUNDS} rounds", seconds * ROUNDS / rounds, GOAL, False)
+        Figure("gfl", what, f"seconds for {ROUNDS} rounds", seconds * ROUNDS / rounds, GOAL, False)
     )

@@ -20,7 +20,6 @@ from privet.privacy import LedgerFile, Release, SystemNoise
 from privet.problems import L2, BinaryLogistic
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT
-from privet.strategies.loop import play_round
 
 from .figure import Figure, Show, best_seconds
 
@@ -98,7 +97,7 @@ def _rounds(dim: int, settings: Mapping[str, Any]) -> Callable[[], Any]:
     strategy = FedPLT(num_agents=AGENTS, local_epochs=5, rho=1.0, **settings)
     strategy.begin(grid, ArrayRecord({"x": Array(np.zeros(dim))}))
     numbers = itertools.count(1)
-    return lambda: play_round(strategy, grid, next(numbers), evaluate=False)
+    return lambda: strategy.play_round(grid, next(numbers))
 
 
 def _ledger(show: Show, *, quick: bool) -> None:

@@ -23,7 +23,6 @@ from privet.sim.engine import InlineGrid
 from privet.sim.ray.engine import RayGrid
 from privet.sim.ray.session import local_cpus, ray_session
 from privet.strategies import FedPLT
-from privet.strategies.loop import play_round
 from privet.wire import stream
 
 from . import echo
@@ -78,7 +77,7 @@ def _rounds(grid: Any) -> Callable[[], None]:
     session = strategy.begin(grid, ArrayRecord({"x": Array(np.zeros(DIM))}))
 
     def step() -> None:
-        play_round(strategy, grid, session.round + 1, evaluate=False)
+        strategy.play_round(grid, session.round + 1)
 
     step()  # the agents' problems are built in the first round
     return step

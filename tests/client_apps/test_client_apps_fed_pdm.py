@@ -324,7 +324,7 @@ def test_rows_are_clipped_before_a_bound_on_them_is_used() -> None:
 
 
 def test_server_must_say_which_dual() -> None:
-    with pytest.raises(ConfigError, match="public or private"):
+    with pytest.raises(ConfigError, match="dual = 'auto': choose one of private, public"):
         agent(dual="auto")
 
 

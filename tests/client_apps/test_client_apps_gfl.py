@@ -17,6 +17,7 @@ from privet.sim.engine import InlineGrid
 from privet.strategies import GFL
 from privet.wire import ConfigError, RunError, stream
 from support.federations import zeros
+from support.perturbers import perturber
 
 RNG = np.random.default_rng(0)
 FEATURES, TARGETS = RNG.standard_normal((12, 3)), RNG.standard_normal(12)
@@ -27,7 +28,9 @@ W = np.array([0.3, -0.2, 0.5])
 
 
 def work(agent: Agent, problem: Any = RIDGE, w: Any = W, round_: int = 1) -> Any:
-    local = agent.local_update({}, {"w": w}, problem, Streams(7, "5", round_), SystemNoise())
+    local = agent.local_update(
+        {}, {"w": w}, problem, Streams(7, "5", round_), perturber(agent, problem)
+    )
     assert local.state == {}
     assert local.agreed is local.upload["x"]
     return local.upload["x"]
@@ -84,7 +87,7 @@ def test_clipping_bounds_the_move_by_mu_b(clipping: str, batch: str) -> None:
 @pytest.mark.parametrize("broadcast", [{}, {"w": np.zeros(2)}, {"w": np.zeros(3, "f4")}])
 def test_broadcasts_that_cannot_be_used(broadcast: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="no model w"):
-        Agent().local_update({}, broadcast, RIDGE, Streams(0, "0", 1), SystemNoise())
+        Agent().local_update({}, broadcast, RIDGE, Streams(0, "0", 1), perturber(Agent(), RIDGE))
 
 
 def test_settings_and_release() -> None:

@@ -12,6 +12,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from privet.client_apps import client_app
 from privet.client_apps.fed_plt import Agent as FedPLT
+from privet.client_apps.gradients import Gradients
 from privet.client_apps.rivals.dp_fedsgd import Agent as FedSGD
 from privet.privacy import AgentLedger, Facts, Perturber, epsilon_of
 from privet.problems import L2, BinaryLogistic, ClippableProblem
@@ -180,14 +181,19 @@ def test_a_half_that_draws_other_than_it_charged_never_replies(
     draws: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = Node(tmp_path)
-    honest, left = FedSGD.noised, []
+    honest, left = Gradients.oracle, []
 
-    def noised(self: Any, on: Any, x: Any, rows: Any, noise: Perturber) -> Any:
-        slopes = [honest(self, on, x, rows, noise) for _ in range(draws)]
-        left.append(noise.taken)
-        return slopes[0] if slopes else on.clipped_gradient(x, self.clip)
+    def oracle(self: Any, on: Any, streams: Any, noise: Perturber, steps: int = 1) -> Any:
+        noised = honest(self, on, streams, noise, draws)
 
-    monkeypatch.setattr(FedSGD, "noised", noised)
+        def gradient(x: Any) -> Any:
+            slopes = [noised(x) for _ in range(draws)]
+            left.append(noise.taken)
+            return slopes[0] if slopes else on.clipped_gradient(x, self.clip)
+
+        return gradient
+
+    monkeypatch.setattr(Gradients, "oracle", oracle)
     reply = node.train()
     assert reply.error.code == FAILED
     assert ("0 draws were taken, 1 charged" if draws == 0 else "more than the 1") in (

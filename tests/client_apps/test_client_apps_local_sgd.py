@@ -12,6 +12,7 @@ from flwr.serverapp.strategy import FedAvg, FedProx
 from privet.client_apps.local_sgd import local_sgd_app
 from privet.privacy import Release, epsilon_of
 from privet.sim.engine import InlineGrid
+from privet.wire import ConfigError
 from support.federations import logistic_agents, position, zeros
 
 PROBLEMS = logistic_agents(4)
@@ -65,3 +66,21 @@ def test_a_budgeted_node_declines_to_train_without_noise(tmp_path: Any) -> None:
             w = w - 0.3 * PROBLEMS[i].gradient(w)
         models.append(w)
     assert np.abs(result.arrays["x"].numpy() - np.mean(models, axis=0)).max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"clip": 1.0, "noise_scal": 1.0}, "unknown setting 'noise-scal'; did you mean 'noise-"),
+        ({"clipp": 1.0, "noise_scale": 1.0}, "unknown setting 'clipp'; did you mean 'clip'?"),
+        ({"target_epsilo": 0.001}, "unknown setting 'target-epsilo'; did you mean 'target-eps"),
+        ({"target_epsilon": float("nan")}, "target-epsilon = nan: must be >= 0"),
+        ({"delta": 0.9}, "delta = 0.9: must be > 0 and <= 0.5"),
+        ({"noise_seed": True}, "noise-seed = True: expected a whole number"),
+    ],
+)
+def test_settings_that_there_are_not_are_refused(settings: dict[str, Any], reason: str) -> None:
+    """A misspelt noise would leave the agent un-noised."""
+    with pytest.raises(ConfigError) as caught:
+        local_sgd_app(lambda context: logistic_agents(1)[0], **settings)
+    assert str(caught.value).startswith(reason)

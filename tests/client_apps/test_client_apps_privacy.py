@@ -12,11 +12,12 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from privet.client_apps import client_app
+from privet.client_apps.fed_plt import Agent
 from privet.privacy import AgentLedger, epsilon_of
 from privet.problems import L2, BinaryLogistic, MultinomialLogistic, RidgeRegression
 from privet.sim.engine import InlineGrid
-from privet.strategies import FedPLT, PrivetResult, Schedule
-from privet.wire import pack
+from privet.strategies import FedPLT, PrivetResult, Run, Schedule
+from privet.wire import ConfigError, RunError, pack
 from privet.wire.contract import agent_record, encode_settings, shared_record
 from support.federations import logistic_agents, model, position, zeros
 
@@ -82,28 +83,35 @@ def test_noise_differs_without_a_seed_and_repeats_with_one() -> None:
     assert not np.array_equal(seeded[0], model(run(problems, 2, noise_seed=6)[0]))
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"local_solver": "agd"}, "noise-variance needs local-solver = noisy-gd"),
-        ({"local_solver": "sgd"}, "noise-variance needs local-solver = noisy-gd"),
-        ({"row_norm": 0.0}, "a private run needs row-norm"),
-    ],
-)
-def test_settings_without_a_certificate_are_refused(options: Any, reason: str) -> None:
-    from privet.wire import RunError
+def refused(reason: str, problems: list[Any], **options: Any) -> None:
+    """Expect the server to refuse the run, and the agents where it does not look."""
+    with pytest.raises(ConfigError, match=f"this run cannot be private: .*{reason}"):
+        run(problems, 1, **options)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Run, "calibrate", lambda run: None)
+        with pytest.raises(RunError, match=reason):
+            run(problems, 1, **options)
 
-    with pytest.raises(RunError, match=reason):
-        run(logistic_agents(2), 1, **options)
+
+@pytest.mark.parametrize("solver", ["agd", "sgd"])
+def test_noise_without_the_noisy_solver_is_refused_on_both_sides(solver: str) -> None:
+    reason = f"noise-variance needs local-solver = noisy-gd, found {solver}"
+    with pytest.raises(ConfigError, match=reason):
+        FedPLT(**{**PRIVATE, "local_solver": solver})
+    told = FedPLT(**PRIVATE).half.settings()
+    with pytest.raises(ConfigError, match=reason):
+        Agent.from_settings({**told, "local-solver": solver})
+
+
+def test_settings_without_a_certificate_are_refused() -> None:
+    refused("a private run needs row-norm", logistic_agents(2), row_norm=0.0)
 
 
 def test_nonconvex_is_refused() -> None:
     from privet.problems import Nonconvex
-    from privet.wire import RunError
 
     problems = [BinaryLogistic(np.eye(4), [1, -1, 1, -1], regularizer=Nonconvex(0.5))]
-    with pytest.raises(RunError, match="no privacy certificate for a nonconvex regulariser"):
-        run(problems, 1)
+    refused("no privacy certificate for a nonconvex regulariser", problems)
 
 
 def test_step_size_of_a_private_agent_does_not_depend_on_its_data() -> None:
@@ -460,7 +468,4 @@ def test_a_sum_divided_by_less_than_its_examples_has_no_certificate(divisor: flo
     """A clipped record would move the mean by more than its clip says."""
     data = logistic_agents(1)[0]
     problem = BinaryLogistic(data.features, data.labels, regularizer=L2(0.5), divisor=divisor)
-    from privet.wire import RunError
-
-    with pytest.raises(RunError, match=f"divides 20 examples by {divisor:g}"):
-        run([problem], 1)
+    refused(f"divides 20 examples by {divisor:g}", [problem])

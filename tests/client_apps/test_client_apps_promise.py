@@ -17,9 +17,10 @@ from privet.client_apps.half import Streams
 from privet.client_apps.local_sgd import local_sgd_app
 from privet.privacy import AgentLedger, Facts, NoCertificateError, Perturber, SystemNoise, key_pair
 from privet.problems import L2, BinaryLogistic
+from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
-from privet.strategies.half import grouped
-from privet.wire import ENROL, REFUSED, algorithms, pack, resolve, ring
+from privet.strategies.half import Turn, grouped
+from privet.wire import ENROL, REFUSED, algorithms, pack, ring
 from privet.wire.contract import (
     CONTRACT_VERSION,
     agent_record,
@@ -40,7 +41,7 @@ NOISE: dict[str, dict[str, Any]] = {
     "fed-pdm": {"noise-scale": 1.0, "max-local-steps": 1},
     "fed-dyn": {"noise-scale": 1.0, "max-local-steps": 1},
     "scaffold": {"noise-scale": 1.0, "max-local-steps": 1},
-    "dp-fedsgd": {"noise-scale": 1.0, "max-local-steps": 1},
+    "dp-fedsgd": {"noise-scale": 1.0},
 }
 """What makes an algorithm's upload a noised one; the others have no noise of their own."""
 BOUNDS = {"clip": 1.0, "row-norm": 1.0, "batch": "full"}
@@ -115,7 +116,7 @@ class Site:
 def opening(name: str, **keys: Any) -> tuple[dict[str, Any], Any, Any]:
     """Return settings, broadcast and the agent's state of a first round, as the server says."""
     found = algorithms()[name]
-    config = resolve({"algorithm": name, **keys}, name, found.keys)
+    config = read_config({"algorithm": name, **keys})
     half = found.load_strategy().from_config(config).half
     state = half.initialise(np.zeros(DIM), 1)
     group = None
@@ -123,7 +124,7 @@ def opening(name: str, **keys: Any) -> tuple[dict[str, Any], Any, Any]:
     if units is not None:
         state = units.place(state, 0, "me", "")
         group = units.group(state, 0)
-    state, broadcast = half.broadcast(state)
+    state, broadcast = half.broadcast(state, Turn(1))
     if units is not None:
         broadcast = {**broadcast, **units.broadcast_to(state, group)}
     return {**half.settings(), "seed": 0}, broadcast, half.recovery(state, 0)
@@ -341,8 +342,12 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
         for name in ("rand-k", "public-top-k", "noisy-top-k")
     ),
     *(
-        (name, {"max-local-steps": steps, "batch": "sample", "batch-size": 4, **clipping})
-        for name, steps in (("fed-dyn", 3), ("scaffold", 3), ("dp-fedsgd", 1))
+        (name, {**steps, "batch": "sample", "batch-size": 4, **clipping})
+        for name, steps in (
+            ("fed-dyn", {"max-local-steps": 3}),
+            ("scaffold", {"max-local-steps": 3}),
+            ("dp-fedsgd", {}),
+        )
         for clipping in ({}, {"clipping": "batch"})
     ),
 ]
@@ -531,12 +536,14 @@ def test_a_half_that_draws_other_than_charged_never_replies(
     assert "privet.state" not in site.grid.contexts[1000].state
 
 
-def test_a_half_that_takes_one_gradient_is_not_charged_for_more(tmp_path: Path) -> None:
+def test_a_half_that_takes_one_gradient_is_charged_for_one(tmp_path: Path) -> None:
+    """Whatever the message says of steps, which are no key of it."""
     site = Site(tmp_path)
     settings, broadcast, state = opening("dp-fedsgd", **BOUNDS, **NOISE["dp-fedsgd"])
     reply = site.train("dp-fedsgd", {**settings, "max-local-steps": 3}, broadcast, state)
-    assert "takes one gradient a round" in reply.error.reason
-    assert site.charges == 0
+    assert reply.has_content(), reply.error.reason
+    (charge,) = map(json.loads, site.ledger.read_text().splitlines())
+    assert charge["release"].get("count", 1) == 1
 
 
 # ------------------------------------------------------------------ the private dual of FedPDM

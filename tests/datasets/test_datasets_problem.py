@@ -14,9 +14,11 @@ from privet.datasets import (
     federation_from_config,
     load,
     partition,
+    planned_facts,
     problem_from_config,
 )
 from privet.datasets import problem as problem_module
+from privet.privacy import Facts
 from privet.problems import BinaryLogistic, MultinomialLogistic, RidgeRegression
 from support.extras import extra
 from support.paths import data_file
@@ -185,20 +187,21 @@ def test_other_keys_of_a_run_config_are_ignored() -> None:
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        ({"dataset": 3}, "dataset must be a string, got 3"),
-        ({"partition-seed": "one"}, "partition-seed must be an integer, got 'one'"),
-        ({"partition-seed": True}, "partition-seed must be an integer, got True"),
-        ({"dirichlet-alpha": "small"}, "dirichlet-alpha must be a number, got 'small'"),
-        ({"row-norm": -1.0}, "row-norm must be >= 0, got -1.0"),
-        ({"row-norm": float("nan")}, "row-norm must be >= 0, got nan"),
-        ({"row-norm": float("inf")}, "row-norm must be >= 0, got inf"),
-        ({"intercept": "maybe"}, "intercept 'maybe' is unknown; expected one of auto, yes, no"),
-        ({"loss": "hinge"}, "loss 'hinge' is unknown; expected one of auto, binary-logistic"),
-        ({"regularizer": "lasso"}, "regularizer = 'lasso' is unknown"),
-        ({"regularizer-weight": -1.0}, "regularizer weight must be finite and at least 0"),
-        ({"divisor": "all"}, "divisor 'all' is unknown; expected one of auto, agent, federation"),
-        ({"dataset": "nothing"}, "dataset 'nothing' is unknown"),
-        ({"partition": "fair"}, "partition 'fair' is unknown"),
+        ({"dataset": 3}, "dataset = 3: expected a text"),
+        ({"partition-seed": "one"}, "partition-seed = 'one': expected a whole number"),
+        ({"partition-seed": True}, "partition-seed = True: expected a whole number"),
+        ({"dirichlet-alpha": "small"}, "dirichlet-alpha = 'small': expected a number"),
+        ({"row-norm": -1.0}, "row-norm = -1.0: must be >= 0"),
+        ({"row-norm": float("nan")}, "row-norm = nan: must be >= 0"),
+        ({"row-norm": float("inf")}, "row-norm = inf: must be >= 0 and <= 1e+100"),
+        ({"intercept": "maybe"}, "intercept = 'maybe': choose one of auto, yes, no"),
+        ({"loss": "hinge"}, "loss = 'hinge': choose one of auto, binary-logistic"),
+        ({"regularizer": "lasso"}, "regularizer = 'lasso': choose one of none"),
+        ({"regularizer-weight": -1.0}, "regularizer-weight = -1.0: must be >= 0"),
+        ({"regularizer-weight": float("inf")}, "regularizer weight must be finite and at least 0"),
+        ({"divisor": "all"}, "divisor = 'all': choose one of auto, agent, federation"),
+        ({"dataset": "nothing"}, "dataset = 'nothing': choose one of breast-cancer"),
+        ({"partition": "fair"}, "partition = 'fair': choose one of iid"),
         ({"dataset": "digits", "loss": "binary-logistic"}, "does not fit dataset digits"),
         ({"dataset": "digits", "loss": "ridge"}, "loss ridge does not fit dataset digits"),
         ({"dataset": "diabetes", "loss": "multinomial-logistic"}, "does not fit dataset diabetes"),
@@ -206,8 +209,8 @@ def test_other_keys_of_a_run_config_are_ignored() -> None:
         ({"dataset": "mnist"}, "data-path is needed for dataset mnist"),
         ({"dataset": "femnist"}, "data-path is needed for dataset femnist: LEAF's folder"),
         ({"dataset": "click"}, "data-path is needed for dataset click: a LIBSVM file"),
-        ({"hashing": "yes"}, "hashing must be true or false, got 'yes'"),
-        ({"columns": 2.5}, "columns must be an integer, got 2.5"),
+        ({"hashing": "yes"}, "hashing = 'yes': expected true or false"),
+        ({"columns": 2.5}, "columns = 2.5: expected a whole number"),
         ({"partition": "natural-id"}, "partition natural-id: the data have no ids"),
     ],
 )
@@ -256,3 +259,23 @@ def test_the_mean_of_a_federation_is_over_the_examples_that_were_dealt(tmp_path:
     # Labels 0 and 1 twice, 2 once: five of the twelve examples are somebody's.
     assert sum(map(len, federation.parts)) == 5
     assert federation.objective(np.zeros(7840)) == pytest.approx(np.log(10))
+
+
+@pytest.mark.parametrize("divisor", ["auto", "agent", "federation"])
+@pytest.mark.parametrize("name", ["fed-plt", "dp-iadmm"])
+def test_planned_facts_are_those_of_the_problems(divisor: str, name: str) -> None:
+    config = {
+        "algorithm": name,
+        "dataset": "synthetic",
+        "examples-per-agent": 30,
+        "partition": "iid",
+        "loss": "binary-logistic",
+        "divisor": divisor,
+        "beta": 0.3,
+    }
+    federation = federation_from_config(config, 4)
+    planned = planned_facts(config, 4, 30, federation.dim)
+    assert [Facts.of(problem) for problem in federation.problems] == [planned] * 4
+    assert planned.modulus == pytest.approx(2 * 0.3 / 4)
+    whole = divisor == "federation" or (divisor, name) == ("auto", "dp-iadmm")
+    assert planned.divisor == (120 if whole else 30)

@@ -15,7 +15,7 @@ import pytest
 from privet.client_apps import LOCAL_KEYS
 from privet.datasets.context import DATA_KEYS
 from privet.privacy.node_rules import KEYS
-from privet.wire.keys import defaults
+from privet.server_apps.config import defaults
 from support.paths import ROOT
 
 DOCS = ROOT / "docs"

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from privet.wire.keys import defaults
+from privet.server_apps.config import defaults
+from privet.wire import algorithms
 from support.paths import ROOT
 
 REMOTE = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
@@ -78,3 +79,11 @@ def test_every_key_is_in_the_table(site: Path) -> None:
     page = (site / "reference" / "keys.html").read_text()
     for name in defaults():
         assert f"<td><code>{name}</code></td>" in page, name
+
+
+def test_every_algorithm_is_in_the_table_with_what_is_searched(site: Path) -> None:
+    page = (site / "reference" / "algorithms.html").read_text()
+    for name, algorithm in algorithms().items():
+        assert f"<td><code>{name}</code></td>" in page, name
+        for axis in algorithm.load_strategy().search:
+            assert f"<code>{axis.key}</code> {axis.low:g} to {axis.high:g}" in page, axis

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 Kind = Literal["run", "epsilon", "cost"]
@@ -47,6 +47,12 @@ DATA: Mapping[str, Any] = {
     "num-server-rounds": 5,
     "seed": 7,
 }
+BREAST_CANCER: Mapping[str, Any] = {
+    "dataset": "breast-cancer",
+    "examples-per-agent": None,
+    "features": None,
+}
+"""A data set of its own size; None takes a key out."""
 HALF: Mapping[str, Any] = {"participation": "fraction", "fraction": 0.6}
 CHANCE: Mapping[str, Any] = {"participation": "probability", "probability": "0=0.5,2=0.7,4=0.6"}
 SCHEDULE: Mapping[str, Any] = {"participation": "schedule", "schedule": "0,1,2;2,3,4;0,4"}
@@ -88,7 +94,7 @@ _RUNS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "sgd": {"local-solver": "sgd", "batch-size": 4, "step-size": 0.1},
         "given-moduli": {"strong-convexity": 0.05, "smoothness": 2.0, "rho": 1.0},
         "starting-model": {"init-scale": 1.0},
-        "l1-breast-cancer": {**L1, "dataset": "breast-cancer", "partition": "dirichlet"},
+        "l1-breast-cancer": {**L1, **BREAST_CANCER, "partition": "dirichlet"},
         "elastic-net": {"h": "elastic-net", "h-weight": 0.05},
         "group-l1": {"h": "group-l1", "h-weight": 0.05, "h-group-size": 2},
         "box": {"h": "box", "h-radius": 0.3},
@@ -102,7 +108,7 @@ _RUNS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "float32": SINGLE,
         "nonconvex": {"regularizer": "nonconvex", "step-size": 0.1},
         "multinomial": {"loss": "multinomial-logistic"},
-        "ridge-diabetes": {"dataset": "diabetes", "partition": "iid"},
+        "ridge-diabetes": {**BREAST_CANCER, "dataset": "diabetes", "partition": "iid"},
         "noise": {**PLT_NOISE, **SEEDED},
         "noise-no-clip": {**SEEDED, "local-solver": "noisy-gd", "noise-variance": 0.01},
         "noise-probability": {**PLT_NOISE, **SEEDED, **CHANCE},
@@ -223,7 +229,7 @@ _RUNS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
     "gfl": {
         "plain": GFL,
-        "complete": {**GFL, "graph": "complete", "batch": "full"},
+        "complete": {**GFL, "graph": "complete", "batch": "full", "batch-size": None},
         "lazy-path": {**GFL, "graph": "path", "graph-lazy": True},
         "erdos-renyi": {**GFL, "graph": "erdos-renyi", "graph-seed": 3, "graph-probability": 0.7},
         "participants": {**GFL, "participants": 1},
@@ -337,7 +343,6 @@ _COSTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "no-regularizer": {**PLT_NOISE, "regularizer": "none"},
         "less-noise": {**PLT_NOISE, "noise-variance": 1e-3},
         "clip-2": {**PLT_NOISE, "clip": 2.0},
-        "batch-clip": {**PLT_NOISE, **BATCH_CLIP},
         "delta": {**PLT_NOISE, "delta": 1e-3},
         "float32": {**PLT_NOISE, **SINGLE},
     },
@@ -352,7 +357,6 @@ _COSTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "output-rho-2": {**IADMM_NOISE, **OUTPUT, "rho": 2.0},
         "epsilon-1": {**IADMM_NOISE, "epsilon": 1.0},
         "noise-scale": {**IADMM, **PUBLIC, "noise-scale": 0.05},
-        "batch-clip": {**IADMM_NOISE, **BATCH_CLIP},
         "divisor-agent": {**IADMM_NOISE, "divisor": "agent"},
     },
     "fed-pdm": {
@@ -404,7 +408,11 @@ def _build() -> dict[str, Case]:
         for name, own in runs.items():
             settings = {**small, "algorithm": algorithm, **own}
             cases.append(Case(f"{algorithm}/{name}", "cost", settings))
-    return {case.name: case for case in cases}
+    return {case.name: replace(case, settings=_given(case.settings)) for case in cases}
+
+
+def _given(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {key: value for key, value in settings.items() if value is not None}
 
 
 CASES: Mapping[str, Case] = _build()

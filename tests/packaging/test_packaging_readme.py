@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from privet.problems import minimize
+from privet.server_apps.config import defaults
 from privet.sim.engine import InlineGrid
 from privet.sim.ports import free_ports
 from privet.sim.processes import Processes
-from privet.wire.keys import defaults
 from support.paths import ROOT
 from support.wheel import FILES
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from privet.privacy import Facts, Totals, as_printed
+from privet.sim.cli.config import parse_assignments
 from privet.sim.cli.main import main
-from privet.sim.cli.run import parse_assignments
 from privet.sim.inline import run_inline
 from privet.wire import algorithm
 
@@ -267,8 +267,11 @@ def test_bounds_must_be_finite_and_not_negative(
         (f"{PDM} noise-scale=1 dual=private", "private dual"),
         (f"{PDM} noise-scale=1 relation=add-remove", "batch = 'full'"),
         (f"{IADMM} noise-scale=1 mechanism=cauchy", "cauchy"),
-        ("algorithm=fed-split target-epsilon=1 num-agents=2 num-examples=9", "no private form"),
-        (f"{GFL} noise-variance=1 target-epsilon=1", "no private form"),
+        (
+            "algorithm=fed-split target-epsilon=1 num-agents=2 num-examples=9",
+            "target-epsilon = 1: fed-split does not use it",
+        ),
+        (f"{GFL} noise-variance=1 target-epsilon=1", "target-epsilon = 1: gfl does not use it"),
         ("algorithm=dp-fedsgd num-agents=2 dim=3", "num-examples"),
     ],
 )

@@ -14,7 +14,6 @@ from privet.privacy import AgentLedger
 from privet.problems import RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedSGD
-from privet.strategies.loop import play_round
 from privet.wire.contract import agent_record, encode_settings, is_need_state, shared_record
 from redteam.harness import SETTINGS, Node
 from support.federations import zeros
@@ -76,7 +75,7 @@ def test_a_reply_that_is_lost_counts_until_the_agent_speaks() -> None:
             lost.add(sorted(grid.get_node_ids())[0])
         else:
             lost.clear()
-        play_round(strategy, grid, number, evaluate=False)
+        strategy.play_round(grid, number)
         texts = [session.roster.agents[name].ledger for name in ("0", "1")]
         spent.append([AgentLedger.from_json(text).messages for text in texts])
     assert spent == [[1, 1], [2, 2], [3, 3]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,12 @@ import pytest
 
 from privet.privacy import Facts
 from privet.server_apps import read_config
-from privet.server_apps.calibration import plans
 from privet.sim.inline import run_inline
-from privet.strategies.roster import Agent, Roster
-from privet.strategies.round import Session
+from privet.strategies import participation
+from privet.strategies.run import Run
+from privet.strategies.run.calibration import plans
+from privet.strategies.run.roster import Agent, Roster
+from privet.strategies.run.session import Session
 from privet.wire import ConfigError, Layout, RunError
 from support.federations import zeros
 
@@ -75,7 +76,10 @@ def test_balanced_turns_need_less_noise_than_uniform_sampling() -> None:
             }
         )
         session = Session("", Layout.of(zeros(2)), np.zeros(2), None, roster)
-        turns = [len(plan.rounds) for plan in plans(config, session).values()]
+        turns = [
+            len(plan.rounds)
+            for plan in plans(session, participation.from_config(config), 40, 0).values()
+        ]
         assert sum(turns) == 40 * 5
         most[kind] = max(turns)
     assert most["balanced"] == 10
@@ -101,8 +105,7 @@ def test_refusals_are_one_line(settings: dict[str, Any], reason: str, tmp_path: 
 def test_agents_refuse_what_the_server_did_not_check(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    run_module = sys.modules["privet.server_apps.execute"]
-    monkeypatch.setattr(run_module, "calibrate", lambda config: None)
+    monkeypatch.setattr(Run, "calibrate", lambda run: None)
     settings = {
         "target-epsilon": 0.0,
         "noise-scale": 0.1,

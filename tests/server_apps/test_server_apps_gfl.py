@@ -15,11 +15,11 @@ from privet.client_apps.gfl import Agent, LinkNoise
 from privet.privacy import Facts, Perturber, Release, SystemNoise, epsilon_of, gaussian_epsilon
 from privet.problems import L2, RidgeRegression
 from privet.server_apps import read_config
-from privet.server_apps.execute import build_evaluation
-from privet.server_apps.gfl.links import Links, Spending
-from privet.server_apps.gfl.measures import GflMeasures
+from privet.server_apps.build import build_evaluation
 from privet.sim.inline import run_inline
 from privet.strategies.gfl.graph import graph_edges, metropolis
+from privet.strategies.gfl.links import Links, Spending
+from privet.strategies.gfl.measures import GflMeasures
 from support.rounding import Quadratic
 
 RUN: dict[str, Any] = {

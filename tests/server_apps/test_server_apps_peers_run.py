@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.server_apps import Finished, execute
+from privet.server_apps import Finished, execute, read_config
 from privet.server_apps.peers.run import unit_agents
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import configured_app
-from privet.wire import ConfigError, RunError, resolve
+from privet.wire import ConfigError, RunError
 from support.graph_servers import (
     Hosts,
     assert_same_trajectory,
@@ -126,7 +126,7 @@ def test_a_resumed_server_rejoins_and_the_others_say_what_they_did(tmp_path: Pat
 
 
 def test_only_gfl_has_units(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="unit = '0': only gfl exchanges models"):
+    with pytest.raises(ConfigError, match="unit = 0: fed-plt does not use it; it is a key of gfl"):
         execute(
             InlineGrid(configured_app(), 2),
             {"algorithm": "fed-plt", "num-agents": 2, "unit": "0", "output-dir": str(tmp_path)},
@@ -140,7 +140,7 @@ def test_a_server_alone_ends_with_one_line(tmp_path: Path) -> None:
 
 
 def test_the_agents_of_a_unit_are_counted() -> None:
-    config = resolve({"num-agents": 6, "units": 3, "unit": "0"}, "gfl")
+    config = read_config({"num-agents": 6, "units": 3, "unit": "0", "algorithm": "gfl"})
     assert unit_agents(config) == 2
     assert unit_agents({**config, "unit-agents": 3}) == 3
     with pytest.raises(ConfigError, match="7 agents cannot be divided by 3 units"):

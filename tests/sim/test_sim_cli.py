@@ -46,7 +46,7 @@ def privet(capsys: Any) -> Any:
         (["run", "--engine", "spark"], 2, "--engine 'spark': choose one of inline, ray"),
         (["run", "--actors", "2"], 2, "--actors and --ray-address are of the Ray engine"),
         (["replay", "/nowhere.json"], 2, "/nowhere.json: No such file"),
-        (["tune", "fed-avg"], 2, "tune 'fed-avg': choose one of fed-lin"),
+        (["tune", "fed-avg"], 2, "unknown algorithm 'fed-avg': known are"),
         (["bench", "speed"], 2, "unknown benchmark 'speed'"),
         (["report", "/nowhere"], 1, "/nowhere"),
         (["run", "resume=/nowhere"], 1, "no checkpoint at /nowhere"),
@@ -61,6 +61,84 @@ def test_what_cannot_be_done_is_one_line(
     assert found[0] == code
     (line,) = [line for line in found[2].splitlines() if line.startswith("privet: ")]
     assert said in line
+
+
+@pytest.mark.parametrize("command", ["run", "tune", "account"])
+def test_help_explains_a_key(privet: Any, command: str) -> None:
+    code, out, err = privet(command, "--help", "fraction")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "fraction",
+        "  share of the agents, in each round; number > 0 <= 1; default 1.0; "
+        "used with participation = fraction or balanced",
+    ]
+
+
+def test_help_says_what_a_key_is_to_each_algorithm(privet: Any) -> None:
+    code, out, _ = privet("run", "--help", "rho")
+    assert code == 0
+    name, *lines = out.splitlines()
+    assert name == "rho"
+    said = {line[line.rindex("(") + 1 : -1]: line for line in lines}
+    assert said.keys() == {"fed-plt, fed-split", "dp-iadmm", "fed-pdm", "fed-pd", "five-gcs"}
+    assert "default 3.0" in said["fed-plt, fed-split"]
+    assert "default 1.0" in said["fed-pdm"]
+    assert "0 takes the schedule (24)" in said["dp-iadmm"]
+
+
+def test_help_of_a_key_that_every_run_has_names_no_algorithm(privet: Any) -> None:
+    """Also where an algorithm's agents are told of it."""
+    for key in ("seed", "secure-sum", "row-norm"):
+        _, out, _ = privet("run", "--help", key)
+        name, line = out.splitlines()
+        assert name == key
+        assert not line.endswith(")")
+
+
+def test_help_takes_several_keys_with_or_without_values(privet: Any) -> None:
+    code, out, _ = privet("run", "dataset=digits", "--help", "local-solver=gd", "tolerance")
+    assert code == 0
+    heads = [line for line in out.splitlines() if not line.startswith(" ")]
+    assert heads == ["local-solver", "tolerance"]
+    assert "gd, agd, sgd, noisy-gd; default gd (fed-plt)" in out
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("local-epoch", "unknown config key 'local-epoch'; did you mean 'local-epochs'?"),
+        ("local_solver", "unknown config key 'local_solver'; did you mean 'local-solver'?"),
+        ("xyzzy", "unknown config key 'xyzzy'"),
+    ],
+)
+def test_help_of_an_unknown_key_is_one_line_with_the_nearest(
+    privet: Any, key: str, line: str
+) -> None:
+    assert privet("run", "--help", key) == (2, "", f"privet: {line}\n")
+
+
+def test_help_without_a_key_is_that_of_the_command(privet: Any) -> None:
+    code, out, _ = privet("run", "--help")
+    assert code == 0
+    assert "--preset" in out
+    code, out, _ = privet("report", "--help")
+    assert code == 0
+    assert "Usage" in out
+
+
+def test_every_command_takes_the_config_of_an_app(privet: Any, tmp_path: Path) -> None:
+    app, flat = tmp_path / "pyproject.toml", tmp_path / "run.toml"
+    keys = "num-agents = 2\nnum-server-rounds = 1\nrhoo = 1.0\n"
+    app.write_text(f"[project]\nname = 'app'\n[tool.flwr.app.config]\n{keys}")
+    flat.write_text(keys)
+    for command in (["run"], ["account"], ["tune", "led"]):
+        for file in (app, flat):
+            code, _, err = privet(*command, "--config", str(file))
+            assert (code, "unknown config key 'rhoo'" in err) == (2, True)
+    app.write_text("[tool.flwr.app]\nconfig = 3\n")
+    code, _, err = privet("run", "--config", str(app))
+    assert code == 2
+    assert f"{app}: expected a table [tool.flwr.app.config]" in err
 
 
 def test_run_prints_what_a_newcomer_wants_to_know(privet: Any, tmp_path: Path) -> None:
@@ -144,9 +222,7 @@ def test_replay_of_something_else_is_one_line(privet: Any, tmp_path: Path, text:
 
 
 def test_tune_prints_radius_norm_and_rounds(privet: Any) -> None:
-    code, out, _ = privet(
-        "tune", "fed-plt", "--strong-convexity", "0.5", "--smoothness", "1.5", "--json"
-    )
+    code, out, _ = privet("tune", "fed-plt", "strong-convexity=0.5", "smoothness=1.5", "--json")
     lines = [json.loads(line) for line in out.splitlines()]
     assert code == 0
     costs = [line["cost"] for line in lines]

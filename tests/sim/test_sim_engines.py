@@ -19,7 +19,7 @@ from privet.sim.engine import InlineGrid
 from privet.sim.flower_run import run_simulation
 from privet.sim.inline import run_inline
 from privet.strategies import FedPLT, Fraction
-from privet.strategies.exchange import exchange
+from privet.strategies.run.exchange import exchange
 from support.federations import app_of, logistic_agents, model, position, train, zeros
 from support.paths import ROOT
 
@@ -206,17 +206,6 @@ def test_forgotten_replies_are_not_kept() -> None:
     ]
 
 
-def test_messages_are_independent_of_the_order_of_the_nodes() -> None:
-    """Folding is sorted by name: nodes that enrol in another order change no bit."""
-    problems = logistic_agents(11)
-    grid = InlineGrid(
-        app_of(problems),
-        [{"partition-id": i, "num-partitions": 11} for i in reversed(range(11))],
-    )
-    shuffled, _, _ = train(problems, 5, grid=grid)
-    assert model(shuffled).tobytes() == model(train(problems, 5)[0]).tobytes()
-
-
 def test_state_path_carries_an_agent_over_a_restart(tmp_path: Path) -> None:
     problems = logistic_agents(2)
     nodes = [{"partition-id": i, "state-path": str(tmp_path / f"{i}.npz")} for i in range(2)]
@@ -249,12 +238,11 @@ def test_agent_that_appears_later_joins() -> None:
     strategy = FedPLT(rho=1.0, local_epochs=10, num_agents=2)
     strategy.start(grid, zeros(4), num_rounds=3)
     grid.online.add(1002)
-    from privet.strategies.loop import play_round
 
-    done = play_round(strategy, grid, 4, evaluate=False)
+    done = strategy.play_round(grid, 4)
     assert done.notes == ("agent 2 joined",)
     for number in range(5, 80):
-        play_round(strategy, grid, number, evaluate=False)
+        strategy.play_round(grid, number)
     assert strategy.session is not None
     last = strategy.half.models(strategy.session.state)["last"]
     assert np.allclose(last, minimize(problems).x, atol=1e-8)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from privet.client_apps import client_app
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
-from privet.sim.replays import replay_file
+from privet.sim.studies.replays import replay_file
 from privet.strategies import GFL, PrivetResult, Schedule
 from privet.strategies.gfl.graph import graph_edges, metropolis
 from privet.strategies.gfl.mixing import LocalMixer

@@ -10,13 +10,13 @@ import numpy as np
 from flwr.app import Context, Message
 
 from privet.client_apps.masking import MASK_RECORD, MaskState
-from privet.server_apps import execute, read_config
-from privet.server_apps.execute import build_evaluation
+from privet.server_apps import execute
+from privet.server_apps.build import build_evaluation
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App
 from privet.sim.inline import configured_app
 from privet.strategies.gfl.graph import graph_edges, metropolis
-from support.graph_servers import Hosts, at_once, simulated, unit_config, unit_grid
+from support.graph_servers import Hosts, at_once, read_whole, simulated, unit_config, unit_grid
 from support.rounding import Quadratic, farthest, gfl_round
 
 UNITS, EACH, DIM, ROUNDS = 3, 3, 2, 3
@@ -63,7 +63,7 @@ def models(config: dict[str, Any]) -> Any:
 
 def bound() -> float:
     """Return how far rounding of 2^-41 a number may carry the models of all units."""
-    federation = build_evaluation(read_config({"algorithm": "gfl", **COMMON})).federation
+    federation = build_evaluation(read_whole(COMMON)).federation
     agents = [Quadratic.of(problem) for problem in federation.problems]
     units = [agents[EACH * p : EACH * (p + 1)] for p in range(UNITS)]
     weights = metropolis(graph_edges("path", UNITS), UNITS)
@@ -83,7 +83,9 @@ def test_masked_units_with_a_server_each_follow_the_plain_simulation(tmp_path: P
     assert bound() < 1e-11
     # Sums in the ring are exact: which process adds makes no difference at all.
     assert found.tobytes() == models(MASKED).tobytes()
-    noiseless = models({**COMMON, "noise-variance": 0.0})
+    noiseless = models(
+        {key: value for key, value in COMMON.items() if key not in ("noise-variance", "noise-seed")}
+    )
     assert np.linalg.norm(plain - noiseless) > 1e-2
 
 
@@ -118,6 +120,7 @@ def agent_7_fails_in_round_2(message: Message, context: Context) -> Message:
 def test_a_unit_whose_agent_fails_adds_what_the_simulation_adds(tmp_path: Path) -> None:
     """The second attempt lacks the agent and one more: the same one, whoever draws it."""
     larger = {**MASKED, "algorithm": "gfl", "num-agents": 15, "output-dir": str(tmp_path)}
+    del larger["peer-timeout"]  # all units in one process
     app = agent_7_fails_in_round_2
     whole = execute(unit_grid(larger, app), larger, "simulation").folder
     with Hosts(tmp_path, UNITS) as hosts:

@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from privet.sim.memory import keep_freed_memory
-from privet.strategies.loop import play_round
 from support.federations import logistic_agents, train
 from support.memory import resident_megabytes
 
@@ -25,5 +24,5 @@ def test_memory_is_flat_over_ten_thousand_rounds() -> None:
     _, strategy, grid = train(problems, 1_000)
     before = resident_megabytes()
     for number in range(1_001, 10_001):
-        play_round(strategy, grid, number, evaluate=False)
+        strategy.play_round(grid, number)
     assert resident_megabytes() - before < 9_000 / 1024

@@ -22,7 +22,6 @@ from privet.sim.ray.engine import RayGrid
 from privet.sim.ray.session import ray_session
 from privet.sim.sweep import SweepError, sweep
 from privet.strategies import FedPDM, FedPLT, Fraction, PrivetResult, Schedule
-from privet.strategies.loop import play_round
 from privet.wire import ConfigError, RunError
 from support.federations import FaultyGrid, logistic_agents, lose_state, position, zeros
 from support.memory import resident_megabytes
@@ -318,7 +317,7 @@ def test_memory_of_all_processes_is_flat(grid: Killing, session: Any) -> None:
     run(strategy, grid, 3_000)  # by then the allocators have settled
     before = [resident_megabytes(pid) for pid in pids]
     for number in range(3_001, 10_001):
-        play_round(strategy, grid, number, evaluate=False)
+        strategy.play_round(grid, number)
     grown = [resident_megabytes(pid) - old for pid, old in zip(pids, before, strict=True)]
     assert grown[0] < 7_000 / 1024
     assert max(grown[1:]) < 1.0
@@ -395,9 +394,7 @@ def test_tune_finds_the_same_with_several_processes(capsys: Any) -> None:
     said = []
     for options in ([], ["--workers", "2"]):
         with pytest.raises(SystemExit) as left:
-            main(
-                ["tune", "fed-plt", "--smoothness=2", "--strong-convexity=0.5", "--json", *options]
-            )
+            main(["tune", "fed-plt", "smoothness=2", "strong-convexity=0.5", "--json", *options])
         assert left.value.code == 0
         said.append(capsys.readouterr().out)
     assert said[0] == said[1]

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ from privet.sim.ray import actors as ray_actors
 from privet.sim.ray.engine import RayGrid
 from privet.sim.ray.session import ray_session
 from privet.strategies import FedPLT
-from privet.strategies.loop import play_round
 from privet.wire import RunError
 from support.federations import logistic_agents, position, zeros
 from support.paths import ROOT
@@ -54,6 +54,18 @@ def session() -> Iterator[Any]:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
         with ray_session(num_cpus=4) as ray:
             yield ray
+
+
+def kill(ray: Any, actor: Any) -> None:
+    """Kill an actor and wait until calls of it fail: Ray only begins to when it is told."""
+    ray.kill(actor)
+    for _ in range(1000):
+        try:
+            ray.get(actor.__ray_call__.remote(lambda _: None))
+        except ray.exceptions.RayActorError:
+            return
+        time.sleep(0.01)
+    raise AssertionError("a killed actor goes on answering")
 
 
 class Gated(BinaryLogistic):
@@ -101,7 +113,7 @@ def test_checkpoint_does_not_wait_for_agents_at_work_and_their_late_replies_are_
     gate.touch()
     try:
         for number in (3, 4):
-            late = play_round(strategy, gated, number, evaluate=False)
+            late = strategy.play_round(gated, number)
             assert late.participants == ("3", "4")
         begun = time.monotonic()
         assert sorted(gated.node_states()) == ["3", "4"]
@@ -116,9 +128,9 @@ def test_checkpoint_does_not_wait_for_agents_at_work_and_their_late_replies_are_
     late_batches = list(gated._under_way)
     session.wait(late_batches, num_returns=len(late_batches), timeout=30.0)
     assert sorted(gated.node_states()) == list(NAMES)  # what has ended does not count as at work
-    strategy.round_timeout = 30.0
+    strategy.run.options = replace(strategy.run.options, round_timeout=30.0)
     for number in (5, 6):
-        assert play_round(strategy, gated, number, evaluate=False).participants == NAMES
+        assert strategy.play_round(gated, number).participants == NAMES
     assert (gated._replies, gated._forgotten, gated._under_way) == ({}, set(), {})
     assert sorted(gated.node_states()) == list(NAMES)
 
@@ -167,7 +179,7 @@ def test_actor_that_does_not_answer_costs_a_checkpoint_its_agents_only(
     with pytest.raises(RunError, match=r"could not be put back: .*not a dense payload") as caught:
         gated.restore_node_states({"4": b"nonsense"})
     assert "\n" not in str(caught.value)
-    session.kill(gated.actors[1])
+    kill(session, gated.actors[1])
     assert gated.node_states() == {name: whole[name] for name in ("0", "1", "2")}
     assert "no state of 2 of 5 agents: their process ended (2)" in caplog.text
     with pytest.raises(RunError, match=r"could not be put back: their process ended$"):
@@ -201,7 +213,7 @@ def test_actor_that_cannot_be_replaced_ends_the_run_with_the_cause(
 
     with RayGrid(make_app, 2, actors=2) as made:
         missing.touch()
-        session.kill(made.actors[0])
+        kill(session, made.actors[0])
         assert asked(made) == ["its process ended", ""]
         for _ in range(2):
             said, fine = asked(made)

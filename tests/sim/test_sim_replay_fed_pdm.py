@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.sim.replays import replay_file
+from privet.sim.studies.replays import replay_file
 from support.paths import golden
 
 
@@ -45,6 +45,13 @@ def gradient(kind: str, x: list[float], features: Any, labels: Any, beta: float)
             for j in range(columns):
                 total[j * classes + c] += share * row[j] / len(labels)
     return total
+
+
+H_KEYS: dict[str, dict[str, float]] = {
+    "l1": {"h-weight": 0.05},
+    "box": {"h-radius": 0.3},
+    "zero": {},
+}
 
 
 def prox(h: str, value: float, weight: float, step: float) -> float:
@@ -93,7 +100,7 @@ def solve(instance: dict[str, Any]) -> list[dict[str, Any]]:
                 sums[j] += y[j] + noise
                 counts[j] += 1
         x0 = [
-            prox(config["h"], sums[j] / counts[j], config["h-weight"], 1 / rho)
+            prox(config["h"], sums[j] / counts[j], config.get("h-weight", 0.0), 1 / rho)
             if counts[j]
             else 0.0
             for j in range(dim)
@@ -125,8 +132,7 @@ def make(kind: str, h: str, rule: str, uplink: int, noisy: bool, partial: bool) 
             "step-size-base": 0.2,
             "step-size-rule": rule,
             "h": h,
-            "h-weight": 0.05,
-            "h-radius": 0.3,
+            **H_KEYS[h],
             "sparsifier": "top-k",
             "uplink-k": uplink,
             "downlink-k": 5,

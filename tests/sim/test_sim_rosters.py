@@ -36,9 +36,7 @@ from privet.strategies import (
     Scaffold,
     Tamuna,
 )
-from privet.strategies.loop import play_round
-from privet.strategies.recovery import recovery_of
-from privet.strategies.round import admit, renew
+from privet.strategies.run.recovery import recovery_of
 from privet.wire import AGENT_RECORD, ENROL, ConfigError, unpack
 from support.federations import logistic_agents, model, zeros
 
@@ -116,7 +114,7 @@ def turned_away(name: str, node: int, holder: int) -> str:
 def test_an_impostor_is_turned_away_while_the_holder_is_online(recovery: str, caplog: Any) -> None:
     grid, strategy = begun(recover_by_name=recovery)
     join(grid, OTHER, {"agent": "0", "partition-id": 1})
-    done = [play_round(strategy, grid, number, evaluate=False) for number in (3, 4, 5)]
+    done = [strategy.play_round(grid, number) for number in (3, 4, 5)]
     assert grid.to(OTHER) == []  # no state, no recovery, no account: no message at all
     assert len(grid.to(OTHER, ENROL)) == 1  # nor is it asked again while the holder lives
     assert strategy.session is not None
@@ -144,7 +142,7 @@ def test_a_node_has_one_name_for_a_run() -> None:
     grid.contexts[1001].node_config["agent"] = "0"
     assert strategy.session is not None
     strategy.session.roster.doubtful.add("1")
-    done = play_round(strategy, grid, 3, evaluate=False)
+    done = strategy.play_round(grid, 3)
     assert done.notes == ("node turned away: agent 1: its node 1001 now says it is 0",)
     assert strategy.session.roster.agents["0"].node == 1000
 
@@ -155,20 +153,20 @@ def test_a_node_has_one_name_for_a_run() -> None:
 def test_the_next_node_goes_on_where_the_run_recovers_by_name() -> None:
     grid, strategy = begun(recover_by_name="yes")
     join(grid, OTHER, {"partition-id": 0})
-    play_round(strategy, grid, 3, evaluate=False)
+    strategy.play_round(grid, 3)
     grid.online.discard(1000)
-    done = play_round(strategy, grid, 4, evaluate=False)
+    done = strategy.play_round(grid, 4)
     assert done.participants == ("0", "1", "2")
     assert done.notes == ("agent 0 was sent its state of round 3",)
-    assert play_round(strategy, grid, 5, evaluate=False).residual == undisturbed(5)
+    assert strategy.play_round(grid, 5).residual == undisturbed(5)
 
 
 def test_the_next_node_begins_anew_where_it_does_not() -> None:
     grid, strategy = begun(recover_by_name="no")
     join(grid, OTHER, {"partition-id": 0})
-    play_round(strategy, grid, 3, evaluate=False)
+    strategy.play_round(grid, 3)
     grid.online.discard(1000)
-    done = play_round(strategy, grid, 4, evaluate=False)
+    done = strategy.play_round(grid, 4)
     assert done.participants == ("0", "1", "2")
     assert done.notes == (f"agent 0: node {OTHER} takes the place of a lost one and begins anew",)
     (first,) = grid.to(OTHER)
@@ -177,11 +175,11 @@ def test_the_next_node_begins_anew_where_it_does_not() -> None:
     assert state is not None
     assert {name: value.any() for name, value in state.items()} == {"x": False, "z": False}
     grid.online.add(1000)  # the name is the other's now
-    done = play_round(strategy, grid, 5, evaluate=False)
+    done = strategy.play_round(grid, 5)
     assert done.notes == (turned_away("0", 1000, OTHER),)
     assert done.participants == ("0", "1", "2")
     for number in range(6, 300):
-        play_round(strategy, grid, number, evaluate=False)
+        strategy.play_round(grid, number)
     assert strategy.session is not None
     last = strategy.half.models(strategy.session.state)["last"]
     assert np.allclose(last, minimize(PROBLEMS).x, atol=1e-8)
@@ -191,12 +189,12 @@ def test_the_name_of_a_node_with_a_key_is_nobody_elses() -> None:
     grid, strategy = begun(recover_by_name="node-key")
     join(grid, OTHER, {"partition-id": 0})
     grid.online.discard(1000)
-    rounds = [play_round(strategy, grid, number, evaluate=False) for number in (3, 4)]
+    rounds = [strategy.play_round(grid, number) for number in (3, 4)]
     assert [done.failures for done in rounds] == [{"0": "not connected"}] * 2
     assert (len(grid.to(OTHER)), len(grid.to(OTHER, ENROL))) == (0, 1)
     grid.online.add(1000)
     grid.contexts[1000].state.clear()  # restarted with its key: the same id, an empty memory
-    done = play_round(strategy, grid, 5, evaluate=False)
+    done = strategy.play_round(grid, 5)
     assert done.notes == ("agent 0 was sent its state of round 2",)
     assert done.participants == ("0", "1", "2")
 
@@ -226,9 +224,9 @@ def test_who_begins_anew_is_sent_what_a_newcomer_is(kind: type[PrimalDualStrateg
     strategy.start(grid, zeros(4), num_rounds=3)
     session = strategy.session
     assert session is not None
-    renew(strategy.half, session, "1")
+    strategy.run.renew("1")
     session.roster.agents["3"] = session.roster.agents["1"]._replace(node=9)
-    admit(strategy.half, session, "3")
+    strategy.run.admit("3")
     renewed, newcomer = (strategy.half.recovery(session.state, i) for i in (1, 3))
     assert renewed is not None
     assert newcomer is not None
@@ -263,7 +261,7 @@ def test_the_account_of_the_lost_node_counts_and_is_not_handed_on() -> None:
     join(grid, OTHER, {"partition-id": 0})
     grid.online.discard(1000)
     for number in (3, 4, 5):
-        play_round(strategy, grid, number, evaluate=False)
+        strategy.play_round(grid, number)
     assert [told(content)[2] for content in grid.to(OTHER)] == ["", "", ""]
     assert strategy.session is not None
     agent = strategy.session.roster.agents["0"]
@@ -297,7 +295,7 @@ def forget(grid: Watched, node: int, number: int) -> None:
 def test_an_upload_of_another_number_is_refused_and_then_enrolled_anew() -> None:
     grid, strategy = begun()
     forget(grid, 1001, 1)
-    first, second = (play_round(strategy, grid, number, evaluate=False) for number in (3, 4))
+    first, second = (strategy.play_round(grid, number) for number in (3, 4))
     assert first.failures == {"1": "upload of 12 examples by an agent enrolled with 20"}
     assert second.failures == {}
     assert second.notes[0] == "agent 1: 12 examples, before 20"
@@ -305,11 +303,10 @@ def test_an_upload_of_another_number_is_refused_and_then_enrolled_anew() -> None
     assert strategy.session.roster.agents["1"].num_examples == 12
 
 
-@pytest.mark.parametrize("options", [{"clip": 1.0}, {"prepare": lambda half, roster: half}])
-def test_in_a_private_run_the_number_stays(options: dict[str, Any]) -> None:
-    grid, strategy = begun(**options)
+def test_in_a_private_run_the_number_stays() -> None:
+    grid, strategy = begun(clip=1.0)
     forget(grid, 1001, 1)
-    rounds = [play_round(strategy, grid, number, evaluate=False) for number in (3, 4, 5)]
+    rounds = [strategy.play_round(grid, number) for number in (3, 4, 5)]
     line = "agent 1: 12 examples, before 20: a private run keeps the number"
     assert rounds[0].failures == {"1": "upload of 12 examples by an agent enrolled with 20"}
     assert rounds[1].notes == (f"node turned away: {line}",)
@@ -323,7 +320,7 @@ def test_who_takes_a_place_with_another_number_is_noted_or_refused() -> None:
         grid.online.discard(1001)
         grid.problems[1] = smaller(PROBLEMS[1])
         join(grid, OTHER, {"partition-id": 1})
-        done = play_round(strategy, grid, 3, evaluate=False)
+        done = strategy.play_round(grid, 3)
         change = "agent 1: 12 examples, before 20"
         if private:
             assert done.notes == (f"node turned away: {change}: a private run keeps the number",)

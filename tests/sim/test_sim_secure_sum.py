@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from privet.client_apps import client_app
 from privet.privacy import GivenMasks
 from privet.sim.engine import InlineGrid
-from privet.sim.replays.instance import agent_states
+from privet.sim.studies.replays.instance import agent_states
 from privet.strategies import FedPLT, Fraction, Schedule
 from privet.wire import RunError, ring
 from support.federations import position, zeros
@@ -98,8 +99,8 @@ def test_the_server_holds_exactly_the_mean_of_what_the_agents_hold(name: str, st
         return
     mean = np.mean([states["z"] for states in held.values()], axis=0)
     dual = np.mean([states["lam"] for states in held.values()], axis=0)
-    assert np.allclose(own.mean.z[0], mean, rtol=0, atol=1e-13)
-    assert np.allclose(own.mean.lam[0], dual, rtol=0, atol=1e-12)
+    assert np.allclose(own.z[0], mean, rtol=0, atol=1e-13)
+    assert np.allclose(own.lam[0], dual, rtol=0, atol=1e-12)
 
 
 def test_fed_plt_with_a_secure_sum_converges_to_the_optimum() -> None:
@@ -222,7 +223,7 @@ def test_given_masks_replay_with_two_agents_and_are_marked() -> None:
 
     app = client_app("gfl", lambda context: problems[position(context)], mask_factory=source)
     strategy = MAKE["gfl"](num_agents=2, secure_sum=True)
-    strategy.least_roster = 2
+    strategy.options = replace(strategy.options, least_roster=2)
     masked = strategy.start(InlineGrid(app, 2), start_at(0.3), num_rounds=4)
     plain, _, _ = play("gfl", grid=grid_for("gfl", 2), rounds=4)
     assert np.linalg.norm(model(masked) - model(plain)) <= 4 * DIM**0.5 * HALF_UNIT

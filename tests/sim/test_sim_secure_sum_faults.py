@@ -18,7 +18,7 @@ from privet.client_apps.masking import MASK_RECORD, MaskState
 from privet.privacy import AgentLedger
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPDM, FedPLT, Schedule
-from privet.strategies.secure_sum import MOST_ATTEMPTS
+from privet.strategies.run.masked import MOST_ATTEMPTS
 from privet.wire import REFUSED, RunError, ring
 from privet.wire.rosters import with_roster
 from support.federations import (
@@ -308,9 +308,10 @@ def test_an_agent_without_a_key_is_asked_for_one_before_the_next_round() -> None
     grid = FaultyGrid(app, 6, {(1, 2): lose_state})
     strategy = MAKE["gfl"](num_agents=6, units=2, secure_sum=True)
     taken: list[tuple[str, ...]] = []
+    arrays: Any = start_at(0.3)
     for number in (1, 2, 3):
-        messages = strategy.configure_train(number, start_at(0.3), ConfigRecord(), grid)
-        strategy.aggregate_train(number, grid.send_and_receive(messages))
+        messages = strategy.configure_train(number, arrays, ConfigRecord(), grid)
+        arrays, _ = strategy.aggregate_train(number, grid.send_and_receive(messages))
         taken.append(strategy.session.history[-1].participants)
     assert taken == [tuple("012345"), tuple("345"), tuple("012345")]
     assert "does not hold its key" in strategy.session.history[1].failures["1"]
@@ -320,14 +321,15 @@ def test_an_agent_without_a_key_is_asked_for_one_before_the_next_round() -> None
 def test_flowers_own_loop_can_drive_a_round_without_retries() -> None:
     strategy = FedPLT(num_agents=COUNT, secure_sum=True)
     grid = grid_for("fed-plt", faults={(2, 2): fails})
+    arrays: Any = start_at(0.3)
     for number in (1, 2, 3):
-        messages = strategy.configure_train(number, start_at(0.3), ConfigRecord(), grid)
+        messages = strategy.configure_train(number, arrays, ConfigRecord(), grid)
         replies = grid.send_and_receive(messages)
         if number == 2:
             with pytest.raises(RunError, match="its upload was not used: the sum lacks those of 2"):
                 strategy.aggregate_train(number, replies)
             continue
-        _, metrics = strategy.aggregate_train(number, replies)
+        arrays, metrics = strategy.aggregate_train(number, replies)
         assert metrics is not None
         assert metrics["participants"] == COUNT
 
@@ -395,7 +397,7 @@ def test_hostile_rosters_get_no_upload_and_cost_nothing(change: Any, reason: str
 def instruct(grid: Any, strategy: Any, agent: str, **fields: Any) -> Message:
     """Send one training message of a round of our own to an agent and return its reply."""
     session = strategy.session
-    shared = dict(strategy.pending.shared[""])
+    shared = dict(strategy.run.pending.shared[""])
     shared.update({k: v for k, v in fields.items() if k in shared})
     names = fields.get("roster", list("01234"))
     keys = {name: session.roster.agents[name].public_key for name in names}
@@ -427,7 +429,7 @@ def test_a_mask_is_used_once_and_no_agent_is_told_from_two_rosters() -> None:
 
 def test_an_agent_of_a_secure_sum_sends_nothing_in_the_clear() -> None:
     _, strategy, grid = play("fed-plt", secure_sum=True, rounds=2)
-    shared = dict(strategy.pending.shared[""])
+    shared = dict(strategy.run.pending.shared[""])
     settings = json.loads(shared["settings"])
     assert settings.pop("secure-sum") is True
     clear = {k: v for k, v in shared.items() if k not in ("attempt", "names", "keys")}

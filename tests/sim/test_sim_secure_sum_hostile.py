@@ -125,12 +125,13 @@ def test_replies_that_come_twice_or_late_are_added_once(masked: bool) -> None:
         strategy = FedPLT(num_agents=COUNT, secure_sum=masked)
         grid = grid_for("fed-plt")
         late: list[Message] = []
+        arrays: Any = start_at(0.3)
         for number in (1, 2):
-            messages = strategy.configure_train(number, start_at(0.3), ConfigRecord(), grid)
+            messages = strategy.configure_train(number, arrays, ConfigRecord(), grid)
             replies = list(grid.send_and_receive(messages))
             arrays, _ = strategy.aggregate_train(
                 number, [*late, *replies, *replies] if twice else replies
             )
             late = replies
-        models.append(arrays["x"].numpy())  # type: ignore[index]
+        models.append(arrays["x"].numpy())
     assert np.array_equal(*models)

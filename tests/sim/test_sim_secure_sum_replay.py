@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from privet.client_apps.masking import Masking
-from privet.sim.replays import replay_file
+from privet.sim.studies.replays import replay_file
 from privet.wire import ConfigError, ring
 from support.paths import golden
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,25 +11,19 @@ import pytest
 from numpy.typing import NDArray
 
 from privet.problems import L2, Moduli, RidgeRegression
+from privet.server_apps import read_config
+from privet.server_apps.config import keys_of_algorithm
 from privet.sim.cli.main import main
-from privet.sim.experiments.fed_plt_rivals import (
-    CASES,
-    Row,
-    measure,
-    read_rows,
-    search,
-    write_rows,
-)
-from privet.sim.experiments.fed_plt_rivals_page import page
 from privet.sim.race import Task, race
-from privet.sim.tuning import SPACES, Axis, Budget, axes, fixed, hypercube, moduli_of, tune
-from privet.strategies import Fraction
-from privet.wire import ConfigError, RunError, algorithm, resolve
+from privet.sim.tuning import Axis, Budget, axes, fixed, hypercube, moduli_of, tune, tune_task
+from privet.wire import ConfigError, RunError, algorithm, algorithms
 from support.federations import logistic_agents
 from support.paths import ROOT
 
 PROBLEMS = logistic_agents(5)
 TASK = Task(PROBLEMS, np.ones(4), 1e-6)
+RIVALS = ("fed-lin", "fed-pd", "fed-plt", "fed-split", "five-gcs", "led", "tamuna")
+"""Those that are compared on the page on rivals."""
 
 
 def quadratic(curvature: float, count: int = 3) -> list[RidgeRegression]:
@@ -134,31 +127,31 @@ def test_settings_that_arrive_come_before_those_that_do_not() -> None:
 
 
 def test_active_agents_alone_cost() -> None:
-    half = Task(PROBLEMS, np.ones(4), 1e-6, Fraction(0.6), seed=3)
+    config = {"participation": "fraction", "fraction": 0.6, "seed": 3}
+    half = Task(PROBLEMS, np.ones(4), 1e-6, config)
     one = race("fed-plt", {"rho": 1.0, "local-epochs": 4}, half)
     assert one.reached
     assert one.messages == 3 * one.rounds
     assert one.gradients == 4 * one.messages
 
 
-@pytest.mark.parametrize("name", sorted(SPACES))
+@pytest.mark.parametrize("name", sorted(algorithms()))
 def test_the_budget_is_the_same_for_all_and_the_search_reproducible(name: str) -> None:
-    moduli = moduli_of([TASK])
+    moduli, kind = moduli_of(PROBLEMS), algorithm(name).load_strategy()
     searched, given = axes(name, moduli, 3), fixed(name, moduli, 3)
     assert 1 <= len(searched) <= 2
     for axis in searched:  # every parameter is the algorithm's own
-        assert axis.key.replace("-", "_") in dir(algorithm(name).load_agent()) or (
-            axis.key in algorithm(name).load_strategy().keys
-        )
-    found = [tune(name, [TASK], searched, given, Budget(9)) for _ in range(2)]
+        assert axis.key in keys_of_algorithm(name)
+    task = Task(PROBLEMS, np.ones(4), 1e-6, {"num-server-rounds": 40})
+    found = [tune(name, [task], searched, given, Budget(9)) for _ in range(2)]
     assert [len(trials) for trials in found] == [9, 9]
     assert found[0] == found[1]
     ranks = [(not trial.reached, trial.score) for trial in found[0]]
     assert ranks == sorted(ranks)
     assert len({json.dumps(trial.settings) for trial in found[0]}) == 9
     for trial in found[0]:
-        resolve(trial.settings, name)
-        assert trial.settings["local-epochs"] == 3
+        read_config({**trial.settings, "algorithm": name})
+        assert not kind.local_steps or trial.settings[kind.local_steps] == 3
         for axis in searched:
             unit = 1.0 if axis.unit is None else axis.unit(trial.settings)
             assert axis.low * unit <= trial.settings[axis.key] <= axis.high * unit
@@ -178,7 +171,7 @@ def test_the_search_finds_the_best_step_of_a_quadratic() -> None:
 
 
 def test_the_number_of_local_steps_follows_the_price_of_communication() -> None:
-    moduli = moduli_of([TASK])
+    moduli = moduli_of(PROBLEMS)
     found = []
     for communication in (0.01, 1000.0):
         budget = Budget(24, 1.0, communication)
@@ -213,83 +206,74 @@ def test_axes_are_in_units_of_the_problem() -> None:
     ]
     assert fixed("five-gcs", convex, 5)["common-convexity"] == 0.25
     assert fixed("five-gcs", nonconvex, 5)["common-convexity"] == 0.0
-    with pytest.raises(ConfigError, match="tune 'fed-dyn': choose one of fed-lin"):
-        axes("fed-dyn", convex, 5)
+    alpha, _ = axes("fed-dyn", Moduli(1.0, 4.0), 5)
+    assert (alpha.low, alpha.high) == pytest.approx((0.05 * 2, 20.0 * 2))  # sqrt(1 * 4) = 2
+    assert [axis.key for axis in axes("led", convex, 5, given={"step-size": 1})] == [
+        "dual-step-size"
+    ]
+    with pytest.raises(ConfigError, match="tune 'fed-lin': nothing is left to search"):
+        axes("fed-lin", convex, 5, given={"step-size": 1})
+    with pytest.raises(ConfigError, match="tune 'dp-fedsgd': it has no number of local steps"):
+        axes("dp-fedsgd", convex, 1, most_epochs=3)
+    with pytest.raises(ConfigError, match="rho is searched in units of the moduli, which these"):
+        axes("fed-plt", None, 5)
 
 
-def test_a_row_of_the_page_is_measured_on_other_draws(tmp_path: Any) -> None:
-    tuned = search("table-2-convex", "fed-lin", settings=3, tuning_draws=1)
-    row = measure("table-2-convex", "fed-lin", tuned, draws=2)
-    assert (row.draws, row.reached, row.tried, row.exchanges) == (2, 2, 3, 2)
-    assert row.gradients == 5
-    assert row.times["10"] == pytest.approx(100 * row.iterations * (5 + 2 * 10))
-    write_rows(tmp_path / "rows.json", [row])
-    assert read_rows(tmp_path / "rows.json") == [row]
-    text = page([row])
-    assert f"| FedLin | {row.iterations:.1f} ± {row.deviation:.1f} | 6 | 2 | 5.0 |" in text
+def test_keys_that_are_given_reach_the_runs_and_are_not_searched() -> None:
+    def task(**more: Any) -> Task:
+        given = {"dataset": "synthetic", "examples-per-agent": 40, "num-agents": 3, **more}
+        return Task.of({"algorithm": "led", "num-server-rounds": 30, **given})
 
-
-def test_the_page_shows_who_did_not_arrive(tmp_path: Path) -> None:
-    nowhere = Row(
-        "table-5",
-        "led",
-        {"step-size": 0.1, "local-epochs": 5},
-        math.nan,
-        math.nan,
-        0,
-        2,
-        1,
-        5.0,
-        {f"{cost:g}": math.nan for cost in CASES["table-5"].costs},
-        9,
-        0,
-        2,
-        34,
+    budget = Budget(4)
+    sizes = ({"local-solver": "sgd", "batch-size": size} for size in (4, 16))
+    small, large = (tune_task(task(**size), budget)[1] for size in sizes)
+    assert {one.settings["local-solver"] for one in small + large} == {"sgd"}
+    assert {one.outcomes[0].measure for one in small}.isdisjoint(
+        one.outcomes[0].measure for one in large
     )
-    assert "| LED | does not arrive | 34 |" in page([nowhere])
-    write_rows(tmp_path / "rows.json", [nowhere])
-    assert "NaN" not in (tmp_path / "rows.json").read_text()
-    assert page(read_rows(tmp_path / "rows.json")) == page([nowhere])
+    _, fixed_step = tune_task(task(**{"step-size": 0.2, "local-epochs": 3}), budget)
+    assert {one.settings["step-size"] for one in fixed_step} == {0.2}
+    assert {one.settings["local-epochs"] for one in fixed_step} == {3}
+    assert len({one.settings["dual-step-size"] for one in fixed_step}) == 4
+    assert all(one.outcomes[0].rounds <= 30 for one in fixed_step)
+    _, half = tune_task(task(participation="fraction", fraction=0.4, seed=2), Budget(1))
+    assert half[0].outcomes[0].messages == half[0].outcomes[0].rounds
+    with pytest.raises(ConfigError, match=r"clip = 1\.0: a race has none"):
+        task(algorithm="fed-plt", clip=1.0)
 
 
-def test_printed_iterations_are_those_of_the_papers_times() -> None:
-    """Time = N (gradients t_G + exchanges t_C) iterations, with the gradients the paper counts."""
-    thousands = {
-        "table-2-convex": {
-            "fed-pd": 70.5,
-            "fed-lin": 15.6,
-            "tamuna": 25.5,
-            "led": 51,
-            "five-gcs": 57,
-            "fed-plt": 13.5,
-        },
-        "table-2-nonconvex": {
-            "fed-pd": 223.5,
-            "fed-lin": 31.2,
-            "led": 438,
-            "five-gcs": 39,
-            "fed-plt": 21,
-        },
-        "table-4-partial": {"tamuna": 53.25, "five-gcs": 22.5, "fed-plt": 21.75},
-        "table-4-agd": {"five-gcs": 57, "fed-plt": 15},
-        "table-4-agd-partial": {"five-gcs": 23.25, "fed-plt": 28.5},
-        "table-5": {
-            "fed-pd": 2040,
-            "fed-lin": 364,
-            "tamuna": 720,
-            "led": 1020,
-            "five-gcs": 900,
-            "fed-plt": 300,
-        },
-    }
-    for name, times in thousands.items():
-        case = CASES[name]
-        assert set(case.printed) == set(times)
-        for one, time in times.items():
-            gradients, exchanges = (6, 2) if one == "fed-lin" else (5, 1)
-            each = gradients * case.gradient_cost + exchanges * case.tuned_at
-            active = 100 * case.fraction
-            assert case.printed[one] * each * active == pytest.approx(1000 * time), (name, one)
+class Bare:
+    """f(x) = ||x||^2 / 2 without a word on its moduli."""
+
+    dim, dtype, num_examples = 3, np.dtype("f4"), 1
+
+    def gradient(self, x: Any, rows: Any = None) -> Any:
+        return x
+
+
+@pytest.mark.parametrize("name", sorted(algorithms()))
+def test_every_search_may_be_told_the_moduli(name: str) -> None:
+    """Its ranges are in their units, also where the algorithm itself has no use for them."""
+    given = {"algorithm": name, "num-agents": 5, "smoothness": 2.0, "strong-convexity": 0.5}
+    task = Task.of(given, lambda context: Bare())
+    moduli, (trial,) = tune_task(task, Budget(1))
+    assert moduli == Moduli(0.5, 2.0)
+    assert trial.settings
+
+
+def test_moduli_are_those_of_the_keys_where_they_are_given() -> None:
+    def task(**more: Any) -> Task:
+        return Task.of({"algorithm": "fed-plt", "num-agents": 2, **more}, lambda context: Bare())
+
+    assert task().start.dtype == np.float32
+    with pytest.raises(ConfigError, match="rho is searched in units of the moduli"):
+        tune_task(task(), Budget(1))
+    given = {"smoothness": 1.0, "strong-convexity": 1.0, "init-scale": 3.0, "seed": 1}
+    moduli, trials = tune_task(task(**given), Budget(6))
+    assert moduli == Moduli(1.0, 1.0)
+    assert trials[0].reached
+    _, plain = tune_task(task(**given, **{"step-size": 0.5, "rho": 1.0}), Budget(2), most_epochs=9)
+    assert [one.settings["rho"] for one in plain] == [1.0, 1.0]
 
 
 def test_the_command_searches_by_runs(capsys: Any) -> None:
@@ -320,7 +304,7 @@ def test_the_page_on_rivals_states_the_costs_of_the_code() -> None:
     text = (ROOT / "docs" / "rivals.md").read_text()
     section = text.split("## What they cost")[1].split("\n## ")[0]
     lines = [line.strip("| ").split(" | ") for line in section.splitlines() if " | N_e" in line]
-    assert {line[0] for line in lines} == set(SPACES)
+    assert {line[0] for line in lines} == set(RIVALS)
     for name, *numbers, gradients in lines:
         cost = algorithm(name).load_strategy().cost
         stated = (cost.agent, cost.coordinator, cost.shared, cost.exchanges, cost.up, cost.down)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from privet.sim.cli.main import main
-from privet.sim.cli.tune import _row
-from privet.sim.cli.tune_by_runs import _figures, _print
+from privet.sim.cli.tune import _figures, _Found
 from privet.sim.race import Outcome
 from privet.sim.tuning import Budget, Trial
 from privet.strategies.fed_plt_theory import Prediction, Setting
 
-MODULI = ("--strong-convexity=0.5", "--smoothness=2")
+MODULI = ("strong-convexity=0.5", "smoothness=2")
 RUNS = ("led", "num-agents=2", "--budget=1")
 
 
@@ -23,14 +24,11 @@ RUNS = ("led", "num-agents=2", "--budget=1")
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--smoothness=-1", "--strong-convexity=0.5"], "--smoothness -1.0: must be a finite"),
-        (["--smoothness=nan", "--strong-convexity=0.5"], "--smoothness nan: must be a finite"),
-        (["--smoothness=inf", "--strong-convexity=0.5"], "--smoothness inf: must be a finite"),
-        (["--smoothness=0", "--strong-convexity=0.5"], "--smoothness 0.0: must be a finite"),
-        (["--smoothness=2", "--strong-convexity=0"], "--strong-convexity 0.0: must be a finite"),
-        (["--smoothness=0.5", "--strong-convexity=2"], "--smoothness 0.5: must be >= --strong"),
-        (["--smoothness=2"], "--strong-convexity is needed: give both"),
-        (["--strong-convexity=2"], "--smoothness is needed: give both"),
+        (["smoothness=-1", "strong-convexity=0.5"], "smoothness = -1.0: must be >= 0"),
+        (["smoothness=nan", "strong-convexity=0.5"], "smoothness = nan: must be"),
+        (["smoothness=inf", "strong-convexity=0.5"], "strong-convexity = 0.5: must be finite"),
+        (["smoothness=0.5", "strong-convexity=2"], "smoothness = 0.5: must be >= strong"),
+        (["strong-convexity=2"], "strong-convexity = 2: give smoothness as well"),
         (["--gradient-cost=-1"], "--gradient-cost -1.0: must be a finite number >= 0"),
         (["--gradient-cost=nan"], "--gradient-cost nan: must be a finite number >= 0"),
         (["--communication-cost=inf"], "--communication-cost inf: must be a finite number >= 0"),
@@ -48,30 +46,80 @@ def test_a_flag_without_sense_is_one_line(
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("arguments", "said"),
     [
-        (MODULI, "--smoothness is of fed-plt's theory; runs go by the data"),
-        (["--solver=agd"], "--solver is of fed-plt's theory; runs go by the key local-solver"),
-        (["--reduction=nan"], "--reduction is of fed-plt's theory"),
-        (["--participation=0.5"], "--participation is of fed-plt's theory"),
+        ((*RUNS, "--reduction=nan"), "--reduction is of a theory; runs go by the key tolerance"),
+        (("led", "--theory"), "--theory: led has none; leave it out to search by runs"),
+        (("fed-plt", "--theory", "--budget=3"), "--budget is of runs: leave --theory out"),
+        (("fed-plt", "--reduction=0", *MODULI), "--reduction 0.0: must be > 0 and <= 1"),
+        (("fed-plt", "smoothness=2"), "strong convexity is 0: the theory needs it above 0"),
+        (("fed-plt", *MODULI, "local-solver=sgd"), "the theory knows gd and agd"),
+        (("fed-plt", *MODULI, "participation=schedule", "schedule=0;1"), "one probability for all"),
+        (("led", "--app", "nowhere"), "'nowhere': expected MODULE:FUNCTION"),
+        (("led", "--app", "nowhere:f"), "'nowhere:f': No module named 'nowhere'"),
+        (("led", "--app", "json:nothing"), "'json:nothing': json has no function nothing"),
+        (("led", "--app", "json:dumps", "num-agents=0"), "num-agents = 0: give the number"),
+        (("fed-pdm", "h=l1", "h-weight=0.1"), "h = 'l1': a race has none"),
+        (("led", "h=l1", "h-weight=0.1"), "h = l1: led does not use it"),
+        (("led", "step-size=0.1", "dual-step-size=1"), "tune 'led': nothing is left to search"),
     ],
 )
-def test_runs_do_not_ignore_flags_of_the_theory(
-    flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+def test_what_does_not_go_together_is_one_line(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stop:
-        main(["tune", *RUNS, *flags])
+        main(["tune", *arguments])
     assert stop.value.code == 2
-    assert said in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def rows(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[Any]:
+    with pytest.raises(SystemExit) as stop:
+        main(["tune", *arguments, "--json"])
+    out, err = capsys.readouterr()
+    assert not stop.value.code, err
+    return [strict(line) for line in out.splitlines()]
+
+
+def test_the_theory_keeps_to_what_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    free = rows(capsys, "fed-plt", *MODULI, "--top=400")
+    assert len({row["rho"] for row in free}) > 5
+    some = rows(capsys, "fed-plt", *MODULI, "rho=1.5", "step-size=0.3", "--top=400")
+    assert {(row["rho"], row["step-size"]) for row in some} == {(1.5, 0.3)}
+    assert sorted(row["local-epochs"] for row in some) == list(range(1, 41))
+    (one,) = rows(capsys, "fed-plt", *MODULI, "rho=1.5", "local-epochs=4", "local-solver=agd")
+    assert (one["local-epochs"], one["local-solver"]) == (4, "agd")
+    half = rows(capsys, "fed-plt", *MODULI, "participation=fraction", "fraction=0.5", "--top=1")
+    assert half[0]["rounds"] > free[0]["rounds"]
+
+
+def test_a_problem_of_ones_own_is_tuned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The mean of N numbers, whose f_i have the modulus 2: by runs and by theory."""
+    (tmp_path / "own_means.py").write_text(
+        "import numpy as np\n"
+        "from privet.problems import RidgeRegression\n"
+        "def mean(context):\n"
+        "    number = float(context.node_config['partition-id'])\n"
+        "    assert context.run_config['num-agents'] == 3\n"
+        "    return RidgeRegression(np.eye(1), np.array([number]))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    here = ("--app", "own_means:mean", "num-agents=3")
+    best = rows(capsys, "led", *here, "--budget=8")[0]
+    assert best["reached"]
+    with pytest.raises(SystemExit):
+        main(["tune", "fed-plt", *here])
+    assert "strong convexity 2, smoothness 2" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("free", ["--gradient-cost=0", "--communication-cost=0"])
 def test_one_cost_may_be_nothing(free: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["tune", "fed-plt", *MODULI, "--json", "--max-local-epochs=3", free])
-    assert not stop.value.code
-    rows = [strict(line) for line in capsys.readouterr().out.splitlines()]
-    assert all(0 < row["cost"] < math.inf for row in rows)
+    found = rows(capsys, "fed-plt", *MODULI, "--max-local-epochs=3", free)
+    assert all(0 < row["cost"] < math.inf for row in found)
 
 
 def strict(text: str) -> Any:
@@ -81,19 +129,18 @@ def strict(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-def test_a_run_that_diverged_is_valid_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_that_are_not_finite_are_valid_json(capsys: pytest.CaptureFixture[str]) -> None:
     lost = Outcome(False, 3, 3, 12, 6, math.inf, (math.inf, math.nan))
     trial = Trial({"rho": 1.0}, (lost,), math.inf)
-    budget = Budget(1, 1e308, 1e308)
-    figures = strict(json.dumps(_figures(trial, budget)))
-    assert figures["cost"] is None
-    assert figures["gradients"] == 12
-    _print([trial], budget)
-    assert "does not arrive" in capsys.readouterr().out
-
-
-def test_a_setting_that_does_not_contract_is_valid_json() -> None:
+    figures = _figures(trial, Budget(1, 1e308, 1e308))
     one = Prediction(Setting(1.0, 1.0, 1), math.nan, math.inf, math.inf, math.nan)
-    row = strict(json.dumps(_row(one)))
-    assert (row["spectral-radius"], row["norm"]) == (None, None)
-    assert (row["rounds"], row["cost"]) == ("inf", "inf")
+    found = _Found("", None, [(trial.settings, figures)])
+    found.show(8, json_lines=True)
+    shown = strict(capsys.readouterr().out)
+    assert (shown["rho"], shown["gradients"], shown["cost"]) == (1.0, 12, "inf")
+    found.show(8, json_lines=False)
+    assert "no" in capsys.readouterr().out
+    _Found("", None, [(one.settings, one.figures)]).show(8, json_lines=True)
+    row = strict(capsys.readouterr().out)
+    assert (row["spectral-radius"], row["norm"]) == (None, "inf")
+    assert (row["rounds"], row["cost"]) == ("inf", None)

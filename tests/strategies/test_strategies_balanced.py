@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privet.server_apps import read_config
 from privet.strategies import Balanced
 from privet.strategies.participation import from_config
-from privet.wire import ConfigError, resolve
+from privet.wire import ConfigError
 
 
 @given(st.integers(1, 40), st.floats(0.02, 1.0), st.integers(1, 60), st.integers(0, 5))
@@ -35,7 +36,7 @@ def test_order_changes_from_cycle_to_cycle() -> None:
 
 
 def test_run_config_names_it() -> None:
-    config = resolve({"participation": "balanced", "fraction": 0.3}, "fed-pdm")
+    config = read_config({"participation": "balanced", "fraction": 0.3, "algorithm": "fed-pdm"})
     assert from_config(config) == Balanced(0.3)
     with pytest.raises(ConfigError, match="fraction"):
         Balanced(0.0)

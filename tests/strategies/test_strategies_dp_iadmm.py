@@ -10,19 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privet.server_apps import read_config
+from privet.server_apps.config import defaults
 from privet.strategies import DPIADMM
 from privet.strategies.dp_iadmm import Penalty, Server
-from privet.wire import ConfigError, UploadError, defaults, digest, resolve
+from privet.strategies.half import Turn
+from privet.wire import ConfigError, UploadError, digest
 
 # ------------------------------------------------------------------ the penalty
 
 
 def test_penalty_follows_24() -> None:
-    penalty = Penalty(c1=2.0, c2=5.0, growth=1.2, period=2, epsilon=0.5)
+    penalty = Penalty(rho_c1=2.0, rho_c2=5.0, rho_growth=1.2, rho_period=2, epsilon=0.5)
     assert [penalty(t) for t in range(1, 6)] == pytest.approx([12.0, 12.4, 12.4, 12.88, 12.88])
-    assert Penalty(period=1, largest=50.0, growth=2.0)(10) == 50.0
-    assert Penalty(period=1, growth=1e6)(10**6) == 1e9  # no overflow on the way
-    assert Penalty(constant=3.0, epsilon=0.1)(7) == 3.0
+    assert Penalty(rho_period=1, rho_max=50.0, rho_growth=2.0)(10) == 50.0
+    assert Penalty(rho_period=1, rho_growth=1e6)(10**6) == 1e9  # no overflow on the way
+    assert Penalty(rho=3.0, epsilon=0.1)(7) == 3.0
 
 
 @given(
@@ -36,15 +39,15 @@ def test_penalty_follows_24() -> None:
 def test_penalty_is_positive_and_never_decreases(
     c1: float, c2: float, growth: float, period: int, epsilon: float, t: int
 ) -> None:
-    penalty = Penalty(c1=c1, c2=c2, growth=growth, period=period, epsilon=epsilon)
+    penalty = Penalty(rho_c1=c1, rho_c2=c2, rho_growth=growth, rho_period=period, epsilon=epsilon)
     assert 0 < penalty(t) <= penalty(t + 1) <= 1e9
 
 
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"growth": 0.9}, "rho-growth = 0.9: must be >= 1, rho never decreases"),
-        ({"c1": 0.0}, "rho-c1 = 0: needs rho > 0, or rho-c2 > 0 with a finite epsilon"),
+        ({"rho_growth": 0.9}, "rho-growth = 0.9: must be >= 1"),
+        ({"rho_c1": 0.0}, "rho-c1 = 0: needs rho > 0, or rho-c2 > 0 with a finite epsilon"),
     ],
 )
 def test_penalty_refuses(settings: dict[str, float], line: str) -> None:
@@ -58,14 +61,14 @@ def test_penalty_refuses(settings: dict[str, float], line: str) -> None:
 
 def two_agents() -> tuple[Server, Any]:
     """Two agents in one dimension: z = (1, 3), lam = (2, -4), rho = 2."""
-    server = Server(Penalty(constant=2.0))
-    state = server.state(np.array([[1.0], [3.0]]), np.array([[2.0], [-4.0]]))
+    server = Server(penalty=Penalty(rho=2.0))
+    state = server.with_tables(np.array([[1.0], [3.0]]), np.array([[2.0], [-4.0]]))
     return server, state
 
 
 def test_round_of_two_agents_by_hand() -> None:
     server, state = two_agents()
-    state, sent = server.broadcast(state)
+    state, sent = server.broadcast(state, Turn(1))
     # w = ((1 - 2/2) + (3 + 4/2)) / 2 = 2.5
     assert sent["w"].tolist() == [2.5]
     assert int(sent["t"]) == 1
@@ -77,22 +80,22 @@ def test_round_of_two_agents_by_hand() -> None:
     second, _ = server.accept(state, 1, {"z": np.array([3.5])})
     # lam_1 = -4 + 2 (2.5 - 3.5) = -6
     assert second["lam"].tolist() == [-6.0]
-    state = server.fold(state, {0: first, 1: second})
+    state = server.fold(state, {0: first, 1: second}, Turn(1))
     # next w = ((2 - 3/2) + (3.5 + 6/2)) / 2 = 3.5
-    assert server.broadcast(state)[1]["w"].tolist() == [3.5]
+    assert server.broadcast(state, Turn(1))[1]["w"].tolist() == [3.5]
     # mean ||z - w||^2 + ||new w - w||^2 = (0.25 + 1)/2 + 1
     assert server.residual(state) == pytest.approx(1.625)
 
 
 def test_absent_agent_keeps_and_counts_with_its_old_pair() -> None:
     server, state = two_agents()
-    state, _ = server.broadcast(state)
+    state, _ = server.broadcast(state, Turn(1))
     first, _ = server.accept(state, 0, {"z": np.array([2.0])})
-    state = server.fold(state, {0: first})
+    state = server.fold(state, {0: first}, Turn(1))
     assert state.z.tolist() == [[2.0], [3.0]]
     assert state.lam.tolist() == [[3.0], [-4.0]]
     # ((2 - 3/2) + (3 + 4/2)) / 2
-    assert server.broadcast(state)[1]["w"].tolist() == [2.75]
+    assert server.broadcast(state, Turn(1))[1]["w"].tolist() == [2.75]
 
 
 def test_recovery_is_the_mirrored_pair() -> None:
@@ -114,14 +117,14 @@ def test_newcomer_starts_with_a_zero_dual() -> None:
 
 def test_averages_are_those_of_the_theorems() -> None:
     rng = np.random.default_rng(0)
-    server = Server(Penalty(constant=1.5))
+    server = Server(penalty=Penalty(rho=1.5))
     state = server.initialise(np.zeros(3), 2)
     sent = []
-    for _ in range(7):
-        state, broadcast = server.broadcast(state)
+    for number in range(1, 8):
+        state, broadcast = server.broadcast(state, Turn(number))
         sent.append(broadcast["w"].copy())
         uploads = {p: server.accept(state, p, {"z": rng.standard_normal(3)})[0] for p in range(2)}
-        state = server.fold(state, uploads)
+        state = server.fold(state, uploads, Turn(number))
     models = server.models(state)
     weights = np.arange(1, 8) * 2 / (7 * 8)
     np.testing.assert_allclose(models["average"], np.mean(sent, axis=0), rtol=1e-13)
@@ -150,7 +153,7 @@ def test_models_before_round_1_are_the_start() -> None:
 )
 def test_malformed_uploads_are_named(upload: dict[str, Any], line: str) -> None:
     server, state = two_agents()
-    state, _ = server.broadcast(state)
+    state, _ = server.broadcast(state, Turn(1))
     with pytest.raises(UploadError, match=line):
         server.accept(state, 0, upload)
 
@@ -158,16 +161,16 @@ def test_malformed_uploads_are_named(upload: dict[str, Any], line: str) -> None:
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_state_survives_a_checkpoint_bit_for_bit(kind: Any) -> None:
     rng = np.random.default_rng(1)
-    server = Server(Penalty(c2=0.3, epsilon=0.7, period=2))
+    server = Server(penalty=Penalty(rho_c2=0.3, epsilon=0.7, rho_period=2))
     state = server.initialise(rng.standard_normal(5).astype(kind), 3)
-    for _ in range(3):
-        state, _ = server.broadcast(state)
+    for number in range(1, 4):
+        state, _ = server.broadcast(state, Turn(number))
         z = rng.standard_normal(5).astype(kind)
-        state = server.fold(state, {1: server.accept(state, 1, {"z": z})[0]})
+        state = server.fold(state, {1: server.accept(state, 1, {"z": z})[0]}, Turn(number))
     again = server.load({name: array.copy() for name, array in server.dump(state).items()})
     for name, model in server.models(state).items():
         assert server.models(again)[name].tobytes() == model.tobytes()
-    one, other = server.broadcast(state)[1], server.broadcast(again)[1]
+    one, other = server.broadcast(state, Turn(4))[1], server.broadcast(again, Turn(4))[1]
     assert {k: v.tobytes() for k, v in one.items()} == {k: v.tobytes() for k, v in other.items()}
     assert server.residual(again) == server.residual(state)
 
@@ -217,8 +220,8 @@ def test_run_config_makes_the_same_half_as_the_constructor() -> None:
         "clip": 1.0,
         "epsilon": 2.0,
     }
-    strategy = DPIADMM.from_config(resolve(raw, "dp-iadmm"))
+    strategy = DPIADMM.from_config(read_config({**raw, "algorithm": "dp-iadmm"}))
     same = DPIADMM(local_updates=3, rho_c1=4.0, clip=1.0, epsilon=2.0)
     assert strategy.half == same.half
-    with pytest.raises(ConfigError, match="h = l1: dp-iadmm has the set W"):
-        DPIADMM.from_config(resolve({**raw, "h": "l1"}, "dp-iadmm"))
+    with pytest.raises(ConfigError, match="h = l1: dp-iadmm does not use it"):
+        read_config({**raw, "h": "l1", "algorithm": "dp-iadmm"})

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privet.client_apps.fed_plt import Agent
 from privet.problems import Moduli, make_h
-from privet.strategies.fed_plt import FedPLT, Server
+from privet.strategies.fed_plt import FedPLT, Server, State
 from privet.strategies.fed_plt_theory import (
     Setting,
     convergence_matrix,
@@ -20,22 +21,24 @@ from privet.strategies.fed_plt_theory import (
     solver_factor,
     splitting_factor,
 )
+from privet.strategies.half import Turn
 from privet.wire import ConfigError, UploadError, digest
 
 
-def two_agents(**options: Any) -> tuple[Server, Any]:
-    half = Server(**options)
-    return half, half.state(np.array([[1.0], [3.0]]), np.array([[2.0], [6.0]]))
+def two_agents(rho: float = 1.0, **options: Any) -> tuple[Server, Any]:
+    half = Server(Agent(rho=rho), **options)
+    x, z = np.array([[1.0], [3.0]]), np.array([[2.0], [6.0]])
+    return half, half.completed(State(x, z, np.zeros(1)))
 
 
 def test_two_agents_by_hand() -> None:
     half, state = two_agents()
-    state, sent = half.broadcast(state)
+    state, sent = half.broadcast(state, Turn(1))
     assert sent["y"] == [4.0]  # mean of 2 and 6
     folded, agreed = half.accept(state, 0, {"x": np.array([5.0])})
     assert folded["z"] == [4.0]  # 2 + 2 (5 - 4)
     assert agreed == digest(np.array([4.0]))
-    state = half.fold(state, {0: folded})
+    state = half.fold(state, {0: folded}, Turn(1))
     assert state.x.tolist() == [[5.0], [3.0]]  # the absent agent keeps x and z
     assert state.z.tolist() == [[4.0], [6.0]]
     assert state.residual == 1.0
@@ -45,7 +48,7 @@ def test_two_agents_by_hand() -> None:
 
 def test_h_enters_with_rho_over_n() -> None:
     half, state = two_agents(rho=3.0, h=make_h("l1", **{"h-weight": 1.0}))
-    _, sent = half.broadcast(state)
+    _, sent = half.broadcast(state, Turn(1))
     assert sent["y"] == [4.0 - 3.0 / 2]
 
 
@@ -53,15 +56,15 @@ def test_newcomer_takes_its_place_in_the_order() -> None:
     half, state = two_agents()
     state = half.admit(state, 1, np.array([10.0]))
     assert state.z.tolist() == [[2.0], [10.0], [6.0]]
-    assert half.broadcast(state)[1]["y"] == [6.0]
+    assert half.broadcast(state, Turn(1))[1]["y"] == [6.0]
 
 
 def test_state_survives_a_checkpoint() -> None:
     half, state = two_agents(rho=2.0, h=make_h("l1", **{"h-weight": 0.3}))
-    state, _ = half.broadcast(state)
-    state = half.fold(state, {1: half.accept(state, 1, {"x": np.array([0.5])})[0]})
+    state, _ = half.broadcast(state, Turn(1))
+    state = half.fold(state, {1: half.accept(state, 1, {"x": np.array([0.5])})[0]}, Turn(1))
     back = half.load({name: array.copy() for name, array in half.dump(state).items()})
-    assert half.broadcast(back)[1]["y"] == half.broadcast(state)[1]["y"]
+    assert half.broadcast(back, Turn(1))[1]["y"] == half.broadcast(state, Turn(1))[1]["y"]
     assert (back.x == state.x).all()
     assert back.residual == state.residual
 
@@ -79,7 +82,7 @@ def test_state_survives_a_checkpoint() -> None:
 )
 def test_malformed_uploads_are_refused(upload: dict[str, Any]) -> None:
     half, state = two_agents()
-    state, _ = half.broadcast(state)
+    state, _ = half.broadcast(state, Turn(1))
     with pytest.raises(UploadError, match="upload"):
         half.accept(state, 0, upload)
 

@@ -575,6 +575,37 @@ def test_a_wrapper_that_changes_nothing_may_drive_a_strategy() -> None:
     assert np.array_equal(model(own), theirs.arrays["x"].numpy())
 
 
+class Changing(Plain):
+    """A wrapper that changes the model between two rounds."""
+
+    def aggregate_train(self, *arguments: Any) -> Any:
+        arrays, metrics = self.inner.aggregate_train(*arguments)
+        changed = {name: Array(2.0 * array.numpy()) for name, array in arrays.items()}
+        return ArrayRecord(changed), metrics
+
+
+def test_a_wrapper_that_changes_the_model_is_refused_before_it_would_be_ignored() -> None:
+    problems = logistic_agents(2)
+    strategy = FedPLT(num_agents=2)
+    with pytest.raises(ConfigError, match="FedPLT: the model given is not the one it returned"):
+        Changing(strategy).start(InlineGrid(app_of(problems), 2), zeros(4), num_rounds=3)
+    assert strategy.run.session.round == 1
+
+
+def test_a_wrapper_may_hand_on_a_copy_of_the_model() -> None:
+    problems = logistic_agents(2)
+
+    class Copying(Plain):
+        def configure_train(self, number: int, arrays: ArrayRecord, *others: Any) -> Any:
+            copied = {name: Array(array.numpy().copy()) for name, array in arrays.items()}
+            return self.inner.configure_train(number, ArrayRecord(copied), *others)
+
+    result = Copying(FedPLT(num_agents=2)).start(
+        InlineGrid(app_of(problems), 2), zeros(4), num_rounds=3
+    )
+    assert result.train_metrics_clientapp[3]["participants"] == 2
+
+
 def test_flowers_wrappers_still_serve_flower() -> None:
     """The refusal concerns this library's strategies, not the process it is imported in."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from privet.server_apps import read_config
 from privet.strategies import All, Fraction, Participation, Probability, Schedule
 from privet.strategies.participation import from_config, parse_probability, parse_schedule
-from privet.wire import ConfigError, resolve
+from privet.wire import ConfigError
 
 NAMES = [str(i) for i in range(10)]
 
@@ -77,4 +78,4 @@ def test_bad_probabilities_are_refused(text: str) -> None:
     ],
 )
 def test_from_config(config: dict[str, object], expected: Participation) -> None:
-    assert from_config(resolve(config, "fed-plt")) == expected
+    assert from_config(read_config({**config, "algorithm": "fed-plt"})) == expected

@@ -1,9 +1,8 @@
-"""SCAFFOLD, FedDyn and DP-FedSGD against their papers' algorithms written down with loops."""
+"""Algorithms against their papers' recursions; what is particular to SCAFFOLD and its like."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,25 +14,41 @@ from privet.client_apps.rivals.dp_fedsgd import Agent
 from privet.client_apps.rivals.scaffold import Agent as ScaffoldAgent
 from privet.privacy import Facts, Release
 from privet.problems import make_h, minimize
+from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
-from privet.strategies import DPFedSGD, FedDyn, FedPDM, Fraction, PrimalDualStrategy, Scaffold
+from privet.strategies import (
+    DPIADMM,
+    GFL,
+    DPFedSGD,
+    FedDyn,
+    FedPDM,
+    FedPLT,
+    Fraction,
+    PrimalDualStrategy,
+    Scaffold,
+)
 from privet.wire import ConfigError, stream
-from support.federations import FaultyGrid, logistic_agents, lose_state, model, position, zeros
+from support import recursions
+from support.federations import logistic_agents, model, position, zeros
 
 Vector = NDArray[np.float64]
 PROBLEMS = logistic_agents(6)
 NAMES = [str(i) for i in range(6)]
+ZERO = np.zeros(4)
 ROUNDS = 9
 
 
-def play(strategy: PrimalDualStrategy, rounds: int = ROUNDS, **start: Any) -> Vector:
+def play(strategy: PrimalDualStrategy, rounds: int = ROUNDS) -> Vector:
     app = client_app(strategy.algorithm, lambda context: PROBLEMS[position(context)])
-    grid = start.pop("grid", None) or InlineGrid(app, len(PROBLEMS))
-    return model(strategy.start(grid, zeros(4), num_rounds=rounds, **start))
+    return model(strategy.start(InlineGrid(app, len(PROBLEMS)), zeros(4), num_rounds=rounds))
 
 
 def active(round_: int, fraction: float) -> list[int]:
     return [int(name) for name in Fraction(fraction).select(round_, NAMES, 0)]
+
+
+def rounds(fraction: float = 0.5) -> list[list[int]]:
+    return [active(number, fraction) for number in range(1, ROUNDS + 1)]
 
 
 def options(**own: Any) -> dict[str, Any]:
@@ -42,55 +57,62 @@ def options(**own: Any) -> dict[str, Any]:
 
 def test_scaffold_is_algorithm_1_with_option_ii() -> None:
     found = play(Scaffold(**options(max_local_steps=3, server_step_size=0.8)))
-    x, c, own = np.zeros(4), np.zeros(4), np.zeros((6, 4))
-    for number in range(1, ROUNDS + 1):
-        eta = 0.3 / math.sqrt(number)
-        moves, changes = [], []
-        for i in active(number, 0.5):
-            y = x.copy()
-            for _ in range(3):
-                y = y - eta * (PROBLEMS[i].gradient(y) - own[i] + c)
-            new = own[i] - c + (x - y) / (3 * eta)
-            moves.append(y - x)
-            changes.append(new - own[i])
-            own[i] = new
-        x = x + 0.8 * np.mean(moves, axis=0)
-        c = c + len(moves) / 6 * np.mean(changes, axis=0)
-    assert np.abs(found - x).max() < 1e-12
+    expected = recursions.scaffold(PROBLEMS, ZERO, rounds(), eta=0.3, steps=3, server_step=0.8)
+    assert np.abs(found - expected).max() < 1e-12
 
 
 def test_fed_dyn_is_algorithm_1() -> None:
     found = play(FedDyn(**options(max_local_steps=4, fed_dyn_alpha=0.5)))
-    x, h, own = np.zeros(4), np.zeros(4), np.zeros((6, 4))
-    for number in range(1, ROUNDS + 1):
-        eta, models = 0.3 / math.sqrt(number), {}
-        for i in active(number, 0.5):
-            w = x.copy()
-            for _ in range(4):
-                w = w - eta * (PROBLEMS[i].gradient(w) - own[i] + 0.5 * (w - x))
-            own[i] = own[i] - 0.5 * (w - x)
-            models[i] = w
-        h = h - 0.5 * sum(w - x for w in models.values()) / 6
-        x = np.mean(list(models.values()), axis=0) - h / 0.5
-    assert np.abs(found - x).max() < 1e-12
+    expected = recursions.fed_dyn(PROBLEMS, ZERO, rounds(), eta=0.3, steps=4, alpha=0.5)
+    assert np.abs(found - expected).max() < 1e-12
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.05])
 def test_dp_fedsgd_is_the_heavy_ball_with_prox(weight: float) -> None:
     h = make_h("l1", **{"h-weight": weight})
     found = play(DPFedSGD(**options(momentum=0.7, h=h)))
-    x, m = np.zeros(4), np.zeros(4)
-    for number in range(1, ROUNDS + 1):
-        eta = 0.3 / math.sqrt(number)
-        m = 0.7 * m + np.mean([PROBLEMS[i].gradient(x) for i in active(number, 0.5)], axis=0)
-        x = x - eta * m
-        x = np.sign(x) * np.maximum(np.abs(x) - eta * weight, 0)
-    assert np.abs(found - x).max() < 1e-12
+    expected = recursions.dp_fedsgd(PROBLEMS, ZERO, rounds(), eta=0.3, momentum=0.7, l1=weight)
+    assert np.abs(found - expected).max() < 1e-12
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+def test_fed_plt_is_algorithm_1(fraction: float) -> None:
+    own: dict[str, Any] = {"rho": 1.2, "step_size": 0.4, "local_epochs": 3, "num_agents": 6}
+    found = play(FedPLT(**own, participation=Fraction(fraction)))
+    expected = recursions.fed_plt(PROBLEMS, ZERO, rounds(fraction), rho=1.2, step=0.4, epochs=3)
+    assert np.abs(found - expected).max() < 1e-12
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+def test_dp_iadmm_is_algorithm_1(fraction: float) -> None:
+    own: dict[str, Any] = {"rho": 1.2, "local_updates": 3, "num_agents": 6}
+    found = play(DPIADMM(**own, participation=Fraction(fraction)))
+    expected = recursions.dp_iadmm(PROBLEMS, ZERO, rounds(fraction), rho=1.2, updates=3)
+    assert np.abs(found - expected).max() < 1e-12
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+@pytest.mark.parametrize("dual", ["private", "public"])
+def test_fed_pdm_is_algorithm_1(dual: str, fraction: float) -> None:
+    own = options(rho=1.2, max_local_steps=3, dual=dual, participation=Fraction(fraction))
+    expected = recursions.fed_pdm(PROBLEMS, ZERO, rounds(fraction), rho=1.2, eta=0.3, steps=3)
+    assert np.abs(play(FedPDM(**own)) - expected).max() < 1e-12
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+def test_gfl_is_the_papers_recursion(fraction: float) -> None:
+    own: dict[str, Any] = {"units": 3, "graph": "path", "step_size": 0.3, "local_epochs": 2}
+    found = play(GFL(**own, num_agents=6, participation=Fraction(fraction)))
+    # Metropolis weights of 0 - 1 - 2: 1 / (1 + the larger degree) on an edge.
+    path = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3
+    expected = recursions.gfl(PROBLEMS, ZERO, rounds(fraction), weights=path, mu=0.3, epochs=2)
+    assert np.abs(found - expected).max() < 1e-12
 
 
 def test_all_three_and_fed_pdm_are_fed_sgd_with_one_step_and_everybody() -> None:
-    base = {"num_agents": 6, "step_size_rule": "constant", "max_local_steps": 1}
-    sgd = play(DPFedSGD(momentum=0.0, step_size_base=0.4, **base))
+    run = {"num_agents": 6, "step_size_rule": "constant"}
+    sgd = play(DPFedSGD(momentum=0.0, step_size_base=0.4, **run))
+    base = {**run, "max_local_steps": 1}
     x = np.zeros(4)
     for _ in range(ROUNDS):
         x = x - 0.4 * np.mean([problem.gradient(x) for problem in PROBLEMS], axis=0)
@@ -109,18 +131,6 @@ def test_both_corrections_converge_to_the_minimiser(kind: Any) -> None:
     if kind is FedDyn:
         settings["fed_dyn_alpha"] = 1.0
     assert np.abs(play(kind(**settings), 500) - best).max() < 1e-9
-
-
-@pytest.mark.parametrize("kind", [Scaffold, FedDyn, DPFedSGD])
-def test_lost_state_and_resuming_change_nothing(kind: Any, tmp_path: Path) -> None:
-    settings = options() if kind is DPFedSGD else options(max_local_steps=2)
-    whole = play(kind(**settings))
-    number = next(t for t in range(3, 9) if 1 in active(t, 0.5))
-    app = client_app(kind.algorithm, lambda context: PROBLEMS[position(context)])
-    grid = FaultyGrid(app, 6, {(1, number): lose_state})
-    assert np.array_equal(play(kind(**settings), grid=grid), whole)
-    play(kind(**settings), 5, checkpoint=tmp_path / "c.npz")
-    assert np.array_equal(play(kind(**settings), resume=tmp_path / "c.npz"), whole)
 
 
 def test_a_message_counts_as_many_releases_as_it_has_noised_steps() -> None:
@@ -171,7 +181,14 @@ def test_mini_batches_come_from_the_agents_own_stream() -> None:
 
 @pytest.mark.parametrize("kind", [Scaffold, FedDyn])
 def test_no_prox_where_the_algorithm_has_none(kind: Any) -> None:
-    with pytest.raises(ConfigError, match="no proximal step"):
+    with pytest.raises(TypeError, match=f"{kind.__name__} takes no 'h'"):
         kind(h=make_h("l1", **{"h-weight": 0.1}))
-    with pytest.raises(ConfigError, match="one gradient a round"):
-        DPFedSGD(max_local_steps=3)
+    with pytest.raises(ConfigError, match=f"h = l1: {kind.algorithm} does not use it"):
+        read_config({"h": "l1", "algorithm": kind.algorithm})
+
+
+def test_dp_fedsgd_takes_one_gradient_a_round() -> None:
+    with pytest.raises(TypeError, match="DPFedSGD takes no 'max_local_steps'"):
+        DPFedSGD(max_local_steps=3)  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="max-local-steps = 3: dp-fedsgd does not use it"):
+        read_config({"max-local-steps": 3, "algorithm": "dp-fedsgd"})

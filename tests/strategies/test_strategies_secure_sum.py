@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.client_apps.fed_plt import Agent
 from privet.problems import make_h
+from privet.server_apps import read_config
 from privet.strategies import DPIADMM, FedPDM, FedPLT, PrimalDualStrategy
 from privet.strategies.fed_plt import SumServer
-from privet.strategies.half import GroupSum, summing
-from privet.wire import ConfigError, algorithms, resolve
+from privet.strategies.half import GroupSum, Turn, summing
+from privet.wire import ConfigError, algorithms
 from privet.wire.payload import ENCODED
 from privet.wire.sparse.selection import rand_k
 
@@ -20,7 +22,7 @@ ABLE = {"fed-plt", "dp-iadmm", "fed-pdm", "gfl"}
 
 def build(name: str, **keys: Any) -> PrimalDualStrategy:
     found = algorithms()[name]
-    config = resolve({"algorithm": name, **keys}, name, found.keys)
+    config = read_config({"algorithm": name, **keys})
     strategy: PrimalDualStrategy = found.load_strategy().from_config(config)
     return strategy
 
@@ -65,13 +67,13 @@ def test_strategies_take_the_argument_too() -> None:
 
 
 def test_fed_plt_moves_the_mean_of_z_by_the_participants() -> None:
-    half = SumServer(rho=2.0, h=make_h("l1", **{"h-weight": 3.0}))
+    half = SumServer(Agent(rho=2.0), h=make_h("l1", **{"h-weight": 3.0}))
     state = half.initialise(np.array([4.0, -8.0]), 4)
-    state, sent = half.broadcast(state)
+    state, sent = half.broadcast(state, Turn(1))
     # prox of (rho/N) 3 |.| = 1.5 |.|
     assert sent["y"].tolist() == [2.5, -6.5]
     sums = {"": GroupSum({"x": np.array([7.0, -11.0]), "distance": np.array(3.0)}, (0, 2))}
-    state = half.fold_sums(state, sums)
+    state = half.fold_sums(state, sums, Turn(1))
     # z_i of the two moved by 2 (x_i - y): in sum 2 (7 - 5, -11 + 13) = (4, 4).
     assert state.total.tolist() == [20.0, -28.0]
     assert half.models(state)["last"].tolist() == [3.5, -5.5]
@@ -88,25 +90,25 @@ def test_fed_plt_moves_the_mean_of_z_by_the_participants() -> None:
 
 
 def test_sums_of_several_groups_are_one_sum_where_the_algorithm_has_none() -> None:
-    half = SumServer(rho=1.0)
+    half = SumServer(Agent(rho=1.0))
     whole, parts = (half.initialise(np.array([1.0]), 4) for _ in range(2))
     one = {"": GroupSum({"x": np.array([6.0]), "distance": np.array(2.0)}, (0, 1, 3))}
     two = {
         "a": GroupSum({"x": np.array([5.0]), "distance": np.array(0.5)}, (0, 1)),
         "b": GroupSum({"x": np.array([1.0]), "distance": np.array(1.5)}, (3,)),
     }
-    assert half.fold_sums(whole, one).total == half.fold_sums(parts, two).total
+    assert half.fold_sums(whole, one, Turn(1)).total == half.fold_sums(parts, two, Turn(1)).total
 
 
 def test_dp_iadmm_runs_on_means() -> None:
     half = summing(DPIADMM(rho=2.0, perturbation="none", secure_sum=True).half)
     assert half is not None
     state = half.initialise(np.array([1.0]), 4)
-    state, sent = half.broadcast(state)
+    state, sent = half.broadcast(state, Turn(1))
     assert (sent["w"].tolist(), int(sent["t"]), float(sent["rho"])) == ([1.0], 1, 2.0)
     # Agents 0 and 1 move from 1 to 2 and 5; the others are absent.
     arrays = {"z": np.array([7.0]), "moved": np.array([5.0]), "distance": np.array(5.0)}
-    state = half.fold_sums(state, {"": GroupSum(arrays, (0, 1))})
+    state = half.fold_sums(state, {"": GroupSum(arrays, (0, 1))}, Turn(1))
     # lam: 0 + 2 (1 - 2) = -2 and 2 (1 - 5) = -8, mean over four -2.5; z: mean (2 + 5 + 1 + 1)/4.
     assert half.models(state)["mean"].tolist() == [2.25]
     assert half.models(state)["last"].tolist() == [2.25 + 2.5 / 2.0]
@@ -118,22 +120,24 @@ def test_dp_iadmm_runs_on_means() -> None:
     assert half.models(again)["last"].tolist() == half.models(state)["last"].tolist()
 
 
-def test_fed_pdm_shares_one_index_set_a_round_and_remembers_the_count() -> None:
+def test_fed_pdm_shares_one_index_set_a_round() -> None:
     strategy = FedPDM(sparsifier="rand-k", uplink_k=2, secure_sum=True, seed=7, rho=1.0)
     half = summing(strategy.half)
     assert half is not None
     state = half.initialise(np.zeros(6), 3)
     seeds = []
-    for _ in range(3):
-        state, sent = half.broadcast(state)
+    for number in range(1, 4):
+        state, sent = half.broadcast(state, Turn(number, seed=7))
         seeds.append(int(sent["indices"]))
         assert ENCODED in sent
         assert half.summands(state) == {"y": (2,)}
     assert len(set(seeds)) == 3
-    state = half.fold_sums(state, {"": GroupSum({"y": np.array([3.0, 6.0])}, (0, 1, 2))})
+    state = half.fold_sums(
+        state, {"": GroupSum({"y": np.array([3.0, 6.0])}, (0, 1, 2))}, Turn(3, seed=7)
+    )
     wanted = np.zeros(6)
     wanted[rand_k(seeds[-1], 6, 2)] = [1.0, 2.0]
     assert half.models(state)["last"].tolist() == wanted.tolist()
     state = half.load(half.dump(state))
-    assert int(half.broadcast(state)[1]["indices"]) not in seeds
+    assert int(half.broadcast(state, Turn(4, seed=7))[1]["indices"]) not in seeds
     assert half.recovery(state, 0) is None

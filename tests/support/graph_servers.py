@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.server_apps import read_config
-from privet.server_apps.execute import build_evaluation, build_strategy, starting_model
+from privet.server_apps.build import build_evaluation, build_strategy, starting_model
 from privet.server_apps.peers.client import Health, Link, LinkError
 from privet.server_apps.peers.edge import Answer
 from privet.server_apps.peers.exchange import Peers
@@ -27,9 +27,10 @@ from privet.sim.grid import App
 from privet.sim.inline import configured_app
 from privet.sim.ports import free_ports
 from privet.strategies.gfl import GFL
-from privet.strategies.gfl.graph import Edge
+from privet.strategies.gfl.graph import Edge, combination_matrix
 from privet.strategies.gfl.mixing import LocalMixer, Mixed, Outgoing
-from privet.strategies.gfl.strategy import combination_matrix
+from privet.strategies.gfl.settings import PeerKeys
+from privet.wire.key import keys_of
 from support.proxy import CuttableProxy
 from support.tls import make_unit_certificates
 
@@ -212,12 +213,19 @@ def unit_grid(config: Mapping[str, Any], app: App | None = None) -> InlineGrid:
     return InlineGrid(app or configured_app(), nodes, config)
 
 
+def read_whole(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config of one server with all units, of what several servers are given."""
+    peer_keys = {key.name for key in keys_of(PeerKeys).values()}
+    given = {name: value for name, value in config.items() if name not in peer_keys}
+    return read_config({"algorithm": "gfl", **given})
+
+
 def simulated(config: Mapping[str, Any], cut: Mapping[int, Iterable[Edge]]) -> GFL:
     """Run GFL with all units in this process and some edges failing; return the strategy."""
-    resolved = read_config({"algorithm": "gfl", **config})
+    resolved = read_whole(config)
     evaluation = build_evaluation(resolved)
     mixer = LocalMixer(combination_matrix(resolved), cut)
-    strategy = build_strategy(resolved, evaluation, mixer=mixer)
+    strategy = build_strategy(resolved, monitor=evaluation, mixer=mixer)
     assert isinstance(strategy, GFL)
     grid = InlineGrid(configured_app(), resolved["num-agents"], resolved)
     start = starting_model(resolved, evaluation.federation.dim)
@@ -244,7 +252,7 @@ def assert_same_trajectory(
 ) -> None:
     """Check the units' run folders against a simulation: every round, and the last models."""
     expected = trajectory(config, cut)
-    federation = build_evaluation(read_config({"algorithm": "gfl", **config})).federation
+    federation = build_evaluation(read_whole(config)).federation
     for unit, folder in enumerate(folders):
         rounds = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
         assert [done["round"] for done in rounds] == list(range(1, len(expected) + 1))

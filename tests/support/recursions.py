@@ -1,11 +1,13 @@
-"""The papers' recursions of Fed-PLT's rivals, with loops over agents and in the papers' variables.
+"""The papers' recursions of all algorithms, with loops over agents and in the papers' variables.
 
-Each takes the agents' problems, the starting point, its parameters and an iterable of who is active
-in each iteration, and returns the coordinator's model. Gradient steps only; no messages.
+Each is named after its algorithm. It takes the agents' problems, the starting point, its parameters
+and an iterable of who is active in each iteration, and returns the coordinator's model. Gradient
+steps only, without noise; no messages.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,6 +16,169 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
 Active = Iterable[Sequence[int]]
+
+
+def fed_plt(
+    problems: list[Any], start: Vector, active: Active, *, rho: float, step: float, epochs: int
+) -> Vector:
+    """Algorithm 1 without h: gradient descent from the last x_i, reflection, average of the z_i."""
+    count = len(problems)
+    x, z = [start] * count, [start] * count
+    for round_ in active:
+        y = sum(z) / count
+        for i in round_:
+            w = x[i]
+            for _ in range(epochs):
+                w = w - step * (problems[i].gradient(w) + (w - (2 * y - z[i])) / rho)
+            x[i] = w
+            z[i] = z[i] + 2 * (w - y)
+    return sum(z) / count
+
+
+def dp_iadmm(
+    problems: list[Any], start: Vector, active: Active, *, rho: float, updates: int
+) -> Vector:
+    """Algorithm 1 with (15)'s eta_t = 1 / sqrt(t) and a constant penalty."""
+    count = len(problems)
+    z, lam, inner = [start] * count, [0 * start] * count, [start] * count
+
+    def center() -> Vector:
+        return sum(own - dual / rho for own, dual in zip(z, lam, strict=True)) / count
+
+    for t, round_ in enumerate(active, 1):
+        w, eta = center(), 1 / math.sqrt(t)
+        for p in round_:
+            steps = []
+            for _ in range(updates):
+                top = rho * w + lam[p] - problems[p].gradient(inner[p]) + inner[p] / eta
+                inner[p] = top / (rho + 1 / eta)
+                steps.append(inner[p])
+            z[p] = sum(steps) / updates
+            lam[p] = lam[p] + rho * (w - z[p])
+    return center()
+
+
+def fed_pdm(
+    problems: list[Any], start: Vector, active: Active, *, rho: float, eta: float, steps: int
+) -> Vector:
+    """Algorithm 1 with steps eta / sqrt(t), everything sent and no threshold on the gradient."""
+    x0, lam = start, [0 * start for _ in problems]
+    for t, round_ in enumerate(active, 1):
+        sent = []
+        for i in round_:
+            x = x0
+            for _ in range(steps):
+                v = problems[i].gradient(x) - lam[i] + rho * (x - x0)
+                x = x - eta / math.sqrt(t) * v
+            lam[i] = lam[i] + rho * (x0 - x)
+            sent.append(x - lam[i] / rho)
+        x0 = sum(sent) / len(sent)
+    return x0
+
+
+def dp_fedsgd(
+    problems: list[Any],
+    start: Vector,
+    active: Active,
+    *,
+    eta: float,
+    momentum: float,
+    l1: float = 0.0,
+) -> Vector:
+    """The heavy ball with steps eta / sqrt(t), and the proximal step of an l1 norm."""
+    x, m = start, 0 * start
+    for t, round_ in enumerate(active, 1):
+        step = eta / math.sqrt(t)
+        m = momentum * m + np.mean([problems[i].gradient(x) for i in round_], axis=0)
+        x = x - step * m
+        x = np.sign(x) * np.maximum(np.abs(x) - step * l1, 0)
+    return x
+
+
+def scaffold(
+    problems: list[Any],
+    start: Vector,
+    active: Active,
+    *,
+    eta: float,
+    steps: int,
+    server_step: float,
+) -> Vector:
+    """Algorithm 1 with option II and local steps eta / sqrt(t)."""
+    count = len(problems)
+    x, c, own = start, 0 * start, [0 * start for _ in problems]
+    for t, round_ in enumerate(active, 1):
+        step = eta / math.sqrt(t)
+        moves, changes = [], []
+        for i in round_:
+            y = x
+            for _ in range(steps):
+                y = y - step * (problems[i].gradient(y) - own[i] + c)
+            new = own[i] - c + (x - y) / (steps * step)
+            moves.append(y - x)
+            changes.append(new - own[i])
+            own[i] = new
+        x = x + server_step * np.mean(moves, axis=0)
+        c = c + len(moves) / count * np.mean(changes, axis=0)
+    return x
+
+
+def fed_dyn(
+    problems: list[Any],
+    start: Vector,
+    active: Active,
+    *,
+    eta: float,
+    steps: int,
+    alpha: float,
+) -> Vector:
+    """Algorithm 1, each minimisation by gradient steps of eta / sqrt(t)."""
+    count = len(problems)
+    x, h, own = start, 0 * start, [0 * start for _ in problems]
+    for t, round_ in enumerate(active, 1):
+        models = []
+        for i in round_:
+            w = x
+            for _ in range(steps):
+                slope = problems[i].gradient(w) - own[i] + alpha * (w - x)
+                w = w - eta / math.sqrt(t) * slope
+            own[i] = own[i] - alpha * (w - x)
+            models.append(w)
+        h = h - alpha * sum(w - x for w in models) / count
+        x = np.mean(models, axis=0) - h / alpha
+    return x
+
+
+def gfl(
+    problems: list[Any],
+    start: Vector,
+    active: Active,
+    *,
+    weights: Vector,
+    mu: float,
+    epochs: int,
+) -> Vector:
+    """Eqs. (6)-(8) on all examples, without noise; units are blocks of agents, their mean is sent.
+
+    A unit of which nobody is active brings its own model to the exchange.
+    """
+    units = len(weights)
+    each = len(problems) // units
+    w = [start] * units
+    for round_ in active:
+        psi = list(w)
+        for p in range(units):
+            ends = []
+            for k in round_:
+                if k // each == p:
+                    x = w[p]
+                    for _ in range(epochs):
+                        x = x - mu / epochs * problems[k].gradient(x)
+                    ends.append(x)
+            if ends:
+                psi[p] = sum(ends) / len(ends)
+        w = [sum(weights[p][m] * psi[m] for m in range(units)) for p in range(units)]
+    return sum(w) / units
 
 
 def fed_pd(

@@ -22,6 +22,7 @@ ROOMS = (
     "client_apps",
     "server_apps",
     "sim",
+    "testing",
 )
 NOT_PACKAGED = ("tests", "docs", "examples")
 FILES = ("pyproject.toml", "README.md", "LICENSE", "flower_server.py", "flower_client.py")

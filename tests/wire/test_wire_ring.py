@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from privet.privacy.masks import KEY_BYTES, LEAST_MEMBERS, MOST_MEMBERS
+from privet.privacy.masks import KEY_BYTES, LEAST_MEMBERS
 from privet.wire import WireError, ring, rosters
-from privet.wire.agreement import FARTHEST, distance
 from privet.wire.contract import agent_record, read_instruction, shared_record
 from privet.wire.enrolment import Enrolment, enrolment_record, read_enrolment
 from privet.wire.rosters import LEAST_ROSTER, with_roster
@@ -126,15 +125,6 @@ def test_arrays_of_other_shapes_are_not_added() -> None:
     total = ring.encode({"x": np.zeros(5)}, 3)
     with pytest.raises(WireError, match="cannot add"):
         ring.add(total, ring.encode({"x": np.zeros((5, 1))}, 3))
-
-
-def test_distance_is_the_norm_up_to_what_can_be_summed() -> None:
-    x, y = np.array([1.0, -2.0, 5.0], "f4"), np.array([1.0, 1.0, 1.0], "f4")
-    gap = distance(x, y)
-    assert (gap.shape, gap.dtype, float(gap)) == ((), np.float64, 5.0)
-    far = distance(np.full(3, 1e30), np.zeros(3))
-    assert float(far) == FARTHEST <= ring.largest(MOST_MEMBERS)
-    ring.encode({"distance": far}, MOST_MEMBERS)
 
 
 # ------------------------------------------------------------------ rosters in messages

@@ -1,0 +1,204 @@
+"""Privacy-critical: what agent halves of local gradient steps share: batches, clipping, noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from privet.privacy import Facts, NoCertificateError, Release
+from privet.problems import LinearModel, Problem, can_clip
+from privet.wire import ConfigError
+from privet.wire.key import LARGEST, SMALLEST, setting
+
+from .adapters.finite_sum import FiniteSum
+from .gradients import Gradients
+from .half import Half, Streams, Vector
+from .local_task import MOST_STEPS, LocalTask
+from .terms import RELATIONS
+
+
+def clip_bound() -> Any:
+    """Declare the key ``clip``."""
+    return setting(0.0, "gradient norm bound; 0 does not clip", low=0, floor=SMALLEST, high=LARGEST)
+
+
+def noise(default: float, doc: str) -> Any:
+    """Declare a key of the size of a noise."""
+    return setting(default, doc, low=0, floor=SMALLEST, high=LARGEST)
+
+
+def gradient_steps() -> Any:
+    """Declare the key ``max-local-steps``."""
+    return setting(10, "local steps in a round (Q)", low=1, high=MOST_STEPS)
+
+
+@dataclass(frozen=True)
+class ClippedGradients(Half):
+    """Batches and clipping; the fields are the run-config keys of the same names."""
+
+    batch: str = setting(
+        "full", "examples of a step: all or batch-size", choices=("full", "sample")
+    )
+    batch_size: int = setting(32, "examples of a step", low=1, needs={"batch": "sample"})
+    clip: float = clip_bound()
+    clipping: str = setting(
+        "example",
+        "what is clipped: each example's gradient or the whole batch's",
+        choices=("example", "batch"),
+        needs={"clip": None},
+    )
+    relation: str = setting("replace-one", "neighbouring relation", choices=RELATIONS)
+
+    @cached_property
+    def gradients(self) -> Gradients:
+        """The gradient of a local step: on all rows or a batch, clipped as configured."""
+        return self._gradients()
+
+    def _gradients(self, *, replace: bool = False, noise_scale: float = 0.0) -> Gradients:
+        return Gradients(
+            self.batch_size if self.batch == "sample" else 0,
+            replace,
+            self.clip,
+            self.clipping,  # type: ignore[arg-type]
+            self.relation,  # type: ignore[arg-type]
+            noise_scale,
+        )
+
+    def prepare(self, problem: Problem) -> Problem:
+        """Return the problem as it is (raises ``ConfigError`` where it cannot be clipped)."""
+        self.require_clipping(problem)
+        return problem
+
+    def require_clipping(self, problem: Problem) -> None:
+        """Refuse a problem that does not offer the clipping asked for.
+
+        Raises
+        ------
+        ConfigError
+        """
+        if self.clip <= 0:
+            return
+        if self.clipping == "batch":
+            if not isinstance(problem, LinearModel | FiniteSum):
+                raise ConfigError("clipping = 'batch': this problem cannot clip its gradient")
+        elif not can_clip(problem):
+            raise ConfigError(f"clip = {self.clip:g}: this problem cannot clip per example")
+
+    def sensitivity(self, facts: Facts) -> float:
+        """Return what one record can move a step's clipped gradient by.
+
+        Raises
+        ------
+        NoCertificateError
+        """
+        whole = self.batch == "full" or self.batch_size >= facts.num_examples
+        if self.clipping == "example" and self.relation == "add-remove" and not whole:
+            raise NoCertificateError(
+                "relation = 'add-remove' needs batch = 'full': a sampled batch that loses a record "
+                "holds another in its place"
+            )
+        return facts.sensitivity(
+            self.clip,
+            relation=self.relation,  # type: ignore[arg-type]
+            clipping=self.clipping,  # type: ignore[arg-type]
+            batch_size=None if whole else self.batch_size,
+        )
+
+
+@dataclass(frozen=True)
+class GradientAgent(ClippedGradients):
+    """Settings of local gradient steps; the fields are the run-config keys of the same names."""
+
+    noise_key: ClassVar[str] = "noise-scale"
+
+    step_size_base: float = setting(
+        0.04, "local step size of the first round", low=SMALLEST, high=LARGEST
+    )
+    step_size_rule: str = setting(
+        "inverse-sqrt",
+        "constant, or divided by sqrt(1 + t) in round t = 0, 1, ...",
+        choices=("constant", "inverse-sqrt"),
+    )
+    noise_scale: float = noise(0.0, "standard deviation of the noise")
+
+    @property
+    def steps(self) -> int:
+        """Gradients of a round: one, unless a subclass takes more."""
+        return 1
+
+    @property
+    def private(self) -> bool:
+        """Whether noised and clipped; without a clip the noise proves nothing."""
+        return self.noise_scale > 0 and self.clip > 0
+
+    def step_size(self, round_: int) -> float:
+        """Return eta_t of a round counted from 1 (t from 0)."""
+        if self.step_size_rule == "constant":
+            return self.step_size_base
+        return self.step_size_base / math.sqrt(round_)
+
+    def local_task(
+        self,
+        start: Vector,
+        streams: Streams,
+        *,
+        center: Vector | None = None,
+        rho: float = math.inf,
+        shift: Vector | None = None,
+        tolerance: float = 0.0,
+    ) -> LocalTask:
+        """Return a task of Q gradient steps of the round's size."""
+        return LocalTask(
+            start,
+            self.step_size(streams.round),
+            self.steps,
+            center,
+            rho,
+            shift,
+            gradients=self.gradients,
+            tolerance=tolerance,
+            needs=self.needs,
+        )
+
+
+@dataclass(frozen=True)
+class NoisyStepsAgent(GradientAgent):
+    """Agents that add noise to every local gradient; whatever follows is post-processing.
+
+    Privacy: with ``noise_scale`` > 0 the mean gradient of each of the Q steps is a Gaussian
+    release of sensitivity 2C/b (replace-one), so a message counts as Q of them. This is how
+    M. Noble, A. Bellet, A. Dieuleveut, "Differentially Private Federated Learning on Heterogeneous
+    Data" (2022), make SCAFFOLD private: control variates made of noised gradients cost nothing.
+    """
+
+    steady: ClassVar[bool] = True
+
+    @cached_property
+    def gradients(self) -> Gradients:
+        """The gradient of a local step, clipped, with noise on its data term."""
+        return self._gradients(noise_scale=self.noise_scale)
+
+    def noised_release(self, facts: Facts, round_: int) -> Release:
+        """Return the release of one round: Q uses of the Gaussian mechanism."""
+        return Release(
+            "gaussian",
+            scale=self.noise_scale,
+            sensitivity=self.sensitivity(facts),
+            count=self.steps,
+            relation=self.relation,  # type: ignore[arg-type]
+            what=f"{self.name} noised local gradients",
+        )
+
+
+@dataclass(frozen=True)
+class SeveralStepsAgent(NoisyStepsAgent):
+    """Agents of several noised steps in a round."""
+
+    max_local_steps: int = gradient_steps()
+
+    @property
+    def steps(self) -> int:
+        """Q."""
+        return self.max_local_steps

@@ -1,0 +1,28 @@
+"""What an agent half is given besides its problem: arrays, and named random streams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.wire import stream
+
+Vector = NDArray[Any]
+Arrays = Mapping[str, Vector]
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """The named random streams of one agent in one round; opening one is not free."""
+
+    seed: int
+    agent: str
+    round: int
+
+    def open(self, purpose: str) -> np.random.Generator:
+        """Return the generator of (seed, agent, round, purpose)."""
+        return stream(self.seed, purpose, self.agent, self.round)

@@ -1,0 +1,318 @@
+"""Privacy-critical: what an agent does between receiving and sending, and the solvers that do it.
+
+Every method takes a few steps on the local task
+
+    minimise over w   f_i(w) + <shift, w> + ||w - center||^2 / (2 rho)       from w = start
+
+and makes its new state and its upload of the `Walk`. With g the gradient of f_i, gamma the step
+size and N_e the number of steps, the solvers are
+
+    gd, sgd     w <- w - gamma (g(w) + shift + (w - center) / rho)     g on all rows, or on a batch
+    agd         the same from an extrapolated point, with constant momentum
+    noisy-gd    gd with noise N(0, 2 gamma tau^2 I) added to w in every step
+
+after N. Bastianello, C. Liu, K. H. Johansson, "Enhancing Privacy in Federated Learning through
+Local Training", Section IV-B, (11) to (13). They keep the dtype of ``start`` and never write into
+their inputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from privet.privacy import NoiseError, Perturber
+from privet.problems import Clipped, Moduli, Problem, clipped_term
+from privet.wire import ConfigError
+
+from .gradients import Gradients, require_model
+from .inputs import Streams, Vector
+
+Factor = np.floating[Any]
+Need = Literal["mean_gradient", "mean_iterate", "end_gradient"]
+"""What a method can need of a walk besides its end: a field of `Walk`."""
+
+MOST_STEPS = 100_000
+"""Local steps of a round at most: no message keeps a node at work for days."""
+WHOLE = Gradients()
+"""The gradient on all examples, as it is."""
+UNKNOWN = Moduli(0.0, 0.0)
+"""Moduli of a task whose solver uses none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTask:
+    """An agent's local problem beside f_i in one round, and how it is to be solved.
+
+    Attributes
+    ----------
+    start : array (d,)
+        Where the walk begins.
+    step_size : float
+        gamma, > 0; agd takes its own from the moduli.
+    steps : int
+        N_e, >= 0.
+    center : array (d,), optional
+        Of the proximal term; None is the origin.
+    rho : float
+        Its penalty; infinite for no such term, negative where f_i has more curvature to spare.
+    shift : array (d,), optional
+        Gradient of the linear term; None is zero.
+    solver : str
+        A key of `SOLVERS`.
+    gradients : Gradients
+        The rows, the clip and the noise of a step.
+    moduli : Moduli
+        Of f_i; for agd.
+    noise_variance : float
+        tau^2, for noisy-gd.
+    tolerance : float
+        The walk ends with the first step whose whole gradient, that of all terms, has a squared
+        norm of at most this; 0 takes all steps.
+    needs : tuple of Need
+        What the walk has to supply besides its end.
+    """
+
+    start: Vector
+    step_size: float
+    steps: int
+    center: Vector | None = None
+    rho: float = math.inf
+    shift: Vector | None = None
+    solver: str = "gd"
+    gradients: Gradients = WHOLE
+    moduli: Moduli = UNKNOWN
+    noise_variance: float = 0.0
+    tolerance: float = 0.0
+    needs: tuple[Need, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """What the steps on a local task came to; the vectors that nobody needs are None.
+
+    Attributes
+    ----------
+    end : array (d,)
+        The last iterate.
+    steps : int
+        Steps that were taken.
+    step_length : float
+        gamma of these steps.
+    mean_gradient : array (d,), optional
+        Mean of the steps' gradients of f_i, with their noise, without the other terms.
+    mean_iterate : array (d,), optional
+        Mean of the iterates after each step.
+    end_gradient : array (d,), optional
+        grad f_i(end), on all examples.
+    """
+
+    end: Vector
+    steps: int
+    step_length: float
+    mean_gradient: Vector | None = None
+    mean_iterate: Vector | None = None
+    end_gradient: Vector | None = None
+
+    def supplied(self, need: Need) -> Vector:
+        """Return a vector that the task needs (raises ``ConfigError`` where it is missing)."""
+        vector: Vector | None = getattr(self, need)
+        if vector is None:
+            raise ConfigError(f"the local steps do not supply {need}")
+        return vector
+
+
+def walk(task: LocalTask, problem: Problem, streams: Streams, noise: Perturber) -> Walk:
+    """Return what the task's solver makes of it.
+
+    Raises
+    ------
+    ConfigError
+        If the solver cannot supply what the task needs.
+    NoiseError
+        If noise is charged and the task needs an un-noised gradient.
+    """
+    require_model(task.start, problem)
+    solve, supplies = SOLVERS[task.solver]
+    for need in task.needs:
+        if need not in supplies:
+            raise ConfigError(f"local-solver = {task.solver!r} does not supply {need}")
+        if need == "end_gradient" and noise.charged:
+            raise NoiseError("an un-noised gradient beside noise that was charged")
+    return solve(task, problem, streams, noise)
+
+
+def gradient_steps(task: LocalTask, problem: Problem, streams: Streams, noise: Perturber) -> Walk:
+    """Take gradient steps, eq. (11), on all examples or on mini-batches.
+
+    w <- (1 - gamma/rho) w + (gamma/rho) center - gamma shift - gamma g(w).
+    """
+    gradient = task.gradients.oracle(problem, streams, noise, task.steps)
+    keep, drift = _affine(task)
+    w = task.start
+    back = w.dtype.type(-task.step_size)
+    slopes = np.zeros_like(w) if "mean_gradient" in task.needs else None
+    iterates = np.zeros_like(w) if "mean_iterate" in task.needs else None
+    taken = 0
+    while taken < task.steps:
+        taken += 1
+        slope = gradient(w)
+        if slopes is not None:
+            slopes += slope
+        last = task.tolerance > 0 and _squared_slope(task, w, slope) <= task.tolerance
+        w = _advanced(w, keep, drift, slope * back)
+        if iterates is not None:
+            iterates += w
+        if last:
+            break
+    return Walk(
+        w,
+        taken,
+        task.step_size,
+        _mean(slopes, taken),
+        _mean(iterates, taken),
+        problem.gradient(w) if "end_gradient" in task.needs else None,
+    )
+
+
+def accelerated_steps(
+    task: LocalTask, problem: Problem, streams: Streams, noise: Perturber
+) -> Walk:
+    """Take accelerated gradient steps, eq. (12), with constant momentum.
+
+    The step is 1/(L + 1/rho), the momentum comes from the moduli; the end is the extrapolated w.
+    """
+    w = u = task.start
+    kind = w.dtype.type
+    high = math.sqrt(task.moduli.smoothness + 1.0 / task.rho)
+    low = math.sqrt(max(task.moduli.strong_convexity + 1.0 / task.rho, 0.0))
+    momentum = kind((high - low) / (high + low))
+    step, weight = kind(1.0 / high**2), kind(1.0 / task.rho)
+    for _ in range(task.steps):
+        total = w * weight if task.center is None else (w - task.center) * weight
+        if task.shift is not None:
+            total += task.shift
+        total += problem.gradient(w)
+        total *= step
+        ahead = w - total
+        w = ahead - u
+        w *= momentum
+        w += ahead
+        u = ahead
+    end_gradient = problem.gradient(w) if "end_gradient" in task.needs else None
+    return Walk(w, task.steps, 1.0 / high**2, end_gradient=end_gradient)
+
+
+def noisy_steps(task: LocalTask, problem: Problem, streams: Streams, noise: Perturber) -> Walk:
+    """Take noisy gradient steps, eq. (13): each adds N(0, 2 gamma tau^2 I).
+
+    Privacy: the noise goes onto the clipped data term of every step, before the regulariser and
+    the other terms of the task. Where the charge counts on steps that are not released (``steps``
+    of the release above 1), the low bits of the rest of the iterate would give the draws away, so
+    the whole iterate goes onto the grid.
+    """
+    if noise.charged and noise.release.steps > 1:
+        return Walk(_hidden_steps(task, problem, noise), task.steps, task.step_size)
+    scale = math.sqrt(2.0 * task.step_size * task.noise_variance)
+    gradient = task.gradients.oracle(problem, streams, noise, task.steps)
+    keep, drift = _affine(task)
+    w = task.start
+    for _ in range(task.steps):
+        if noise.charged:
+            moved = _noised_move(task, problem, w, noise)
+        else:
+            moved = noise.unaccounted(-task.step_size * gradient(w), scale)
+        w = _advanced(w, keep, drift, moved)
+    return Walk(w, task.steps, task.step_size)
+
+
+def _noised_move(task: LocalTask, problem: Problem, w: Vector, noise: Perturber) -> Vector:
+    """Return -gamma (clipped gradient + regulariser's) with noise on the former."""
+    clipped, rest = clipped_term(problem, w, task.gradients.clip, relation=noise.release.relation)
+    moved = noise.perturb(clipped.scaled(-task.step_size))
+    if rest is not None:
+        moved -= task.step_size * rest
+    return moved
+
+
+def _hidden_steps(task: LocalTask, problem: Problem, noise: Perturber) -> Vector:
+    """Take the steps in float64, the whole iterate on the grid after each."""
+    if task.center is None or task.shift is not None:
+        raise NoiseError("noisy steps that are not released are proven for a proximal term alone")
+    # Arrays of no dimension: numpy takes them as operands in half the time of numbers.
+    keep, step = np.array(1.0 - task.step_size / task.rho), np.array(task.step_size)
+    pull = task.center * (task.step_size / task.rho)
+    noise.require_magnitude(task.start, pull)
+    w = task.start
+    for _ in range(task.steps):
+        clipped, rest = clipped_term(
+            problem, w, task.gradients.clip, relation=noise.release.relation
+        )
+        slope = clipped.value if rest is None else clipped.value + rest
+        ahead = w * keep
+        ahead += pull
+        ahead -= slope * step
+        w = noise.perturb(Clipped(ahead, task.step_size * clipped.sensitivity, clipped.norm))
+    return w
+
+
+def _affine(task: LocalTask) -> tuple[Factor | None, Vector | None]:
+    """Return c and r of a step w <- c w + r - gamma g(w); None for a factor 1 and a term 0."""
+    kind = task.start.dtype.type
+    pull = task.step_size / task.rho
+    drift: Vector | None = None
+    if task.center is not None and pull:
+        drift = task.center * kind(pull)
+    if task.shift is not None:
+        away = task.shift * kind(-task.step_size)
+        drift = away if drift is None else drift + away
+    return kind(1.0 - pull) if pull else None, drift
+
+
+def _advanced(w: Vector, keep: Factor | None, drift: Vector | None, moved: Vector) -> Vector:
+    """Return keep w + drift + moved, a fresh array."""
+    if keep is not None:
+        w = w * keep
+        if drift is not None:
+            w += drift
+    elif drift is not None:
+        w = w + drift
+    else:
+        return w + moved
+    w += moved
+    return w
+
+
+def _squared_slope(task: LocalTask, w: Vector, slope: Vector) -> float:
+    """Return ||g + shift + (w - center) / rho||^2."""
+    whole = w * w.dtype.type(1.0 / task.rho)
+    if task.center is not None:
+        whole -= task.center * w.dtype.type(1.0 / task.rho)
+    if task.shift is not None:
+        whole += task.shift
+    whole += slope
+    return float(whole @ whole)
+
+
+def _mean(total: Vector | None, count: int) -> Vector | None:
+    if total is not None:
+        total /= total.dtype.type(count)
+    return total
+
+
+Solver = Callable[[LocalTask, Problem, Streams, Perturber], Walk]
+
+_ANY: tuple[Need, ...] = ("mean_gradient", "mean_iterate", "end_gradient")
+SOLVERS: Mapping[str, tuple[Solver, tuple[Need, ...]]] = {
+    "gd": (gradient_steps, _ANY),
+    "sgd": (gradient_steps, _ANY),
+    "agd": (accelerated_steps, ("end_gradient",)),
+    "noisy-gd": (noisy_steps, ()),
+}
+"""The solvers, each with what it supplies besides the end."""
+
+__all__ = ["SOLVERS", "LocalTask", "Need", "Walk", "walk"]

@@ -1,0 +1,102 @@
+"""What agent halves with a choice of the local solver share: its settings, moduli and step size."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from privet.privacy import Facts
+from privet.problems import Moduli, Problem, best_step
+from privet.wire import ConfigError
+from privet.wire.key import LARGEST, SMALLEST, setting
+
+from .gradients import Gradients
+from .half import Half, Vector
+from .local_task import MOST_STEPS, UNKNOWN, LocalTask
+
+
+def solvers(*names: str) -> Any:
+    """Declare the key ``local-solver`` of a method that takes these."""
+    return setting("gd", "local solver", choices=names)
+
+
+def penalty(default: float, doc: str) -> Any:
+    """Declare the key ``rho`` of a splitting."""
+    return setting(default, doc, low=SMALLEST, high=LARGEST)
+
+
+@dataclass(frozen=True)
+class SolverAgent(Half):
+    """Settings of the local solver; the fields are the run-config keys of the same names.
+
+    Privacy: none, unless a subclass says otherwise. Every upload is an un-noised function of the
+    data, and is accounted as such.
+    """
+
+    local_solver: str = solvers("gd", "sgd")
+    local_epochs: int = setting(10, "local solver steps in a round (N_e)", low=1, high=MOST_STEPS)
+    step_size: float = setting(
+        0.0,
+        "local step size; 0 computes it from the moduli",
+        low=0,
+        floor=SMALLEST,
+        high=LARGEST,
+    )
+    batch_size: int = setting(32, "examples of a step", low=1, needs={"local_solver": "sgd"})
+    strong_convexity: float = setting(
+        0.0, "strong convexity of every f_i", needs={"smoothness": None}
+    )
+    smoothness: float = setting(
+        0.0, "smoothness of every f_i; 0 lets each agent compute its own", low=0
+    )
+
+    @cached_property
+    def gradients(self) -> Gradients:
+        """The gradient of a local step: of all examples, or with sgd of a fresh batch."""
+        return Gradients(self.batch_size if self.local_solver == "sgd" else 0)
+
+    def moduli(self, problem: Problem, facts: Facts) -> Moduli:
+        """Return the moduli of f_i: those given, else the problem's own; or ``ConfigError``."""
+        if self.smoothness > 0:
+            return Moduli(self.strong_convexity, self.smoothness)
+        own = getattr(problem, "moduli", None)
+        if not isinstance(own, Moduli):
+            raise ConfigError("this problem does not know its moduli: give step-size or smoothness")
+        return own
+
+    def local_task(
+        self,
+        start: Vector,
+        problem: Problem,
+        facts: Facts,
+        *,
+        center: Vector | None = None,
+        rho: float = math.inf,
+        shift: Vector | None = None,
+        steps: int | None = None,
+        noise_variance: float = 0.0,
+    ) -> LocalTask:
+        """Return a task for the solver, by default of N_e steps.
+
+        A step size of 0 becomes 2 / (L + lambda + 2/rho), the best fixed one; the moduli are looked
+        up only where they are used.
+        """
+        moduli, step = UNKNOWN, self.step_size
+        if step <= 0 or self.local_solver == "agd":
+            moduli = self.moduli(problem, facts)
+            step = step or best_step(moduli, rho)
+        return LocalTask(
+            start,
+            step,
+            self.local_epochs if steps is None else steps,
+            center,
+            rho,
+            shift,
+            self.local_solver,
+            self.gradients,
+            moduli,
+            noise_variance,
+            needs=self.needs,
+        )

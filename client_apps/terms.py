@@ -1,0 +1,69 @@
+"""Privacy-critical: what a message says beside the algorithm's own settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import get_args
+
+from privet.problems import Relation
+from privet.wire import Settings
+from privet.wire.key import check_fields, setting, values_of
+
+RELATIONS: tuple[str, ...] = get_args(Relation)
+
+
+@dataclass(frozen=True)
+class MessageTerms:
+    """What every message says, whatever the algorithm."""
+
+    seed: int = setting(0, "seed of everything random but privacy noise", low=0)
+    secure_sum: bool = setting(
+        False,
+        "agents mask their uploads: the server sees sums over at least three of them; an attempt "
+        "at one takes half of the round-timeout at most",
+    )
+
+
+@dataclass(frozen=True)
+class NoiseTerms:
+    """What is said of a run's noise that no algorithm computes with.
+
+    Attributes
+    ----------
+    delta : float
+        At which the run's epsilon is stated.
+    noise_seed : int
+        Seed of the privacy noise, which marks a run as not private; -1 draws from the system.
+    """
+
+    delta: float = setting(1e-5, "delta of the account", low=0, high=0.5, open_low=True)
+    noise_seed: int = setting(
+        -1,
+        "seed of the privacy noise: marks the run not private; -1 uses the system",
+        low=-1,
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class PrivacyTerms(NoiseTerms):
+    """What agents are told of a run's privacy, where their algorithm has a private form.
+
+    Attributes
+    ----------
+    target_epsilon : float
+        What no agent spends more than, 0 for no such bound; it then does not travel.
+    """
+
+    target_epsilon: float = setting(
+        0.0, "total epsilon to calibrate the noise for; 0 takes it as given", low=0
+    )
+
+    def settings(self) -> Settings:
+        """Return the terms as they travel."""
+        said = values_of(self)
+        if not self.target_epsilon:
+            del said["target-epsilon"]
+        return said

@@ -1,0 +1,73 @@
+"""Write the run-config keys where they are repeated: Flower's block in pyproject.toml.
+
+``python scripts/keys.py`` rewrites the block; the same module is a hook of the documentation's
+build, which puts the table of all keys into the page that asks for it.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+with warnings.catch_warnings():
+    # What flwr's own dependencies say of each other at import is no warning of the site.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from privet.server_apps.config import defaults, table
+    from privet.sim.cli.keys import uses, values
+    from privet.wire.key import Key, shown
+
+PLACE = "<!-- the table of run-config keys -->"
+HEADER = "[tool.flwr.app.config]\n"
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put the table where a page asks for it."""
+    return markdown.replace(PLACE, markdown_table()) if PLACE in markdown else markdown
+
+
+def markdown_table() -> str:
+    """Return the keys as a table: name, default, what it may be, what it means and to whom."""
+    rows = []
+    for entry in table().values():
+        said: dict[str, list[str]] = {}
+        for owner, key in entry.owners.items():
+            said.setdefault(_row(key), []).append(owner)
+        for text, owners in said.items():
+            users = "every run" if owners == [""] else ", ".join(sorted(owners))
+            rows.append(f"| `{entry.name}` | {text} | {users} |")
+    return "\n".join(["| key | default | values | meaning | of |", "|---|---|---|---|---|", *rows])
+
+
+def _row(key: Key) -> str:
+    default = "empty" if key.default == "" else f"`{shown(key.default)}`"
+    return f"{default} | {values(key)} | {'; '.join((key.doc, *uses(key)))}"
+
+
+def block() -> str:
+    """Return the section of pyproject.toml, header included."""
+    return HEADER + "".join(f"{name} = {_toml(value)}\n" for name, value in defaults().items())
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    return "inf" if value == math.inf else repr(value)
+
+
+def main() -> int:
+    """Rewrite the section of pyproject.toml."""
+    path = Path(__file__).resolve().parent.parent / "pyproject.toml"
+    text = path.read_text()
+    begin = text.index(HEADER)
+    end = text.index("\n\n", begin) + 1
+    path.write_text(text[:begin] + block() + text[end:])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

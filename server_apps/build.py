@@ -1,0 +1,61 @@
+"""From a run config to what a run is made of: strategy, evaluation and starting model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+
+from privet.datasets import DataError, Federation, federation_from_config
+from privet.privacy import SystemNoise
+from privet.strategies import PrimalDualStrategy
+from privet.wire import ConfigError, algorithm, stream
+
+from .evaluation import Evaluation
+
+
+def build_strategy(config: Mapping[str, Any], **options: Any) -> PrimalDualStrategy:
+    """Return the strategy that a resolved config asks for, with its source of noise.
+
+    ``options`` are further arguments of the algorithm's ``from_config``.
+    """
+    kind = algorithm(config["algorithm"]).load_strategy()
+    if kind.adds_noise:
+        options = {"noise": SystemNoise(), **options}
+    strategy: PrimalDualStrategy = kind.from_config(config, **options)
+    return strategy
+
+
+def build_federation(config: Mapping[str, Any]) -> Federation:
+    """Return all agents' problems (raises ``ConfigError`` for unusable data)."""
+    try:
+        return federation_from_config(config, agents_of(config))
+    except DataError as error:
+        raise ConfigError(str(error)) from None
+
+
+def agents_of(config: Mapping[str, Any]) -> int:
+    """Return the number of agents that data are dealt to (raises ``ConfigError`` where it is 0)."""
+    count = int(config["num-agents"])
+    if count < 1:
+        raise ConfigError("num-agents = 0: give the number of agents the data are dealt to")
+    return count
+
+
+def build_evaluation(config: Mapping[str, Any]) -> Evaluation:
+    """Return the server's measure of models (raises ``ConfigError`` for unusable data)."""
+    federation = build_federation(config)
+    kind = algorithm(config["algorithm"]).load_strategy()
+    evaluation = Evaluation(federation, kind.objective_h(config))
+    return replace(evaluation, measures=kind.measures(config, evaluation))
+
+
+def starting_model(config: Mapping[str, Any], dim: int) -> ArrayRecord:
+    """Return the starting model, zero or ``init-scale`` times a standard normal draw."""
+    start = np.zeros(dim)
+    if config["init-scale"] > 0:
+        start = config["init-scale"] * stream(config["seed"], "start").standard_normal(dim)
+    return ArrayRecord({"x": Array(start.astype(config["dtype"]))})

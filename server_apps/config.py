@@ -1,0 +1,152 @@
+"""A run config, read once: every key is a field of the settings of whoever uses it.
+
+The owners of a run's keys are the run itself (`RunConfig`, `RunSettings`, `ParticipationSettings`),
+the data (`DataSettings`) and the algorithm (what its Strategy names as ``settings``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from privet.datasets import DataSettings
+from privet.strategies.participation import ParticipationSettings
+from privet.strategies.run_settings import RunSettings
+from privet.wire import ConfigError, algorithm, algorithms
+from privet.wire.errors import did_you_mean
+from privet.wire.key import Key, Scalar, keys_of, setting, shown
+from privet.wire.registry import DEFAULT_ALGORITHM
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The run-config keys of a run as a whole; the fields are the keys of the same names."""
+
+    algorithm: str = setting(DEFAULT_ALGORITHM, "which algorithm runs")
+    num_server_rounds: int = setting(40, "rounds at most", low=0)
+    tolerance: float = setting(
+        0.0, "stop when the stationarity measure is at most this; 0 never", low=0
+    )
+    evaluate_every: int = setting(1, "rounds between evaluations on the server", low=1)
+    checkpoint_every: int = setting(1, "rounds between checkpoints; 0 only at the end", low=0)
+    output_dir: str = setting(
+        "", "absolute folder for run folders; empty is ./runs where the server runs"
+    )
+    resume: str = setting("", "absolute path of a run folder to go on from")
+    init_scale: float = setting(
+        0.0, "standard deviation of the random starting model; 0 starts at zero", low=0
+    )
+
+
+COMMON: tuple[type, ...] = (RunConfig, RunSettings, ParticipationSettings, DataSettings)
+"""Owners of the keys that every run has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key of the whole table: what its owners say of it, by algorithm; "" is every run.
+
+    Attributes
+    ----------
+    default : bool, int, float or str
+        As in ``[tool.flwr.app.config]``, where a key has one default: its owners' own where they
+        agree; else 0 or "auto", which stand for each owner's own.
+    """
+
+    name: str
+    owners: Mapping[str, Key]
+
+    @property
+    def default(self) -> Scalar:
+        defaults = [key.default for key in self.owners.values()]
+        if all(value == defaults[0] for value in defaults):
+            return defaults[0]
+        return "auto" if isinstance(defaults[0], str) else type(defaults[0])(0)
+
+
+def keys_of_algorithm(name: str) -> dict[str, Key]:
+    """Return the keys that an algorithm brings (raises ``ConfigError`` for an unknown one)."""
+    return _keys(algorithm(name).load_strategy().settings)
+
+
+def table() -> dict[str, Entry]:
+    """Return the keys of all registered algorithms and those of every run."""
+    return _table(tuple(algorithms()))
+
+
+@lru_cache(maxsize=4)
+def _table(registered: tuple[str, ...]) -> dict[str, Entry]:
+    found: dict[str, dict[str, Key]] = {}
+    for name, key in _keys(COMMON).items():
+        found.setdefault(name, {})[""] = key
+    for one in registered:
+        for name, key in keys_of_algorithm(one).items():
+            found.setdefault(name, {})[one] = key
+    return {name: Entry(name, owners) for name, owners in found.items()}
+
+
+def defaults() -> dict[str, Scalar]:
+    """Return the table as the ``[tool.flwr.app.config]`` section holds it."""
+    return {name: entry.default for name, entry in table().items()}
+
+
+def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that a run uses, checked and filled in.
+
+    A value equal to the table's default counts as not given: ``flwr run`` sends the whole table.
+
+    Raises
+    ------
+    ConfigError
+        If a key is unknown (with the nearest known name), a value does not fit, or a key was given
+        that this run does not use.
+    """
+    name = str(raw.get("algorithm", RunConfig.algorithm))
+    kind = algorithm(name).load_strategy()
+    own = _keys((*COMMON, *kind.settings))
+    known = table()
+    given: dict[str, Scalar] = {}
+    for key, value in raw.items():
+        entry = known.get(key)
+        if entry is None:
+            raise ConfigError(unknown(key))
+        if key in own:
+            checked = own[key].check(value) if value != entry.default else value
+            if checked != entry.default:
+                given[key] = checked
+        elif value != entry.default:
+            raise ConfigError(f"{key} = {shown(value)}: {name} does not use it{_users(entry)}")
+    resolved = kind.filled({key: given.get(key, own[key].default) for key in own}, given)
+    for key, why in (*_unused(own, given, resolved), *kind.unused(given, resolved)):
+        raise ConfigError(f"{key} = {shown(given[key])}: {why}")
+    return dict(resolved)
+
+
+def unknown(key: str) -> str:
+    """Return the line on a key that nobody declares, with the nearest that somebody does."""
+    return f"unknown config key {key!r}{did_you_mean(key, table())}"
+
+
+def _users(entry: Entry) -> str:
+    return f"; it is a key of {', '.join(sorted(entry.owners))}"
+
+
+def _unused(
+    own: Mapping[str, Key],
+    given: Mapping[str, Scalar],
+    resolved: Mapping[str, Any],
+) -> Iterator[tuple[str, str]]:
+    """Yield the keys that were given and that their own conditions leave unused, and why."""
+    for key in given:
+        if why := own[key].unused(resolved):
+            yield key, why
+
+
+def _keys(owners: tuple[type, ...]) -> dict[str, Key]:
+    found: dict[str, Key] = {}
+    for owner in owners:
+        for key in keys_of(owner).values():
+            found.setdefault(key.name, key)
+    return found

@@ -1,0 +1,126 @@
+"""The run-config keys of a command: a preset, a file over it, and ``key=value`` over both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+APP_TABLE = ("tool", "flwr", "app", "config")
+"""Where a Flower app's pyproject.toml has its run config."""
+
+
+def given_keys(
+    assignments: list[str] | None, file: Path | None = None, preset: str = "", algorithm: str = ""
+) -> dict[str, Any]:
+    """Return the keys that a command was given, as they are.
+
+    Parameters
+    ----------
+    assignments : list of str, optional
+        ``key=value``; these have the last word.
+    file : Path, optional
+        TOML: a flat table, or the pyproject.toml of a Flower app.
+    preset : str
+        Name of the preset below them.
+    algorithm : str
+        Chosen by other means than the key ``algorithm``; that key then says the same.
+
+    Raises
+    ------
+    ConfigError
+        If one of them cannot be read.
+    """
+    from privet.sim.presets import load_preset
+
+    given = read_config_file(file) if file else {}
+    given |= parse_assignments(assignments or [])
+    if algorithm:
+        given["algorithm"] = algorithm
+    if preset:
+        given = load_preset(preset, str(given.get("algorithm", ""))) | given
+    return given
+
+
+def parse_assignments(pairs: list[str]) -> dict[str, Any]:
+    """Return ``key=value`` pairs with values in TOML types (bare words are texts).
+
+    Raises
+    ------
+    ConfigError
+        If a pair has no equals sign.
+    """
+    import tomllib
+
+    from privet.wire import ConfigError
+
+    parsed: dict[str, Any] = {}
+    for pair in pairs:
+        key, sign, text = pair.partition("=")
+        if not sign:
+            raise ConfigError(f"{pair!r}: expected key=value")
+        try:
+            parsed[key.strip()] = tomllib.loads(f"value = {text.strip()}")["value"]
+        except tomllib.TOMLDecodeError:
+            parsed[key.strip()] = _number_or_text(text.strip())
+    return parsed
+
+
+def _number_or_text(text: str) -> float | str:
+    """Return what TOML does not know as a number but everybody else does, such as .5, as one."""
+    try:
+        return float(text) if text[:1] in "+-.0123456789" else text
+    except ValueError:
+        return text
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    """Return the flat table of a TOML file, or a pyproject.toml's (raises ``ConfigError``)."""
+    import tomllib
+
+    from privet.wire import ConfigError
+
+    try:
+        found: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: expected a flat table, found deeply nested ones") from None
+    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
+        raise ConfigError(f"{path}: expected TOML ({error})") from None
+    if APP_TABLE[0] in found:
+        for name in APP_TABLE:
+            found = found.get(name) if isinstance(found, dict) else None
+        if not isinstance(found, dict):
+            raise ConfigError(f"{path}: expected a table [{'.'.join(APP_TABLE)}]")
+    table: dict[str, Any] = found
+    return table
+
+
+def named_callable(name: str) -> Callable[..., Any]:
+    """Return what ``MODULE:FUNCTION`` names, as seen from the working directory.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such module or function.
+    """
+    import sys
+    from importlib import import_module
+
+    from privet.wire import ConfigError
+    from privet.wire.errors import one_line
+
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        raise ConfigError(f"{name!r}: expected MODULE:FUNCTION")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(import_module(module), attribute, None)
+    except ImportError as error:
+        raise ConfigError(f"{name!r}: {one_line(str(error))}") from None
+    if not callable(found):
+        raise ConfigError(f"{name!r}: {module} has no function {attribute}")
+    function: Callable[..., Any] = found
+    return function

@@ -1,1 +1,0 @@
-"""Scripts that regenerate the tables and plots of docs/results."""

@@ -1,0 +1,59 @@
+"""Which studies there are, and where; a module is imported when one of its studies is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+
+from privet.wire import ConfigError
+
+from .study import Study
+
+PAPERS = {
+    "fed-plt": "Fed-PLT",
+    "dp-iadmm": "DP-IADMM",
+    "fedpdm": "FedPDM",
+    "gfl": "Graph federated learning",
+}
+MODULES = {
+    "fed-plt": ("fed_plt_rivals", "fed_plt"),
+    "dp-iadmm": ("dp_iadmm",),
+    "fedpdm": ("fed_pdm",),
+    "gfl": ("gfl",),
+}
+
+
+def names() -> list[str]:
+    """Return the names of all studies, in the papers' order."""
+    return [study.name for paper in MODULES for study in studies_of(paper)]
+
+
+def studies_of(paper: str) -> tuple[Study, ...]:
+    """Return the studies of a paper, its theorems last."""
+    found: list[Study] = []
+    for module in MODULES[paper]:
+        found += import_module(f"{__package__}.{module}").STUDIES
+    theorems: dict[str, Study] = import_module(f"{__package__}.coverage").STUDIES
+    return (*found, theorems[paper])
+
+
+def chosen(wanted: Iterable[str]) -> list[Study]:
+    """Return studies by name, by paper, or ``all``.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such study; the line lists those of the paper, or the papers.
+    """
+    found: dict[str, Study] = {}
+    for name in wanted:
+        paper, _, _ = name.partition("/")
+        if name != "all" and paper not in MODULES:
+            raise ConfigError(f"unknown study {name!r}: papers are {', '.join(MODULES)}, or all")
+        own = [one for each in (MODULES if name == "all" else (paper,)) for one in studies_of(each)]
+        matching = own if name in ("all", paper) else [one for one in own if one.name == name]
+        if not matching:
+            known = ", ".join(one.name for one in own)
+            raise ConfigError(f"unknown study {name!r}: known are {known}")
+        found |= {one.name: one for one in matching}
+    return list(found.values())

@@ -1,0 +1,119 @@
+"""Running studies: every case once, its result kept as soon as it is there, then the verdicts."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from privet.sim.sweep import SweepError, sweep
+from privet.wire import ConfigError
+
+from .runner import play
+from .search import searched
+from .study import Case, Options, Outcome, Result, Study
+
+log = logging.getLogger("flwr.privet")
+
+CASES = "cases"
+"""Folder of the kept results, inside the output folder."""
+
+
+def timed(case: Case) -> tuple[Result, float]:
+    """Run one case, and say how many seconds of a core it took; sent to other processes."""
+    began = time.process_time()
+    return play(searched(case)), time.process_time() - began
+
+
+def run_studies(
+    studies: Sequence[Study],
+    options: Options,
+    folder: Path,
+    *,
+    workers: int | None = None,
+    address: str | None = None,
+    fresh: bool = False,
+) -> dict[str, Outcome]:
+    """Run the cases of all studies that are not yet in ``folder``, and conclude.
+
+    Raises
+    ------
+    ConfigError
+        If a study needs data and there is no ``data_path``, or files are missing there.
+    SweepError
+        If cases failed; the results of the others are kept.
+    """
+    _require_files(studies, options.data_path)
+    planned = {study.name: list(study.cases(options)) for study in studies}
+    jobs = {case.key: case for own in planned.values() for case in own}
+    kept = folder / CASES
+    kept.mkdir(parents=True, exist_ok=True)
+    results: dict[str, Result] = {}
+    if not fresh:
+        results = {key: found for key in jobs if (found := _read(kept, key)) is not None}
+    missing = [case for key, case in jobs.items() if key not in results]
+    if results:
+        log.info("%d of %d cases are there already", len(results), len(jobs))
+
+    def keep(position: int, found: tuple[Result, float]) -> None:
+        case, (result, seconds) = missing[position], found
+        results[case.key] = result
+        content = {"case": case.label, "result": dict(result), "seconds": seconds}
+        target = kept / f"{case.key}.json"
+        part = target.with_suffix(".part")
+        part.write_text(json.dumps(content) + "\n")
+        part.replace(target)  # a result is there whole or not at all
+
+    failed: SweepError | None = None
+    try:
+        sweep(timed, missing, workers=workers, address=address, label=_label, on_result=keep)
+    except SweepError as error:
+        failed = error
+    outcomes: dict[str, Outcome] = {}
+    for study in studies:
+        own = planned[study.name]
+        if all(case.key in results for case in own):
+            outcomes[study.name] = study.conclude(grouped(own, results))
+    if failed is not None:
+        raise failed
+    return outcomes
+
+
+def grouped(cases: Sequence[Case], results: Mapping[str, Result]) -> dict[str, list[Result]]:
+    """Return the results by label, in the order of the seeds."""
+    found: dict[str, list[Result]] = {}
+    for case in cases:
+        found.setdefault(case.label, []).append(results[case.key])
+    return found
+
+
+def _require_files(studies: Sequence[Study], folder: Path | None) -> None:
+    needed: dict[str, str] = {}
+    for study in studies:
+        for name in study.files:
+            needed.setdefault(name, study.name)
+    if folder is None and needed:
+        first = next(iter(needed.values()))
+        raise ConfigError(f"{first} needs --data-path, a folder with {', '.join(needed)}")
+    missing = [name for name in needed if folder and not (folder / name).is_file()]
+    if missing:
+        raise ConfigError(
+            f"--data-path {folder}: no {', '.join(missing)}, which {needed[missing[0]]} needs"
+        )
+
+
+def _label(case: Case) -> str:
+    return f"{case.label}, seed {case.seed}"
+
+
+def _read(folder: Path, key: str) -> Result | None:
+    """Return a kept result; one that cannot be read is run again."""
+    try:
+        content: Mapping[str, Any] = json.loads((folder / f"{key}.json").read_text())
+        result: Result = content["result"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return result

@@ -1,0 +1,195 @@
+"""What a study leaves behind: rows as CSV and JSON, a plot, a page a paper, and an overview."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import math
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from privet.wire.errors import one_line
+
+from .catalogue import PAPERS, names
+from .plots import draw
+from .statistics import Estimate
+from .study import Outcome, Row, Study, Verdict
+
+log = logging.getLogger("flwr.privet")
+
+OVERVIEW = "index.md"
+COUNTED = tuple(Verdict)
+VERSIONS = ("flwr", "numpy", "scipy", "scikit-learn")
+
+
+def file_name(name: str) -> str:
+    """Return the file name, without its ending, of a study."""
+    return name.replace("/", "-")
+
+
+def row_line(name: str, row: Row) -> dict[str, Any]:
+    """Return one row as JSON values; intervals are two further fields."""
+    ours = row.ours
+    line: dict[str, Any] = {"study": name, "entry": row.what, "paper": row.printed}
+    if isinstance(ours, Estimate):
+        line |= {
+            "ours": ours.mean if math.isfinite(ours.mean) else None,
+            "half-width": ours.half_width if math.isfinite(ours.half_width) else None,
+            "repetitions": ours.count,
+            "tried": ours.tried,
+        }
+    else:
+        line["ours"] = ours
+    held = {Verdict.REPRODUCED: True, Verdict.CONTRADICTED: False}.get(row.verdict)
+    return line | {"verdict": str(row.verdict), "holds": held, "reason": row.why}
+
+
+def provenance(full: bool) -> dict[str, Any]:
+    """Return where and when a study was run: machine, versions, seeds, date."""
+    return {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in VERSIONS},
+        "date": datetime.now(UTC).date().isoformat(),
+        "full": full,
+    }
+
+
+def write_study(study: Study, outcome: Outcome, folder: Path, *, full: bool = False) -> None:
+    """Write ``.csv``, ``.json`` and, where there are plots, ``.svg``."""
+    stem = folder / file_name(study.name)
+    lines = [row_line(study.name, row) for row in outcome.rows]
+    with stem.with_suffix(".csv").open("w", newline="") as file:
+        columns = list(dict.fromkeys(key for line in lines for key in line))
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+    text: dict[str, Any] = {"study": study.name, "title": study.title}
+    text |= {"settings": [asdict(setting) for setting in study.settings], "entries": lines}
+    text |= {"notes": list(outcome.notes), "plot": bool(outcome.panels)}
+    text["provenance"] = provenance(full)
+    stem.with_suffix(".json").write_text(json.dumps(text, indent=1, allow_nan=False) + "\n")
+    if outcome.panels:
+        draw(stem.with_suffix(".svg"), study.title, outcome.panels)
+
+
+def write_pages(folder: Path) -> Path:
+    """Write a page for each paper and the overview, from the studies' JSON files in a folder.
+
+    A file that cannot be read is named in the log and left out.
+    """
+    studies: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            text = json.loads(path.read_text())
+            if "study" in text:
+                _part(path.stem, text)  # fails here where it would fail below
+                paper = text["study"].partition("/")[0]
+                studies.setdefault(paper, []).append((path.stem, text))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning("%s is left out, no rows of a study (%s)", path, one_line(str(error)))
+    lines: list[str] = []
+    total = dict.fromkeys(COUNTED, 0)
+    for paper in [*PAPERS, *(name for name in studies if name not in PAPERS)]:
+        if paper not in studies:
+            continue
+        title = PAPERS.get(paper, paper)
+        parts = [_part(stem, text) for stem, text in studies[paper]]
+        head = [f"# {title}: tables, figures and theorems", "", _written(studies[paper]), ""]
+        (folder / f"{paper}.md").write_text("\n".join([*head, *parts]))
+        for _, text in studies[paper]:
+            counts = _counts(text)
+            total = {verdict: total[verdict] + counts[verdict] for verdict in COUNTED}
+            anchor = text["study"].replace("/", "").replace(".", "")
+            name = f"[{text['study']}]({paper}.md#{anchor})"
+            cells = (name, text["title"], *(str(counts[verdict]) for verdict in COUNTED))
+            lines.append("| " + " | ".join(cells) + " |")
+    target = folder / OVERVIEW
+    there = {text["study"] for own in studies.values() for _, text in own}
+    target.write_text(_overview(lines, total, [name for name in names() if name not in there]))
+    return target
+
+
+def _overview(lines: Sequence[str], total: Mapping[Verdict, int], absent: Sequence[str]) -> str:
+    columns = ("study", "what", *map(str, COUNTED))
+    sums = ("**all**", "", *(f"**{total[verdict]}**" for verdict in COUNTED))
+    return "\n".join(
+        [
+            "# The papers, entry by entry",
+            "",
+            "Written by `privet reproduce`. An entry is *reproduced* where ours agrees with it;",
+            "*contradicted* where everything that it depends on is printed, was run as printed,",
+            "and the 95 % interval excludes it; *not determined* where a setting is not printed or",
+            "was changed: the row says which, and what happened under each reading tried.",
+            "",
+            "| " + " | ".join(columns) + " |",
+            "|" + "---|" * len(columns),
+            *lines,
+            "| " + " | ".join(sums) + " |",
+            "",
+            *([f"Not run, and left out: {', '.join(absent)}.", ""] if absent else []),
+        ]
+    )
+
+
+def _written(own: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    places = {json.dumps(text["provenance"], sort_keys=True): text for _, text in own}
+    said = []
+    for text in places.values():
+        where = text["provenance"]
+        versions = ", ".join(f"{name} {number}" for name, number in where["versions"].items())
+        horizon = "printed horizons" if where["full"] else "shorter horizons"
+        said.append(
+            f"{where['date']}, {where['machine']}, Python {where['python']}, {versions}; {horizon}"
+        )
+    return (
+        "Written by `privet reproduce`. Seeds are 0, 1, 2, ...; draws of the data are the same "
+        "(Fed-PLT's begin at 100, those of tuning at 1000); ± is half a 95 % interval (Student's "
+        "t). Run on " + "; ".join(said) + "."
+    )
+
+
+def _counts(text: Mapping[str, Any]) -> dict[Verdict, int]:
+    verdicts = [line["verdict"] for line in text["entries"]]
+    return {verdict: verdicts.count(str(verdict)) for verdict in COUNTED}
+
+
+def _part(stem: str, text: Mapping[str, Any]) -> str:
+    lines = [f"## {text['study']}", "", f"{text['title']} ([rows]({stem}.csv))", ""]
+    if text["settings"]:
+        lines += ["| setting | printed | ours | why |", "|---|---|---|---|"]
+        for setting in text["settings"]:
+            cells = [setting[name] for name in ("what", "printed", "ours", "why")]
+            lines.append(_table_line(cells))
+        lines.append("")
+    lines += ["| entry | paper | ours | verdict | why |", "|---|---|---|---|---|"]
+    for line in text["entries"]:
+        cells = [line["entry"], number(line["paper"]), _ours(line), line["verdict"], line["reason"]]
+        lines.append(_table_line(cells))
+    lines += ["", *(f"- {note}" for note in text["notes"]), ""]
+    if text["plot"]:
+        lines += [f"![{text['title']}]({stem}.svg)", ""]
+    return "\n".join(lines)
+
+
+def _table_line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _ours(line: Mapping[str, Any]) -> str:
+    if "half-width" not in line:
+        return number(line["ours"])
+    mean, half = (math.nan if line[name] is None else line[name] for name in ("ours", "half-width"))
+    return str(Estimate(mean, half, line["repetitions"], line["tried"]))
+
+
+def number(value: float | str) -> str:
+    """Return a figure with four digits; texts as they are."""
+    return value if isinstance(value, str) else f"{value:.4g}"

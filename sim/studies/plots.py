@@ -1,0 +1,114 @@
+"""Plots of studies: ours with its interval as a band, the paper's values as marked points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .study import Curve, Panel
+
+COLOURS = {
+    "fed-plt": "#0072b2",
+    "led": "#e69f00",
+    "tamuna": "#009e73",
+    "fed-lin": "#cc79a7",
+    "five-gcs": "#d55e00",
+    "fed-pd": "#56b4e9",
+    "fed-split": "#8c564b",
+    "ObjPM": "#0072b2",
+    "ObjP": "#009e73",
+    "OutP": "#d55e00",
+    "fed-pdm": "#0072b2",
+    "fed-avg": "#d55e00",
+    "fed-prox": "#cc79a7",
+    "scaffold": "#009e73",
+    "fed-dyn": "#e69f00",
+    "dp-fedsgd": "#56b4e9",
+    "homomorphic": "#009e73",
+    "random": "#d55e00",
+    "none": "#0072b2",
+}
+"""The same colour for the same algorithm in every plot."""
+SPARE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b", "#444444")
+STYLES = ("-", "--", ":", "-.")
+PRINTED = "#111111"
+
+
+def draw(path: Path, title: str, panels: Sequence[Panel]) -> None:
+    """Draw the panels one below the other, narrow enough for a telephone; legends stand outside."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    settings: Any = {"svg.hashsalt": "privet", "font.size": 10, "axes.spines.top": False}
+    with mpl.rc_context({**settings, "axes.spines.right": False}):
+        heights = [_height(panel) for panel in panels]
+        figure = Figure(figsize=(4.6, sum(heights) + 0.4), layout="constrained")
+        figure.suptitle(title, fontsize=11, wrap=True)
+        grid = figure.add_gridspec(len(panels), 1, height_ratios=heights)
+        for place, panel in enumerate(panels):
+            axes = figure.add_subplot(grid[place])
+            (_bars if panel.bars else _lines)(axes, panel)
+            axes.set(title=panel.title)
+            axes.grid(alpha=0.3)
+        figure.savefig(path, metadata={"Date": None})
+
+
+def _height(panel: Panel) -> float:
+    if panel.bars:
+        return 1.0 + 0.28 * len(panel.curves)
+    return 2.9 + 0.19 * (len(panel.curves) + len(panel.printed))
+
+
+def _colours(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return colour and line style: one colour an algorithm, styles tell its variants apart."""
+    found: dict[str, tuple[str, str]] = {}
+    seen: dict[str, int] = {}
+    for place, label in enumerate(labels):
+        name = label.split(",", 1)[0].split(" ", 1)[0]
+        colour = COLOURS.get(name, SPARE[place % len(SPARE)])
+        found[label] = colour, STYLES[seen.get(colour, 0) % len(STYLES)]
+        seen[colour] = seen.get(colour, 0) + 1
+    return found
+
+
+def _lines(axes: Any, panel: Panel) -> None:
+    for label, (colour, style) in _colours(list(panel.curves)).items():
+        curve = panel.curves[label]
+        marker = "." if len(curve.x) < 16 else ""
+        axes.plot(curve.x, curve.y, style, label=label, lw=1.4, marker=marker, color=colour)
+        if len(curve.low):
+            axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, lw=0)
+        if label in panel.printed:
+            _marks(axes, panel.printed[label], "", colour)
+    for label, curve in panel.printed.items():
+        if label not in panel.curves:
+            _marks(axes, curve, label if label == "printed" else f"printed, {label}", PRINTED)
+    axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
+    if panel.x_log:
+        axes.set_xscale("log")
+    if panel.y_log:
+        axes.set_yscale("log")
+    axes.legend(
+        frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0.0, -0.2), borderaxespad=0.0
+    )
+
+
+def _marks(axes: Any, curve: Curve, label: str, colour: str) -> None:
+    axes.plot(curve.x, curve.y, "D", ms=5, mfc="none", mec=colour, mew=1.3, label=label or None)
+
+
+def _bars(axes: Any, panel: Panel) -> None:
+    """Draw one named bar a label with its interval, and a diamond where the paper's value is."""
+    labels = list(panel.curves)
+    for place, (label, (colour, _)) in enumerate(_colours(labels).items()):
+        curve = panel.curves[label]
+        error = [[curve.y[0] - curve.low[0]], [curve.high[0] - curve.y[0]]] if curve.low else None
+        axes.barh(place, curve.y[0], xerr=error, color=colour, alpha=0.75, height=0.65)
+        if label in panel.printed:
+            axes.plot(panel.printed[label].y[0], place, "D", ms=6, mfc="none", mec=PRINTED, mew=1.4)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.invert_yaxis()
+    axes.set(xlabel=f"{panel.y_label} (diamond: printed)" if panel.printed else panel.y_label)
+    if panel.y_log:
+        axes.set_xscale("log")

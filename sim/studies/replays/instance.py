@@ -1,0 +1,181 @@
+"""The format of worked instances and how one is replayed.
+
+An instance gives the problem, the parameters, the starting state, who takes part and the arrays
+after every round; replaying it runs the in-process engine and reports the largest difference.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context
+from numpy.typing import NDArray
+
+from privet.client_apps import agent_name
+from privet.client_apps.state import STATE_RECORD, AgentState
+from privet.problems import make_h
+from privet.sim.engine import InlineGrid
+from privet.strategies import All, Participation, PrimalDualStrategy, Schedule
+from privet.wire import ConfigError
+
+FORMAT = 1
+REPLAYERS = {
+    "dp-iadmm": "privet.sim.studies.replays.dp_iadmm",
+    "fed-pdm": "privet.sim.studies.replays.fed_pdm",
+    "fed-plt": "privet.sim.studies.replays.fed_plt",
+    "gfl": "privet.sim.studies.replays.gfl",
+}
+"""Algorithm -> module with ``play(instance) -> iterator of {name: array} per round``."""
+
+Arrays = dict[str, NDArray[Any]]
+Found = dict[str, list[NDArray[Any]]]
+"""Every copy of an array after a round, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One worked instance as read from its file."""
+
+    algorithm: str
+    compare: tuple[str, ...]
+    problem: Mapping[str, Any]
+    config: Mapping[str, Any]
+    init: Mapping[str, Any]
+    participation: list[list[int]] | None
+    noise: Any
+    rounds: list[Mapping[str, Any]]
+    batches: Any = None
+
+    @property
+    def schedule(self) -> Participation:
+        """Who takes part: everybody, or the given agents of every round."""
+        if self.participation is None:
+            return All()
+        return Schedule(tuple(tuple(str(agent) for agent in own) for own in self.participation))
+
+    def play(
+        self,
+        strategy: PrimalDualStrategy,
+        grid: InlineGrid,
+        start: NDArray[Any],
+        state: Any = None,
+    ) -> Iterator[Any]:
+        """Play the instance's rounds and yield the server's state after each."""
+        session = strategy.begin(grid, ArrayRecord({"x": Array(start)}), state=state)
+        for number in range(1, len(self.rounds) + 1):
+            strategy.play_round(grid, number)
+            yield session.state
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What came of a replay."""
+
+    file: str
+    algorithm: str
+    rounds: int
+    max_abs_error: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the line that ``privet replay`` prints."""
+        error = self.max_abs_error
+        return {
+            "file": self.file,
+            "algorithm": self.algorithm,
+            "rounds": self.rounds,
+            "max-abs-error": error if np.isfinite(error) else "inf",
+        }
+
+
+def load_instance(path: Path) -> Instance:
+    """Read an instance.
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing, not of this format, or of an unknown algorithm.
+    """
+    try:
+        raw = json.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: not JSON ({error})") from None
+    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
+        raise ConfigError(f"{path}: not a worked instance of format {FORMAT}")
+    if raw.get("algorithm") not in REPLAYERS:
+        known = ", ".join(sorted(REPLAYERS))
+        raise ConfigError(f"{path}: unknown algorithm {raw.get('algorithm')!r}: known are {known}")
+    try:
+        return Instance(
+            raw["algorithm"],
+            tuple(raw["compare"]),
+            raw["problem"],
+            raw["config"],
+            raw["init"],
+            raw.get("participation"),
+            raw.get("noise"),
+            raw["rounds"],
+            raw.get("batches"),
+        )
+    except KeyError as error:
+        raise ConfigError(f"{path}: field {error} is missing") from None
+
+
+def replay_file(path: Path) -> Replay:
+    """Replay one file and return the largest absolute difference over all rounds and arrays."""
+    instance = load_instance(path)
+    play: Callable[[Instance], Any] = import_module(REPLAYERS[instance.algorithm]).play
+    worst, count = 0.0, 0
+    for number, found in enumerate(play(instance)):
+        expected = instance.rounds[number]
+        count += 1
+        for name in instance.compare:
+            wanted = np.asarray(expected[name], float)
+            for array in found[name]:
+                worst = max(worst, _difference(array, wanted))
+    if count != len(instance.rounds):
+        raise ConfigError(f"{path}: {len(instance.rounds)} rounds expected, {count} were played")
+    return Replay(str(path), instance.algorithm, count, worst)
+
+
+def _difference(found: NDArray[Any], wanted: NDArray[Any]) -> float:
+    if found.shape != wanted.shape:
+        return float("inf")
+    gap = np.abs(found - wanted)
+    # A difference that is not a number is as bad as any.
+    return float(np.max(np.where(np.isnan(gap), np.inf, gap), initial=0.0))
+
+
+def arguments(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return run-config keys as arguments of a Strategy, those of h as one function."""
+    plain = {key: value for key, value in config.items() if key != "h" and not key.startswith("h-")}
+    found: dict[str, Any] = {key.replace("-", "_"): value for key, value in plain.items()}
+    if "h" in config:
+        weights = {key: value for key, value in config.items() if key.startswith("h-")}
+        found["h"] = make_h(config["h"], **weights)
+    return found
+
+
+def position(context: Context) -> int:
+    """Return the place of a node's agent."""
+    return int(context.node_config["partition-id"])
+
+
+def agent_states(grid: InlineGrid) -> dict[str, Arrays]:
+    """Return the newest state every agent of the engine holds, by agent name."""
+    states: dict[str, Arrays] = {}
+    for context in grid.contexts.values():
+        record = context.state.get(STATE_RECORD)
+        if isinstance(record, ConfigRecord):
+            held = AgentState.from_record(record)
+            found = held.at(held.experiment, held.rounds[-1])
+            if found is not None:
+                states[agent_name(context)] = found
+    return states

@@ -1,0 +1,408 @@
+"""The one runner of all cases: a Strategy built by keyword arguments, on the in-process engine."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context, MetricRecord
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg, FedProx
+from numpy.typing import NDArray
+
+from privet.client_apps import client_app, sparse_mod
+from privet.client_apps.guard import NoiseFactory
+from privet.client_apps.local_sgd import local_sgd_app
+from privet.problems import Problem, make_h
+from privet.sim.engine import InlineGrid
+from privet.sim.grid import NodeConfig
+from privet.strategies import (
+    Balanced,
+    Fraction,
+    Participation,
+    PrimalDualStrategy,
+    Round,
+    SparseUplink,
+)
+from privet.wire import ConfigError, RunError, algorithm
+
+from .study import Case, Result
+from .workloads import Workload, build
+
+Vector = NDArray[Any]
+Models = Mapping[str, Vector]
+
+DIVERGED = 1e12
+"""Factor by which ||sum_i grad f_i||^2 may grow before a run is given up."""
+NOT_FINITE = "not finite"
+"""What the refusal of an upload that has overflowed says."""
+FLOWER = ("fed-avg", "fed-prox")
+PARTICIPATION: Mapping[str, Callable[[float], Participation]] = {
+    "fraction": Fraction,
+    "balanced": Balanced,
+}
+
+
+def play(case: Case) -> Result:
+    """Run a case and return its JSON values.
+
+    ``options`` of a case, all of them optional: ``participation`` {kind: share}, ``every`` rounds
+    between evaluations, ``tail`` rounds that a final mean is taken over, ``tolerance``, ``at``
+    "last-gradient" to measure at the mean of the agents' last gradient points, ``noise`` a drawer
+    of `noises`, ``epsilon`` a total to calibrate Gaussian noise to,
+    ``over-smoothness`` {setting: factor} for settings in units of 1/L.
+
+    Raises
+    ------
+    ConfigError
+        If the settings do not fit the algorithm.
+    RunError
+        If agents cannot take part, for another reason than numbers that overflow.
+    """
+    if case.measure == "theorem":
+        from .theorems import CHECKS
+
+        return CHECKS[case.algorithm](case.seed)
+    if case.measure not in MEASURES:
+        raise ConfigError(f"measure {case.measure!r}: known are {', '.join(MEASURES)}")
+    with silence(), np.errstate(all="ignore"):
+        found = MEASURES[case.measure](case, build(case.workload))
+    return {**found, "settings": dict(case.settings)}
+
+
+# ------------------------------------------------------------------ building a run
+
+
+@dataclass(slots=True)
+class Probe:
+    """A problem that remembers where its last gradient was taken."""
+
+    problem: Any
+    last: Vector | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.problem, name)
+
+    def gradient(self, x: Vector, rows: Any = None) -> Vector:
+        self.last = x
+        slope: Vector = self.problem.gradient(x, rows)
+        return slope
+
+
+def build_strategy(case: Case, workload: Workload, **more: Any) -> PrimalDualStrategy:
+    """Return the Strategy of a case; "inf" stands for infinity, ``h`` for gamma ||x||_1."""
+    options = {
+        key: math.inf if isinstance(value, str) and value == "inf" else value
+        for key, value in {**workload.strategy, **case.settings}.items()
+    }
+    for key, factor in case.options.get("over-smoothness", {}).items():
+        options[key] = factor / max(problem.moduli.smoothness for problem in workload.problems)
+    if "h" in options:
+        weight = options.pop("h")
+        options["h"] = make_h("l1", **{"h-weight": weight}) if weight else make_h("zero")
+    for kind, share in case.options.get("participation", {}).items():
+        options["participation"] = PARTICIPATION[kind](share)
+    if "epsilon" in case.options:
+        options["noise_scale"] = calibrated(case, workload)
+    count = len(workload.problems)
+    built: PrimalDualStrategy = algorithm(case.algorithm).load_strategy()(
+        **options,
+        num_agents=count,
+        min_agents=count if "tolerance" in case.options else 1,
+        seed=case.seed,
+        **more,
+    )
+    return built
+
+
+def calibrated(case: Case, workload: Workload) -> float:
+    """Return the smallest noise whose certified total over a balanced schedule is ``epsilon``."""
+    from privet.privacy import Facts
+    from privet.strategies.run.calibration import Plan, smallest
+
+    settings = {key.replace("_", "-"): value for key, value in case.settings.items() if key != "h"}
+    share = case.options["participation"]["balanced"]
+    rounds = tuple(range(1, round(share * case.rounds) + 1))
+    plans = [Plan((), Facts.of(problem), rounds) for problem in workload.problems]
+    epsilon, delta = case.options["epsilon"], settings["delta"]
+    return float(smallest(case.algorithm, settings, plans, epsilon, delta))
+
+
+def run(
+    case: Case,
+    workload: Workload,
+    monitor: Callable[[int, Models], Mapping[str, float]],
+    *,
+    watch: Callable[[Round, PrimalDualStrategy], None] | None = None,
+    problems: tuple[Problem, ...] = (),
+    noise_factory: NoiseFactory | None = None,
+    tolerance: float = 0.0,
+    rounds_each: int = 1,
+) -> PrimalDualStrategy:
+    """Play a case's rounds and return its Strategy."""
+    strategy = build_strategy(case, workload, monitor=monitor)
+    app = app_of(case.algorithm, problems or workload.problems, noise_factory)
+    strategy.start(
+        InlineGrid(app, nodes_of(workload)),
+        ArrayRecord({"x": Array(np.asarray(workload.start))}),
+        num_rounds=case.rounds * rounds_each,
+        tolerance=tolerance,
+        observers=() if watch is None else (watch,),
+    )
+    return strategy
+
+
+def app_of(
+    name: str, problems: tuple[Problem, ...], noise_factory: NoiseFactory | None = None
+) -> ClientApp:
+    """Return a ClientApp whose agents hold the problems in order."""
+
+    def problem_of(context: Context) -> Problem:
+        return problems[int(context.node_config["partition-id"])]
+
+    return client_app(name, problem_of, noise_factory=noise_factory)
+
+
+def nodes_of(workload: Workload) -> list[NodeConfig]:
+    """Return the node config of every agent."""
+    count = len(workload.problems)
+    own = workload.nodes or ({},) * count
+    return [
+        {"partition-id": index, "num-partitions": count, **own[index]} for index in range(count)
+    ]
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Log nothing: settings that diverge are part of a search."""
+    logs = [logging.getLogger(name) for name in ("flwr", "flwr.privet")]
+    before = [log.disabled for log in logs]
+    for log in logs:
+        log.disabled = True
+    try:
+        yield
+    finally:
+        for log, disabled in zip(logs, before, strict=True):
+            log.disabled = disabled
+
+
+# ------------------------------------------------------------------ what is measured
+
+
+class _Diverged(RunError):
+    """The measure has grown beyond hope."""
+
+
+def iterations(case: Case, workload: Workload) -> Result:
+    """Count iterations until ||sum_i grad f_i(mean x)||^2 <= tolerance (Fed-PLT, Section VII).
+
+    ``value`` is None where a run does not arrive, ``smooth`` the place between two iterations
+    where the logarithm of the measure crosses the tolerance; FedLin has two rounds an iteration.
+    """
+    probes = tuple(Probe(problem) for problem in workload.problems)
+    at_last = case.options.get("at") == "last-gradient"
+    tolerance: float = case.options["tolerance"]
+
+    def stationarity(x: Vector) -> float:
+        slope = np.sum([problem.gradient(x) for problem in workload.problems], axis=0)
+        return float(slope @ slope)
+
+    course = [stationarity(workload.start)]
+
+    def monitor(number: int, models: Models) -> dict[str, float]:
+        points = [probe.last for probe in probes if probe.last is not None]
+        mean = np.mean(points, axis=0) if at_last else models.get("mean", models["last"])
+        course.append(stationarity(mean))
+        return {"stationarity": course[-1]}
+
+    def watch(done: Round, strategy: PrimalDualStrategy) -> None:
+        if not course[-1] < DIVERGED * course[0]:
+            raise _Diverged("diverges")
+
+    exchanges = algorithm(case.algorithm).load_strategy().cost.exchanges
+    try:
+        run(
+            case,
+            workload,
+            monitor,
+            watch=watch,
+            problems=probes,
+            tolerance=tolerance,
+            rounds_each=exchanges,
+        )
+    except RunError as error:  # settings that diverge are part of a search
+        if len(course) == 1 and NOT_FINITE not in str(error):
+            raise
+    rounds = len(course) - 1
+    reached = rounds > 0 and course[-1] <= tolerance
+    if not reached:
+        return {"value": None, "smooth": None, "last": course[-1]}
+    before, last = course[max(0, rounds - exchanges)], course[-1]
+    share = math.log(before / tolerance) / math.log(before / last) if last > 0 else 1.0
+    smooth = (rounds - exchanges + share * exchanges) / exchanges
+    return {"value": -(-rounds // exchanges), "smooth": smooth, "last": last}
+
+
+def distance(case: Case, workload: Workload) -> Result:
+    """Return ||x - x*|| over all agents' x, the mean of the last ``tail`` rounds (Table VII).
+
+    The run begins at the optimum, so that what is left is the noise.
+    """
+    errors: list[float] = []
+    optimum = workload.optimum
+    centred = Workload(workload.problems, optimum.copy(), None, workload.nodes, workload.strategy)
+
+    def watch(done: Round, strategy: PrimalDualStrategy) -> None:
+        errors.append(float(np.linalg.norm(agents_models(strategy) - optimum)))
+
+    run(case, centred, lambda number, models: {}, watch=watch)
+    return {"value": float(np.mean(errors[-case.options["tail"] :]))}
+
+
+def agents_models(strategy: PrimalDualStrategy) -> Vector:
+    """Return x_i of every agent as the coordinator holds them, shape (N, d)."""
+    assert strategy.session is not None
+    models: Vector = strategy.session.state.x
+    return models
+
+
+@dataclass(slots=True)
+class Scores:
+    """Accuracies by round, every so often and in the last ``tail`` rounds."""
+
+    case: Case
+    workload: Workload
+    rounds: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+
+    def __call__(self, number: int, model: Vector) -> None:
+        assert self.workload.score is not None
+        last = self.case.rounds - self.case.options["tail"]
+        if number > last or number % self.case.options["every"] == 0:
+            self.rounds.append(number)
+            self.values.append(self.workload.score(model))
+
+    def result(self, **more: Any) -> Result:
+        """Return the course, and the mean of the last rounds as ``value``."""
+        last = self.values[-self.case.options["tail"] :]
+        course = {"rounds": self.rounds, "course": self.values}
+        return {"value": float(np.mean(last)), **course, **more}
+
+
+def accuracy(case: Case, workload: Workload) -> Result:
+    """Return accuracies of the coordinator's model by round, and the bytes that travelled up."""
+    if case.algorithm in FLOWER:
+        return _flowers_own(case, workload)
+    scores, sent = Scores(case, workload), [0]
+
+    def monitor(number: int, models: Models) -> dict[str, float]:
+        scores(number, models["last"])
+        return {}
+
+    def watch(done: Round, strategy: PrimalDualStrategy) -> None:
+        sent[0] += done.bytes_up
+
+    run(case, workload, monitor, watch=watch)
+    return scores.result(bytes=sent[0])
+
+
+def _flowers_own(case: Case, workload: Workload) -> Result:
+    """Run Flower's FedAvg or FedProx (``mu``) with this library's local steps.
+
+    ``share`` < 1 sends the largest coordinates of what changed only.
+    """
+    settings = dict(case.settings)
+    mu, share = settings.pop("mu", 1.0), settings.pop("share", 1.0)
+    scores = Scores(case, workload)
+
+    def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
+        if number:
+            scores(number, arrays["x"].numpy())
+        return None
+
+    common: dict[str, Any] = {
+        "fraction_train": case.options["participation"]["fraction"],
+        "fraction_evaluate": 0.0,
+        "min_available_nodes": len(workload.problems),
+    }
+    flower = FedProx(proximal_mu=mu, **common) if case.algorithm == "fed-prox" else FedAvg(**common)
+    random.seed(case.seed)  # Flower samples nodes with the global generator
+
+    def problem_of(context: Context) -> Problem:
+        return workload.problems[int(context.node_config["partition-id"])]
+
+    mods = [sparse_mod(share)] if share < 1 else None
+    app = local_sgd_app(problem_of, mods=mods, seed=case.seed, **settings)
+    outer = SparseUplink(flower) if share < 1 else flower
+    start = ArrayRecord({"x": Array(np.asarray(workload.start))})
+    outer.start(
+        InlineGrid(app, nodes_of(workload)), start, num_rounds=case.rounds, evaluate_fn=evaluate
+    )
+    return scores.result()
+
+
+def error_and_noise(case: Case, workload: Workload) -> Result:
+    """Return test errors in per cent and the mean magnitude of the noise that arrives in z_p."""
+    from .noises import recorder
+
+    scores = Scores(case, workload)
+    noise = recorder(case, workload)
+
+    def monitor(number: int, models: Models) -> dict[str, float]:
+        scores(number, models["last"])
+        return {}
+
+    run(case, workload, monitor, noise_factory=noise)
+    errors = [100.0 * (1.0 - score) for score in scores.values]
+    tail = case.options["tail"]
+    return {
+        "value": float(np.mean(errors[-tail:])),
+        "best": min(errors),
+        "rounds": scores.rounds,
+        "course": errors,
+        "noise": [noise.mean(number) for number in scores.rounds],
+    }
+
+
+def deviation(case: Case, workload: Workload) -> Result:
+    """Return the squared deviations of the centroid (58) and of the units' mean (59) by round."""
+    optimum, courses = workload.optimum, {"centroid": list[float](), "units": list[float]()}
+
+    def square(model: Vector) -> float:
+        gap = model - optimum
+        return float(gap @ gap)
+
+    def monitor(number: int, models: Models) -> dict[str, float]:
+        courses["centroid"].append(square(models["last"]))
+        own = [square(model) for name, model in models.items() if name != "last"]
+        courses["units"].append(float(np.mean(own)))
+        return {}
+
+    run(case, workload, monitor)
+    return dict(courses)
+
+
+def deviation_on_arrays(case: Case, workload: Workload) -> Result:
+    """Return the same deviations from the recursion on arrays (`gfl_arrays`), for sweeps."""
+    from .gfl_arrays import deviations
+
+    return deviations(case, workload)
+
+
+MEASURES: Mapping[str, Callable[[Case, Workload], Result]] = {
+    "iterations": iterations,
+    "distance": distance,
+    "accuracy": accuracy,
+    "error-and-noise": error_and_noise,
+    "deviation": deviation,
+    "deviation-on-arrays": deviation_on_arrays,
+}
+
+
+__all__ = ["MEASURES", "Probe", "build_strategy", "nodes_of", "play", "run", "silence"]

@@ -1,0 +1,100 @@
+"""Means over seeds with 95 % intervals: Student's t on the measured spread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over repetitions.
+
+    Attributes
+    ----------
+    mean : float
+    half_width : float
+        Of the 95 % interval t_{n-1} s / sqrt(n); 0 for a single, exact value.
+    count, tried : int
+        Repetitions that gave a number, of how many.
+    """
+
+    mean: float
+    half_width: float = 0.0
+    count: int = 1
+    tried: int = 1
+
+    @classmethod
+    def of(cls, values: Sequence[float | None]) -> Estimate:
+        """Return the mean of what is finite; None and infinities count as tried only."""
+        finite = [float(one) for one in values if one is not None and math.isfinite(one)]
+        if not finite:
+            return cls(math.nan, math.nan, 0, len(values))
+        half = 0.0
+        if len(finite) > 1:
+            half = student(len(finite)) * float(np.std(finite, ddof=1)) / math.sqrt(len(finite))
+        return cls(float(np.mean(finite)), half, len(finite), len(values))
+
+    @property
+    def complete(self) -> bool:
+        """Whether every repetition gave a number."""
+        return self.count == self.tried
+
+    @property
+    def low(self) -> float:
+        """Lower end of the interval."""
+        return self.mean - self.half_width
+
+    @property
+    def high(self) -> float:
+        """Upper end of the interval."""
+        return self.mean + self.half_width
+
+    def below(self, bound: float) -> Estimate:
+        """Return how far this lies below a bound."""
+        return Estimate(bound - self.mean, self.half_width, self.count, self.tried)
+
+    def minus(self, other: Estimate) -> Estimate:
+        """Return the difference to an independent estimate."""
+        half = math.hypot(self.half_width, other.half_width)
+        count, tried = min(self.count, other.count), min(self.tried, other.tried)
+        return Estimate(self.mean - other.mean, half, count, tried)
+
+    def __str__(self) -> str:
+        if not self.count:
+            return f"0 of {self.tried} arrive"
+        text = f"{self.mean:.4g}"
+        if self.half_width > 0:
+            text = f"{self.mean:.4g} ± {self.half_width:.2g}"
+        return text if self.complete else f"{text} ({self.count} of {self.tried} arrive)"
+
+
+def student(count: int) -> float:
+    """Return the two-sided 95 % quantile of Student's t for a mean of ``count`` values."""
+    from scipy.stats import t
+
+    return float(t.ppf(0.5 + LEVEL / 2, count - 1))
+
+
+def difference(ours: Sequence[float | None], other: Sequence[float | None]) -> Estimate:
+    """Return the mean of ours - other over the same seeds, paired; absent pairs count as tried."""
+    return Estimate.of(
+        [None if a is None or b is None else a - b for a, b in zip(ours, other, strict=True)]
+    )
+
+
+def band(courses: Sequence[Sequence[float]]) -> tuple[NDArray[np.float64], ...]:
+    """Return mean, low and high of courses over rounds, of the rounds that all have."""
+    shortest = min(len(course) for course in courses)
+    table = np.array([course[:shortest] for course in courses], float)
+    mean = table.mean(axis=0)
+    if len(table) == 1:
+        return mean, mean, mean
+    half = student(len(table)) * table.std(axis=0, ddof=1) / math.sqrt(len(table))
+    return mean, mean - half, mean + half

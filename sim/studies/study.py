@@ -1,0 +1,303 @@
+"""What a study is: cases to run, the settings they stand for, and rows with verdicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from .statistics import Estimate
+
+Result: TypeAlias = Mapping[str, Any]
+"""JSON values that a case gave."""
+Results: TypeAlias = Mapping[str, list[Result]]
+"""The results of a study by label, one for each seed, in the order of the seeds."""
+
+MNIST = ("mnist_20k.npz",)
+ADULT = ("adult-train.csv.gz", "adult-test.csv.gz")
+FEMNIST = ("femnist_114_writers.npz",)
+
+
+class Verdict(StrEnum):
+    """What became of a printed entry or claim.
+
+    Reproduced: ours agrees. Contradicted: everything that the entry depends on is printed, was run
+    as printed, and the interval excludes it. Not determined: neither; the row says which setting is
+    not printed or was changed, and what happened under each reading tried.
+    """
+
+    REPRODUCED = "reproduced"
+    CONTRADICTED = "contradicted"
+    NOT_DETERMINED = "not determined"
+    NOT_TESTABLE = "not testable"
+    BEYOND = "not in the paper"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How much is run, and with which data.
+
+    Attributes
+    ----------
+    full : bool
+        The papers' own horizons and repetitions in place of shorter ones and five seeds.
+    data_path : Path or None
+        Folder with ``mnist_20k.npz``, ``femnist_114_writers.npz`` and the Adult files.
+    """
+
+    full: bool = False
+    data_path: Path | None = None
+
+    def seeds(self, printed: int) -> range:
+        """Return five seeds, or in a full run as many as the paper has, if that is more."""
+        return range(max(5, printed) if self.full else 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run, as data: equal cases of several studies are run once.
+
+    Attributes
+    ----------
+    label : str
+        What the study calls it; not part of what is run.
+    seed : int
+        Of participation, mini-batches and noise; the draw of the data is in ``workload``.
+    workload : mapping
+        ``"name"`` of a builder in `workloads`, and its arguments.
+    algorithm : str
+        A registered algorithm, Flower's ``fed-avg`` or ``fed-prox``, or a numerical check.
+    settings : mapping
+        Arguments of the Strategy.
+    rounds : int
+        At most; ``measure`` may end a run earlier.
+    measure : str
+        Of `runner.MEASURES`.
+    options : mapping
+        Of the runner: ``participation``, ``tolerance``, ``every``, ``tail``, ``search``.
+    """
+
+    label: str
+    seed: int
+    workload: Mapping[str, Any] = field(default_factory=dict)
+    algorithm: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    rounds: int = 0
+    measure: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Name under which the result is kept: a hash of everything but the label."""
+        content = {name: value for name, value in asdict(self).items() if name != "label"}
+        return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:24]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A line of the table a study opens with.
+
+    Attributes
+    ----------
+    what, printed, ours, why : str
+        ``printed`` is "not printed" where the paper is silent; ``why`` says why ours differs, and
+        that a number was fitted where it was.
+    """
+
+    what: str
+    printed: str
+    ours: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One entry of a table, or one claim, beside what was measured.
+
+    Attributes
+    ----------
+    what : str
+        The entry, or the claim in words.
+    printed : float or str
+        The printed number; of a claim what it says.
+    ours : Estimate or str
+        With its 95 % interval.
+    verdict : Verdict
+    why : str
+        What the verdict rests on: the open setting, the readings tried, the counterexample.
+    """
+
+    what: str
+    printed: float | str
+    ours: Estimate | str
+    verdict: Verdict
+    why: str = ""
+
+    def beyond(self) -> Row:
+        """Return the row as one that is not in the paper: what its verdict would be is said."""
+        return Row(
+            self.what, self.printed, self.ours, Verdict.BEYOND, f"{self.verdict}; {self.why}"
+        )
+
+    @classmethod
+    def number(
+        cls,
+        what: str,
+        printed: float,
+        ours: Estimate,
+        *,
+        within: float = 0.2,
+        unprinted: str = "",
+        why: str = "",
+        fitted: str = "",
+    ) -> Row:
+        """Return the row of a number, reproduced where ours is within a share of it.
+
+        Parameters
+        ----------
+        unprinted : str
+            Settings that the entry depends on and the paper does not print or ours changes. Where
+            there are any, a number that is off is not determined; where there are none it is
+            contradicted if the interval excludes the printed one too.
+        fitted : str
+            The setting of ours that was chosen on entries like this one.
+        """
+        off = abs(ours.mean - printed)
+        if ours.complete and off <= within * abs(printed) + 1e-12:
+            parts = (why or f"within {100 * within:g} %", fitted and f"fitted: {fitted}")
+            said = "; ".join(part for part in parts if part)
+            return cls(what, printed, ours, Verdict.REPRODUCED, said)
+        if unprinted or off <= ours.half_width:
+            return cls(what, printed, ours, Verdict.NOT_DETERMINED, why or unprinted)
+        return cls(what, printed, ours, Verdict.CONTRADICTED, why)
+
+    @classmethod
+    def claim(
+        cls,
+        what: str,
+        printed: str,
+        difference: Estimate,
+        *,
+        ours: str = "",
+        unprinted: str = "",
+        why: str = "",
+    ) -> Row:
+        """Return the row of a claim that says that a difference is positive.
+
+        Reproduced where the 95 % interval of the difference, from the spread over the seeds, lies
+        above zero; where it lies below, contradicted if nothing is ``unprinted``.
+        """
+        said = ours or f"difference {difference}"
+        if difference.low > 0:
+            return cls(what, printed, said, Verdict.REPRODUCED, why)
+        if difference.high < 0 and not unprinted:
+            return cls(what, printed, said, Verdict.CONTRADICTED, why)
+        found = "the opposite was measured" if difference.high < 0 else "alike within the spread"
+        rest = "; ".join(part for part in (found, why or unprinted) if part)
+        return cls(what, printed, said, Verdict.NOT_DETERMINED, rest)
+
+
+class Rows(list[Row]):
+    """The rows of a study whose entries all depend on the same unprinted settings."""
+
+    def __init__(self, unprinted: str) -> None:
+        super().__init__()
+        self.unprinted = unprinted
+
+    def claim(
+        self,
+        what: str,
+        difference: Estimate,
+        ours: str = "",
+        *,
+        printed: str = "yes",
+        why: str = "",
+    ) -> None:
+        """Add a claim that says that a difference is positive."""
+        more = {"ours": ours, "unprinted": self.unprinted, "why": why}
+        self.append(Row.claim(what, printed, difference, **more))
+
+    def number(
+        self,
+        what: str,
+        printed: float,
+        ours: Estimate,
+        *,
+        within: float = 0.2,
+        why: str = "",
+        fitted: str = "",
+    ) -> None:
+        """Add a number."""
+        more = {"unprinted": self.unprinted, "why": why, "fitted": fitted}
+        self.append(Row.number(what, printed, ours, within=within, **more))
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One line of a plot; ``low`` and ``high`` bound its band."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One plot.
+
+    Attributes
+    ----------
+    curves : mapping of str to Curve
+        Ours, by label; bars where ``bars`` and every curve is a single point.
+    printed : mapping of str to Curve
+        The paper's values under the same labels, or under "printed" for all.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    curves: Mapping[str, Curve]
+    printed: Mapping[str, Curve] = field(default_factory=dict)
+    x_log: bool = False
+    y_log: bool = False
+    bars: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a study found."""
+
+    rows: Sequence[Row]
+    panels: Sequence[Panel] = ()
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A table, a figure, or a paper's theorems.
+
+    Attributes
+    ----------
+    name : str
+        ``paper/table`` as on the command line, e.g. ``fed-plt/table-2``.
+    cases : callable
+        ``options -> cases``.
+    conclude : callable
+        ``results by label -> Outcome``.
+    settings : tuple of Setting
+        The table that its page opens with.
+    files : tuple of str
+        What it reads in ``options.data_path``.
+    """
+
+    name: str
+    title: str
+    cases: Callable[[Options], Sequence[Case]]
+    conclude: Callable[[Results], Outcome]
+    settings: tuple[Setting, ...] = ()
+    files: tuple[str, ...] = ()

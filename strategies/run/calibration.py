@@ -1,0 +1,248 @@
+"""From a total epsilon to the noise, once the agents and their public numbers are known.
+
+What a round costs is asked of the agent half alone (`AgentHalf.release`), for every agent and every
+round it is planned to take part in, with what it has paid before; whatever the algorithm is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from privet.client_apps.half import AgentHalf
+from privet.privacy import (
+    AgentLedger,
+    Facts,
+    NoCertificateError,
+    NoiseError,
+    Release,
+    Totals,
+    checked_spacing,
+)
+from privet.privacy.calibrate import smallest_noise
+from privet.wire import ConfigError, algorithm
+
+from ..half import ServerHalf
+from ..participation import Participation
+from .roster import Agent
+from .session import Session
+
+log = logging.getLogger("flwr.privet")
+
+TARGET = "target-epsilon"
+
+_SPENT = 0.999
+"""A share of the target above which it counts as spent: what a search for the noise leaves of it
+would take noise in which every later round drowns the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One agent: its accounts so far, its public numbers, and the rounds it is to take part in."""
+
+    accounts: tuple[str, ...]
+    facts: Facts
+    rounds: tuple[int, ...]
+
+    @property
+    def paid(self) -> Totals:
+        """What the agent has released so far, by its own account."""
+        return AgentLedger.joined(self.accounts).totals
+
+    def releases(self, half: AgentHalf) -> Counter[Release]:
+        """Return what the agent will release, by how often."""
+        return Counter(half.release(self.facts, number) for number in self.rounds)
+
+    def require_noise(self, half: AgentHalf) -> None:
+        """Refuse noise that every agent would refuse.
+
+        Raises
+        ------
+        NoiseError
+            If it is too large beside what it hides, as where next to nothing is left of a target.
+        NoCertificateError
+            If a round has none.
+        """
+        for release in self.releases(half):
+            if release.mechanism != "none":
+                checked_spacing(release, self.facts.dim)
+
+    def epsilon(self, half: AgentHalf, delta: float) -> float:
+        """Return what everything paid and planned costs together."""
+        totals = self.paid
+        for release, times in self.releases(half).items():
+            totals = totals.add(release, times)
+        return totals.epsilon(delta)
+
+    def carried_out(self, half: AgentHalf) -> str:
+        """Return the agent's account after all of it."""
+        before = AgentLedger.joined(self.accounts).entries
+        return AgentLedger.of((*before, *self.releases(half).items())).to_json()
+
+
+def calibrated(
+    half: ServerHalf[Any], session: Session, who: Participation, rounds: int | None, seed: int
+) -> ServerHalf[Any]:
+    """Return the half a run begins with: its releases checked, its noise set to meet a target.
+
+    With a target the noise is the smallest at which no agent costs more in the rounds it is planned
+    to take part in, what it has paid before a resume included. The target travels to the agents,
+    who refuse to pass it: one that joins later or has an attempt repeated stops in time. A
+    certificate that some round lacks is missed here, not half-way.
+
+    Parameters
+    ----------
+    half : ServerHalf
+        Its terms have the target, 0 for noise that is taken as given.
+    rounds : int, optional
+        The last round; None where nobody knows it yet.
+
+    Raises
+    ------
+    ConfigError
+        If the run cannot be private as configured.
+    """
+    target = half.terms.target_epsilon
+    if target <= 0:
+        # Seeded noise needs no certificate.
+        if rounds is not None and half.agent.private and half.terms.noise_seed < 0:
+            _require_certificates(half, plans(session, who, rounds, seed))
+        return half
+    if rounds is None:
+        raise ConfigError(f"{TARGET}: only start() knows the rounds that it is to be met in")
+    try:
+        noise = _noise(half, session.settings_before, plans(session, who, rounds, seed))
+    except NoCertificateError as error:
+        raise ConfigError(f"{TARGET}: {error}") from None
+    log.info("%s %.4g for epsilon %g", half.noise_key, noise, target)
+    return half.with_settings({half.noise_key: noise})
+
+
+def plans(session: Session, who: Participation, rounds: int, seed: int) -> dict[str, Plan]:
+    """Return the plan of every agent for the rounds that are left.
+
+    Parameters
+    ----------
+    who : Participation
+        Who takes part in a round.
+    rounds : int
+        The last round.
+    seed : int
+        The run's.
+
+    Raises
+    ------
+    ConfigError
+        If an agent does not say its public numbers.
+    """
+    names = session.roster.names
+    numbers: dict[str, list[int]] = {name: [] for name in names}
+    for number in range(session.round + 1, rounds + 1):
+        for name in who.select(number, names, seed):
+            numbers[name].append(number)
+    agents = session.roster.agents
+    return {
+        name: Plan(agents[name].accounts, facts_of(name, agents[name]), tuple(numbers[name]))
+        for name in names
+    }
+
+
+def facts_of(name: str, agent: Agent) -> Facts:
+    """Return what an agent said of itself when it was enrolled.
+
+    Raises
+    ------
+    ConfigError
+        If it said nothing, or what cannot be read.
+    """
+    try:
+        return Facts.from_json(agent.facts)
+    except (ValueError, TypeError):
+        raise ConfigError(
+            f"agent {name} declares no public numbers: a private run needs its number of examples"
+        ) from None
+
+
+def smallest(
+    name: str, settings: Mapping[str, Any], every: Iterable[Plan], target: float, delta: float
+) -> float:
+    """Return the smallest noise at which no plan of an algorithm costs more than ``target``.
+
+    Parameters
+    ----------
+    name : str
+        The algorithm, which has a ``noise_key``.
+    settings : mapping
+        The agents' parameters; the noise among them does not matter.
+
+    Raises
+    ------
+    ConfigError
+        If no noise does, or these settings add none that is accounted.
+    NoCertificateError
+        If nothing is proven of these settings.
+    """
+    kind, distinct = algorithm(name).load_agent(), set(every)
+    spent = max(plan.paid.epsilon(delta) for plan in distinct)
+    if spent > _SPENT * target:
+        raise ConfigError(
+            f"{TARGET} = {target:g}: agents have paid {spent:.6g} already; raise it to go on"
+        )
+
+    def cost(noise: float) -> float:
+        half = kind.from_settings({**settings, kind.noise_key: noise})
+        if not half.private:
+            raise ConfigError(f"{TARGET}: these settings add no noise that is accounted")
+        return max(plan.epsilon(half, delta) for plan in distinct)
+
+    try:
+        noise = smallest_noise(cost, target, exact=settings.get("mechanism") != "laplace")
+        for plan in distinct:
+            plan.require_noise(kind.from_settings({**settings, kind.noise_key: noise}))
+        return noise
+    except NoiseError as error:
+        paid = f"agents have paid {spent:.6g} already and {error}" if spent else str(error)
+        raise ConfigError(f"{TARGET} = {target:g}: {paid}") from None
+    except (ConfigError, NoCertificateError):
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{TARGET} = {target:g}: {error}") from None
+
+
+def _noise(half: ServerHalf[Any], before: Mapping[str, Any], every: Mapping[str, Plan]) -> float:
+    """Return the noise that meets the target: that of before a resume, where it still does."""
+    key, target, delta = half.noise_key, half.terms.target_epsilon, half.terms.delta
+    if before.get(TARGET) == target:
+        kept = half.with_settings({key: before[key]}).agent
+        if max(plan.epsilon(kept, delta) for plan in set(every.values())) <= target:
+            return float(before[key])
+    return smallest(half.name, half.settings(), every.values(), target, delta)
+
+
+def _require_certificates(half: ServerHalf[Any], every: Mapping[str, Plan]) -> None:
+    """Refuse a run of which some round has no certificate, before its first."""
+    try:
+        for plan in set(every.values()):
+            plan.require_noise(half.agent)
+    except ValueError as error:  # no certificate, or numbers that leave the floats together
+        raise ConfigError(f"this run cannot be private: {error}") from None
+
+
+def first_facts(agents: Iterable[tuple[str, Agent]]) -> Facts | None:
+    """Return the public numbers of the agent with the fewest examples, None where nobody says."""
+    known = [facts_of(name, agent) for name, agent in agents if agent.facts]
+    return min(known, key=lambda facts: facts.num_examples, default=None)
+
+
+__all__ = [
+    "TARGET",
+    "Plan",
+    "calibrated",
+    "facts_of",
+    "first_facts",
+    "plans",
+    "smallest",
+]

@@ -1,0 +1,78 @@
+"""Checkpoints: one ``.npz`` with a JSON manifest inside, no pickle, replaced atomically.
+
+The file is written under a temporary name in the same folder, flushed to the disk and renamed, so
+a full disk or a killed process leaves the previous checkpoint as it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.wire import RunError
+from privet.wire.files import read_npz, write_npz
+
+FORMAT = 2
+FILE_NAME = "checkpoint.npz"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """All that a run needs to go on.
+
+    ``arrays`` is the algorithm's server state, ``node_states`` the agents' own states where the
+    engine can hand them over (in process), ``history`` the finished rounds as lines of JSON,
+    ``manifest`` everything else that is not an array.
+    """
+
+    manifest: dict[str, Any]
+    arrays: dict[str, NDArray[Any]]
+    node_states: dict[str, bytes] = field(default_factory=dict)
+    history: Sequence[str] = ()
+
+
+def save(path: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint so that ``path`` always holds a whole one (raises ``OSError``)."""
+    manifest = {"format": FORMAT, **checkpoint.manifest}
+    members: dict[str, NDArray[Any]] = {
+        "manifest": np.frombuffer(json.dumps(manifest).encode(), np.uint8),
+        "history": np.frombuffer("\n".join(checkpoint.history).encode(), np.uint8),
+        **{f"state/{name}": array for name, array in checkpoint.arrays.items()},
+        **{
+            f"node/{name}": np.frombuffer(blob, np.uint8)
+            for name, blob in checkpoint.node_states.items()
+        },
+    }
+    write_npz(path, members)
+
+
+def load(where: Path) -> Checkpoint:
+    """Read the checkpoint of a run folder (or the file itself).
+
+    Raises
+    ------
+    RunError
+        If there is none, it is damaged, or it is of another format.
+    """
+    path = where / FILE_NAME if where.is_dir() else where
+    if not path.exists():
+        raise RunError(f"resume: no checkpoint at {path}")
+    try:
+        members = read_npz(path)
+        manifest = json.loads(members.pop("manifest").tobytes())
+        history = members["history"].tobytes().decode().splitlines() if "history" in members else []
+    except (OSError, ValueError, KeyError) as error:
+        raise RunError(f"resume: {path} is damaged ({error})") from None
+    if manifest.get("format") != FORMAT:
+        raise RunError(
+            f"resume: {path} has checkpoint format {manifest.get('format')}, expected {FORMAT}"
+        )
+    arrays = {n[6:]: array for n, array in members.items() if n.startswith("state/")}
+    nodes = {n[5:]: a.tobytes() for n, a in members.items() if n.startswith("node/")}
+    return Checkpoint(manifest, arrays, nodes, history)

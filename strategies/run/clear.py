@@ -1,0 +1,115 @@
+"""Uploads in clear: the server reads every agent's and folds those it accepts."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from privet.wire import FAILED, REFUSED, Update, UploadError, WireError, content_bytes
+from privet.wire.contract import is_need_state
+
+from ..half import Arrays, FoldingHalf, ServerHalf
+from .exchange import Reply
+from .history import Round
+from .question import Question
+from .recovery import Recovery
+from .round import Pending
+
+log = logging.getLogger("flwr.privet")
+
+LEAST_TIMEOUT = 1.0
+"""Seconds a second try has at least, however late the first replies were."""
+
+
+class ClearUploads:
+    """Collects uploads one by one; agents that lost their state get a second try with it."""
+
+    masked: ClassVar[bool] = False
+
+    def recovery(self, half: ServerHalf[Any], wanted: Recovery) -> Recovery:
+        """Return what was asked for."""
+        return wanted
+
+    def renew(self, half: ServerHalf[Any], state: Any, position: int, start: Any) -> Any:
+        """Return the state with the agent's rows as ``admit`` makes them."""
+        return cast("FoldingHalf[Any]", half).renew(state, position, start)
+
+    def open(self, pending: Pending) -> list[str]:
+        """Ask all that were chosen and are there."""
+        return [name for name in pending.asked if name not in pending.absent]
+
+    def timeout(self, pending: Pending) -> float:
+        """Return the round's timeout, and for a second try what is left of it."""
+        if pending.tries == 0:
+            return pending.options.round_timeout
+        return max(LEAST_TIMEOUT, pending.deadline - time.monotonic())
+
+    def retry(
+        self, pending: Pending, replies: Sequence[Message], grid: Grid, question: Question
+    ) -> dict[str, Message]:
+        """Ask once more, with their state, the agents that answered that they do not hold it."""
+        if pending.tries > 1:
+            return {}
+        lost = pending.sort(reply for reply in replies if _needs_state(reply))
+        names = [name for name in pending.messages if name in lost]
+        return pending.messages_for(names, force=True) if names else {}
+
+    def close(self, pending: Pending, replies: Mapping[str, Reply]) -> Round:
+        """Accept or drop each reply, fold the accepted ones, and record the round."""
+        half, session = cast("FoldingHalf[Any]", pending.half), pending.session
+        failures = dict(pending.absent)
+        uploads: dict[int, Arrays] = {}
+        updates: dict[str, Update] = {}
+        for position, name in enumerate(session.roster.names):
+            if name not in pending.messages:
+                continue
+            reply = pending.reply(name, replies)
+            if reply.content is None and reply.code not in (REFUSED, FAILED):
+                pending.note_lost(name)
+            try:
+                uploads[position], updates[name] = _accept(half, pending, name, position, reply)
+            except Exception as error:  # whatever an agent sends costs that agent's reply only
+                failures[name] = pending.dropped(name, error)
+        for name, reason in pending.absent.items():
+            log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
+        pending.require(len(uploads), failures)
+        session.state = half.fold(session.state, uploads, pending.turn)
+        return pending.record(updates, failures)
+
+
+def _needs_state(reply: Message) -> bool:
+    """Whether an agent answered that it does not hold the state it was asked to go on from."""
+    try:
+        return reply.has_content() and is_need_state(reply.content)
+    except WireError:
+        return False
+
+
+def _accept(
+    half: FoldingHalf[Any], pending: Pending, name: str, position: int, reply: Reply
+) -> tuple[Arrays, Update]:
+    """Return what is folded of one reply, and the reply as read."""
+    session, agents = pending.session, pending.session.roster.agents
+    if reply.content is None:
+        raise UploadError(reply.reason)
+    pending.bytes_up += content_bytes(reply.content)
+    if is_need_state(reply.content):
+        kept = half.recovery(session.state, position) is not None
+        tag = agents[name].tag if kept else 0
+        agents[name] = agents[name]._replace(held=(), tag=tag)
+        raise UploadError("does not hold its state; the next message takes care of it")
+    update = pending.read(name, reply.content)
+    folded, agreed = half.accept(session.state, position, update.arrays())
+    if update.digest != agreed:
+        agents[name] = agents[name]._replace(held=())
+        raise WireError("digest differs: agent and server do not hold the same state")
+    pending.note_remark(name, update)
+    return folded, update
+
+
+__all__ = ["ClearUploads"]

@@ -1,0 +1,131 @@
+"""Send messages, wait for the replies until a deadline, and say whose each reply is.
+
+An error reply of a dead node carries no useful sender, only the id of the message it answers; the
+map from message id to agent is therefore kept here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from privet.wire import FAILED, REFUSED
+from privet.wire.errors import INSTEAD_OF_FLOWERS, one_line
+
+POLL_FIRST = 0.01
+POLL_LAST = 0.5
+MOD_FAILED = 6
+"""Flower's error code where a mod of a ClientApp does not pass a message on, nor ever will."""
+
+
+@runtime_checkable
+class ForgetsReplies(Protocol):
+    """A grid that can be told which replies nobody will ask for (this library's engines)."""
+
+    def forget(self, message_ids: Iterable[str]) -> None:
+        """Drop the replies to these messages, also those still to come."""
+        ...
+
+
+class Reply(NamedTuple):
+    """One agent's answer: content, or an error code and one line saying why there is none."""
+
+    content: RecordDict | None
+    reason: str = ""
+    code: int = 0
+
+
+class Answers(NamedTuple):
+    """The replies to some messages, and why those that are not there are not, by agent name."""
+
+    replies: list[Message]
+    missing: dict[str, str]
+
+
+def exchange(
+    grid: Grid,
+    messages: Mapping[str, Message],
+    timeout: float,
+    sleep: Callable[[float], None] = time.sleep,
+) -> dict[str, Reply]:
+    """Send one message per agent and return the replies by agent name.
+
+    An agent that did not answer gets a reply without content whose reason says so.
+    """
+    answers = send(grid, messages, timeout, sleep)
+    replies = sort_replies(owner_by_message(messages), answers.replies)
+    return replies | {name: Reply(None, why) for name, why in answers.missing.items()}
+
+
+def send(
+    grid: Grid,
+    messages: Mapping[str, Message],
+    timeout: float,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Answers:
+    """Send one message per agent and wait for the replies, ``timeout`` seconds at most.
+
+    The messages of agents that do not answer in time stay with the nodes; a late answer is never
+    read nor, where the grid can forget it, kept.
+    """
+    if not messages:
+        return Answers([], {})
+    deadline = time.monotonic() + timeout
+    pushed = list(grid.push_messages(list(messages.values())))
+    owners = owner_by_message(messages)
+    waiting = {message_id for message_id in pushed if message_id}
+    replies: list[Message] = []
+    pause = POLL_FIRST
+    while waiting:
+        arrived = list(grid.pull_messages(waiting))
+        replies += arrived
+        waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
+        if not waiting or time.monotonic() >= deadline:
+            break
+        sleep(min(pause, max(0.0, deadline - time.monotonic())))
+        pause = min(2 * pause, POLL_LAST) if not arrived else POLL_FIRST
+    if waiting and isinstance(grid, ForgetsReplies):
+        grid.forget(waiting)
+    late = f"no reply within {timeout:g} s"
+    missing = {owners[message_id]: late for message_id in waiting if message_id in owners}
+    sent = {owners[message_id] for message_id in pushed if message_id in owners}
+    missing |= {name: "message could not be sent" for name in messages if name not in sent}
+    return Answers(replies, missing)
+
+
+def owner_by_message(messages: Mapping[str, Message]) -> dict[str, str]:
+    """Return agent name by message id, for messages that were pushed."""
+    return {message.metadata.message_id: name for name, message in messages.items()}
+
+
+def sort_replies(owners: Mapping[str, str], messages: Iterable[Message]) -> dict[str, Reply]:
+    """Return replies by agent name; replies to unknown messages are dropped."""
+    found: dict[str, Reply] = {}
+    for message in messages:
+        name = owners.get(message.metadata.reply_to_message_id)
+        if name is None:
+            continue
+        if message.has_error():
+            error, node = message.error, message.metadata.src_node_id
+            if error.code == MOD_FAILED:
+                found[name] = Reply(None, _mod_failed(node, error.reason), REFUSED)
+            else:
+                found[name] = Reply(None, _reason(error.code, error.reason), error.code)
+        else:
+            found[name] = Reply(message.content)
+    return found
+
+
+def _mod_failed(node: int, text: str | None) -> str:
+    """Return what is wrong with a node whose ClientApp has a mod that stops every message."""
+    said = one_line(text or "no reason given").rstrip(".")
+    return f"node {node}: a Flower mod stops its messages ({said}): {INSTEAD_OF_FLOWERS}"
+
+
+def _reason(code: int, text: str | None) -> str:
+    line = one_line(text or "no reason given")
+    return line if code in (FAILED, REFUSED) else f"error {code}: {line}"

@@ -1,0 +1,276 @@
+"""Secure sums on the server: which agents are added, and what happens when one of them is missing.
+
+The masks of a round cancel over its roster and over nothing less. So the roster of every group is
+agreed on before the round and sent along; if one upload is missing or cannot be used, nothing of
+the attempt can, and the group is asked again with a roster without that agent: the next attempt.
+
+No two rosters of a round differ by a single agent, or the difference of their sums would be that
+agent's upload: should the late upload of an agent that was dropped still arrive, a curious server
+could take it. Where one agent dropped, another one is left out with it, drawn by the run's seed.
+Agents hold the server to this.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, cast
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from privet.wire import REFUSED, Update, UploadError, WireError, content_bytes, ring, stream
+from privet.wire.contract import is_need_state
+from privet.wire.errors import one_line
+from privet.wire.rosters import with_roster
+
+from ..half import GroupSum, ServerHalf, SummingHalf, grouped
+from .exchange import Reply
+from .history import Round
+from .question import Question
+from .recovery import Recovery
+from .roster import ENROL_TIMEOUT
+from .round import ALL, Pending
+
+log = logging.getLogger("flwr.privet")
+
+MOST_ATTEMPTS = 4
+"""Attempts at the sum of a group in one round; each is a release of every agent in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A roster that was sent out, and why its sum failed, by agent (empty while it may come)."""
+
+    number: int
+    names: tuple[str, ...]
+    failures: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class MaskedSums:
+    """Collects sums of masked uploads, attempt by attempt until all of a round are there.
+
+    Attributes
+    ----------
+    attempts
+        The groups of the round under way whose sum is not there yet.
+    sums
+        The sums that are.
+    updates
+        What came with the uploads that were added.
+    renewed
+        Agents that were given another chance in this round, with a new key; nobody gets two.
+    """
+
+    masked: ClassVar[bool] = True
+
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    sums: dict[str, GroupSum] = field(default_factory=dict)
+    updates: dict[str, Update] = field(default_factory=dict)
+    renewed: set[str] = field(default_factory=set)
+
+    def recovery(self, half: ServerHalf[Any], wanted: Recovery) -> Recovery:
+        """Return what was asked for, but where nobody can begin anew: what is in a sum stays."""
+        restarts = cast("SummingHalf[Any]", half).restarts
+        return "node-key" if wanted == "no" and not restarts else wanted
+
+    def renew(self, half: ServerHalf[Any], state: Any, position: int, start: Any) -> Any:
+        """Return the state as it is: a server of sums has no table of agents."""
+        return state
+
+    def open(self, pending: Pending) -> list[str]:
+        """Agree on the roster of every group; agents that cannot be on one are absent."""
+        self.attempts, self.sums, self.updates, self.renewed = {}, {}, {}, set()
+        session, units = pending.session, grouped(pending.half)
+        members: dict[str, list[str]] = {}
+        position = {name: index for index, name in enumerate(session.roster.names)}
+        for name in pending.asked:
+            reason = pending.absent.get(name) or _unfit(pending, name)
+            if reason:
+                pending.absent[name] = reason
+                continue
+            group = ALL if units is None else units.group(session.state, position[name])
+            members.setdefault(group, []).append(name)
+        for group, names in members.items():
+            self._propose(pending, group, 1, names)
+        return [name for name in pending.asked if name not in pending.absent]
+
+    def timeout(self, pending: Pending) -> float:
+        """Return half of the time that is left, so that there is some for another attempt.
+
+        The last attempt may take all of it.
+        """
+        left = max(pending.deadline - time.monotonic(), 0.0)
+        return left if pending.tries + 1 == MOST_ATTEMPTS else left / 2
+
+    def retry(
+        self, pending: Pending, replies: Sequence[Message], grid: Grid, question: Question
+    ) -> dict[str, Message]:
+        """Take the sums that are there, and ask the other groups again with new rosters."""
+        self._settle(pending, pending.sort(replies))
+        left = pending.deadline - time.monotonic()
+        if not self.attempts or pending.tries == MOST_ATTEMPTS or left <= 0:
+            return {}
+        lost = self._renew_keys(pending, grid, question, min(ENROL_TIMEOUT, left / 2))
+        return pending.messages_for(self._next_attempts(pending, lost))
+
+    def close(self, pending: Pending, replies: Mapping[str, Reply]) -> Round:
+        """Fold the sums that are there, name the agents that are in none, record the round."""
+        self._settle(pending, replies)
+        half, session = cast("SummingHalf[Any]", pending.half), pending.session
+        failures = dict(pending.absent)
+        for attempt in self.attempts.values():
+            culprits = ", ".join(attempt.failures) or "none"
+            for name in attempt.names:
+                unused = f"its upload was not used: the sum lacks those of {one_line(culprits)}"
+                failures[name] = attempt.failures.get(name, unused)
+        for name, reason in failures.items():
+            log.warning("round %d: agent %s is in no sum: %s", pending.round, name, reason)
+        pending.require(len(self.updates), failures)
+        session.state = half.fold_sums(session.state, self.sums, pending.turn)
+        return pending.record(self.updates, failures)
+
+    # ------------------------------------------------------------------ attempts
+
+    def _propose(self, pending: Pending, group: str, number: int, names: Iterable[str]) -> bool:
+        """Put a roster into the group's record; with too few agents it is absent."""
+        names, least = tuple(names), pending.options.least_roster
+        if len(names) < least:
+            for name in names:
+                pending.absent[name] = (
+                    f"a secure sum needs {least} agents, its group had {len(names)} left"
+                )
+            return False
+        keys = {name: pending.session.roster.agents[name].public_key for name in names}
+        pending.shared[group] = with_roster(pending.shared[group], number, keys)
+        self.attempts[group] = Attempt(number, names)
+        return True
+
+    def _settle(self, pending: Pending, replies: Mapping[str, Reply]) -> None:
+        """Take the sum of every group whose uploads are all there; note why others have none."""
+        half, session = cast("SummingHalf[Any]", pending.half), pending.session
+        position = {name: index for index, name in enumerate(session.roster.names)}
+        expected = {**half.summands(session.state), ring.MEMBERS: ()}
+        for group, attempt in list(self.attempts.items()):
+            if attempt.failures:  # it has been looked at
+                continue
+            failures: dict[str, str] = {}
+            updates: dict[str, Update] = {}
+            total: ring.Words | None = None
+            for name in attempt.names:
+                try:
+                    updates[name] = _read(pending, name, pending.reply(name, replies))
+                    words = ring.from_bytes(updates[name].payload, expected)
+                except Exception as error:  # whatever an agent sends costs its reply only
+                    failures[name] = pending.dropped(name, error)
+                    continue
+                if total is None:
+                    total = words
+                else:
+                    ring.add(total, words)
+            if total is not None and not failures:
+                arrays = ring.decode(total)
+                if arrays.pop(ring.MEMBERS) == len(attempt.names):
+                    places = tuple(position[name] for name in attempt.names)
+                    self.sums[group] = GroupSum(arrays, places)
+                    self.updates.update(updates)
+                    del self.attempts[group]
+                    continue
+                failures = dict.fromkeys(attempt.names, "the masks of its group did not cancel")
+            self.attempts[group] = replace(attempt, failures=failures)
+
+    def _renew_keys(
+        self, pending: Pending, grid: Grid, question: Question, timeout: float
+    ) -> list[str]:
+        """Enrol the agents that lost their key anew and return them.
+
+        Once a round, so that one which loses it each time costs the others a single attempt.
+        """
+        roster = pending.session.roster
+        lost = [
+            name
+            for attempt in self.attempts.values()
+            for name in attempt.failures
+            if not roster.agents[name].public_key
+            and roster.agents[name].node in roster.online
+            and name not in self.renewed
+        ]
+        self.renewed.update(lost)
+        roster.ask_again(grid, lost, question, timeout)
+        return lost
+
+    def _next_attempts(self, pending: Pending, lost: list[str]) -> list[str]:
+        """Agree on new rosters for the groups that came to no sum; return the agents to ask.
+
+        Those that lost their key stay, if they have a new one and can go on.
+        """
+        agents = pending.session.roster.agents
+        asked: list[str] = []
+        for group, attempt in list(self.attempts.items()):
+            del self.attempts[group]
+            culprits = ", ".join(f"agent {name}: {why}" for name, why in attempt.failures.items())
+            failed = f"secure sum, attempt {attempt.number} failed: {one_line(culprits)}"
+            pending.notes.append(failed)
+            stay: list[str] = []
+            for name in attempt.names:
+                why = attempt.failures.get(name, "")
+                if name in lost and agents[name].public_key:
+                    why = _unfit(pending, name)
+                if why:
+                    pending.absent[name] = why
+                else:
+                    stay.append(name)
+            if len(attempt.names) - len(stay) == 1:
+                turn = pending.round * MOST_ATTEMPTS + attempt.number
+                rng = stream(pending.options.seed, "left-out", group, turn)
+                spared = stay.pop(int(rng.integers(len(stay))))
+                pending.absent[spared] = "left out: two sums of a round may not differ by one agent"
+            if self._propose(pending, group, attempt.number + 1, stay):
+                asked += stay
+        return asked
+
+
+def _unfit(pending: Pending, name: str) -> str:
+    """Return why an agent cannot be on a roster, or nothing; one may have to begin again."""
+    agents = pending.session.roster.agents
+    agent = agents[name]
+    if agent.out:
+        return agent.out
+    if not agent.public_key:
+        return "has no key for the secure sum"
+    if not agent.tag or agent.tag in agent.held:
+        return ""
+    if cast("SummingHalf[Any]", pending.half).restarts:
+        agents[name] = agent._replace(tag=0)
+        pending.notes.append(f"agent {name} lost its state of round {agent.tag}: it starts again")
+        return ""
+    reason = (
+        f"lost its state of round {agent.tag}, which the server of a secure sum does not hold: "
+        "out of the run (state-path in the node config keeps it)"
+    )
+    agents[name] = agent._replace(out=reason)
+    return reason
+
+
+def _read(pending: Pending, name: str, reply: Reply) -> Update:
+    """Return one reply as read; what left the agent counts, also where it is not added."""
+    agents = pending.session.roster.agents
+    if reply.content is None:
+        if reply.code == REFUSED:  # each further question would cost the others an attempt
+            agents[name] = agents[name]._replace(out=f"declined: {reply.reason}")
+        raise UploadError(reply.reason)
+    pending.bytes_up += content_bytes(reply.content)
+    if is_need_state(reply.content):
+        agents[name] = agents[name]._replace(held=(), public_key=b"")
+        raise UploadError("does not hold its key or its state")
+    update = pending.read(name, reply.content)
+    if update.digest:
+        raise WireError("digest of an upload that was to be masked")
+    pending.note_remark(name, update)
+    return update
+
+
+__all__ = ["MOST_ATTEMPTS", "Attempt", "MaskedSums"]

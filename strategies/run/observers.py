@@ -1,0 +1,226 @@
+"""What looks on while a run goes from round to round, and may end it.
+
+Everything that is not the algorithm is an observer: evaluation, early stopping, checkpoints, a
+progress bar. After every round they are called one after the other, in their order.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from ..hooks import Monitor
+from .checkpoint import save
+from .history import Round
+from .run import Run
+
+log = logging.getLogger("flwr.privet")
+
+OWN_FIELDS = ("loss", "accuracy", "stationarity")
+"""What of a monitor's numbers has a field of its own in a round's record."""
+
+Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
+
+
+class Observer:
+    """Is told what happens in a run; a subclass writes the methods that it needs."""
+
+    def on_begin(self, run: Run) -> None:
+        """Look at a run before its first round, or the first after a resume."""
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        """Look at a finished round; a text is the reason to end the run with it.
+
+        ``run.stopped`` is the reason where it is known already that the round is the last.
+        """
+        return None
+
+    def on_end(self, run: Run) -> None:
+        """Look at a run that came to its end; not called for one that failed."""
+
+
+def observe(
+    run: Run, observers: Iterable[Observer], last_round: int, play: Callable[[int], object]
+) -> None:
+    """Play the rounds of a run up to the last, unless an observer ends it before.
+
+    Parameters
+    ----------
+    play : callable
+        Plays the round of this number.
+    """
+    observers = tuple(observers)
+    for observer in observers:
+        observer.on_begin(run)
+    for number in range(run.session.round + 1, last_round + 1):
+        play(number)
+        run.stopped = "rounds" if number == last_round else ""
+        for observer in observers:
+            run.stopped = observer.on_round(run, run.session.history[-1]) or run.stopped
+        if run.stopped:
+            break
+    for observer in observers:
+        observer.on_end(run)
+
+
+def due(run: Run, done: Round, every: int) -> bool:
+    """Whether something done every so many rounds (0: at the end only) is due."""
+    return bool(run.stopped) or (every > 0 and done.round % every == 0)
+
+
+class Monitoring(Observer):
+    """Writes the numbers of a monitor into the rounds' records, and the time that took."""
+
+    def __init__(self, monitor: Monitor, every: int) -> None:
+        self.monitor, self.every = monitor, every
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        """Measure the models of a round that is due."""
+        if not due(run, done, self.every):
+            return None
+        begun = time.monotonic()
+        with np.errstate(over="ignore", invalid="ignore"):
+            numbers = dict(self.monitor(done.round, run.models()))
+        others = {name: value for name, value in numbers.items() if name not in OWN_FIELDS}
+        run.amend(
+            **{name: numbers.get(name, np.nan) for name in OWN_FIELDS},
+            measures={**done.measures, **others},
+            seconds=done.seconds + time.monotonic() - begun,
+        )
+        return None
+
+
+class Tolerance(Observer):
+    """Ends a run whose stationarity (its residual where that is not measured) is small enough.
+
+    It looks every so many rounds, those in which the stationarity is measured.
+    """
+
+    def __init__(self, tolerance: float, every: int) -> None:
+        self.tolerance, self.every = tolerance, every
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        """Compare a round that is due with the tolerance."""
+        measure = done.residual if np.isnan(done.stationarity) else done.stationarity
+        if not due(run, done, self.every) or not measure <= self.tolerance:
+            return None
+        log.info("stopping after round %d: tolerance %g reached", done.round, self.tolerance)
+        return "tolerance"
+
+
+class TrainMetrics(Observer):
+    """Keeps the metrics that came with the uploads, by round."""
+
+    def __init__(self, into: dict[int, MetricRecord]) -> None:
+        self.into = into
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        """Keep the metrics of a round that has some."""
+        _keep(self.into, done.round, run.metrics)
+        return None
+
+
+class ServerEvaluation(Observer):
+    """Calls Flower's ``evaluate_fn`` with the model, by round; round 0 is the start."""
+
+    def __init__(self, evaluate: Evaluate, every: int, into: dict[int, MetricRecord]) -> None:
+        self.evaluate, self.every, self.into = evaluate, every, into
+
+    def on_begin(self, run: Run) -> None:
+        """Evaluate the starting model, except where a run is resumed."""
+        if run.session.round == 0:
+            _keep(self.into, 0, self.evaluate(0, run.arrays))
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        """Evaluate the model of a round that is due."""
+        if due(run, done, self.every):
+            _keep(self.into, done.round, self.evaluate(done.round, run.arrays))
+        return None
+
+
+class FederatedEvaluation(Observer):
+    """Lets the agents evaluate the model that a round ends with, as the strategy chooses them."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        grid: Grid,
+        config: ConfigRecord,
+        into: dict[int, MetricRecord],
+    ) -> None:
+        self.strategy, self.grid, self.config, self.into = strategy, grid, config, into
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        """Send the model out and keep the aggregated answers."""
+        messages = list(
+            self.strategy.configure_evaluate(done.round, run.arrays, self.config, self.grid)
+        )
+        if messages:
+            replies = self.grid.send_and_receive(messages, timeout=run.options.round_timeout)
+            _keep(self.into, done.round, self.strategy.aggregate_evaluate(done.round, replies))
+        return None
+
+
+class Checkpoints(Observer):
+    """Writes the run's checkpoint every so many rounds (0: never) and at its end."""
+
+    def __init__(self, path: Path, every: int, grid: Grid) -> None:
+        self.path, self.every, self.grid = path, every, grid
+        self._lines: list[str] = []
+        self._round = 0
+
+    def on_begin(self, run: Run) -> None:
+        """Take note of the round to begin with, which needs no checkpoint."""
+        self._round = run.session.round
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        """Write the checkpoint of a round that is due."""
+        if due(run, done, self.every):
+            self._write(run)
+        return None
+
+    def on_end(self, run: Run) -> None:
+        """Write it where a later observer has ended the run."""
+        if self._round < run.session.round:
+            self._write(run)
+
+    def _write(self, run: Run) -> None:
+        """Write the checkpoint; a failure is logged and leaves the previous one."""
+        self._round = run.session.round
+        # Each round is encoded once, not again for every checkpoint that follows it.
+        new = run.session.history[len(self._lines) :]
+        self._lines += [json.dumps(done.to_dict()) for done in new]
+        try:
+            save(self.path, run.snapshot(self.grid, self._lines))
+        except OSError as error:
+            log.warning(
+                "checkpoint %s not written (%s): the previous one is kept", self.path, error
+            )
+
+
+def _keep(into: dict[int, MetricRecord], number: int, metrics: MetricRecord | None) -> None:
+    if metrics is not None:
+        into[number] = metrics
+
+
+__all__ = [
+    "Checkpoints",
+    "Evaluate",
+    "FederatedEvaluation",
+    "Monitor",
+    "Monitoring",
+    "Observer",
+    "ServerEvaluation",
+    "Tolerance",
+    "TrainMetrics",
+    "due",
+    "observe",
+]

@@ -1,0 +1,334 @@
+"""Enrolment: which node is which agent.
+
+Every node is asked once for its stable agent name; from then on everything is keyed by name and
+folded in sorted order. A name belongs to the node that enrolled with it: while that node is
+connected, another one that says the name is turned away and gets nothing. What becomes of it when
+the first is gone is the `Recovery` of the run.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from privet.privacy import AgentLedger
+from privet.wire import (
+    ENROL,
+    FAILED,
+    RECORD,
+    REFUSED,
+    Enrolment,
+    Update,
+    WireError,
+    sort_names,
+)
+from privet.wire.enrolment import read_enrolment
+from privet.wire.errors import one_line
+
+from .exchange import Reply, exchange
+from .question import Question
+from .recovery import Recovery
+
+log = logging.getLogger("flwr.privet")
+
+CLIENT_APP_FAILED = 2
+"""Flower's error code for an exception of the ClientApp."""
+NO_HANDLER = "No query function registered"
+"""What Flower says of a ClientApp that was not made by this library."""
+ENROL_PATIENCE = 180.0
+"""Seconds the connected nodes have to answer before round 1. After a crash of the SuperLink they
+are busy with the lost run for about a minute."""
+ENROL_TIMEOUT = 30.0
+"""Seconds a node that appears later may take to answer; one that does not is asked again."""
+
+
+class Agent(NamedTuple):
+    """One enrolled agent.
+
+    ``tag`` is the round of the upload last accepted from it (0 for none); ``held`` are the rounds
+    whose state its node is known to hold.
+    """
+
+    node: int
+    num_examples: int = 0
+    tag: int = 0
+    held: tuple[int, ...] = ()
+    foreign: bool = False
+    ledger: str = ""
+    """The agent's account of its releases, as it last sent it."""
+    unit: str = ""
+    """The unit it says it belongs to; empty where it says nothing."""
+    public_key: bytes = b""
+    """Its key for secure sums, empty where there is none or it was lost."""
+    out: str = ""
+    """Why it is asked no more in this run, empty while it is asked."""
+    facts: str = ""
+    """What it says of itself beyond the above, as JSON that is not looked into here."""
+    former: tuple[str, ...] = ()
+    """Accounts of the nodes that had this name before and whose state it was not given."""
+
+    def entry(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of an agent."""
+        return {
+            "num-examples": self.num_examples,
+            "tag": self.tag,
+            "ledger": self.ledger,
+            "unit": self.unit,
+            "node": self.node,
+            "facts": self.facts,
+            "former": list(self.former),
+        }
+
+    @classmethod
+    def from_entry(cls, entry: Mapping[str, Any]) -> Agent:
+        """Return the agent of ``entry``."""
+        return cls(
+            int(entry.get("node", 0)),
+            int(entry["num-examples"]),
+            int(entry["tag"]),
+            ledger=str(entry["ledger"]),
+            unit=str(entry.get("unit", "")),
+            facts=str(entry.get("facts", "")),
+            former=tuple(map(str, entry.get("former", ()))),
+        )
+
+    @property
+    def accounts(self) -> tuple[str, ...]:
+        """All that was released under this name; an empty text stands for one without account."""
+        own = (self.ledger,) if self.tag or self.ledger else ()
+        return (*self.former, *own)
+
+    def spent(self, delta: float) -> float:
+        """Return the epsilon of all that was released under this name.
+
+        Infinite where an account is missing or cannot be read: the texts are the agents'.
+        """
+        try:
+            return AgentLedger.joined(self.accounts).spent(delta)
+        except (ValueError, ArithmeticError):
+            return math.inf
+
+
+@dataclass
+class Roster:
+    """The agents by name, and the nodes that were turned away.
+
+    ``rejected`` are not asked again, ``waiting`` (by the name they say) when its node is gone.
+    """
+
+    agents: dict[str, Agent] = field(default_factory=dict)
+    rejected: dict[int, str] = field(default_factory=dict)
+    online: frozenset[int] = frozenset()
+    recovery: Recovery = "no"
+    waiting: dict[int, str] = field(default_factory=dict)
+    doubtful: set[str] = field(default_factory=set)
+    """Agents to be asked anew: what they sent does not fit what they said."""
+    _notes: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
+    _anew: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
+    _sorted: dict[str, None] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def names(self) -> list[str]:
+        """Agent names in folding order."""
+        if self._sorted.keys() != self.agents.keys():
+            self._sorted = dict.fromkeys(sort_names(self.agents))
+        return list(self._sorted)
+
+    def connected(self, name: str) -> bool:
+        """Whether the agent's node was there when the grid was last asked."""
+        return self.agents[name].node in self.online
+
+    def take_notes(self) -> list[str]:
+        """Return, once, the lines for the history on nodes that were turned away or changed."""
+        notes, self._notes = self._notes, []
+        return notes
+
+    def take_anew(self) -> list[str]:
+        """Return, once, the agents whose place another node took that begins anew."""
+        names, self._anew = self._anew, []
+        return names
+
+    def said(self, name: str, ledger: str) -> None:
+        """Note an agent's account of its releases."""
+        self.agents[name] = self.agents[name]._replace(ledger=ledger)
+
+    def accepted(self, name: str, update: Update) -> None:
+        """Note that an agent's upload of a round was folded."""
+        old = self.agents[name]
+        # A foreign agent says only with its uploads how many examples it has.
+        count = update.num_examples if old.foreign else old.num_examples
+        self.agents[name] = old._replace(
+            num_examples=count,
+            tag=update.round,
+            held=(old.tag, update.round),
+            ledger=update.ledger,
+        )
+
+    def enrol_all(self, grid: Grid, question: Question, timeout: float) -> None:
+        """Ask every connected node until all have answered or ``timeout`` seconds are over."""
+        deadline = time.monotonic() + timeout
+        while True:
+            left = deadline - time.monotonic()
+            # One long wait: a node that is busy with an older run answers when it is done, and
+            # asking it again would only lengthen its queue.
+            self.refresh(grid, question, max(left, 1.0))
+            if not self._unknown() or time.monotonic() >= deadline:
+                return
+            time.sleep(0.5)
+
+    def _unknown(self) -> list[int]:
+        known = {agent.node for agent in self.agents.values()} | set(self.rejected)
+        waiting = {node for node, name in self.waiting.items() if self._is_kept(name)}
+        return sorted(self.online - known - waiting)
+
+    def _is_kept(self, name: str) -> bool:
+        """Whether a name is closed to other nodes."""
+        return self.recovery == "node-key" or self.connected(name)
+
+    def _stale(self, question: Question) -> list[int]:
+        """Nodes of known agents that lost the keys they need, or that are in doubt."""
+        doubtful, self.doubtful = self.doubtful, set()
+        return [
+            agent.node
+            for name, agent in self.agents.items()
+            if (name in doubtful or (question.secure_sum and not agent.public_key))
+            and agent.node in self.online
+            and agent.node not in self.rejected
+        ]
+
+    def refresh(self, grid: Grid, question: Question, timeout: float) -> list[str]:
+        """Enrol nodes not seen before, and again those in doubt; return the new names."""
+        self.online = frozenset(grid.get_node_ids())
+        before = set(self.agents)
+        self._ask(grid, sorted([*self._unknown(), *self._stale(question)]), question, timeout)
+        return sort_names(set(self.agents) - before)
+
+    def merge(self, saved: Mapping[str, Agent], question: Question) -> list[str]:
+        """Give the places of an earlier run to the agents enrolled now; return the new names.
+
+        Agents of the earlier run that have not come back stay in the roster, absent.
+        """
+        here, self._anew = self.agents, []
+        taken = {agent.node: name for name, agent in here.items()}
+        self.agents = {
+            # A node that now says another name, or was turned away, has given this one up.
+            name: old._replace(node=0)
+            if old.node in self.rejected or taken.get(old.node, name) != name
+            else old
+            for name, old in saved.items()
+        }
+        for name in sort_names(here):
+            self._place(name, here[name], question)
+        return sort_names(set(self.agents) - set(saved))
+
+    def ask_again(
+        self, grid: Grid, names: Iterable[str], question: Question, timeout: float
+    ) -> None:
+        """Enrol agents of the roster anew: which states they hold, and their public keys."""
+        self._ask(grid, [self.agents[name].node for name in names], question, timeout)
+
+    def _ask(self, grid: Grid, nodes: list[int], question: Question, timeout: float) -> None:
+        if not nodes:
+            return
+        record = question.record()
+        messages = {str(node): Message(RecordDict({RECORD: record}), node, ENROL) for node in nodes}
+        replies = exchange(grid, messages, timeout)
+        holds = {agent.node: name for name, agent in self.agents.items()}
+        for node in nodes:
+            self._enrol(node, holds.get(node), replies[str(node)], question)
+
+    def _enrol(self, node: int, holds: str | None, reply: Reply, question: Question) -> None:
+        if reply.content is None:
+            if reply.code in (FAILED, REFUSED):
+                self._reject(node, reply.reason)
+            elif NO_HANDLER in reply.reason and not question.secure_sum:
+                log.warning(
+                    "node %d has no enrolment handler: enrolled under its node id, "
+                    "so this run is not reproducible",
+                    node,
+                )
+                self._place(str(node), Agent(node, foreign=True), question)
+            elif reply.code == CLIENT_APP_FAILED or NO_HANDLER in reply.reason:
+                self._reject(node, f"node {node}: {reply.reason}")
+            else:  # busy or gone: it is asked again
+                log.info("node %d did not answer the enrolment question: %s", node, reply.reason)
+            return
+        try:
+            said = read_enrolment(reply.content)
+        except WireError as error:
+            self._reject(node, f"node {node}: {error}")
+            return
+        problem = question.mismatch(said)
+        if problem:
+            self._reject(node, f"agent {said.agent}: {one_line(problem)}")
+            return
+        if holds not in (None, said.agent):
+            self._reject(node, f"agent {holds}: its node {node} now says it is {said.agent}")
+            return
+        self._admit(node, said, question)
+
+    def _admit(self, node: int, said: Enrolment, question: Question) -> None:
+        now = Agent(
+            node,
+            said.num_examples,
+            held=said.rounds if said.experiment == question.experiment else (),
+            unit=said.unit,
+            public_key=said.public_key,
+            facts=said.facts,
+        )
+        self._place(said.agent, now, question)
+
+    def _place(self, name: str, now: Agent, question: Question) -> None:
+        """Give a node the place of the name it says, or turn it away."""
+        self.waiting.pop(now.node, None)
+        old = self.agents.get(name)
+        if old is None:
+            self.agents[name] = now
+            return
+        same = old.node == now.node
+        if not same and self._is_kept(name):
+            self.waiting[now.node] = name
+            self._note(
+                f"agent {name}: node {now.node} says this name, which node {old.node} holds: "
+                "turned away"
+            )
+            return
+        if now.foreign:  # it says with its uploads how many examples it has
+            now = now._replace(num_examples=old.num_examples)
+        if old.num_examples not in (0, now.num_examples):
+            change = f"agent {name}: {now.num_examples} examples, before {old.num_examples}"
+            if question.fixed:
+                self._reject(now.node, f"{change}: a private run keeps the number")
+                self.agents[name] = old._replace(out=self.rejected[now.node]) if same else old
+                return
+            self._note(change)
+        if same or self.recovery == "yes":
+            self.agents[name] = old._replace(
+                node=now.node,
+                num_examples=now.num_examples,
+                held=now.held,
+                public_key=now.public_key,
+                facts=now.facts,
+                out=old.out if same else "",
+            )
+            if not same:
+                log.warning("agent %s came back on another node", name)
+            return
+        self.agents[name] = now._replace(former=old.accounts)
+        self._anew.append(name)
+        self._note(f"agent {name}: node {now.node} takes the place of a lost one and begins anew")
+
+    def _note(self, line: str) -> None:
+        log.warning("%s", line)
+        self._notes.append(line)
+
+    def _reject(self, node: int, reason: str) -> None:
+        self.rejected[node] = reason
+        self._note(f"node turned away: {reason}")

@@ -1,0 +1,301 @@
+"""The round under way: the messages that go out, and what is common to all ways to close it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+
+from privet.privacy import AgentLedger
+from privet.wire import (
+    AGENT_RECORD,
+    RECORD,
+    PrivetError,
+    RunError,
+    Update,
+    UploadError,
+    pack,
+)
+from privet.wire.contract import agent_record, means_privacy, read_update, shared_record
+from privet.wire.errors import listed, one_line
+from privet.wire.records import record_dict
+
+from ..half import Arrays, ServerHalf, Turn, grouped
+from .costs import expected_release, spent_up
+from .exchange import Reply, owner_by_message, sort_replies
+from .history import Round
+from .options import RunOptions
+from .session import Session
+
+log = logging.getLogger("flwr.privet")
+
+ALL = ""
+"""The one group of agents where the algorithm does not divide them."""
+
+
+@dataclass
+class Pending:
+    """The round under way: who is asked, what is sent, and what has come of it.
+
+    Attributes
+    ----------
+    half, options, session
+        Those of the run.
+    round : int
+        Counted from 1.
+    begun : float
+        When it began, on the monotonic clock.
+    asked : tuple of str
+        The agents chosen, in folding order.
+    shared : dict of str to ConfigRecord
+        What the agents of a group are all sent, by group.
+    own : dict of str to ConfigRecord
+        The shared record with what one agent is sent besides, by name; of few agents or none.
+    messages : dict of str to Message
+        The last one to each agent.
+    tries : int
+        How many times messages were sent out and replies waited for.
+    missing : dict of str to str
+        Why an agent's reply to its last message is not there.
+    absent : dict of str to str
+        Why an agent that was chosen is not asked.
+    epsilon : float
+        The most that an agent has spent after this round.
+    """
+
+    half: ServerHalf[Any]
+    options: RunOptions
+    session: Session
+    round: int
+    begun: float
+    asked: tuple[str, ...]
+    shared: dict[str, ConfigRecord] = field(default_factory=dict)
+    own: dict[str, ConfigRecord] = field(default_factory=dict)
+    messages: dict[str, Message] = field(default_factory=dict)
+    tries: int = 0
+    missing: dict[str, str] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    bytes_down: int = 0
+    bytes_up: int = 0
+    epsilon: float = 0.0
+    folded: bool = False
+
+    @property
+    def turn(self) -> Turn:
+        """What the half is told of the round."""
+        return Turn(self.round, self.options.seed)
+
+    @property
+    def deadline(self) -> float:
+        """When the round must end, on the monotonic clock."""
+        return self.begun + self.options.round_timeout
+
+    # ------------------------------------------------------------------ what goes out
+
+    def broadcast(self, settings: str) -> None:
+        """Make what the agents are sent, and note who cannot be asked.
+
+        ``settings`` are the agents' settings, as they travel.
+        """
+        half, session = self.half, self.session
+        session.state, arrays = half.broadcast(session.state, self.turn)
+
+        def record(broadcast: Arrays) -> ConfigRecord:
+            return shared_record(
+                half.name, half.version, session.experiment, self.round, settings, broadcast
+            )
+
+        units = grouped(half)
+        position = {name: index for index, name in enumerate(session.roster.names)}
+        if units is not None:
+            groups = {units.group(session.state, position[name]) for name in self.asked}
+            self.shared = {
+                group: record({**arrays, **units.broadcast_to(session.state, group)})
+                for group in sorted(groups)
+            }
+        else:
+            self.shared = {ALL: record(arrays)}
+            for name in self.asked:
+                if besides := half.own(session.state, position[name], self.turn):
+                    self.own[name] = record({**arrays, **besides})
+        for name in self.asked:
+            agent = session.roster.agents[name]
+            why = agent.out or ("" if session.roster.connected(name) else "not connected")
+            if why := why or spent_up(half, agent, self.round):
+                self.absent[name] = why
+
+    def messages_for(self, names: Iterable[str], *, force: bool = False) -> dict[str, Message]:
+        """Build and remember the messages of this round for some agents.
+
+        An agent whose node does not hold the state last accepted is sent it (``force`` sends it in
+        any case), with the account of its releases, which it would else begin anew; where the half
+        does not hold that state either, the agent starts again by its own rule. What another node
+        left is in neither, unless the run recovers by name.
+        """
+        half, session = self.half, self.session
+        position = {name: i for i, name in enumerate(session.roster.names)}
+        units = grouped(half)
+        sizes = {group: _payload_bytes(record) for group, record in self.shared.items()}
+        contents: dict[tuple[str, int, bytes | None, str], RecordDict] = {}
+        built: dict[str, Message] = {}
+        for name in names:
+            agent = session.roster.agents[name]
+            recovery, ledger = None, ""
+            if force or agent.tag == 0 or agent.tag not in agent.held:
+                recovery = half.recovery(session.state, position[name])
+                ledger = agent.ledger
+            packed = None if recovery is None else pack(recovery)
+            tag = 0 if force and packed is None else agent.tag
+            if tag != agent.tag:
+                self.notes.append(
+                    f"agent {name} lost its state of round {agent.tag}: it starts again"
+                )
+            if packed is not None:
+                self.bytes_down += len(packed)
+                if agent.tag:
+                    sent = f"agent {name} was sent its state of round {agent.tag}"
+                    lost = half.recovery_note
+                    self.notes.append(f"{sent}; {lost}" if lost else sent)
+            own = self.own.get(name)
+            if own is not None:
+                about = agent_record(tag, packed, ledger)
+                content = record_dict({RECORD: own, AGENT_RECORD: about})
+                built[name] = Message(content, agent.node, MessageType.TRAIN)
+                self.bytes_down += _payload_bytes(own)
+                continue
+            group = ALL if units is None else units.group(session.state, position[name])
+            shared = contents.get((group, tag, packed, ledger))
+            if shared is None:  # one object on the wire for all agents that are sent the same
+                about = agent_record(tag, packed, ledger)
+                shared = record_dict({RECORD: self.shared[group], AGENT_RECORD: about})
+                contents[group, tag, packed, ledger] = shared
+            built[name] = Message(shared.copy(), agent.node, MessageType.TRAIN)
+            self.bytes_down += sizes[group]
+        self.messages.update(built)
+        return built
+
+    # ------------------------------------------------------------------ what comes back
+
+    def sort(self, replies: Iterable[Message]) -> dict[str, Reply]:
+        """Return replies by agent; those to other messages than an agent's last are dropped."""
+        return sort_replies(owner_by_message(self.messages), replies)
+
+    def reply(self, name: str, replies: Mapping[str, Reply]) -> Reply:
+        """Return an agent's reply, or one without content that says why there is none."""
+        return replies.get(name) or Reply(None, self.missing.get(name, "no reply"))
+
+    def read(self, name: str, content: RecordDict) -> Update:
+        """Return an agent's upload; what it released counts, also where it cannot be folded.
+
+        Raises
+        ------
+        WireError
+            If it is not an upload of this round.
+        UploadError
+            If it is of another number of examples than its agent is enrolled with.
+        """
+        update = read_update(content, self.half.name, self.half.version, self.round)
+        self._note_cost(name, update)
+        self._require_number(name, update)
+        return update
+
+    def _note_cost(self, name: str, update: Update) -> None:
+        roster = self.session.roster
+        if update.ledger:
+            roster.said(name, update.ledger)
+        spent = update.epsilon
+        if roster.agents[name].former:  # its own account knows nothing of theirs
+            spent = max(spent, roster.agents[name].spent(update.delta))
+        self.epsilon = max(self.epsilon, spent)
+
+    def note_lost(self, name: str) -> None:
+        """Count a reply that may have left and did not arrive, until the agent speaks for itself.
+
+        The agent's next account takes the place of this one. Until then it counts in the run's
+        account, and goes to an agent that has lost its own.
+        """
+        roster, terms = self.session.roster, self.half.terms
+        agent = roster.agents[name]
+        release = expected_release(self.half, agent, self.round)
+        if release is None:
+            return
+        roster.said(name, AgentLedger.joined([agent.ledger]).record(release).to_json())
+        spent = roster.agents[name].spent(terms.delta)
+        if terms.noise_seed < 0:
+            self.epsilon = max(self.epsilon, spent)
+
+    def _require_number(self, name: str, update: Update) -> None:
+        """Refuse an upload of another number of examples than its agent is enrolled with.
+
+        The agent is asked anew before the next round. One that cannot be (a ClientApp that is not
+        of this library) is taken at its word, with a note, unless the run is private.
+        """
+        agent, sent = self.session.roster.agents[name], update.num_examples
+        if agent.num_examples in (0, sent):  # 0: a foreign agent, before its first upload
+            return
+        if agent.foreign and not means_privacy(self.half.settings()):
+            self.notes.append(f"agent {name}: {sent} examples, before {agent.num_examples}")
+            return
+        self.session.roster.doubtful.add(name)
+        raise UploadError(
+            f"upload of {sent} examples by an agent enrolled with {agent.num_examples}"
+        )
+
+    def note_remark(self, name: str, update: Update) -> None:
+        """Keep what an agent remarks on its upload for the history."""
+        if update.note:
+            self.notes.append(f"agent {name}: {one_line(update.note)}")
+
+    def dropped(self, name: str, error: Exception) -> str:
+        """Log why an agent's reply is not folded, and return it as one line."""
+        known = isinstance(error, PrivetError)
+        why = one_line(str(error) if known else f"reply cannot be used ({error!r})")
+        log.warning("round %d: agent %s dropped: %s", self.round, name, why, exc_info=not known)
+        return why
+
+    def require(self, folded: int, failures: Mapping[str, str]) -> None:
+        """Raise ``RunError`` if fewer uploads than wanted could be folded."""
+        least = self.options.min_agents
+        if folded >= min(least, len(self.asked)):
+            return
+        reasons = listed(f"agent {name}: {why}" for name, why in failures.items())
+        raise RunError(
+            f"round {self.round}: {folded} of {len(self.asked)} agents replied, below "
+            f"min-agents = {least}: {reasons}"
+        )
+
+    def record(self, updates: Mapping[str, Update], failures: Mapping[str, str]) -> Round:
+        """Note a round that was folded: whose uploads were accepted, its line of the history."""
+        half, session, roster = self.half, self.session, self.session.roster
+        for name, update in updates.items():
+            roster.accepted(name, update)
+        before = session.history[-1].epsilon if session.history else 0.0
+        silent = [name for name in roster.names if name not in updates]
+        done = Round(
+            round=self.round,
+            participants=tuple(updates),
+            failures=dict(failures),
+            notes=(*roster.take_notes(), *self.notes, *half.notes(session.state, silent)),
+            residual=half.residual(session.state),
+            bytes_up=self.bytes_up,
+            bytes_down=self.bytes_down,
+            seconds=time.monotonic() - self.begun,
+            epsilon=max(before, self.epsilon),
+            measures=half.measures(session.state),
+        )
+        session.history.append(done)
+        session.round = self.round
+        self.folded = True
+        return done
+
+
+def _payload_bytes(record: ConfigRecord) -> int:
+    return sum(len(value) for value in record.values() if isinstance(value, bytes))
+
+
+__all__ = ["ALL", "Pending"]

@@ -1,0 +1,354 @@
+"""One run of an algorithm on the server: who takes part, the round under way, the history."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+
+from privet.wire import RunError
+from privet.wire.contract import encode_settings, means_privacy
+from privet.wire.errors import listed
+
+from ..half import Arrays, ServerHalf, grouped
+from .arrivals import wait_for_nodes
+from .calibration import calibrated
+from .checkpoint import Checkpoint, load
+from .collector import Collector, collector_of
+from .exchange import Reply, send
+from .history import Round
+from .options import RunOptions
+from .question import Question
+from .recovery import HoldsNodeStates, recovery_of
+from .roster import ENROL_PATIENCE, ENROL_TIMEOUT, Agent
+from .round import Pending
+from .session import Session
+
+log = logging.getLogger("flwr.privet")
+
+
+@dataclass
+class Run:
+    """A run that has begun: ``begin`` and ``resume`` return one.
+
+    Attributes
+    ----------
+    half : ServerHalf
+        With its noise calibrated.
+    options : RunOptions
+    session : Session
+    arrays : ArrayRecord
+        The last model, under the user's names.
+    metrics : MetricRecord or None
+        What came with the uploads of the last round, aggregated.
+    stopped : str
+        Why the run ends with the last round, empty while it goes on.
+    collector : Collector
+        How the uploads are collected.
+    """
+
+    half: ServerHalf[Any]
+    options: RunOptions
+    session: Session
+    arrays: ArrayRecord = field(default_factory=ArrayRecord)
+    metrics: MetricRecord | None = None
+    stopped: str = ""
+    collector: Collector = field(init=False)
+    _pending: Pending | None = field(init=False, default=None)
+    _settings: str = field(init=False, default="")
+
+    def __post_init__(self) -> None:
+        self.collector = collector_of(self.half)
+
+    # ------------------------------------------------------------------ beginning
+
+    @classmethod
+    def begin(
+        cls,
+        half: ServerHalf[Any],
+        options: RunOptions,
+        grid: Grid,
+        arrays: ArrayRecord,
+        *,
+        state: Any = None,
+    ) -> Self:
+        """Wait for the agents, enrol them and set up the state before round 1.
+
+        ``state`` replaces the half's own starting state, e.g. with one start per agent.
+
+        Raises
+        ------
+        RunError
+            If too few agents came, or too few could be enrolled.
+        """
+        run = cls(half, options, Session.of(uuid.uuid4().hex, arrays), arrays)
+        run._enrol(grid)
+        run.calibrate()
+        session = run.session
+        if state is None:
+            state = run.half.initialise(session.start, len(session.roster.agents))
+        session.state = state
+        session.roster.take_anew()  # they begin with all the others
+        for position, name in enumerate(session.roster.names):
+            run._place(position, name)
+        return run
+
+    @classmethod
+    def resume(
+        cls,
+        half: ServerHalf[Any],
+        options: RunOptions,
+        grid: Grid,
+        arrays: ArrayRecord,
+        where: Path,
+    ) -> Self:
+        """Return the run of a checkpoint, with the agents that are there now.
+
+        Raises
+        ------
+        RunError
+            If the checkpoint is missing, damaged, or of another algorithm, model or seed.
+        """
+        saved = load(where)
+        run = cls(half, options, Session.of(str(saved.manifest["experiment"]), arrays))
+        run._check(saved.manifest)
+        if saved.node_states and isinstance(grid, HoldsNodeStates):
+            grid.restore_node_states(saved.node_states)
+        run._enrol(grid)
+        session = run.session
+        session.state = half.load(saved.arrays)
+        model, start = half.models(session.state)["last"], session.start
+        if (model.shape, model.dtype) != (start.shape, start.dtype):
+            raise RunError(
+                f"resume: the checkpoint's model has {model.size} parameters in {model.dtype}, "
+                f"this run's {start.size} in {start.dtype}"
+            )
+        run._merge(saved.manifest["agents"])
+        session.round = int(saved.manifest["round"])
+        session.history = [Round.from_dict(json.loads(line)) for line in saved.history]
+        session.settings_before = dict(saved.manifest["settings"])
+        run.calibrate()  # after the merge: agents that are absent count as well
+        _warn_of_changes(saved.manifest["settings"], run.half.settings())
+        run.arrays = session.layout.restore(run.models()["last"])
+        log.info("resumed after round %d with %d agents", session.round, len(session.roster.agents))
+        return run
+
+    def calibrate(self) -> None:
+        """Check the run's private releases, and set their noise where there is a target.
+
+        Raises
+        ------
+        ConfigError
+            If the run cannot be private as configured.
+        """
+        options = self.options
+        self.half = calibrated(
+            self.half, self.session, options.participation, options.rounds, options.seed
+        )
+
+    def _check(self, manifest: Mapping[str, Any]) -> None:
+        """Raise ``RunError`` if a checkpoint is not of such a run."""
+        half = self.half
+        said = (manifest["protocol"], manifest["version"])
+        if said != (half.name, half.version):
+            raise RunError(
+                f"resume: the checkpoint is of {said[0]} version {said[1]}, "
+                f"this run of {half.name} version {half.version}"
+            )
+        if manifest["seed"] != self.options.seed:
+            raise RunError(
+                f"resume: the checkpoint has seed {manifest['seed']}, this run {self.options.seed}"
+            )
+        masked = bool(manifest.get("secure-sum", False))
+        if masked != self.collector.masked:
+            raise RunError(
+                f"resume: the checkpoint is of a run {'with' if masked else 'without'} secure "
+                f"sums, this run {'without' if masked else 'with'}"
+            )
+
+    def snapshot(self, grid: Grid, history: Sequence[str]) -> Checkpoint:
+        """Return all that another run needs to go on; ``history`` are its lines as JSON."""
+        session, half = self.session, self.half
+        roster = session.roster
+        manifest = {
+            "protocol": half.name,
+            "version": half.version,
+            "experiment": session.experiment,
+            "round": session.round,
+            "seed": self.options.seed,
+            "settings": dict(half.settings()),
+            "secure-sum": self.collector.masked,
+            "agents": [{"name": name, **roster.agents[name].entry()} for name in roster.names],
+        }
+        node_states = grid.node_states() if isinstance(grid, HoldsNodeStates) else {}
+        return Checkpoint(manifest, half.dump(session.state), node_states, history)
+
+    # ------------------------------------------------------------------ agents
+
+    @property
+    def private(self) -> bool:
+        """Whether the agents' settings ask for privacy."""
+        return means_privacy(self.half.settings())
+
+    def question(self) -> Question:
+        """Return what every node is asked before it takes part."""
+        masked, private = self.collector.masked, self.private
+        return Question(
+            self.half.name,
+            self.half.version,
+            self.session.experiment,
+            self.session.layout.dim,
+            self.session.layout.dtype,
+            quiet=private or masked,
+            secure_sum=masked,
+            fixed=private,
+        )
+
+    def _enrol(self, grid: Grid) -> None:
+        """Wait for the agents and enrol them (raises ``RunError``)."""
+        options, roster = self.options, self.session.roster
+        wanted = max(options.num_agents, options.min_available_nodes)
+        wait_for_nodes(grid, wanted, options.min_agents, options.wait_timeout)
+        recovery = recovery_of(options.recover_by_name, grid)
+        roster.recovery = self.collector.recovery(self.half, recovery)
+        roster.enrol_all(grid, self.question(), max(options.wait_timeout, ENROL_PATIENCE))
+        if len(roster.agents) < options.min_agents:
+            reasons = listed(roster.rejected.values()) or "none answered"
+            raise RunError(
+                f"{len(roster.agents)} agents could be enrolled, below min-agents = "
+                f"{options.min_agents}: {reasons}"
+            )
+
+    def _enrol_newcomers(self, grid: Grid) -> list[str]:
+        """Enrol who came since the last round, and return the new names."""
+        options, roster = self.options, self.session.roster
+        if least := options.min_available_nodes:
+            wait_for_nodes(grid, least, least, options.wait_timeout)
+        timeout = min(ENROL_TIMEOUT, options.round_timeout)
+        new = roster.refresh(grid, self.question(), timeout)
+        self._take_in(new)
+        return new
+
+    def _merge(self, saved: Iterable[Mapping[str, Any]]) -> None:
+        """Bring the agents enrolled now together with those of the checkpoint.
+
+        Agents that have not come back stay in the roster, absent; new ones are admitted, and nodes
+        that take the place of others begin anew.
+        """
+        agents = {str(entry["name"]): Agent.from_entry(entry) for entry in saved}
+        self._take_in(self.session.roster.merge(agents, self.question()))
+
+    def _take_in(self, new: Iterable[str]) -> None:
+        for name in new:
+            self.admit(name)
+        for name in self.session.roster.take_anew():
+            self.renew(name)
+
+    def admit(self, name: str) -> None:
+        """Take a newcomer into the state."""
+        session = self.session
+        position = session.roster.names.index(name)
+        session.state = self.half.admit(session.state, position, session.start)
+        self._place(position, name)
+
+    def renew(self, name: str) -> None:
+        """Let the node that took a lost one's place begin as a newcomer does."""
+        session = self.session
+        position = session.roster.names.index(name)
+        session.state = self.collector.renew(self.half, session.state, position, session.start)
+        self._place(position, name)
+
+    def _place(self, position: int, name: str) -> None:
+        """Put an agent into its unit, where the half divides them."""
+        units = grouped(self.half)
+        if units is not None:
+            unit = self.session.roster.agents[name].unit
+            self.session.state = units.place(self.session.state, position, name, unit)
+
+    # ------------------------------------------------------------------ rounds
+
+    @property
+    def pending(self) -> Pending:
+        """The round under way, or the last one (raises ``RunError`` before the first)."""
+        if self._pending is None:
+            raise RunError("no round is under way: call configure_train() first")
+        return self._pending
+
+    def open_round(self, number: int, grid: Grid) -> list[Message]:
+        """Begin a round: enrol newcomers, choose participants, build their messages."""
+        begun = time.monotonic()
+        newcomers = self._enrol_newcomers(grid)
+        options, session = self.options, self.session
+        chosen = options.participation.select(number, session.roster.names, options.seed)
+        pending = Pending(self.half, options, session, number, begun, tuple(chosen))
+        pending.notes += [f"agent {name} joined" for name in newcomers]
+        pending.broadcast(self._encoded_settings())
+        self._pending = pending
+        return list(pending.messages_for(self.collector.open(pending)).values())
+
+    def _encoded_settings(self) -> str:
+        """Return what travels with every message, encoded once and not every round."""
+        if not self._settings:
+            self._settings = encode_settings({**self.half.settings(), "seed": self.options.seed})
+        return self._settings
+
+    def collect(self, grid: Grid, messages: Iterable[Message]) -> list[Message]:
+        """Send messages of the round and return all replies, also those of further tries."""
+        pending = self.pending
+        names = {id(message): name for name, message in pending.messages.items()}
+        asked: dict[str, Message] = {}
+        for message in messages:
+            if id(message) not in names:
+                raise RunError(f"round {pending.round}: a message that is not one of the round's")
+            asked[names[id(message)]] = message
+        replies: list[Message] = []
+        while asked:
+            timeout = self.collector.timeout(pending)
+            pending.tries += 1
+            answers = send(grid, asked, timeout)
+            replies += answers.replies
+            pending.missing.update(answers.missing)
+            asked = self.collector.retry(pending, replies, grid, self.question())
+        return replies
+
+    def close_round(self, replies: Mapping[str, Reply]) -> Round:
+        """Accept or drop each reply, fold the accepted ones, and record the round.
+
+        Raises
+        ------
+        RunError
+            If fewer uploads than ``min_agents`` (or than were asked) could be folded, or the round
+            is folded already.
+        """
+        pending = self.pending
+        if pending.folded:
+            raise RunError(f"round {pending.round}: its uploads are folded already")
+        done = self.collector.close(pending, replies)
+        self.arrays = self.session.layout.restore(self.models()["last"])
+        return done
+
+    def amend(self, **changes: Any) -> None:
+        """Replace fields of the last round's record."""
+        self.session.history[-1] = replace(self.session.history[-1], **changes)
+
+    def models(self) -> Arrays:
+        """Return the models (d,) by name; ``"last"`` is the run's result."""
+        return self.half.models(self.session.state)
+
+
+def _warn_of_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    changed = [key for key in now if before.get(key) != now[key]]
+    if changed:
+        text = ", ".join(f"{key} {before.get(key)} -> {now[key]}" for key in changed)
+        log.warning("resume: settings differ from the checkpoint's: %s", text)
+
+
+__all__ = ["Run"]

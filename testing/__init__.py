@@ -1,0 +1,11 @@
+"""A conformance kit: every promise of this library, run on any registered algorithm.
+
+``check_algorithm("my-algorithm")`` runs all checks and returns a report; ``checks("my-algorithm")``
+gives them one by one, for pytest. An algorithm of another package is treated as ours are.
+"""
+
+from .failure import CheckFailed
+from .kit import Check, Report, check_algorithm, checks
+from .subject import logistic_federation
+
+__all__ = ["Check", "CheckFailed", "Report", "check_algorithm", "checks", "logistic_federation"]

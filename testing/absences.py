@@ -1,0 +1,265 @@
+"""Checks of what agents do wrong: not being there, losing things, sending what cannot be used."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, Message
+from numpy.typing import NDArray
+
+from privet.client_apps import agent_name
+from privet.problems import Problem
+from privet.wire import RECORD
+from privet.wire.payload import ENCODED, encoded, from_payload, to_payload
+from privet.wire.records import read_field
+from privet.wire.sparse import decode, encode
+
+from .failure import CheckFailed, require
+from .grids import Fate, WatchedGrid, changed, disconnect, lose_reply, lose_state
+from .subject import FAULTS, HALF, ROUNDS, Played, Subject, app_of, begins_anew, require_same
+
+
+def absent_agents_are_not_waited_for(subject: Subject) -> None:
+    """Who is not chosen is not asked and not missed; or absences are refused with a reason."""
+    absent = subject.absent
+    if absent is None:
+        return
+    for number, done in enumerate(absent.result.history, 1):
+        expected = tuple(name for name in subject.names if FAULTS.get(name) != number)
+        require(
+            done.participants == expected,
+            f"round {number}: participants are {done.participants}, chosen were {expected}",
+        )
+        require(not done.failures, f"round {number}: an agent that was not asked has failed")
+    require(bool(np.isfinite(absent.model).all()), "the model is not finite with absent agents")
+
+
+def disconnected_agent_is_an_absent_one(subject: Subject) -> None:
+    """A node that is away is named, and the run is the one in which it was not asked."""
+    _costs_its_agent_only(subject, disconnect, "a disconnected node")
+
+
+def lost_reply_is_an_absence(subject: Subject) -> None:
+    """A reply that never arrives is named, and its agent goes on from the state before it."""
+    _costs_its_agent_only(subject, lose_reply, "a lost reply")
+
+
+def lost_state_is_made_good(subject: Subject) -> None:
+    """An agent that lost its state is sent it, or starts again; the history says which.
+
+    Where it is sent all of it, the run has the same bits; a note that something restarts says
+    that it was not all.
+    """
+    for participants in ({}, HALF):
+        whole = subject.play_if_allowed(participants)
+        if whole is not None:
+            _require_made_good(subject, participants, whole)
+
+
+def _require_made_good(subject: Subject, participants: dict[str, Any], whole: Played) -> None:
+    """Play a run once more, in which agents lose their states."""
+    losses = [(_one_of(whole, number), number) for number in FAULTS.values()]
+    settings = {**subject.settings, **participants}
+    played = subject.play(settings, fates=dict.fromkeys(losses, lose_state))
+    begun_anew = False
+    for name, number in losses:
+        done = played.result.history[number - 1]
+        require(
+            name in done.participants,
+            f"agent {name} lost its state and is out of round {number}: "
+            f"{done.failures.get(name, 'no reason is given')}",
+        )
+        last = played.grid.sent_to(name, number)[-1]
+        if last.recovery is not None and last.tag == 0:
+            continue  # it had never taken part: it is sent a first state like all others
+        require(
+            last.recovery is not None or last.tag == 0,
+            f"agent {name} goes on from a state of round {last.tag} that it does not hold",
+        )
+        said = [note for note in done.notes if note.startswith(f"agent {name} ")]
+        require(
+            any("state" in note for note in said),
+            f"no note of round {number} says that agent {name} lost its state",
+        )
+        anew = begins_anew(done, name)
+        require(
+            anew or last.recovery is not None,
+            f"agent {name} starts again in round {number}, which no note says",
+        )
+        begun_anew = begun_anew or anew
+    if not begun_anew:
+        require_same(played.result, whole.result, "lost states that were sent back")
+    require(bool(np.isfinite(played.model).all()), "the model is not finite after a lost state")
+
+
+def _one_of(played: Played, number: int) -> str:
+    """Return one of a round's participants, another one in each round."""
+    participants = played.result.history[number - 1].participants
+    return participants[number % len(participants)]
+
+
+# ------------------------------------------------------------------ replies that cannot be used
+
+
+def reply_of_nan_is_dropped(subject: Subject) -> None:
+    """An agent whose gradients are no numbers costs its own replies only."""
+    _spoilt_gradients_cost_their_agent_only(subject, np.nan)
+
+
+def reply_of_infinity_is_dropped(subject: Subject) -> None:
+    """An agent whose gradients are not finite costs its own replies only."""
+    _spoilt_gradients_cost_their_agent_only(subject, np.inf)
+
+
+def reply_of_wrong_shape_is_dropped(subject: Subject) -> None:
+    """A vector of another length costs its agent's reply only."""
+    _costs_its_agent_only(subject, upload(lambda x: np.append(x, x[:1])), "a longer reply")
+
+
+def reply_of_wrong_dtype_is_dropped(subject: Subject) -> None:
+    """A vector in another precision costs its agent's reply only."""
+    _costs_its_agent_only(subject, upload(_other_precision), "a reply in another precision")
+
+
+def reply_without_arrays_is_dropped(subject: Subject) -> None:
+    """An upload that lacks what the server expects costs its agent's reply only."""
+
+    def emptied(reply: Message) -> None:
+        _record_of(reply)["payload"] = to_payload({})
+
+    _costs_its_agent_only(subject, changed(emptied), "a reply without arrays")
+
+
+def reply_of_wrong_digest_is_dropped(subject: Subject) -> None:
+    """An agent that does not agree on the new state with the server costs its reply only."""
+
+    def disagreeing(reply: Message) -> None:
+        record = _record_of(reply)
+        about = json.loads(str(record["about"]))
+        record["about"] = json.dumps({**about, "digest": about["digest"] ^ 1})
+
+    _costs_its_agent_only(subject, changed(disagreeing), "a reply with another digest")
+
+
+def upload(change: Callable[[NDArray[Any]], NDArray[Any]]) -> Fate:
+    """Return the fate of a message whose reply's vectors are changed."""
+
+    def spoil(reply: Message) -> None:
+        record = _record_of(reply)
+        arrays = from_payload(read_field(record, "payload", bytes))
+        if ENCODED in arrays:
+            vector = decode(arrays[ENCODED].tobytes(), max_dim=1 << 20)
+            arrays = encoded(encode(change(vector.to_dense())))
+        else:
+            arrays = {
+                name: change(array) if array.dtype.kind == "f" and array.ndim == 1 else array
+                for name, array in arrays.items()
+            }
+        record["payload"] = to_payload(arrays)
+
+    return changed(spoil)
+
+
+def _record_of(reply: Message) -> ConfigRecord:
+    record = reply.content[RECORD]
+    if not isinstance(record, ConfigRecord):
+        raise CheckFailed("a reply's record is not a ConfigRecord")
+    return record
+
+
+def _other_precision(x: NDArray[Any]) -> NDArray[Any]:
+    return x.astype(np.float32 if x.dtype == np.float64 else np.float64)
+
+
+def _spoilt_gradients_cost_their_agent_only(subject: Subject, value: float) -> None:
+    """Let agents compute with spoilt gradients, so that all that they send fits together."""
+    problems = [_Spoilt(problem) for problem in subject.problems]
+
+    def spoil(grid: WatchedGrid, message: Message) -> Message | None:
+        agent = agent_name(grid.contexts[message.metadata.dst_node_id])
+        with problems[int(agent)].spoilt(value):
+            return grid.deliver_as_is(message)
+
+    app = app_of(subject.name, [spoilt.problem for spoilt in problems])
+    _costs_its_agent_only(subject, spoil, f"a reply of gradients of {value}", app=app)
+
+
+GRADIENTS = ("gradient", "clipped_gradient", "batch_clipped_gradient")
+"""What agent halves ask a problem for."""
+
+
+class _Spoilt:
+    """A copy of a problem, with its data, whose gradients can be spoilt for a while."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem: Any = copy.copy(problem)
+        self._honest = {
+            name: getattr(problem, name) for name in GRADIENTS if hasattr(problem, name)
+        }
+
+    @contextmanager
+    def spoilt(self, value: float) -> Iterator[None]:
+        """Let the first number of every gradient be this one."""
+
+        def spoil(honest: Callable[..., NDArray[Any]], *args: Any, **options: Any) -> NDArray[Any]:
+            slope: NDArray[Any] = np.array(honest(*args, **options))
+            slope[0] = value
+            return slope
+
+        for name, honest in self._honest.items():
+            setattr(self.problem, name, partial(spoil, honest))
+        try:
+            yield
+        finally:
+            for name in self._honest:
+                delattr(self.problem, name)
+
+
+def _costs_its_agent_only(subject: Subject, fate: Fate, what: str, **run: Any) -> None:
+    """Require that a fate costs its agent that round: it is named, and as if it had been absent.
+
+    Not so where a note says that what followed made the agent begin anew.
+    """
+    require(len(subject.plain.failures) == ROUNDS, "the run in which nothing is wrong ended early")
+    fates = dict.fromkeys(FAULTS.items(), fate)
+    with np.errstate(all="ignore"):
+        played = subject.play(fates=fates, **run)
+    _require_named(played, what)
+    require(bool(np.isfinite(played.model).all()), f"{what}: the model is not finite")
+    if subject.absent is not None and not any(map(begins_anew, played.result.history)):
+        require_same(played.result, subject.absent.result, f"{what}, beside the run without it")
+
+
+def _require_named(played: Played, what: str) -> None:
+    for number, failures in enumerate(played.failures, 1):
+        expected = [name for name, at in FAULTS.items() if at == number]
+        require(
+            sorted(failures) == expected,
+            f"{what} to agents {expected} in round {number}: failures are of {sorted(failures)}",
+        )
+        for name, why in failures.items():
+            require(
+                bool(why) and why.isprintable(),
+                f"{what}: the reason of agent {name} is not one line: {why!r}",
+            )
+    require(len(played.failures) == ROUNDS, f"{what} ended the run")
+
+
+CHECKS = (
+    absent_agents_are_not_waited_for,
+    disconnected_agent_is_an_absent_one,
+    lost_reply_is_an_absence,
+    lost_state_is_made_good,
+    reply_of_nan_is_dropped,
+    reply_of_infinity_is_dropped,
+    reply_of_wrong_shape_is_dropped,
+    reply_of_wrong_dtype_is_dropped,
+    reply_without_arrays_is_dropped,
+    reply_of_wrong_digest_is_dropped,
+)

@@ -1,0 +1,113 @@
+"""An in-process engine that keeps what is sent and lets chosen messages meet a chosen fate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from flwr.app import Message, MessageType
+
+from privet.client_apps import agent_name
+from privet.sim.engine import InlineGrid
+from privet.sim.grid import App, NodeConfig
+from privet.wire import Instruction
+from privet.wire.contract import read_instruction
+
+Fate = Callable[["WatchedGrid", Message], Message | None]
+"""What becomes of a training message: the reply, or None for one that never arrives."""
+
+Fates = Mapping[tuple[str, int], Fate]
+"""Fates by agent and round; each is met once."""
+
+
+class Exchange(NamedTuple):
+    """A training message and the reply that the server is given."""
+
+    agent: str
+    instruction: Instruction
+    reply: Message | None
+
+
+class WatchedGrid(InlineGrid):
+    """Runs every agent in this process.
+
+    Parameters
+    ----------
+    client_app : ClientApp or callable
+    nodes : sequence of mappings
+        One node config each.
+    fates : mapping, optional
+        What becomes of chosen messages; all others are delivered.
+    keeps_states : bool
+        Whether checkpoints hold the nodes' states. Nodes that come back have lost theirs if not.
+    """
+
+    def __init__(
+        self,
+        client_app: App,
+        nodes: Sequence[NodeConfig],
+        fates: Fates | None = None,
+        *,
+        keeps_states: bool = True,
+    ) -> None:
+        super().__init__(client_app, nodes)
+        self.fates = dict(fates or {})
+        self.keeps_states = keeps_states
+        self.exchanges: list[Exchange] = []
+
+    def deliver(self, message: Message) -> Message | None:
+        """Deliver a message, or let it meet its fate, and keep what was said."""
+        if message.metadata.message_type != MessageType.TRAIN:
+            return super().deliver(message)
+        agent = agent_name(self.contexts[message.metadata.dst_node_id])
+        instruction = read_instruction(message.content)
+        fate = self.fates.pop((agent, instruction.round), None)
+        reply = self.deliver_as_is(message) if fate is None else fate(self, message)
+        self.exchanges.append(Exchange(agent, instruction, reply))
+        return reply
+
+    def deliver_as_is(self, message: Message) -> Message | None:
+        """Deliver a message as if nothing were wrong."""
+        return super().deliver(message)
+
+    def node_states(self) -> dict[str, bytes]:
+        """Return the packed state of every agent that has one, by agent name."""
+        return super().node_states() if self.keeps_states else {}
+
+    def sent_to(self, agent: str, round_: int) -> list[Instruction]:
+        """Return what an agent was sent in a round; twice where it asked for its state."""
+        return [
+            exchange.instruction
+            for exchange in self.exchanges
+            if (exchange.agent, exchange.instruction.round) == (agent, round_)
+        ]
+
+
+def lose_reply(grid: WatchedGrid, message: Message) -> None:
+    """Let the agent work and lose what it answers."""
+    grid.deliver_as_is(message)
+
+
+def disconnect(grid: WatchedGrid, message: Message) -> Message:
+    """Answer as Flower does for a node that is away."""
+    return grid.not_connected(message)
+
+
+def lose_state(grid: WatchedGrid, message: Message) -> Message | None:
+    """Empty the node's context before the agent gets the message, as a restart does."""
+    state = grid.contexts[message.metadata.dst_node_id].state
+    for record in list(state.keys()):
+        del state[record]
+    return grid.deliver_as_is(message)
+
+
+def changed(change: Callable[[Message], None]) -> Fate:
+    """Return the fate of a message whose reply is changed on its way to the server."""
+
+    def fate(grid: WatchedGrid, message: Message) -> Message | None:
+        reply = grid.deliver_as_is(message)
+        if reply is not None and reply.has_content():
+            change(reply)
+        return reply
+
+    return fate

@@ -1,0 +1,123 @@
+"""Checks of what an algorithm says of itself: names, settings, keys, arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from privet.wire import ConfigError
+from privet.wire.contract import decode_settings, encode_settings
+
+from .failure import CheckFailed, require
+from .subject import Subject
+
+OF_THE_DATA = ("row-norm",)
+"""Keys of the data sets that are fields of an agent half too; of use in its private form alone."""
+
+
+def halves_agree_on_name_and_version(subject: Subject) -> None:
+    """Both halves load, have the registered name, and speak one version of the protocol."""
+    strategy, agent = subject.registered.load_strategy(), subject.registered.load_agent()
+    require(
+        strategy.algorithm == subject.name,
+        f"the Strategy's algorithm is {strategy.algorithm!r}, registered as {subject.name!r}",
+    )
+    require(agent.name == subject.name, f"the agent half calls itself {agent.name!r}")
+    sent = subject.plain.grid.exchanges[0].instruction
+    require(sent.protocol == subject.name, f"messages are of protocol {sent.protocol!r}")
+    require(
+        type(sent.version) is int and sent.version == agent.version,
+        f"messages are of version {sent.version!r}, the agent half of {agent.version!r}",
+    )
+
+
+def settings_make_equal_agent_halves(subject: Subject) -> None:
+    """What travels makes an agent half, and the same one after another trip as JSON."""
+    made = subject.registered.load_agent().from_settings
+    private = [subject.private_settings] if subject.noise_key else []
+    for settings in (subject.settings, *private):
+        text = subject.instruction(settings).settings
+        first, second = made(decode_settings(text)), made(_again(text))
+        require(first == second, "equal settings make agent halves that are not equal")
+        require(hash(first) == hash(second), "equal agent halves have different hashes")
+
+
+def every_number_reaches_the_agent_half(subject: Subject) -> None:
+    """A number of the run config that the agent half takes is the one that it is sent."""
+    made = subject.registered.load_agent().from_settings
+    for field in _number_fields(made(decode_settings(subject.instruction().settings))):
+        name = field.replace("_", "-")
+        other = _another_value(subject, name)
+        if other is None or name in OF_THE_DATA:
+            continue
+        sent = decode_settings(subject.instruction({**subject.settings, name: other}).settings)
+        try:
+            meant = getattr(made({**sent, name: other}), field)
+        except ConfigError:  # it does not go with the others
+            continue
+        arrived = getattr(made(sent), field)
+        require(
+            arrived == meant, f"{name} = {other!r} in the run config is {arrived!r} at the agents"
+        )
+
+
+def unknown_arguments_are_refused(subject: Subject) -> None:
+    """A misspelt constructor argument is an error that names it."""
+    try:
+        subject.strategy(no_such_argument=1)
+    except (TypeError, ConfigError) as refusal:
+        require(
+            "no_such_argument" in str(refusal) or "no-such-argument" in str(refusal),
+            f"the refusal of an unknown argument does not name it: {refusal}",
+        )
+    else:
+        raise CheckFailed("the Strategy takes an argument that it does not have")
+
+
+def keys_are_documented(subject: Subject) -> None:
+    """Every key of the algorithm's own has a text, and a default that passes its own check."""
+    for own in subject.registered.load_strategy().config_keys().values():
+        require(bool(own.doc.strip()), f"key {own.name!r} has no doc")
+        try:
+            checked = own.check(own.default)
+        except ConfigError as error:
+            raise CheckFailed(f"key {own.name!r} refuses its own default: {error}") from None
+        require(checked == own.default, f"the default of key {own.name!r} is of another type")
+
+
+def _again(text: str) -> Mapping[str, Any]:
+    return decode_settings(encode_settings(decode_settings(text)))
+
+
+def _number_fields(half: Any) -> list[str]:
+    """Return the fields of an agent half that hold numbers."""
+    if not is_dataclass(half):
+        return []
+    return [one.name for one in fields(half) if type(getattr(half, one.name)) in (int, float)]
+
+
+def _another_value(subject: Subject, name: str) -> float | None:
+    """Return a value of a run-config key that is not the one in use; None where there is none."""
+    config = subject.config()
+    if name not in config:
+        return None
+    value = config[name]
+    if type(value) is int:
+        other: float = value + 1
+    else:
+        other = value / 2 if 0 < value < float("inf") else 0.25
+    try:
+        subject.strategy({**subject.settings, name: other})
+    except ConfigError:  # it does not go with the others
+        return None
+    return other
+
+
+CHECKS = (
+    halves_agree_on_name_and_version,
+    settings_make_equal_agent_halves,
+    every_number_reaches_the_agent_half,
+    unknown_arguments_are_refused,
+    keys_are_documented,
+)

@@ -1,0 +1,184 @@
+"""The list of checks, and what runs them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from privet.problems import Problem
+from privet.wire import algorithm
+from privet.wire.errors import one_line
+
+from . import absences, halves, noise, runs, sums
+from .failure import CheckFailed
+from .subject import ENGINES, Subject, logistic_federation
+
+Promise = Callable[[Subject], None]
+
+PROMISES: tuple[Promise, ...] = (
+    *halves.CHECKS,
+    *runs.CHECKS,
+    *absences.CHECKS,
+    *sums.CHECKS,
+    *noise.CHECKS,
+)
+"""What is checked of every algorithm."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One promise, to be checked of one algorithm by calling it.
+
+    Attributes
+    ----------
+    algorithm : str
+    name : str
+        Name of the promise.
+    doc : str
+        What is promised.
+    """
+
+    algorithm: str
+    name: str
+    doc: str
+    promise: Promise
+    subject: Subject
+
+    def __call__(self) -> None:
+        """Check the promise.
+
+        Raises
+        ------
+        CheckFailed
+            With one line that names the algorithm and the check.
+        """
+        try:
+            with _no_log():
+                self.promise(self.subject)
+        except CheckFailed as failure:
+            raise CheckFailed(f"{self}: {one_line(str(failure))}") from None
+        except Exception as error:
+            said = one_line(f"{type(error).__name__}: {error}")
+            raise CheckFailed(f"{self}: {said}") from error
+
+    def __str__(self) -> str:
+        """Return algorithm and name, as pytest shows them."""
+        return f"{self.algorithm}-{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The checks that an algorithm has passed.
+
+    Attributes
+    ----------
+    algorithm : str
+    passed : tuple of str
+        Names of the checks.
+    seconds : float
+    """
+
+    algorithm: str
+    passed: tuple[str, ...]
+    seconds: float
+
+    def __str__(self) -> str:
+        """Return one line."""
+        return f"{self.algorithm}: {len(self.passed)} checks passed in {self.seconds:.1f} s"
+
+
+def checks(
+    name: str,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    private: Mapping[str, Any] | None = None,
+    problems: Sequence[Problem] | None = None,
+    engines: Sequence[str] = ("inline",),
+) -> tuple[Check, ...]:
+    """Return the checks of an algorithm, to be called one by one.
+
+    Parameters
+    ----------
+    name : str
+        A registered algorithm, of this library or of another package.
+    settings : mapping, optional
+        Run-config keys of the un-noised runs, in which everybody takes part; the defaults
+        otherwise.
+    private : mapping, optional
+        Run-config keys that make a run private, beside a clip and the algorithm's ``noise_key``.
+    problems : sequence of Problem, optional
+        One for each agent, of the same number of examples, at least six where secure sums are
+        offered; small logistic problems otherwise.
+    engines : sequence of str
+        "inline", and "ray" where the engines are to agree.
+
+    Raises
+    ------
+    ConfigError
+        If no algorithm of this name is registered.
+    ValueError
+        If there is no such engine.
+
+    Examples
+    --------
+    ::
+
+        @pytest.mark.parametrize("check", checks("my-algorithm"), ids=str)
+        def test_my_algorithm(check):
+            check()
+    """
+    algorithm(name)
+    for engine in engines:
+        if engine not in ENGINES:
+            raise ValueError(f"engine {engine!r}: choose of {', '.join(ENGINES)}")
+    agents = logistic_federation() if problems is None else tuple(problems)
+    subject = Subject(name, settings or {}, private or {}, agents, tuple(engines))
+    promises = PROMISES + (noise.PRIVATE_CHECKS if subject.noise_key else ())
+    if len(subject.engines) > 1:
+        promises += (runs.engines_agree_to_the_bit,)
+    return tuple(Check(name, one.__name__, one.__doc__ or "", one, subject) for one in promises)
+
+
+def check_algorithm(
+    name: str,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    private: Mapping[str, Any] | None = None,
+    problems: Sequence[Problem] | None = None,
+    engines: Sequence[str] = ("inline",),
+) -> Report:
+    """Run every check of an algorithm, with the arguments of ``checks``.
+
+    Raises
+    ------
+    CheckFailed
+        At the first promise that is broken, with one line that names it.
+
+    Examples
+    --------
+    >>> print(check_algorithm("led").passed[0])
+    halves_agree_on_name_and_version
+    """
+    began = time.monotonic()
+    passed = []
+    for check in checks(
+        name, settings=settings, private=private, problems=problems, engines=engines
+    ):
+        check()
+        passed.append(check.name)
+    return Report(name, tuple(passed), time.monotonic() - began)
+
+
+@contextmanager
+def _no_log() -> Iterator[None]:
+    """Keep the runs' log to itself: most of them go wrong on purpose."""
+    log = logging.getLogger("flwr.privet")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before

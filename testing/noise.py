@@ -1,0 +1,194 @@
+"""Checks of what a reply costs: nodes say no, what is charged is drawn, accounts agree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from privet.privacy import Facts, SeededNoise
+from privet.privacy.ledger import LedgerFile
+from privet.wire.contract import decode_settings
+
+from .failure import require
+from .grids import Exchange
+from .subject import Played, Subject, require_same
+
+ROUNDS = 3
+TARGET = 8.0
+DELTA = 1e-5
+CLOSE = 1e-9
+
+
+class CountedNoise(SeededNoise):
+    """Noise that can be repeated, and what was drawn of it."""
+
+    __slots__ = ("numbers", "scales")
+
+    def __init__(self, seed: int, *context: str | int) -> None:
+        super().__init__(seed, *context)
+        self.numbers = 0
+        self.scales: set[float] = set()
+
+    def gaussian(
+        self, size: Any, scale: float, dtype: DTypeLike = np.float64
+    ) -> NDArray[np.floating[Any]]:
+        """Return normal draws."""
+        return self._counted(super().gaussian(size, scale, dtype), scale)
+
+    def laplace(
+        self, size: Any, scale: float, dtype: DTypeLike = np.float64
+    ) -> NDArray[np.floating[Any]]:
+        """Return Laplace draws."""
+        return self._counted(super().laplace(size, scale, dtype), scale)
+
+    def _counted(self, drawn: NDArray[np.floating[Any]], scale: float) -> NDArray[np.floating[Any]]:
+        self.numbers += drawn.size
+        self.scales.add(scale)
+        return drawn
+
+
+def limited_node_vetoes_what_is_not_noised(subject: Subject) -> None:
+    """A node with a budget sends nothing in an un-noised run, and the run goes on without it."""
+    limited = "1"
+    with TemporaryDirectory() as folder:
+        rules = _budget(Path(folder), limited)
+        nodes = [{**node, **rules} if _name(node) == limited else node for node in subject.nodes()]
+        played = subject.play(nodes=nodes, rounds=ROUNDS)
+        written = list(Path(folder).glob("*"))
+    for exchange in played.grid.exchanges:
+        require(
+            exchange.agent != limited or _is_refusal(exchange),
+            f"a node with a budget sends an un-noised upload in round {exchange.instruction.round}",
+        )
+    for done in played.result.history:
+        others = tuple(name for name in subject.names if name != limited)
+        require(done.participants == others, "the veto of one node costs others their round")
+    require(not written, "a refused reply was charged")
+
+
+def charge_is_what_is_drawn(subject: Subject) -> None:
+    """Every message takes exactly the draws that its release charges, of the charged scale."""
+    sources: dict[tuple[str, int], CountedNoise] = {}
+
+    def factory(agent: str, round_: int) -> CountedNoise:
+        return sources.setdefault((agent, round_), CountedNoise(0, agent, round_))
+
+    played = _played_with(subject, factory)
+    for exchange in played.grid.exchanges:
+        agent, round_ = exchange.agent, exchange.instruction.round
+        half = subject.registered.load_agent().from_settings(
+            decode_settings(exchange.instruction.settings)
+        )
+        require(half.private, "clip and noise do not make it private: give private=")
+        problem = half.prepare(subject.problems[int(agent)])
+        release = half.release(Facts.of(problem), round_)
+        source = sources[agent, round_]
+        require(
+            source.numbers == release.draws * problem.dim,
+            f"round {round_}: {source.numbers / problem.dim:g} draws, {release.draws} charged",
+        )
+        require(
+            source.scales == {release.scale},
+            f"round {round_}: draws of scale {sorted(source.scales)}, {release.scale:g} charged",
+        )
+
+
+def noise_is_the_only_chance(subject: Subject) -> None:
+    """The same draws give the same bits, and other draws another model."""
+    first, second, other = (
+        _played_with(subject, lambda agent, round_, seed=seed: SeededNoise(seed, agent, round_))
+        for seed in (0, 0, 1)
+    )
+    require_same(second.result, first.result, "a run with the same noise")
+    require(bool((first.model != other.model).any()), "other noise gives the same model")
+
+
+def ledger_says_what_the_history_says(subject: Subject) -> None:
+    """The nodes' ledgers hold every message once, and their epsilon is the history's."""
+    with TemporaryDirectory() as folder:
+        nodes = [{**node, **_budget(Path(folder), _name(node))} for node in subject.nodes()]
+        played = subject.play(subject.private_settings, nodes=nodes, rounds=ROUNDS)
+        ledgers = [LedgerFile(str(node["ledger-path"])).spent(DELTA) for node in nodes]
+    last = played.result.history[-1].epsilon
+    require(0 < last < math.inf, f"a private run has epsilon {last} in its history")
+    require(
+        all(spent.messages == ROUNDS for spent in ledgers),
+        f"{ROUNDS} rounds are {[spent.messages for spent in ledgers]} lines of the ledgers",
+    )
+    most = max(spent.epsilon or 0.0 for spent in ledgers)
+    require(
+        abs(most - last) <= CLOSE * last,
+        f"the ledgers say epsilon {most:.9g}, the history says {last:.9g}",
+    )
+
+
+def target_epsilon_is_met_and_not_passed(subject: Subject) -> None:
+    """The noise that is found for a target spends the target, and not more."""
+    settings = {**subject.private_settings, subject.noise_key: 0.0, "target-epsilon": TARGET}
+    played = subject.play(settings, rounds=ROUNDS)
+    spent = played.result.history[-1].epsilon
+    require(spent <= TARGET, f"target-epsilon = {TARGET:g} is passed: {spent:.9g}")
+    require(spent >= 0.99 * TARGET, f"target-epsilon = {TARGET:g} is missed: {spent:.9g}")
+    require(not any(played.failures), "an agent refuses a run that was calibrated for its target")
+
+
+def seeded_noise_is_marked_not_private(subject: Subject) -> None:
+    """With ``noise-seed`` the run repeats, claims nothing, and nodes with a budget refuse."""
+    settings = {**subject.private_settings, "noise-seed": 5}
+    first, second = (subject.play(settings, rounds=ROUNDS) for _ in range(2))
+    require_same(second.result, first.result, "another run of the same noise-seed")
+    require(
+        all(done.epsilon == math.inf for done in first.result.history),
+        "a run with noise-seed claims an epsilon",
+    )
+    require(
+        any("not private" in note for note in first.result.history[0].notes),
+        "no note says that a run with noise-seed is not private",
+    )
+    with TemporaryDirectory() as folder:
+        rules = _budget(Path(folder), "1")
+        nodes = [{**node, **rules} if _name(node) == "1" else node for node in subject.nodes()]
+        played = subject.play(settings, nodes=nodes, rounds=1)
+    require(
+        "1" not in played.result.history[0].participants,
+        "a node with a budget takes part in a run of seeded noise",
+    )
+
+
+def _played_with(subject: Subject, factory: Any) -> Played:
+    """Return a private run whose noise comes from ``(agent, round) -> source``."""
+    played = subject.play(
+        subject.private_settings, rounds=ROUNDS, app=subject.app(noise_factory=factory)
+    )
+    require(not any(played.failures), f"a private run has failures: {played.failures}")
+    return played
+
+
+def _name(node: Mapping[str, Any]) -> str:
+    return str(node["partition-id"])
+
+
+def _budget(folder: Path, name: str) -> dict[str, Any]:
+    """Return the rules of a node with a large budget and a ledger."""
+    return {"max-epsilon": 1e9, "delta": DELTA, "ledger-path": str(folder / f"{name}.jsonl")}
+
+
+def _is_refusal(exchange: Exchange) -> bool:
+    return exchange.reply is not None and exchange.reply.has_error()
+
+
+CHECKS = (limited_node_vetoes_what_is_not_noised,)
+PRIVATE_CHECKS = (
+    charge_is_what_is_drawn,
+    noise_is_the_only_chance,
+    ledger_says_what_the_history_says,
+    target_epsilon_is_met_and_not_passed,
+    seeded_noise_is_marked_not_private,
+)
+"""Checks of algorithms that have a private form."""

@@ -1,0 +1,155 @@
+"""Checks of whole runs in which nothing goes wrong: progress, the same bits, going on later."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .failure import require
+from .subject import (
+    ENGINES,
+    HALF,
+    ROUNDS,
+    Played,
+    Subject,
+    begins_anew,
+    own_app_for_each,
+    require_same,
+)
+
+LONG = 3 * ROUNDS
+
+
+def run_is_finite_and_makes_progress(subject: Subject) -> None:
+    """Without noise the residual falls, and so does the gradient of the agents' mean loss."""
+    played = subject.play(rounds=LONG)
+    require(bool(np.isfinite(played.model).all()), "the model is not finite")
+    residuals = [done.residual for done in played.result.history]
+    seen = [residual for residual in residuals if not math.isnan(residual)]
+    require(bool(seen) and not math.isnan(residuals[-1]), "the residual is not a number")
+    require(min(seen) >= 0, f"a residual is negative: {min(seen):.3g}")
+    require(seen[-1] < max(seen), f"the residual never fell below its first value, {seen[0]:.3g}")
+    start, end = (_slope(subject, x) for x in (np.zeros_like(played.model), played.model))
+    require(
+        end < start,
+        f"the mean gradient's norm went from {start:.3g} to {end:.3g} in {LONG} rounds",
+    )
+
+
+def same_seed_gives_the_same_bits(subject: Subject) -> None:
+    """Two runs of one seed agree to the bit, with everybody and with drawn participants."""
+    require_same(subject.play().result, subject.plain.result, "another run of the same seed")
+    first, second = (subject.play_if_allowed(HALF) for _ in range(2))
+    if first is not None and second is not None:
+        require_same(second.result, first.result, "another run with drawn participants")
+
+
+def order_of_nodes_changes_nothing(subject: Subject) -> None:
+    """Uploads are folded in the order of names, whatever the order of the nodes is."""
+    turned = subject.play(nodes=subject.nodes()[::-1])
+    require_same(turned.result, subject.plain.result, "nodes in the opposite order")
+
+
+def agents_share_nothing(subject: Subject) -> None:
+    """Agents of one process are as if each had one: nobody writes into what another reads."""
+    apart = subject.play(app=own_app_for_each(subject))
+    require_same(apart.result, subject.plain.result, "every agent in a process of its own")
+
+
+def data_are_not_written_to(subject: Subject) -> None:
+    """The agents' data are after a run what they were before it.
+
+    Nor can anything be written that travelled: it is read from the bytes of messages.
+    """
+    before = _data_of(subject)
+    subject.play(rounds=2)
+    require(_data_of(subject) == before, "a run writes into the agents' data")
+
+
+def resumed_run_is_the_uninterrupted_one(subject: Subject) -> None:
+    """A run that is ended and resumed from its checkpoint has the same bits."""
+    for participants in ({}, HALF):
+        whole = subject.play_if_allowed(participants)
+        if whole is None:
+            continue
+        for after in (ROUNDS // 2, ROUNDS // 2 + 1):
+            resumed = _resumed(subject, participants, after, keeps_states=True)
+            require_same(resumed.result, whole.result, f"resumed after round {after}")
+            sent, expected = (
+                [done.bytes_up for done in run.result.history] for run in (resumed, whole)
+            )
+            require(sent == expected, "a resumed run sends other messages")
+
+
+def run_goes_on_when_all_nodes_restart(subject: Subject) -> None:
+    """Nodes that lost everything are sent their states, and the run has the same bits.
+
+    Where the server does not hold all of a state, the history says who begins anew.
+    """
+    after = ROUNDS // 2
+    resumed = _resumed(subject, {}, after, keeps_states=False)
+    done = resumed.result.history[after]
+    require(bool(np.isfinite(resumed.model).all()), "the model is not finite after a restart")
+    for name in subject.names:
+        require(
+            begins_anew(done, name) or not _starts_again(resumed, name, after + 1),
+            f"no note says that agent {name} starts again",
+        )
+    if not begins_anew(done):
+        require_same(resumed.result, subject.plain.result, "all nodes restarted")
+
+
+def engines_agree_to_the_bit(subject: Subject) -> None:
+    """All engines give the bits of the in-process one."""
+    for name in subject.engines:
+        with ENGINES[name](subject)(subject.nodes()) as grid:
+            result = subject.strategy().start(grid, subject.start(), num_rounds=ROUNDS)
+        require_same(result, subject.plain.result, f"the engine {name!r}")
+
+
+def _resumed(
+    subject: Subject, changes: dict[str, Any], after: int, *, keeps_states: bool
+) -> Played:
+    """Return a run that was ended after a round and resumed on nodes that are new."""
+    settings = {**subject.settings, **changes}
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "checkpoint.npz"
+        subject.play(settings, rounds=after, checkpoint=file, keeps_states=keeps_states)
+        return subject.play(settings, resume=file)
+
+
+def _starts_again(played: Played, agent: str, round_: int) -> bool:
+    """Return whether an agent was last asked to go on from no state, and was sent none."""
+    sent = played.grid.sent_to(agent, round_)
+    return bool(sent) and sent[-1].tag == 0 and sent[-1].recovery is None
+
+
+def _slope(subject: Subject, x: NDArray[Any]) -> float:
+    """Return the norm of the mean of the agents' gradients."""
+    return float(np.linalg.norm(sum(problem.gradient(x) for problem in subject.problems)))
+
+
+def _data_of(subject: Subject) -> list[bytes]:
+    """Return the bytes of all arrays that the problems hold."""
+    return [
+        value.tobytes()
+        for problem in subject.problems
+        for _, value in sorted(getattr(problem, "__dict__", {}).items())
+        if isinstance(value, np.ndarray)
+    ]
+
+
+CHECKS = (
+    run_is_finite_and_makes_progress,
+    same_seed_gives_the_same_bits,
+    order_of_nodes_changes_nothing,
+    agents_share_nothing,
+    data_are_not_written_to,
+    resumed_run_is_the_uninterrupted_one,
+    run_goes_on_when_all_nodes_restart,
+)

@@ -1,0 +1,283 @@
+"""The algorithm under test: its settings, a small federation, and how a run of it is played."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context
+from flwr.clientapp import ClientApp
+from numpy.typing import NDArray
+
+from privet.client_apps import client_app
+from privet.problems import L2, BinaryLogistic, Problem
+from privet.server_apps import read_config
+from privet.sim.engine import InlineGrid
+from privet.sim.grid import LocalGrid
+from privet.strategies import PrivetResult, Round
+from privet.wire import Algorithm, ConfigError, Instruction, RunError, algorithm
+
+from .failure import CheckFailed, require
+from .grids import Fates, WatchedGrid, disconnect
+
+ROUNDS = 6
+PATIENCE = 0.02
+"""Seconds that a round waits for a reply that will not come."""
+FAULTS = {"1": 3, "2": 4}
+"""Which agent something happens to, and in which round: two in a row, as a method may alternate."""
+HALF = {"participation": "fraction", "fraction": 0.5}
+"""Run-config keys that let half of the agents take part in each round, drawn anew."""
+
+Fleet = Callable[[Sequence[Mapping[str, Any]]], AbstractContextManager[LocalGrid]]
+"""Node configs -> an engine that runs them, as a context that ends it."""
+
+
+def logistic_federation(
+    agents: int = 6, *, examples: int = 12, dim: int = 4, seed: int = 0
+) -> tuple[BinaryLogistic, ...]:
+    """Return strongly convex logistic problems, each with a separating direction of its own."""
+    rng = np.random.default_rng(seed)
+    problems = []
+    for _ in range(agents):
+        features = rng.standard_normal((examples, dim))
+        labels = np.where(features @ rng.standard_normal(dim) > 0, 1.0, -1.0)
+        problems.append(BinaryLogistic(features, labels, regularizer=L2(0.5)))
+    return tuple(problems)
+
+
+@dataclass(frozen=True)
+class Played:
+    """A finished run, and the grid it was played on."""
+
+    result: PrivetResult
+    grid: WatchedGrid
+
+    @property
+    def model(self) -> NDArray[Any]:
+        """The last model as a vector."""
+        return vector(self.result)
+
+    @property
+    def failures(self) -> list[dict[str, str]]:
+        """Agents that were asked and not folded, with the reason, by round from the first."""
+        return [dict(done.failures) for done in self.result.history]
+
+
+def vector(result: PrivetResult) -> NDArray[Any]:
+    """Return a run's last model as a vector."""
+    return result.arrays["x"].numpy()
+
+
+def app_of(name: str, problems: Sequence[Problem], **options: Any) -> ClientApp:
+    """Return the ClientApp of an algorithm that gives every node its own problem."""
+    return client_app(
+        name, lambda context: problems[int(context.node_config["partition-id"])], **options
+    )
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An algorithm, the settings it is run with, and the agents' problems.
+
+    Attributes
+    ----------
+    name : str
+        As registered.
+    settings : mapping
+        Run-config keys of an un-noised run.
+    private : mapping
+        Run-config keys that, on top of these, make it private.
+    problems : tuple of Problem
+        One for each agent.
+    engines : tuple of str
+        Engines that must agree to the bit, of "inline" and "ray".
+    """
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    private: Mapping[str, Any] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = field(default_factory=logistic_federation)
+    engines: tuple[str, ...] = ("inline",)
+
+    @property
+    def registered(self) -> Algorithm:
+        """The entry of the registry."""
+        return algorithm(self.name)
+
+    @property
+    def noise_key(self) -> str:
+        """The run-config key of the noise, empty where the algorithm has no private form."""
+        return str(getattr(self.registered.load_agent(), "noise_key", ""))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The agents' names, sorted."""
+        return tuple(str(i) for i in range(len(self.problems)))
+
+    @property
+    def private_settings(self) -> dict[str, Any]:
+        """Settings of a private run, where there is one: clipped, noised, with bounded rows."""
+        noised = {"clip": 1.0, "row-norm": 4.0, self.noise_key: 1.0}
+        return {**self.settings, **noised, **self.private}
+
+    # ------------------------------------------------------------------ how a run is played
+
+    def config(self, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the resolved run config (raises ``ConfigError``)."""
+        asked = {
+            "algorithm": self.name,
+            "num-agents": len(self.problems),
+            "seed": 3,
+            **(self.settings if settings is None else settings),
+        }
+        return read_config(asked)
+
+    def strategy(self, settings: Mapping[str, Any] | None = None, **options: Any) -> Any:
+        """Return the Strategy that a run config makes (raises ``ConfigError``)."""
+        return self.registered.load_strategy().from_config(self.config(settings), **options)
+
+    def app(self, **options: Any) -> ClientApp:
+        """Return the ClientApp that gives every node its own problem."""
+        return app_of(self.name, self.problems, **options)
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return the nodes' configs."""
+        return [{"partition-id": i} for i in range(len(self.problems))]
+
+    def start(self) -> ArrayRecord:
+        """Return the starting model: zeros."""
+        first = self.problems[0]
+        return ArrayRecord({"x": Array(np.zeros(first.dim, first.dtype))})
+
+    def play(
+        self,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        rounds: int = ROUNDS,
+        fates: Fates | None = None,
+        nodes: Sequence[Mapping[str, Any]] | None = None,
+        app: Any = None,
+        keeps_states: bool = True,
+        options: Mapping[str, Any] | None = None,
+        **start: Any,
+    ) -> Played:
+        """Play a run in this process.
+
+        ``options`` go to the Strategy and ``start`` to its ``start``.
+        """
+        grid = WatchedGrid(
+            app or self.app(), nodes or self.nodes(), fates, keeps_states=keeps_states
+        )
+        timeouts = {"round-timeout": PATIENCE} if fates else {}
+        asked = {**(self.settings if settings is None else settings), **timeouts}
+        strategy = self.strategy(asked, **(options or {}))
+        result = strategy.start(grid, self.start(), num_rounds=rounds, **start)
+        return Played(result, grid)
+
+    @cached_property
+    def plain(self) -> Played:
+        """The un-noised run in which nothing happens."""
+        played = self.play()
+        require(
+            not any(played.failures),
+            f"a run in which nothing is wrong has failures: {first_failure(played)}",
+        )
+        require(
+            all(done.participants == self.names for done in played.result.history),
+            "the settings let agents be absent: give settings in which everybody takes part",
+        )
+        return played
+
+    @cached_property
+    def absent(self) -> Played | None:
+        """The run in which each agent of ``FAULTS`` is not asked in its round; None if refused."""
+        rounds = [
+            ",".join(name for name in self.names if FAULTS.get(name) != number)
+            for number in range(1, ROUNDS + 1)
+        ]
+        return self.play_if_allowed(
+            {"participation": "schedule", "schedule": ";".join(rounds)},
+        )
+
+    def play_if_allowed(self, changes: Mapping[str, Any], **run: Any) -> Played | None:
+        """Play with some settings changed; None where they are refused, which takes a reason."""
+        settings = {**self.settings, **changes}
+        try:
+            self.strategy(settings)
+        except ConfigError as refusal:
+            require(
+                "\n" not in str(refusal) and len(str(refusal)) > len(self.name),
+                f"refuses {changes} without a reason in one line: {str(refusal)!r}",
+            )
+            return None
+        return self.play(settings, **run)
+
+    def instruction(self, settings: Mapping[str, Any] | None = None) -> Instruction:
+        """Return the first message of a run with these settings, which no agent answers."""
+        grid = WatchedGrid(self.app(), self.nodes(), {(name, 1): disconnect for name in self.names})
+        with suppress(RunError):
+            self.strategy(settings).start(grid, self.start(), num_rounds=1)
+        require(bool(grid.exchanges), "round 1 asks no agent")
+        return grid.exchanges[0].instruction
+
+
+def begins_anew(done: Round, agent: str = "") -> bool:
+    """Return whether a note of a round says that an agent (any by default) begins anew."""
+    about = f"agent {agent} " if agent else "agent "
+    return any(
+        note.startswith(about) and ("restarts" in note or "starts again" in note)
+        for note in done.notes
+    )
+
+
+def first_failure(played: Played) -> str:
+    """Return the first failure of a run in words."""
+    for number, failures in enumerate(played.failures, 1):
+        for name, why in failures.items():
+            return f"round {number}, agent {name}: {why}"
+    return "none"
+
+
+def require_same(found: PrivetResult, expected: PrivetResult, what: str) -> None:
+    """Raise ``CheckFailed`` unless two runs have the same models and history, to the bit."""
+    for name in sorted({*found.models, *expected.models}):
+        if name not in found.models or name not in expected.models:
+            raise CheckFailed(f"{what}: only one of the runs has a model {name!r}")
+        ours, theirs = (run.models[name]["x"].numpy() for run in (found, expected))
+        if ours.tobytes() != theirs.tobytes():
+            gap = float(np.abs(ours - theirs).max())
+            raise CheckFailed(f"{what}: model {name!r} differs by {gap:.3g}")
+    for ours_done, theirs_done in zip(found.history, expected.history, strict=False):
+        for field_name in ("round", "participants", "residual"):
+            one, other = (getattr(done, field_name) for done in (ours_done, theirs_done))
+            both_nan = field_name == "residual" and math.isnan(one) and math.isnan(other)
+            if one != other and not both_nan:
+                raise CheckFailed(f"{what}: {field_name} of round {theirs_done.round} differs")
+    require(len(found.history) == len(expected.history), f"{what}: the histories differ in length")
+
+
+def inline_engine(subject: Subject) -> Fleet:
+    """Return the in-process engine."""
+    return lambda nodes: nullcontext(InlineGrid(subject.app(), nodes))
+
+
+def ray_engine(subject: Subject) -> Fleet:
+    """Return the Ray engine, with two actors."""
+    from privet.sim.ray.engine import RayGrid
+
+    factory = partial(app_of, subject.name, subject.problems)
+    return lambda nodes: RayGrid(factory, nodes, actors=2)
+
+
+ENGINES: dict[str, Callable[[Subject], Fleet]] = {"inline": inline_engine, "ray": ray_engine}
+
+
+def own_app_for_each(subject: Subject) -> Callable[[Any, Context], Any]:
+    """Return a ClientApp that gives every node one of its own, as if each were a process."""
+    apps = {name: subject.app() for name in subject.names}
+    return lambda message, context: apps[str(context.node_config["partition-id"])](message, context)

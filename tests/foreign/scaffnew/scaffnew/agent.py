@@ -1,0 +1,76 @@
+"""Scaffnew, the agent half."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from privet.client_apps import Half, Local, LocalTask
+from privet.client_apps.gradient_agents import ClippedGradients, GradientAgent
+from privet.client_apps.gradients import Gradients
+from privet.privacy import Release
+from privet.wire import stream
+from privet.wire.key import same, setting
+
+
+def settled(h, end, x, rate):
+    """Return h_i once x is known; both halves compute it."""
+    return h + rate * (x - end)
+
+
+@dataclass(frozen=True)
+class Agent(Half):
+    """Its state is h_i and, until the next x is known, the end of the last steps.
+
+    Privacy: with ``clip`` and ``noise_scale`` every step is one Gaussian release.
+    """
+
+    name: ClassVar[str] = "scaffnew"
+    noise_key: ClassVar[str] = "noise-scale"
+
+    gamma: float = setting(0.1, "step size of a local step", low=0, open_low=True)
+    communication_probability: float = setting(
+        0.25, "chance that a step is a round's last (p)", low=0, high=1, open_low=True
+    )
+    coin_seed: int = setting(0, "seed of the coins, which are public", low=0)
+    clip: float = same(ClippedGradients, "clip")
+    noise_scale: float = same(GradientAgent, "noise_scale")
+    relation: str = same(ClippedGradients, "relation")
+
+    @property
+    def private(self):
+        return self.clip > 0 and self.noise_scale > 0
+
+    @property
+    def rate(self):
+        return self.communication_probability / self.gamma
+
+    def steps(self, number):
+        coins = stream(self.coin_seed, "coins", round_=number)
+        return int(coins.geometric(self.communication_probability))
+
+    def noised_release(self, facts, round_):
+        return Release(
+            "gaussian",
+            scale=self.noise_scale,
+            sensitivity=facts.sensitivity(self.clip, relation=self.relation),
+            count=self.steps(round_),
+            relation=self.relation,
+            what="scaffnew noised local gradients",
+        )
+
+    def restart(self, broadcast, problem):
+        return {"h": np.zeros(problem.dim, problem.dtype)}
+
+    def current(self, state, x):
+        return settled(state["h"], state["end"], x, self.rate) if "end" in state else state["h"]
+
+    def task(self, state, broadcast, problem, facts, streams):
+        x = broadcast["x"]
+        gradients = Gradients(clip=self.clip, relation=self.relation, noise_scale=self.noise_scale)
+        steps, shift = self.steps(streams.round), -self.current(state, x)
+        return LocalTask(x, self.gamma, steps, shift=shift, gradients=gradients)
+
+    def finish(self, state, broadcast, task, walk):
+        h, end = self.current(state, broadcast["x"]), walk.end
+        return Local({"h": h, "end": end}, {"end": end}, end - h)

@@ -1,0 +1,163 @@
+"""The run config: every key is a field of whoever uses it, and a given key is used or refused."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from privet.datasets import DataSettings
+from privet.server_apps.config import COMMON, defaults, keys_of_algorithm, read_config, table
+from privet.wire import ConfigError, algorithms
+from privet.wire.key import Key, keys_of, read, same, setting
+from support.paths import ROOT
+
+KEYS = [
+    (owner or "every run", key) for entry in table().values() for owner, key in entry.owners.items()
+]
+
+
+def test_flower_knows_the_same_keys_with_the_same_defaults() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["tool"]["flwr"]["app"]["config"] == defaults()
+
+
+@pytest.mark.parametrize(("owner", "key"), KEYS, ids=lambda value: getattr(value, "name", value))
+def test_every_default_passes_its_own_check(owner: str, key: Key) -> None:
+    assert key.check(key.default) == key.default
+    assert re.fullmatch(r"[a-z][a-z0-9-]*", key.name)
+    assert key.doc
+    for other in key.needs:
+        assert other in table(), f"{owner}: {key.name} goes by {other}, which is no key"
+
+
+def test_owners_of_a_key_agree_on_its_type() -> None:
+    for entry in table().values():
+        assert len({type(key.default) for key in entry.owners.values()}) == 1, entry.name
+
+
+@pytest.mark.parametrize("name", algorithms())
+def test_flowers_whole_table_reads_like_an_empty_config(name: str) -> None:
+    assert read_config({**defaults(), "algorithm": name}) == read_config({"algorithm": name})
+
+
+def test_unknown_key_names_the_nearest() -> None:
+    with pytest.raises(
+        ConfigError, match=r"unknown config key 'local-epoch'; did you mean 'local-"
+    ):
+        read_config({"local-epoch": 3})
+
+
+def test_unknown_algorithm_lists_the_known() -> None:
+    with pytest.raises(ConfigError, match=r"unknown algorithm 'fed-ptl': known are .*fed-plt"):
+        read_config({"algorithm": "fed-ptl"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("local-solver", "newton", "choose one of gd, agd, sgd, noisy-gd"),
+        ("local-epochs", 0, "must be >= 1"),
+        ("local-epochs", 2.5, "a whole number"),
+        ("local-epochs", True, "a whole number"),
+        ("fraction", 0.0, "must be > 0 and <= 1"),
+        ("fraction", float("nan"), "must be > 0 and <= 1"),
+        ("rho", "big", "a number"),
+        ("rho", -1.0, "must be "),
+        ("dataset", 3, "a text"),
+        ("features", 1, "must be >= 2"),
+        ("beta", -0.5, "must be >= 0"),
+    ],
+)
+def test_bad_values_name_the_key_and_what_is_expected(name: str, value: Any, reason: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(reason)) as caught:
+        read_config({name: value})
+    assert str(caught.value).startswith(f"{name} = {value!r}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_whole_numbers_serve_as_numbers() -> None:
+    rho = read_config({"rho": 2})["rho"]
+    assert rho == 2.0
+    assert type(rho) is float
+
+
+def test_a_default_is_its_owners() -> None:
+    assert read_config({})["rho"] == 3.0
+    assert read_config({"rho": 0.5})["rho"] == 0.5
+    assert read_config({"algorithm": "fed-pdm"})["rho"] == 1.0
+    assert defaults()["rho"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        ({"algorithm": "led", "rho": 2.0}, "rho = 2.0: led does not use it; it is a key of "),
+        ({"fraction": 0.5}, "fraction = 0.5: not used with participation = all"),
+        ({"schedule": "0,1"}, "schedule = 0,1: not used with participation = all"),
+        ({"data-path": "/data/x.npz"}, "data-path = /data/x.npz: not used with dataset = breast-"),
+        ({"dataset": "digits", "columns": 9}, "columns = 9: not used with dataset = digits"),
+        ({"dirichlet-alpha": 0.1}, "dirichlet-alpha = 0.1: not used with partition = label"),
+        ({"batch-size": 8}, "batch-size = 8: not used with local-solver = gd"),
+        ({"h-weight": 0.1}, "h-weight = 0.1: not used with h = zero"),
+        ({"h": "l1", "h-weight": 0.1, "h-radius": 2.0}, "h-radius = 2.0: not used with h = l1"),
+        ({"noise-seed": 3}, "noise-seed = 3: "),
+        ({"local-solver": "noisy-gd"}, "local-solver = noisy-gd: "),
+        (
+            {
+                "local-solver": "noisy-gd",
+                "clip": 1.0,
+                "row-norm": 5.0,
+                "target-epsilon": 8.0,
+                "noise-variance": 0.1,
+            },
+            "noise-variance = 0.1: ",
+        ),
+        ({"algorithm": "dp-iadmm", "h": "l1"}, "h = l1: dp-iadmm does not use it; it is a key of "),
+        ({"algorithm": "dp-iadmm", "rho": 1.0, "rho-c1": 3.0}, "rho-c1 = 3.0: not used with rho"),
+        ({"algorithm": "gfl", "graph-edges": "0-1"}, "graph-edges = 0-1: not used with graph = "),
+        ({"algorithm": "gfl", "peer-bind": "127.0.0.1:1"}, "peer-bind = 127.0.0.1:1: not used "),
+    ],
+)
+def test_a_key_that_is_not_used_is_refused_and_says_why(config: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_config(config)
+    assert str(caught.value).startswith(line)
+    assert "\n" not in str(caught.value)
+
+
+def test_only_keys_of_the_run_are_in_its_config() -> None:
+    config = read_config({"algorithm": "led"})
+    own = {key.name for owner in COMMON for key in keys_of(owner).values()}
+    assert config.keys() == own | keys_of_algorithm("led").keys()
+
+
+@dataclass(frozen=True)
+class Base:
+    weight: float = setting(1.0, "a weight", low=0)
+
+
+@dataclass(frozen=True)
+class Other(Base):
+    weight: float = 2.0
+    copied: int = 3
+    factor: float = same(Base, "weight")
+
+
+def test_a_subclass_gives_a_key_another_default_and_keeps_its_range() -> None:
+    keys = keys_of(Other)
+    assert keys["weight"].default == 2.0
+    assert keys["weight"].doc == "a weight"
+    assert "copied" not in keys
+    assert keys["factor"].default == 1.0
+    with pytest.raises(ConfigError, match=r"weight = -1\.0: must be >= 0"):
+        read(Other, {"weight": -1})
+    assert read(Other, {"weight": 4, "unknown": 1}).weight == 4.0
+
+
+def test_data_settings_refuse_by_the_keys_name() -> None:
+    with pytest.raises(ValueError, match="classes-per-agent = 0: must be >= 1"):
+        DataSettings.from_config({"classes-per-agent": 0})

@@ -1,0 +1,313 @@
+"""``privet reproduce``: cases run once and are kept, verdicts follow from the measured spread."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.sim.cli.main import main
+from privet.sim.studies import (
+    Case,
+    Curve,
+    Options,
+    Outcome,
+    Panel,
+    Row,
+    Setting,
+    Study,
+    Verdict,
+    catalogue,
+    execute,
+    fed_plt,
+    fed_plt_rivals,
+)
+from privet.sim.studies.execute import run_studies
+from privet.sim.studies.pages import write_pages, write_study
+from privet.sim.studies.statistics import Estimate, band, difference
+from privet.sim.studies.study import ADULT, FEMNIST, MNIST, Results
+from privet.sim.sweep import SweepError
+from privet.wire import ConfigError
+
+RAN: list[int] = []
+
+
+def square(case: Case) -> dict[str, Any]:
+    number = case.settings["n"]
+    RAN.append(number)
+    if number < 0:
+        raise ValueError("negative")
+    return {"value": number**2}
+
+
+@pytest.fixture(autouse=True)
+def squares(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execute, "play", square)
+    RAN.clear()
+
+
+def conclude(found: Results) -> Outcome:
+    value = Estimate(list(found.values())[-1][0]["value"])
+    rows = [
+        Row.number("four squared", 16.0, value, within=0.1),
+        Row.number("off", 20.0, value, within=0.1),
+        Row.number("open", 20.0, value, within=0.1, unprinted="rho is not printed"),
+        Row("a drawing", "-", "-", Verdict.NOT_TESTABLE, "nothing to measure"),
+    ]
+    panel = Panel("squares", "n", "n^2", {"n^2": Curve([2], [4])}, {"printed": Curve([2], [4])})
+    return Outcome(rows, [panel], ["a remark"])
+
+
+def study(name: str, *numbers: int, **options: Any) -> Study:
+    def cases(_: Options) -> Sequence[Case]:
+        return [Case(f"n = {n}", 0, settings={"n": n}) for n in numbers]
+
+    settings = (Setting("rho", "not printed", "1.3, **fitted**", "not printed"),)
+    return Study(name, "Squares", cases, conclude, settings, **options)
+
+
+# ------------------------------------------------------------------ statistics and verdicts
+
+
+def test_intervals_are_students() -> None:
+    one = Estimate.of([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert one.mean == 3.0
+    assert one.half_width == pytest.approx(2.776445 * math.sqrt(2.5) / math.sqrt(5))
+    assert str(Estimate.of([9.0, None, 9.0])) == "9 (2 of 3 arrive)"
+    assert str(Estimate.of([None])) == "0 of 1 arrive"
+    assert difference([3.0, None, 5.0], [1.0, 2.0, 3.0]).count == 2
+    mean, low, high = band([[1.0, 2.0, 9.0], [3.0, 2.0]])
+    np.testing.assert_allclose(mean, [2.0, 2.0])
+    np.testing.assert_allclose(
+        high - low, [2 * 12.7062 * math.sqrt(2) / math.sqrt(2), 0], rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "unprinted", "expected"),
+    [
+        ([1.0, 1.1, 0.9], "", Verdict.REPRODUCED),
+        ([1.0, 1.1, 0.9], "the start", Verdict.REPRODUCED),
+        ([-1.0, -1.1, -0.9], "", Verdict.CONTRADICTED),
+        ([-1.0, -1.1, -0.9], "the start", Verdict.NOT_DETERMINED),
+        ([-1.0, 1.1, 0.9], "", Verdict.NOT_DETERMINED),
+    ],
+)
+def test_a_claim_is_judged_by_the_interval(
+    values: list[float], unprinted: str, expected: Verdict
+) -> None:
+    row = Row.claim("a above b", "yes", Estimate.of(values), unprinted=unprinted)
+    assert row.verdict is expected
+    if expected is Verdict.NOT_DETERMINED:
+        assert row.why.startswith(("the opposite was measured", "alike within the spread"))
+
+
+def test_a_number_is_contradicted_only_where_everything_is_printed() -> None:
+    far = Estimate(30.0, 1.0, 5, 5)
+    assert Row.number("x", 20.0, far).verdict is Verdict.CONTRADICTED
+    assert Row.number("x", 20.0, far, unprinted="rho").verdict is Verdict.NOT_DETERMINED
+    wide = Estimate(30.0, 12.0, 5, 5)
+    assert Row.number("x", 20.0, wide).verdict is Verdict.NOT_DETERMINED
+    lost = Estimate(20.0, 1.0, 4, 5)
+    assert Row.number("x", 20.0, lost, unprinted="rho").verdict is Verdict.NOT_DETERMINED
+
+
+# ------------------------------------------------------------------ running
+
+
+def test_equal_cases_run_once_and_are_kept(tmp_path: Path) -> None:
+    both = [study("a/one", 2, 4), study("a/two", 3, 4)]
+    found = run_studies(both, Options(), tmp_path, workers=1)
+    assert sorted(RAN) == [2, 3, 4]
+    again = run_studies(both, Options(), tmp_path, workers=1)
+    assert len(RAN) == 3
+    assert again == found
+    run_studies(both[:1], Options(), tmp_path, workers=1, fresh=True)
+    assert len(RAN) == 5
+
+
+def test_the_label_is_no_part_of_a_case() -> None:
+    one, other = Case("one", 3, settings={"n": 1}), Case("two", 3, settings={"n": 1})
+    assert one.key == other.key
+    assert one.key != Case("one", 4, settings={"n": 1}).key
+
+
+def test_a_damaged_result_is_run_again(tmp_path: Path) -> None:
+    run_studies([study("a/one", 2, 4)], Options(), tmp_path, workers=1)
+    for path in (tmp_path / "cases").iterdir():
+        path.write_text("{")
+    run_studies([study("a/one", 2, 4)], Options(), tmp_path, workers=1)
+    assert RAN == [2, 4, 2, 4]
+
+
+def test_a_failed_case_loses_nothing_else(tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(SweepError, match="n = -1"):
+            run_studies([study("a/one", 2, -1, 4)], Options(), tmp_path, workers=1)
+    assert RAN == [2, -1, 4, -1]
+
+
+def test_files_that_are_missing_are_named_before_a_case_runs(tmp_path: Path) -> None:
+    data, output = tmp_path / "data", tmp_path / "output"
+    data.mkdir()
+    studies = [study("a/free", 2), study("a/one", 3, files=MNIST + ADULT)]
+    with pytest.raises(ConfigError, match="a/one needs --data-path"):
+        run_studies(studies, Options(), output, workers=1)
+    with pytest.raises(ConfigError) as caught:
+        run_studies(studies, Options(data_path=data), output, workers=1)
+    files = ("mnist_20k.npz", "adult-train.csv.gz", "adult-test.csv.gz")
+    assert str(caught.value) == f"--data-path {data}: no {', '.join(files)}, which a/one needs"
+    assert not RAN
+    assert not output.exists()
+
+
+# ------------------------------------------------------------------ pages
+
+
+def test_what_is_written(tmp_path: Path) -> None:
+    one = study("a/one", 2, 4)
+    outcome = run_studies([one], Options(), tmp_path, workers=1)["a/one"]
+    write_study(one, outcome, tmp_path)
+    with (tmp_path / "a-one.csv").open() as file:
+        assert [row["verdict"] for row in csv.DictReader(file)] == [
+            "reproduced",
+            "contradicted",
+            "not determined",
+            "not testable",
+        ]
+    text = json.loads((tmp_path / "a-one.json").read_text())
+    assert [line["holds"] for line in text["entries"]] == [True, False, None, None]
+    assert set(text["provenance"]) == {"machine", "python", "versions", "date", "full"}
+    assert (tmp_path / "a-one.svg").read_text().startswith("<?xml")
+    overview = write_pages(tmp_path).read_text()
+    assert "| [a/one](a.md#aone) | Squares | 1 | 1 | 1 | 1 | 0 |" in overview
+    assert "Not run, and left out: fed-plt/table-2" in overview
+    page = (tmp_path / "a.md").read_text()
+    assert "| rho | not printed | 1.3, **fitted** | not printed |" in page
+    assert "| open | 20 | 16 | not determined | rho is not printed |" in page
+    assert page.index("| setting |") < page.index("| entry |")
+    assert "- a remark" in page
+
+
+def test_files_that_cannot_be_read_are_named_and_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = study("a/one", 2, 4)
+    write_study(one, run_studies([one], Options(), tmp_path, workers=1)["a/one"], tmp_path)
+    wrong = {"broken": "{", "lacking": '{"study": "a/two"}', "number": "3"}
+    for name, text in wrong.items():
+        (tmp_path / f"{name}.json").write_text(text)
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
+    (tmp_path / "foreign.json").write_text('{"somebody": "else"}')
+    assert "a/two" not in write_pages(tmp_path).read_text()
+    for name in (*wrong, "bytes"):
+        (record,) = [one for one in caplog.records if f"{name}.json is left out" in one.message]
+        assert "\n" not in record.message
+    assert "foreign" not in caplog.text
+
+
+# ------------------------------------------------------------------ the catalogue
+
+
+def test_the_catalogue_names_every_table_and_figure() -> None:
+    names = catalogue.names()
+    wanted = (
+        *(f"fed-plt/table-{number}" for number in range(2, 10)),
+        "fed-plt/theorems",
+        *(f"dp-iadmm/figure-{number}" for number in range(1, 5)),
+        *("dp-iadmm/femnist", "dp-iadmm/theorems"),
+        *(f"fedpdm/figure-{number}" for number in range(2, 9)),
+        "fedpdm/theorems",
+        *(f"gfl/figure-{number}" for number in range(2, 6)),
+        *("gfl/steady-state", "gfl/theorems"),
+    )
+    assert names == list(wanted)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_cases_are_data_with_five_seeds_or_more(full: bool) -> None:
+    for one in catalogue.chosen(["all"]):
+        assert one.settings, one.name
+        cases = one.cases(Options(full, Path("data")))
+        assert json.loads(json.dumps([asdict(case) for case in cases])) == [
+            asdict(case) for case in cases
+        ]
+        labels = [case.label for case in cases]
+        exact = {"ObjP, epsilon inf", "ObjPM, epsilon inf"}
+        if not one.name.endswith("theorems"):
+            assert all(labels.count(label) >= 5 for label in set(labels) - exact), one.name
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("dp-iadmm/figure-1", MNIST),
+        ("dp-iadmm/femnist", FEMNIST),
+        ("gfl/figure-5", ADULT),
+        ("gfl/figure-2", ()),
+        ("fedpdm/figure-2", MNIST + ADULT),
+    ],
+)
+def test_a_study_needs_the_files_it_reads(name: str, expected: tuple[str, ...]) -> None:
+    (found,) = catalogue.chosen([name])
+    assert found.files == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("fed-plt/table-1", "known are fed-plt/table-2"), ("other/table-2", "papers are fed-plt")],
+)
+def test_unknown_studies_are_named(
+    name: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["reproduce", name])
+    assert stop.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_json_lines_are_one_entry_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(catalogue, "chosen", lambda wanted: [study("a/one", 2, 4)])
+    command = ["reproduce", "a/one", "--json", "--workers", "1", "--output", str(tmp_path)]
+    with pytest.raises(SystemExit):
+        main(command)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["holds"] for line in lines] == [True, False, None, None]
+    assert {"study", "entry", "paper", "ours", "reason", "verdict"} <= set(lines[0])
+
+
+def test_printed_iterations_are_those_of_the_papers_times() -> None:
+    """Time = N (gradients t_G + exchanges t_C) iterations, with the gradients the paper counts."""
+    thousands = {
+        "convex": (70.5, 15.6, 25.5, 51, 57, 13.5),
+        "nonconvex": (223.5, 31.2, None, 438, 39, 21),
+        "half active": (None, None, 53.25, None, 22.5, 21.75),
+        "accelerated": (None, None, None, None, 57, 15),
+        "accelerated, half active": (None, None, None, None, 23.25, 28.5),
+        "100 features": (2040, 364, 720, 1020, 900, 300),
+    }
+    order = ("fed-pd", "fed-lin", "tamuna", "led", "five-gcs", "fed-plt")
+    own = fed_plt_rivals
+    for one in (own.CONVEX, own.NONCONVEX[0], own.HALF, own.AGD, own.AGD_HALF, own.LARGE):
+        cost = 200.0 if one is own.LARGE else 10.0
+        times = dict(zip(order, thousands[one.name.split(", from")[0]], strict=True))
+        assert set(one.printed) == {name for name, time in times.items() if time is not None}
+        for name, count in one.printed.items():
+            time = 100 * one.fraction * own.time_of(one, name, count, cost)
+            assert time == pytest.approx(1000 * (times[name] or 0)), (one.name, name)
+    six = {share: 100 * share * 15 * count for share, count in fed_plt.TABLE_VI.items()}
+    printed = (22.8e3, 21.75e3, 19.8e3, 19.95e3, 16.8e3, 16.2e3, 13.5e3)
+    assert list(six.values()) == pytest.approx(printed)
+    nine = {epochs: 100 * (epochs + 10) * count for epochs, count in fed_plt.TABLE_IX.items()}
+    assert list(nine.values()) == pytest.approx([31.9e3, 18e3, 13.5e3, 14.4e3, 16e3, 24e3])
+    eight = [1500 * count for count in fed_plt.TABLE_VIII.values()]
+    assert eight == pytest.approx([184.5e3, 58.5e3, 243e3])

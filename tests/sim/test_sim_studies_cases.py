@@ -1,0 +1,329 @@
+"""Cases of the studies: small runs of each kind, and rows derived a second time by a few lines."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.problems import LinearModel
+from privet.sim.studies import Case, Options, dp_iadmm, fed_pdm, fed_plt, fed_plt_rivals, gfl
+from privet.sim.studies.noises import authors_deviation, penalty
+from privet.sim.studies.runner import play
+from privet.sim.studies.search import FIRST_TUNING_DRAW, searched
+from privet.sim.studies.statistics import Estimate
+from privet.sim.studies.theorems import CHECKS, fed_plt_matrix, radius, stability_matrix
+from privet.sim.studies.workloads import build
+from privet.strategies import Balanced
+from privet.wire import ConfigError
+from support.paths import SHARED
+
+DATA = pytest.mark.skipif(not (SHARED / "data").is_dir(), reason="needs the papers' data")
+OPTIONS = Options(data_path=SHARED / "data")
+
+
+def slopes(problems: Any, x: Any) -> Any:
+    return np.stack([problem.gradient(row) for problem, row in zip(problems, x, strict=True)])
+
+
+# ------------------------------------------------------------------ Fed-PLT, by a few lines
+
+
+def splitting(
+    draw: int, step: Any, epochs: int, rho: float, rounds: int, noise: float = 0.0
+) -> Any:
+    """Yield all x_i of Peaceman-Rachford with ``epochs`` steps, in numpy alone."""
+    workload = build({"name": "logistic", "draw": draw})
+    problems, rng = workload.problems, np.random.default_rng(0)
+    x = np.tile(workload.optimum if noise else workload.start, (100, 1))
+    z = x.copy()
+    for _ in range(rounds):
+        y = z.mean(axis=0)
+        target, w = 2 * y - z, x
+        for _ in range(epochs):
+            w = w - step * (slopes(problems, w) + (w - target) / rho)
+            if noise:
+                w = w + math.sqrt(2 * step * noise) * rng.standard_normal(w.shape)
+        x, z = w, z + 2 * (w - y)
+        yield x
+
+
+@pytest.mark.parametrize("epochs", [1, 5])
+def test_rows_of_table_9_by_a_few_lines(epochs: int) -> None:
+    case = replace(fed_plt.alone("", 0, local_epochs=epochs), rounds=60)
+    problems = build(case.workload).problems
+    step = np.array(
+        [2 / (p.moduli.smoothness + p.moduli.strong_convexity + 2 / fed_plt.RHO) for p in problems]
+    )[:, None]
+    counted = 0
+    for x in splitting(100, step, epochs, fed_plt.RHO, 60):
+        counted += 1
+        total = slopes(problems, np.tile(x.mean(axis=0), (100, 1))).sum(axis=0)
+        if total @ total <= 1e-5:
+            break
+    assert play(case)["value"] == counted
+
+
+def test_a_row_of_table_7_by_a_few_lines() -> None:
+    """Both are means over 15 rounds of sqrt(500) draws: they agree to some per cent."""
+    (case,) = [
+        one
+        for one in fed_plt.noisy_cases(Options())
+        if one.label == "variance 0.01, rho 1, step .1" and one.seed == 0
+    ]
+    optimum = build(case.workload).optimum
+    runs = splitting(100, 0.1, 5, 1.0, 30, noise=0.01)
+    errors = [float(np.linalg.norm(x - optimum)) for x in runs]
+    assert play(case)["value"] == pytest.approx(np.mean(errors[-15:]), rel=0.1)
+
+
+def test_theory_of_the_rivals() -> None:
+    cases = {
+        name: fed_plt_rivals.case_of(fed_plt_rivals.CONVEX, name, fed_plt_rivals.THEORY, 0)
+        for name in fed_plt_rivals.BOUNDED
+    }
+    assert cases["led"].settings["dual_step_size"] == 0.2
+    assert cases["tamuna"].settings["dual_step_size"] == 0.0  # its theory's own
+    assert cases["fed-lin"].options["over-smoothness"] == {"step_size": 0.2}
+    at = fed_plt_rivals.case_of(fed_plt_rivals.CONVEX, "five-gcs", fed_plt_rivals.FREE, 0)
+    assert at.options["at"] == "last-gradient"
+
+
+def test_tuning_takes_draws_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    from privet.sim.studies import search
+
+    seen: list[Case] = []
+
+    def scored(case: Case) -> dict[str, Any]:
+        seen.append(case)
+        return {"smooth": abs(math.log(case.settings["step_size"] / 0.7)), "value": 1}
+
+    monkeypatch.setattr(search, "play", scored)
+    asked = {"budget": 12, "draws": 2, "axes": [["step_size", 0.05, 3.0]]}
+    case = Case(
+        "",
+        3,
+        {"name": "logistic", "draw": 103},
+        "fed-lin",
+        {},
+        50,
+        "iterations",
+        {"tolerance": 1e-5, "search": asked},
+    )
+    found = searched(case)
+    assert found.settings["step_size"] == pytest.approx(0.7, rel=0.3)
+    assert "search" not in found.options
+    assert {one.workload["draw"] for one in seen} == {FIRST_TUNING_DRAW, FIRST_TUNING_DRAW + 1}
+    assert found.workload["draw"] == 103
+    asked = {"points": [{"step_size": 2.0}, {"step_size": 0.5}], "draws": 1}
+    pointed = replace(case, options={"tolerance": 1e-5, "search": asked})
+    assert searched(pointed).settings == {"step_size": 0.5}
+
+
+def test_measures_and_workloads_are_named() -> None:
+    with pytest.raises(ConfigError, match="measure 'speed': known are iterations"):
+        play(Case("", 0, measure="speed"))
+    with pytest.raises(ConfigError, match="workload 'nowhere': known are logistic"):
+        build({"name": "nowhere"})
+
+
+# ------------------------------------------------------------------ DP-IADMM, by a few lines
+
+
+@DATA
+def test_the_run_without_noise_of_figure_1_by_a_few_lines() -> None:
+    case = dp_iadmm.case_of(OPTIONS, "", "MNIST", "ObjP", math.inf, 0)
+    case = replace(case, rounds=4, options={"every": 1, "tail": 1})
+    workload = build(case.workload)
+    z, lam = np.zeros((2, 10, len(workload.start)))
+    errors = []
+    for t in range(1, 5):
+        rho, near = 2.0, math.sqrt(t)
+        w = (z - lam / rho).mean(axis=0)
+        slope = slopes(workload.problems, z.astype(np.float32))
+        z = (rho * w + lam - slope + near * z) / (rho + near)
+        lam = lam + rho * (w - z)
+        assert workload.score is not None
+        last = (z - lam / rho).mean(axis=0)
+        errors.append(100 * (1 - workload.score(last.astype(np.float32))))
+    found = play(case)["course"]
+    # The coordinator's model of a round is w of that round, or of the next: one round apart.
+    assert any(np.allclose(found[shift:], errors[: 4 - shift], atol=0.05) for shift in (0, 1)), (
+        found,
+        errors,
+    )
+
+
+@DATA
+def test_the_authors_output_noise_by_its_formula() -> None:
+    """Mean |N(0, s^2)| with s = sigma^2, sigma = 2 sqrt(2 ln(1.25/delta)) / (eps (rho + 1/eta))."""
+    case = dp_iadmm.case_of(OPTIONS, "", "MNIST", "OutP, authors", 0.05, 1)
+    found = play(replace(case, rounds=2, options={**case.options, "every": 1, "tail": 1}))
+    for t, noise in enumerate(found["noise"], start=1):
+        spread = 2 + 5 / 0.3 + 1000 / 4 + 2 * math.sqrt(t * math.log(1.25e6)) / 0.3
+        sigma = 2 * math.sqrt(2 * math.log(1.25e6)) / (0.3 * spread)
+        assert noise == pytest.approx(math.sqrt(2 / math.pi) * sigma**2, rel=0.02)
+        own = authors_deviation(0.3, penalty(0.3, t), 1000, t)
+        assert own == pytest.approx(sigma**2, rel=1e-12)
+
+
+# ------------------------------------------------------------------ FedPDM, by a few lines
+
+
+@DATA
+@pytest.mark.parametrize("weight", [0.0, 0.01, 0.5])
+def test_runs_of_figures_4_and_6_by_a_few_lines(weight: float) -> None:
+    """With one full-batch step and rho eta = 1/2 dense FedPDM is proximal FedSGD.
+
+    x <- soft(x - mean slope / rho, gamma / rho), whatever the duals are: gamma = 0 is Figure 4
+    without noise, gamma = .5 is Figure 6, where nothing trains.
+    """
+    settings = {"rho": 1.0, "step_size_base": 0.5, "h": weight}
+    case = fed_pdm.arm(OPTIONS, "", "Adult", whole=True, settings=settings)[0]
+    case = replace(case, rounds=6, options={**case.options, "every": 1, "tail": 1})
+    workload = build(case.workload)
+    x, scores = workload.start.copy(), []
+    names = [str(agent) for agent in range(100)]
+    for number in range(1, 7):
+        chosen = [int(name) for name in Balanced(0.3).select(number, sorted(names), case.seed)]
+        clipped = [_clipped(workload.problems[agent], x) for agent in chosen]
+        x = (x - np.mean(clipped, axis=0)).astype(np.float32)
+        x = np.sign(x) * np.maximum(np.abs(x) - np.float32(weight), np.float32(0))
+        assert workload.score is not None
+        scores.append(workload.score(x))
+    assert play(case)["course"] == pytest.approx(scores, abs=2e-3)
+    if weight == 0.5:
+        assert not x.any()
+
+
+def _clipped(problem: LinearModel[Any], x: Any) -> Any:
+    """Return the mean of the examples' gradients, each cut to norm 1, and the regulariser's."""
+    size = problem.num_examples
+    plain = type(problem)(problem.features, problem.labels, 2)  # type: ignore[attr-defined]
+    total = np.zeros_like(x, dtype=float)
+    for row in range(size):
+        slope = plain.gradient(x, np.array([row])).astype(float)
+        total += slope / max(1.0, float(np.linalg.norm(slope)))
+    return total / size + problem.gradient(x) - plain.gradient(x)
+
+
+@DATA
+@pytest.mark.parametrize("loss", ["softmax", "(41)"])
+def test_accuracy_by_a_few_lines(loss: str) -> None:
+    """The test rule (42) is an argmax of scores: rows of X for (41), columns for softmax."""
+    workload = {"name": "adult-by-class", "folder": str(SHARED / "data"), "draw": 0, "loss": loss}
+    built = build(workload)
+    assert built.score is not None
+    majority = built.score(np.zeros_like(built.start))
+    assert majority == pytest.approx(0.7638, abs=1e-3)  # 12,435 of 16,281
+    sizes = [problem.num_examples for problem in built.problems]
+    assert len(sizes) == 100
+    assert set(sizes) <= {325, 326, 327}
+    aside = build({**workload, "validation": True})
+    assert sum(problem.num_examples for problem in aside.problems) == round(0.8 * sum(sizes))
+
+
+# ------------------------------------------------------------------ GFL, by a few lines
+
+
+def test_arrays_and_messages_agree_where_nothing_is_random() -> None:
+    workload = {"name": "regression", "draw": 2, "units": 4, "each": 6, "graph": "ring"}
+    played = Case(
+        "",
+        0,
+        workload,
+        "gfl",
+        {
+            "step_size": 0.3,
+            "batch": "full",
+            "perturbation": "none",
+            "participants": 0,
+            "local_epochs": 1,
+        },
+        5,
+        "deviation",
+    )
+    arrays = Case(
+        "", 0, workload, "gfl", {"mu": 0.3, "kind": "none", "whole": True}, 5, "deviation-on-arrays"
+    )
+    built = build(workload)
+    object.__setattr__(built, "nodes", tuple({**node, "local-epochs": 1} for node in built.nodes))
+    found, wanted = play(played), play(arrays)
+    for name in ("centroid", "units"):
+        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-9)
+
+
+def test_optimum_is_the_papers_closed_form() -> None:
+    """Eq. (55), with the mean of all agents' second moments."""
+    built = build({"name": "regression", "draw": 2, "units": 4, "each": 6, "graph": "ring"})
+    u = np.concatenate([problem.features for problem in built.problems])
+    d = np.concatenate([np.asarray(getattr(problem, "targets")) for problem in built.problems])  # noqa: B009
+    wanted = np.linalg.solve(u.T @ u / len(d) + 0.1 * np.eye(2), u.T @ d / len(d))
+    np.testing.assert_allclose(built.optimum, wanted, atol=1e-10)
+
+
+def test_the_ratio_of_figure_3b_by_a_few_lines() -> None:
+    """Noise of single units, from the covariance of w <- A (1 - mu H) w + noise, mean curvature."""
+    case = gfl.simulated("", "random", 0, variance=10.0)
+    built = build(case.workload)
+    a = np.asarray(built.strategy["weights"])
+    hessians = [
+        2 * p.features.T @ p.features / p.num_examples + 0.2 * np.eye(2) for p in built.problems
+    ]
+    shrink = np.linalg.eigvalsh(np.mean(hessians, axis=0))
+    noise = {
+        "random": np.diag(((a - np.diag(np.diag(a))) ** 2).sum(axis=1)),
+        "homomorphic": (a - np.eye(10)) @ (a - np.eye(10)).T,
+    }
+    sizes = {}
+    for kind, added in noise.items():
+        sizes[kind] = 0.0
+        for curvature in shrink:
+            step, covariance = a * (1 - gfl.MU * curvature), np.zeros((10, 10))
+            for _ in range(400):
+                covariance = step @ covariance @ step.T + added
+            sizes[kind] += float(np.trace(covariance)) / 10
+    found = {
+        kind: gfl.steady([play(replace(case, settings={**case.settings, "kind": kind}))], "units")
+        for kind in noise
+    }
+    ratio = (found["random"][0] or 0) / (found["homomorphic"][0] or 1)
+    assert ratio == pytest.approx(sizes["random"] / sizes["homomorphic"], rel=0.35)
+    assert ratio < 0.5
+
+
+# ------------------------------------------------------------------ theorems
+
+
+def test_the_printed_stability_matrix_has_a_counterexample() -> None:
+    """h = (.95, 1.15), rho .4, gamma .35, one step: a norm of .945 and a radius of 1.196."""
+    h, rho, gamma = np.array([0.95, 1.15]), 0.4, 0.35
+    chi = max(abs(1 - gamma * (m + 1 / rho)) for m in h)
+    printed = stability_matrix(rho, (0.95, 1.15), chi, printed=True)
+    assert np.linalg.norm(printed, 2) == pytest.approx(0.945, abs=1e-3)
+    assert radius(fed_plt_matrix(h, rho, gamma, 1)) == pytest.approx(1.196, abs=1e-3)
+    corrected = stability_matrix(rho, (0.95, 1.15), chi, printed=False)
+    assert radius(corrected) > 1
+
+
+@pytest.mark.parametrize("name", ["contraction-corrected", "accelerated-corrected"])
+def test_corrected_statements_hold(name: str) -> None:
+    found = CHECKS[name](1)
+    assert found["held"] == found["tried"] == 100
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["contraction-as-printed", "accelerated-contraction", "privacy-of-a-step", "sensitivity-later"],
+)
+def test_refuted_statements_keep_a_counterexample(name: str) -> None:
+    found = CHECKS[name](0)
+    assert found["held"] < found["tried"]
+    assert found["instance"]
+
+
+def test_estimates_of_what_never_arrives_are_not_numbers() -> None:
+    assert math.isnan(Estimate.of([None, None]).mean)

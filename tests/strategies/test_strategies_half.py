@@ -1,0 +1,268 @@
+"""What server halves derive, and what the constructors of all strategies have in common."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord
+
+from privet.client_apps import client_app
+from privet.client_apps.fed_plt import Agent
+from privet.client_apps.terms import PrivacyTerms
+from privet.server_apps import read_config
+from privet.sim.engine import InlineGrid
+from privet.strategies import (
+    DPFedSGD,
+    FedPDM,
+    FedPLT,
+    Fraction,
+    PrimalDualStrategy,
+    PrivetResult,
+    Scaffold,
+)
+from privet.strategies.configured import RunArguments
+from privet.strategies.gfl.settings import PeerKeys
+from privet.strategies.half import (
+    UNSAVED,
+    HalfState,
+    ServerHalf,
+    Turn,
+    Vector,
+    summing,
+)
+from privet.strategies.run.checkpoint import load, save
+from privet.strategies.shared_regularizer import RegularizerSettings
+from privet.wire import ConfigError, RunError, algorithms, stream
+from privet.wire.key import keys_of
+from support.federations import logistic_agents, position, zeros
+
+KINDS: list[type[PrimalDualStrategy]] = [entry.load_strategy() for entry in algorithms().values()]
+
+
+@dataclass(slots=True)
+class State(HalfState):
+    """A model, a table and a number, and what follows from them."""
+
+    x: Vector
+    table: Vector
+    count: int = 0
+    total: Vector = field(init=False, metadata=UNSAVED)
+
+
+@dataclass(frozen=True)
+class Half(ServerHalf[State]):
+    """What a half has to write at least."""
+
+    state = State
+
+    agent: Agent = field(default_factory=Agent)
+
+    def rows(self, start: Vector) -> dict[str, Vector]:
+        """Return twice the start."""
+        return {"table": 2 * start}
+
+    def initialise(self, start: Vector, count: int) -> State:
+        """Return the state before round 1."""
+        return self.completed(State(start, **self.tables(start, count)))
+
+    def completed(self, state: State) -> State:
+        """Return the state with the sum of the rows."""
+        state.total = state.table.sum(axis=0)
+        return state
+
+    def broadcast(self, state: State, turn: Turn) -> tuple[State, dict[str, Vector]]:
+        """Return x."""
+        return state, {"x": state.x}
+
+
+def test_tables_follow_the_agents() -> None:
+    half, start = Half(), np.array([1.0, -3.0])
+    state = half.initialise(start, 2)
+    assert state.table.tolist() == [[2, -6], [2, -6]]
+    state.table[1] = [5, 5]
+    assert half.recovery(state, 1) == {"table": pytest.approx([5, 5])}
+    state = half.admit(state, 1, start)
+    assert state.table.tolist() == [[2, -6], [2, -6], [5, 5]]
+    assert state.total.tolist() == [9, -7]
+    state = half.renew(state, 2, start)
+    assert state.total.tolist() == [6, -18]
+    assert half.models(state)["last"] is state.x
+    assert half.own(state, 0, Turn(1)) == {}
+
+
+def test_a_state_survives_its_arrays_and_no_other_does() -> None:
+    half = Half()
+    state = half.initialise(np.array([1.0, -3.0], np.float32), 3)
+    state.count, state.residual = 7, 0.25
+    arrays = half.dump(state)
+    assert set(arrays) == {"x", "table", "count", "residual"}
+    again = half.load(arrays)
+    assert (again.count, type(again.count), half.residual(again)) == (7, int, 0.25)
+    assert again.table.dtype == np.float32
+    assert np.array_equal(again.total, state.total)
+    again.table[0] = 0  # what is loaded may be written into
+    assert state.table[0, 0] == 2
+    del arrays["count"]
+    with pytest.raises(
+        RunError, match="resume: the checkpoint's state has residual, table, x, fed"
+    ):
+        half.load(arrays)
+
+
+def test_a_checkpoint_of_another_state_is_refused_in_one_line(tmp_path: Path) -> None:
+    problems = logistic_agents(2)
+    app = client_app("fed-plt", lambda context: problems[position(context)])
+    path = tmp_path / "checkpoint.npz"
+    strategy = FedPLT(num_agents=2)
+    strategy.start(InlineGrid(app, 2), zeros(4), num_rounds=1, checkpoint=path)
+    saved = load(path)
+    saved.arrays["w"] = saved.arrays.pop("y")
+    save(path, saved)
+    with pytest.raises(RunError, match=r"resume: .* state has .*, w, x, z, fed-plt"):
+        FedPLT(num_agents=2).start(InlineGrid(app, 2), zeros(4), num_rounds=2, resume=path)
+
+
+def test_a_half_is_told_the_round_and_named_streams() -> None:
+    turn = Turn(4, seed=9)
+    expected = stream(9, "coin", round_=4).random(3)
+    assert np.array_equal(turn.stream("coin").random(3), expected)
+    assert not np.array_equal(turn.stream("other").random(3), expected)
+    assert not np.array_equal(Turn(5, seed=9).stream("coin").random(3), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_travels_are_the_agents_fields_and_the_terms(kind: type[PrimalDualStrategy]) -> None:
+    half: Any = kind.from_config(read_config({"algorithm": kind.algorithm})).half
+    assert type(half.agent) is algorithms()[kind.algorithm].load_agent()
+    own = {entry.name.replace("_", "-") for entry in fields(half.agent)} - {"secure-sum"}
+    terms = set(half.settings()) - own
+    assert terms == ({"delta", "noise-seed"} - own if half.noise_key else terms)
+    assert type(half.agent).from_settings(half.settings()) == half.agent
+    assert summing(half) is None
+
+
+def test_terms_travel_with_a_target_where_there_is_one() -> None:
+    assert PrivacyTerms().settings() == {"delta": 1e-5, "noise-seed": -1}
+    target = PrivacyTerms(1e-6, 3, 2.0).settings()
+    assert target == {"delta": 1e-6, "noise-seed": 3, "target-epsilon": 2.0}
+
+
+def test_step_sizes_are_those_of_the_agents_to_the_bit() -> None:
+    for kind in (DPFedSGD, Scaffold):
+        half: Any = kind(step_size_base=0.3).half
+        assert half.agent.step_size(2921) == 0.3 / np.sqrt(2921)
+
+
+# ------------------------------------------------------------------ constructors
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_argument_is_named_and_defaults_are_those_of_the_run_config(
+    kind: type[PrimalDualStrategy],
+) -> None:
+    taken = inspect.signature(kind).parameters
+    (rest,) = (entry for entry in taken.values() if entry.kind is entry.VAR_KEYWORD)
+    assert "RunArguments" in str(rest.annotation)
+    assert not any(entry.kind is entry.VAR_POSITIONAL for entry in taken.values())
+    keys = kind.config_keys()
+    for name in keys.keys() & taken.keys() - {"h"}:
+        assert taken[name].default == keys[name].default, name
+    # A key that nobody took would be read and forgotten, where it is to be refused.
+    elsewhere = {*RunArguments.__annotations__}
+    elsewhere |= set(keys_of(RegularizerSettings)) if "h" in taken else set()
+    elsewhere |= set(keys_of(PeerKeys)) if kind.hosts_units else set()
+    assert keys.keys() <= {*taken, *elsewhere}
+    by_config = kind.from_config(read_config({"algorithm": kind.algorithm}))
+    assert kind().half.settings() == by_config.half.settings()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "meant"),
+    [
+        ("fed-plt", "lr", "step_size"),
+        ("scaffold", "lr", "step_size_base"),
+        ("fed-plt", "epochs", "local_epochs"),
+        ("fed-pdm", "epochs", "max_local_steps"),
+        ("dp-iadmm", "epochs", "local_updates"),
+        ("fed-plt", "batch", "batch_size"),
+        ("led", "local_epoch", "local_epochs"),
+        ("gfl", "num_clients", "num_agents"),
+        ("five-gcs", "particpation", "participation"),
+        ("fed-dyn", "max_grad_norm", "clip"),
+    ],
+)
+def test_an_argument_that_there_is_not_names_the_one_that_is_meant(
+    kind: str, name: str, meant: str
+) -> None:
+    strategy = algorithms()[kind].load_strategy()
+    with pytest.raises(TypeError, match=f"takes no '{name}'; did you mean '{meant}'\\?$"):
+        strategy(**{name: 1})
+    assert meant in {**strategy.arguments(), **RunArguments.__annotations__}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_algorithm_without_a_private_form_takes_a_target(kind: type[PrimalDualStrategy]) -> None:
+    private = bool(getattr(algorithms()[kind.algorithm].load_agent(), "noise_key", ""))
+    assert ("target_epsilon" in kind.arguments()) is private
+    if not private:
+        line = rf"target-epsilon = 1\.0: {kind.algorithm} does not use it; it is a key of "
+        with pytest.raises(ConfigError, match=line):
+            read_config({"target-epsilon": 1.0, "algorithm": kind.algorithm})
+
+
+# ------------------------------------------------------------------ privacy without a run config
+
+TARGET: dict[str, Any] = {"clip": 0.5, "target_epsilon": 2.0, "delta": 1e-4, "num_agents": 3}
+
+
+def private_run(strategy: PrimalDualStrategy, rounds: int = 4) -> PrivetResult:
+    problems = logistic_agents(3)
+    app = client_app(strategy.algorithm, lambda context: problems[position(context)])
+    return strategy.start(InlineGrid(app, 3), zeros(4), num_rounds=rounds)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        FedPLT(local_solver="noisy-gd", row_norm=4.0, **TARGET),
+        FedPDM(preset="private", participation=Fraction(0.7), **TARGET),
+        Scaffold(max_local_steps=2, **TARGET),
+    ],
+    ids=lambda strategy: strategy.algorithm,
+)
+def test_start_meets_a_target_by_itself_and_says_so(strategy: PrimalDualStrategy) -> None:
+    found = private_run(strategy).privacy
+    assert found is not None
+    assert (found.private, found.delta, found.relation) == (True, 1e-4, "replace-one")
+    assert 1.99 < found.epsilon <= 2.0
+    spent = {name: ledger.spent(1e-4) for name, ledger in found.agents.items()}
+    assert found.epsilon == max(spent.values()) == spent[found.worst]
+
+
+def test_a_run_that_promises_nothing_says_why() -> None:
+    found = private_run(FedPLT(num_agents=3), rounds=1).privacy
+    assert found is not None
+    assert not found.private
+    assert found.reason == "not private: updates leave without accounted noise"
+    assert found.epsilon == math.inf
+
+
+def test_a_target_needs_a_clip_and_to_know_the_rounds() -> None:
+    with pytest.raises(ConfigError, match="target-epsilon needs clip > 0"):
+        FedPLT(target_epsilon=1.0)
+    problems = logistic_agents(3)
+    grid = InlineGrid(client_app("scaffold", lambda context: problems[position(context)]), 3)
+    strategy = Scaffold(**TARGET)
+    with pytest.raises(ConfigError, match=r"target-epsilon: only start\(\) knows the rounds"):
+        strategy.configure_train(1, zeros(4), ConfigRecord(), grid)
+
+
+def test_what_cannot_be_certified_is_refused_before_the_first_round() -> None:
+    with pytest.raises(ConfigError, match=r"this run cannot be private: .*private dual"):
+        private_run(FedPDM(dual="private", clip=0.5, noise_scale=1.0, num_agents=3))

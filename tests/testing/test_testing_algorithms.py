@@ -1,0 +1,107 @@
+"""Every algorithm of this library keeps every promise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from privet.testing import Check, check_algorithm, checks
+from privet.wire import ConfigError, algorithms
+
+SETTINGS: Mapping[str, Mapping[str, Any]] = {"gfl": {"units": 2}}
+"""Of un-noised runs, where the defaults do not fit six agents."""
+PRIVATE: Mapping[str, Mapping[str, Any]] = {"fed-plt": {"local-solver": "noisy-gd"}}
+"""What makes a run private besides a clip and noise."""
+
+OF_STATE = (
+    "lost_reply_is_an_absence",
+    "lost_state_is_made_good",
+    "resumed_run_is_the_uninterrupted_one",
+    "run_goes_on_when_all_nodes_restart",
+)
+VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "accelerated": ("fed-plt", {"local-solver": "agd"}),
+    "mini-batches": ("fed-plt", {"local-solver": "sgd", "batch-size": 4, "step-size": 0.1}),
+    "seeded noise": (
+        "dp-iadmm",
+        {"epsilon": 5.0, "clip": 0.5, "noise-seed": 3, "rho-period": 2},
+    ),
+    "several inner steps": ("dp-iadmm", {"local-updates": 3}),
+    "output noise": (
+        "dp-iadmm",
+        {
+            "epsilon": 5.0,
+            "clip": 0.5,
+            "noise-seed": 3,
+            "local-updates": 3,
+            "perturbation": "output",
+            "row-norm": 3.0,
+        },
+    ),
+    "public dual": ("fed-pdm", {"dual": "public"}),
+    "sparse both ways": (
+        "fed-pdm",
+        {
+            "sparsifier": "rand-k",
+            "alpha-u": 0.5,
+            "alpha-d": 0.75,
+            "batch": "sample",
+            "batch-size": 5,
+            "dual": "public",
+        },
+    ),
+    "sparse, private dual": (
+        "fed-pdm",
+        {"sparsifier": "rand-k", "alpha-u": 0.5, "alpha-d": 0.75, "batch": "sample"},
+    ),
+}
+"""Settings under which agents hold or send something else than by default."""
+
+
+def every_check() -> list[Check]:
+    return [
+        check
+        for name in sorted(algorithms())
+        for check in checks(name, settings=SETTINGS.get(name), private=PRIVATE.get(name))
+    ]
+
+
+@pytest.mark.parametrize("check", every_check(), ids=str)
+def test_algorithm_keeps_its_promise(check: Check) -> None:
+    check()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variant_keeps_the_promises_of_its_state(variant: str) -> None:
+    name, settings = VARIANTS[variant]
+    for check in checks(name, settings=settings):
+        if check.name in OF_STATE:
+            check()
+
+
+@pytest.mark.ray
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_engines_agree() -> None:
+    (check,) = (
+        one
+        for one in checks("scaffold", engines=("inline", "ray"))
+        if one.name == "engines_agree_to_the_bit"
+    )
+    check()
+
+
+def test_unknown_algorithms_and_engines_are_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown algorithm 'fed-nothing'"):
+        check_algorithm("fed-nothing")
+    with pytest.raises(ValueError, match="engine 'spark': choose of inline, ray"):
+        check_algorithm("led", engines=("spark",))
+
+
+def test_report_says_what_was_checked() -> None:
+    report = check_algorithm("tamuna")
+    assert report.algorithm == "tamuna"
+    assert "lost_reply_is_an_absence" in report.passed
+    assert "charge_is_what_is_drawn" not in report.passed  # it has no private form
+    assert str(report).startswith(f"tamuna: {len(report.passed)} checks passed in ")

@@ -1,0 +1,433 @@
+"""A check that cannot fail is worthless: broken forms of an algorithm, each caught by its check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, make_dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.client_apps import Local
+from privet.client_apps.gradients import Gradients
+from privet.privacy.node_rules import NodeRules
+from privet.server_apps import read_config
+from privet.testing import Check, CheckFailed, checks, logistic_federation
+from privet.testing.subject import ENGINES
+from privet.wire import digest, registry
+from privet.wire.key import setting
+from support.outside import installed
+from support.paths import ROOT
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """What is broken, and the checks that must notice."""
+
+    breaks: Callable[[Patch], None]
+    caught_by: tuple[str, ...]
+    says: str = ""
+
+
+MUTANTS: dict[str, Mutant] = {}
+
+
+def mutant(*caught_by: str, says: str = "") -> Callable[[Callable[[Patch], None]], None]:
+    """Register a function that breaks Scaffnew."""
+
+    def register(breaks: Callable[[Patch], None]) -> None:
+        MUTANTS[breaks.__name__] = Mutant(breaks, caught_by, says)
+
+    return register
+
+
+@pytest.fixture(scope="module", autouse=True)
+def scaffnew() -> Iterator[None]:
+    with installed(ROOT / "tests" / "foreign" / "scaffnew"):
+        yield
+
+
+def agent() -> Any:
+    return registry.algorithm("scaffnew").load_agent()
+
+
+def strategy() -> Any:
+    return registry.algorithm("scaffnew").load_strategy()
+
+
+def server() -> Any:
+    return type(strategy()().half)
+
+
+def wrapped(patch: Patch, kind: Any, name: str, change: Callable[..., Any]) -> None:
+    """Replace a method by ``change(original, self, *arguments)``."""
+    original = getattr(kind, name)
+    patch.setattr(kind, name, lambda self, *arguments: change(original, self, *arguments))
+
+
+# ------------------------------------------------------------------ names, settings, arguments
+
+
+@mutant("halves_agree_on_name_and_version", says="'scaffold'")
+def agent_half_of_another_name(patch: Patch) -> None:
+    patch.setattr(agent(), "name", "scaffold")
+
+
+@mutant("halves_agree_on_name_and_version", says="version 2, this run scaffnew version 1")
+def agent_half_of_another_version(patch: Patch) -> None:
+    patch.setattr(server(), "version", agent().version)  # of its own, not the agent half's
+    patch.setattr(agent(), "version", 2)
+
+
+@mutant("every_number_reaches_the_agent_half", says="gamma = 0.05 in the run config is 0.1")
+def step_size_that_is_not_sent(patch: Patch) -> None:
+    def settings(original: Any, half: Any) -> Any:
+        return {name: value for name, value in original(half).items() if name != "gamma"}
+
+    wrapped(patch, server(), "settings", settings)
+
+
+@mutant("settings_make_equal_agent_halves", says="not equal")
+def agent_half_that_equals_itself_only(patch: Patch) -> None:
+    patch.setattr(agent(), "__eq__", lambda self, other: self is other)
+
+
+@mutant("unknown_arguments_are_refused", says="takes an argument that it does not have")
+def misspelt_arguments_are_swallowed(patch: Patch) -> None:
+    made = strategy().from_config.__func__
+
+    def from_config(cls: Any, config: Any, **options: Any) -> Any:
+        options.pop("no_such_argument", None)
+        return made(cls, config, **options)
+
+    patch.setattr(strategy(), "from_config", classmethod(from_config))
+
+
+def declaring(patch: Patch, gamma: Any) -> None:
+    """Let the algorithm declare its key gamma like this; of two of a name the first counts."""
+    own = make_dataclass("Own", [("gamma", float, gamma)], frozen=True)
+    patch.setattr(strategy(), "settings", (own, *strategy().settings))
+
+
+@mutant("keys_are_documented", says="key 'gamma' has no doc")
+def key_without_a_text(patch: Patch) -> None:
+    declaring(patch, setting(0.1, " "))
+
+
+@mutant("keys_are_documented", says="key 'gamma' refuses its own default")
+def default_out_of_range(patch: Patch) -> None:
+    declaring(patch, setting(0.1, "step size of a local step", low=1.0))
+
+
+# ------------------------------------------------------------------ runs in which nothing is wrong
+
+
+@dataclass(frozen=True)
+class Bent(Gradients):
+    """The gradients of an agent half, and what becomes of them."""
+
+    bend: Callable[..., Any] = field(kw_only=True)
+
+    def oracle(self, problem: Any, *rest: Any, **options: Any) -> Any:
+        return self.bend(problem, super().oracle(problem, *rest, **options))
+
+
+def sloping(patch: Patch, change: Callable[..., Any]) -> None:
+    """Let the local steps go by ``change(half, problem, gradient)`` in place of the gradient."""
+
+    def task(original: Any, half: Any, *arguments: Any) -> Any:
+        made = original(half, *arguments)
+        own = {entry.name: getattr(made.gradients, entry.name) for entry in fields(made.gradients)}
+        return replace(made, gradients=Bent(**own, bend=partial(change, half)))
+
+    wrapped(patch, agent(), "task", task)
+
+
+@mutant("run_is_finite_and_makes_progress", says="the mean gradient's norm went from")
+def steps_uphill(patch: Patch) -> None:
+    sloping(patch, lambda half, problem, gradient: lambda w: -gradient(w))
+
+
+@mutant("same_seed_gives_the_same_bits", says="another run of the same seed")
+def chance_that_no_seed_names(patch: Patch) -> None:
+    def fold(original: Any, half: Any, state: Any, uploads: Any, turn: Any) -> Any:
+        state = original(half, state, uploads, turn)
+        state.x = state.x + 1e-12 * np.random.default_rng().standard_normal(state.x.shape)
+        return state
+
+    wrapped(patch, server(), "fold", fold)
+
+
+@mutant("agents_share_nothing", "order_of_nodes_changes_nothing")
+def agent_half_that_writes_into_the_broadcast(patch: Patch) -> None:
+    def local_update(original: Any, half: Any, state: Any, broadcast: Any, *rest: Any) -> Local:
+        broadcast["x"] = 1.01 * broadcast["x"]
+        done: Local = original(half, state, broadcast, *rest)
+        return done
+
+    wrapped(patch, agent(), "local_update", local_update)
+
+
+@mutant("same_seed_gives_the_same_bits", says="read-only")
+def agent_half_that_writes_into_an_array_of_the_message(patch: Patch) -> None:
+    def local_update(original: Any, half: Any, state: Any, broadcast: Any, *rest: Any) -> Local:
+        broadcast["x"] *= 1.01
+        done: Local = original(half, state, broadcast, *rest)
+        return done
+
+    wrapped(patch, agent(), "local_update", local_update)
+
+
+@mutant("data_are_not_written_to", says="the agents' data")
+def agent_half_that_writes_into_the_data(patch: Patch) -> None:
+    def prepare(original: Any, half: Any, problem: Any) -> Any:
+        features = problem.features
+        features.flags.writeable = True
+        features *= 1.01
+        return problem
+
+    wrapped(patch, agent(), "prepare", prepare)
+
+
+@mutant("resumed_run_is_the_uninterrupted_one", says="do not hold the same state")
+def checkpoint_that_forgets(patch: Patch) -> None:
+    def dump(original: Any, half: Any, state: Any) -> Any:
+        return {**original(half, state), "spoke": np.zeros_like(state.spoke)}
+
+    wrapped(patch, server(), "dump", dump)
+
+
+@mutant("run_goes_on_when_all_nodes_restart", "lost_state_is_made_good")
+def agent_that_is_sent_another_state(patch: Patch) -> None:
+    def recovery(original: Any, half: Any, state: Any, position: int) -> Any:
+        return {"h": np.zeros_like(state.x)}
+
+    wrapped(patch, server(), "recovery", recovery)
+
+
+@mutant("run_goes_on_when_all_nodes_restart", "lost_state_is_made_good")
+def server_that_sends_no_state_and_remembers_one(patch: Patch) -> None:
+    wrapped(patch, server(), "recovery", lambda original, half, state, position: None)
+
+
+# ------------------------------------------------------------------ what agents do wrong
+
+
+@mutant("absent_agents_are_not_waited_for", says="do not hold the same state")
+def absent_agents_are_moved_too(patch: Patch) -> None:
+    def fold(original: Any, half: Any, state: Any, uploads: Any, turn: Any) -> Any:
+        state = original(half, state, uploads, turn)
+        state.h += 0.1 * (len(uploads) < len(state.h))
+        return state
+
+    wrapped(patch, server(), "fold", fold)
+
+
+@mutant("lost_reply_is_an_absence", says="a lost reply")
+def agent_half_that_keeps_its_state_in_itself(patch: Patch) -> None:
+    kept: dict[str, Any] = {}
+
+    def local_update(
+        original: Any, half: Any, state: Any, broadcast: Any, problem: Any, streams: Any, noise: Any
+    ) -> Local:
+        held = kept.get(streams.agent, state) if streams.round > 1 else state
+        done: Local = original(half, held, broadcast, problem, streams, noise)
+        kept[streams.agent] = done.state
+        return done
+
+    wrapped(patch, agent(), "local_update", local_update)
+
+
+def accepting(patch: Patch, change: Callable[[Any, dict[str, Any]], dict[str, Any]]) -> None:
+    """Let the server half take what ``change(state, upload)`` makes of an upload."""
+
+    def accept(original: Any, half: Any, state: Any, position: int, upload: Any) -> Any:
+        return original(half, state, position, change(state, dict(upload)))
+
+    wrapped(patch, server(), "accept", accept)
+
+
+@mutant("reply_of_nan_is_dropped", "reply_of_infinity_is_dropped")
+def server_that_takes_any_number(patch: Patch) -> None:
+    def accept(original: Any, half: Any, state: Any, position: int, upload: Any) -> tuple[Any, int]:
+        if np.isfinite(upload["end"]).all():
+            accepted: tuple[Any, int] = original(half, state, position, upload)
+            return accepted
+        h = original(half, state, position, {"end": state.x})[0]["h"]
+        return {"end": upload["end"], "h": h}, digest(upload["end"] - h)
+
+    wrapped(patch, server(), "accept", accept)
+
+
+@mutant("reply_of_wrong_shape_is_dropped", says="a longer reply")
+def server_that_cuts_vectors(patch: Patch) -> None:
+    accepting(patch, lambda state, upload: {"end": upload["end"][: state.x.size]})
+
+
+@mutant("reply_without_arrays_is_dropped", says="a reply without arrays")
+def server_that_fills_in_what_is_missing(patch: Patch) -> None:
+    def accept(original: Any, half: Any, state: Any, position: int, upload: Any) -> tuple[Any, int]:
+        accepted: tuple[Any, int] = original(half, state, position, upload or {"end": state.x})
+        state.h[position] *= 1.0 if upload else 0.5
+        return accepted
+
+    wrapped(patch, server(), "accept", accept)
+
+
+@mutant("reply_of_wrong_digest_is_dropped", says="a reply with another digest")
+def server_that_folds_what_it_has_not_accepted(patch: Patch) -> None:
+    def accept(original: Any, half: Any, state: Any, position: int, upload: Any) -> Any:
+        accepted, agreed = original(half, state, position, upload)
+        state.h[position], state.spoke[position] = accepted["h"], False
+        return accepted, agreed
+
+    wrapped(patch, server(), "accept", accept)
+
+
+@mutant("secure_sum_is_the_sum_in_clear", says="secure-sum = true is ignored")
+def secure_sum_that_is_ignored(patch: Patch) -> None:
+    made = strategy().from_config.__func__
+
+    def from_config(cls: Any, config: Any, **options: Any) -> Any:
+        return made(cls, {**config, "secure-sum": False}, **options)
+
+    patch.setattr(strategy(), "from_config", classmethod(from_config))
+
+
+# ------------------------------------------------------------------ what a reply costs
+
+
+@mutant("limited_node_vetoes_what_is_not_noised", says="sends an un-noised upload")
+def nodes_without_a_veto(patch: Patch) -> None:
+    patch.setattr(NodeRules, "screen", lambda self, **asked: None)
+    patch.setattr(NodeRules, "charge", lambda self, release, note="": None)
+
+
+@mutant("charge_is_what_is_drawn", says="do not make it private")
+def noise_that_is_never_meant(patch: Patch) -> None:
+    patch.setattr(agent(), "private", False)
+
+
+def releasing(patch: Patch, **changes: Callable[[Any], Any]) -> None:
+    """Let the agent half charge for something else where it charges."""
+
+    def release(original: Any, half: Any, facts: Any, round_: int) -> Any:
+        made = original(half, facts, round_)
+        if made.mechanism == "none":
+            return made
+        return replace(made, **{name: change(made) for name, change in changes.items()})
+
+    wrapped(patch, agent(), "release", release)
+
+
+@mutant("charge_is_what_is_drawn", says="charged")
+def charge_for_one_step_of_many(patch: Patch) -> None:
+    releasing(patch, count=lambda made: 1)
+
+
+@mutant("charge_is_what_is_drawn", says="charged")
+def charge_for_half_of_what_a_record_moves(patch: Patch) -> None:
+    releasing(patch, sensitivity=lambda made: made.sensitivity / 2)
+
+
+@mutant("charge_is_what_is_drawn", says="charged")
+def upload_that_is_not_noised(patch: Patch) -> None:
+    sloping(patch, lambda half, problem, gradient: problem.gradient)
+
+
+@mutant("noise_is_the_only_chance", says="with the same noise")
+def noise_from_elsewhere(patch: Patch) -> None:
+    def shaken(half: Any, problem: Any, gradient: Any) -> Any:
+        own = np.random.default_rng()
+        return lambda w: gradient(w) + 1e-6 * own.standard_normal(w.shape) * half.private
+
+    sloping(patch, shaken)
+
+
+@mutant("noise_is_the_only_chance", says="other noise gives the same model")
+def noise_that_is_drawn_and_thrown_away(patch: Patch) -> None:
+    def clear(half: Any, problem: Any, gradient: Any) -> Any:
+        return lambda w: (gradient(w), problem.gradient(w))[1]
+
+    sloping(patch, clear)
+
+
+@mutant("ledger_says_what_the_history_says", says="3 rounds are [0, 0, 0, 0, 0, 0] lines")
+def nodes_that_write_no_ledger(patch: Patch) -> None:
+    patch.setattr(NodeRules, "charge", lambda self, release, note="": None)
+
+
+@mutant("target_epsilon_is_met_and_not_passed")
+def noise_that_is_found_and_not_sent(patch: Patch) -> None:
+    def settings(original: Any, half: Any) -> Any:
+        return {**original(half), "noise-scale": 1.0}
+
+    wrapped(patch, server(), "settings", settings)
+
+
+@mutant("seeded_noise_is_marked_not_private")
+def seed_of_the_noise_that_is_not_sent(patch: Patch) -> None:
+    def settings(original: Any, half: Any) -> Any:
+        return {name: value for name, value in original(half).items() if name != "noise-seed"}
+
+    wrapped(patch, server(), "settings", settings)
+
+
+# ------------------------------------------------------------------ the mutants meet the checks
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_is_caught_by_its_check(name: str, monkeypatch: Patch) -> None:
+    broken = MUTANTS[name]
+    broken.breaks(monkeypatch)
+    by_name = {check.name: check for check in checks("scaffnew")}
+    for check in broken.caught_by:
+        with pytest.raises(CheckFailed) as caught:
+            by_name[check]()
+        text = str(caught.value)
+        assert text.startswith(f"scaffnew-{check}: ")
+        assert broken.says in text
+        assert "\n" not in text
+
+
+def check_of(algorithm: str, name: str, **options: Any) -> Check:
+    (found,) = (check for check in checks(algorithm, **options) if check.name == name)
+    return found
+
+
+def test_secure_sum_that_is_not_the_sum_is_caught(monkeypatch: Patch) -> None:
+    config = read_config({"secure-sum": True, "algorithm": "fed-plt"})
+    half = registry.algorithm("fed-plt").load_strategy().from_config(config).half
+
+    def fold_sums(original: Any, half: Any, state: Any, sums: Any, turn: Any) -> Any:
+        more = {
+            group: found._replace(arrays={k: 1.000001 * v for k, v in found.arrays.items()})
+            for group, found in sums.items()
+        }
+        return original(half, state, more, turn)
+
+    wrapped(monkeypatch, type(half), "fold_sums", fold_sums)
+    with pytest.raises(CheckFailed, match=r"the model of the secure sum is .* away from that in"):
+        check_of("fed-plt", "secure_sum_is_the_sum_in_clear")()
+
+
+def test_engine_that_computes_something_else_is_caught(monkeypatch: Patch) -> None:
+    other = logistic_federation(seed=1)
+    monkeypatch.setitem(
+        ENGINES, "ray", lambda subject: ENGINES["inline"](replace(subject, problems=other))
+    )
+    with pytest.raises(CheckFailed, match="the engine 'ray': model 'last' differs by"):
+        check_of("led", "engines_agree_to_the_bit", engines=("inline", "ray"))()
+
+
+UNBROKEN = {"disconnected_agent_is_an_absent_one", "reply_of_wrong_dtype_is_dropped"}
+"""Checks that no mutant is for: what they promise is kept above the halves, or by the digest."""
+
+
+def test_every_check_catches_a_mutant() -> None:
+    caught = {check for broken in MUTANTS.values() for check in broken.caught_by}
+    assert {check.name for check in checks("scaffnew")} - caught == UNBROKEN

@@ -1,0 +1,58 @@
+"""The user's arrays as one vector and back, and files that are whole or not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord
+
+from privet.wire import ConfigError, Layout
+from privet.wire.files import write_npz
+
+
+def test_layout_flattens_and_restores_the_users_arrays() -> None:
+    arrays = ArrayRecord(
+        {
+            "conv.weight": Array(np.arange(6, dtype="f4").reshape(2, 3)),
+            "conv.bias": Array(np.array([7.0, 8.0])),
+        }
+    )
+    layout = Layout.of(arrays)
+    vector = layout.flatten(arrays)
+    assert (layout.dim, vector.dtype) == (8, np.dtype("f8"))
+    back = layout.restore(vector)
+    for name in arrays:
+        assert np.array_equal(back[name].numpy(), arrays[name].numpy())
+        assert back[name].numpy().dtype == arrays[name].numpy().dtype
+
+
+def test_layout_of_single_precision_stays_single() -> None:
+    arrays = ArrayRecord({"x": Array(np.ones(2, "f4"))})
+    assert Layout.of(arrays).flatten(arrays).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("arrays", "reason"),
+    [(ArrayRecord(), "empty"), (ArrayRecord({"n": Array(np.ones(2, "i8"))}), "'n' is int64")],
+)
+def test_layout_refuses_what_cannot_be_trained(arrays: ArrayRecord, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        Layout.of(arrays)
+
+
+def test_failed_write_leaves_the_previous_file(tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "file.npz"
+    write_npz(path, {"a": np.ones(3)})
+    before = path.read_bytes()
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_npz(path, {"a": np.zeros(3)})
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]

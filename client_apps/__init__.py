@@ -11,6 +11,7 @@ from .app import client_app
 from .base import LOCAL_KEYS, Participant, agent_name
 from .half import AgentHalf, Half, Local, Streams
 from .local_task import LocalTask, Walk
+from .own_loop import LocalRound, LoopParticipant, initial_arrays
 from .sparse_mod import sparse_mod
 
 __all__ = [
@@ -19,7 +20,9 @@ __all__ = [
     "CallableProblem",
     "Half",
     "Local",
+    "LocalRound",
     "LocalTask",
+    "LoopParticipant",
     "Participant",
     "SklearnModel",
     "SklearnProblem",
@@ -28,6 +31,7 @@ __all__ = [
     "Walk",
     "agent_name",
     "client_app",
+    "initial_arrays",
     "sparse_mod",
     "trainable_arrays",
 ]

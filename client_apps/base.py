@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 
@@ -66,7 +66,7 @@ from .guard import (
     require_vectors,
     speaks_little,
 )
-from .half import AgentHalf, Streams
+from .half import AgentHalf, Local, Streams
 from .masking import MaskFactory, Masking, new_keys, plan_masking, require_agreement
 from .measures import broadcast_model, measures, sent_model
 from .state import PRIVATE_RECORD, AgentState, read_state, write_state
@@ -101,6 +101,23 @@ def agent_name(context: Context) -> str:
         if key in config:
             return str(config[key])
     return str(context.node_id)
+
+
+class Opened(NamedTuple):
+    """A round that is charged and ready for its local work."""
+
+    asked: Instruction
+    half: AgentHalf
+    held: AgentState
+    base: Received
+    public: bool
+    """Whether the state to go on from was sent, or begun anew."""
+    broadcast: Mapping[str, Any]
+    problem: Problem
+    facts: Facts
+    streams: Streams
+    spent: Spent
+    masking: Masking | None
 
 
 class Participant:
@@ -308,6 +325,16 @@ class Participant:
         return RecordDict({RECORD: enrolment_record(said)})
 
     def _train(self, message: Message, context: Context, name: str) -> RecordDict:
+        opened = self._open(message, context, name)
+        if isinstance(opened, RecordDict):
+            return opened
+        local = opened.half.local_update(
+            opened.base, opened.broadcast, opened.problem, opened.streams, opened.spent.noise
+        )
+        return self._close(opened, local, context, name)
+
+    def _open(self, message: Message, context: Context, name: str) -> Opened | RecordDict:
+        """Do all that comes before the local work: the round, or the reply that ends it here."""
         asked = read_instruction(message.content)
         half = self._half(asked.protocol, asked.version, asked.settings, context)
         settings = _settings(asked.settings)
@@ -340,12 +367,18 @@ class Participant:
                 require_vectors(arrays, problem)
         spent = guard.charge(half, facts, held.ledger or asked.ledger)
         streams = Streams(int(settings.get("seed", 0)), name, asked.round)
-        local = half.local_update(base, broadcast, problem, streams, spent.noise)
+        return Opened(
+            asked, half, held, base, public, broadcast, problem, facts, streams, spent, masking
+        )
+
+    def _close(self, opened: Opened, local: Local, context: Context, name: str) -> RecordDict:
+        """Keep the agent's new state, and return the upload."""
+        asked, held, spent, masking = opened.asked, opened.held, opened.spent, opened.masking
         spent.noise.settle()
         reply = Update(
             agent=name,
             round=asked.round,
-            num_examples=facts.num_examples,
+            num_examples=opened.facts.num_examples,
             digest=0 if masking else digest(local.agreed),
             payload=masking.payload(local.upload) if masking else to_payload(local.upload),
             epsilon=spent.epsilon,
@@ -356,16 +389,17 @@ class Participant:
         content = record_dict({RECORD: update_record(asked.protocol, asked.version, reply)})
         if masking:
             masking.keep(context)
-        elif self._train_metrics and not (half.private or is_private(context)):
-            content[METRICS] = measures(problem, broadcast_model(broadcast, problem))
+        elif self._train_metrics and not (opened.half.private or is_private(context)):
+            problem = opened.problem
+            content[METRICS] = measures(problem, broadcast_model(opened.broadcast, problem))
         new = held.follow(
             asked.experiment,
             asked.tag,
-            base,
+            opened.base,
             asked.round,
             local.state,
             spent.ledger,
-            spent.covered and (public or held.covered),
+            spent.covered and (opened.public or held.covered),
         )
         write_state(context, new)
         return content

@@ -129,6 +129,8 @@ class Half:
     """Whether a private round costs the same whatever its number: then it is worked out once."""
     needs: ClassVar[tuple[Need, ...]] = ()
     """What ``finish`` needs of a walk besides its end."""
+    steps_bind: ClassVar[bool] = False
+    """Whether the method counts on the number and length of the task's steps, and on no other."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from ..solver_agents import SolverAgent
 @dataclass(frozen=True)
 class ControlledAgent(SolverAgent):
     """Agent half with a control variate; its state is h_i and, until x' is known, x_i."""
+
+    steps_bind: ClassVar[bool] = True
 
     @abstractmethod
     def steps(self, streams: Streams) -> int:

@@ -1,0 +1,305 @@
+"""Training loops of one's own: the same iterates as the built-in solvers, and what is refused."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+
+from privet.client_apps import LoopParticipant, client_app, initial_arrays
+from privet.problems import L2, RidgeRegression
+from privet.sim.engine import InlineGrid
+from privet.strategies import (
+    LED,
+    FedDyn,
+    FedPD,
+    FedPLT,
+    FedSplit,
+    PrimalDualStrategy,
+    Scaffold,
+    Tamuna,
+)
+from privet.wire import ConfigError, RunError
+
+AGENTS, ROWS, DIM = 3, 12, 4
+rng = np.random.default_rng(3)
+PROBLEMS = [
+    RidgeRegression(
+        rng.standard_normal((ROWS, DIM)), rng.standard_normal(ROWS), regularizer=L2(0.1)
+    )
+    for _ in range(AGENTS)
+]
+STRATEGIES = {
+    "fed-plt": lambda: FedPLT(num_agents=AGENTS, rho=0.7, step_size=0.05, local_epochs=4),
+    "fed-split": lambda: FedSplit(num_agents=AGENTS, rho=0.7, step_size=0.05, local_epochs=4),
+    "fed-pd": lambda: FedPD(num_agents=AGENTS, rho=0.7, step_size=0.05, local_epochs=4),
+    "fed-dyn": lambda: FedDyn(num_agents=AGENTS, step_size_base=0.05, max_local_steps=4),
+    "scaffold": lambda: Scaffold(num_agents=AGENTS, step_size_base=0.05, max_local_steps=4),
+    "led": lambda: LED(num_agents=AGENTS, step_size=0.05, local_epochs=4),
+    "tamuna": lambda: Tamuna(num_agents=AGENTS, step_size=0.05, local_epochs=4),
+}
+
+
+def problem_of(context: Context) -> RidgeRegression:
+    return PROBLEMS[int(context.node_config["partition-id"])]
+
+
+def participant(name: str) -> LoopParticipant:
+    return LoopParticipant(name, model, lambda context: ROWS)
+
+
+def model() -> dict[str, Any]:
+    """Return two arrays that are one vector of the problem."""
+    return {"first": np.zeros((2, 1)), "rest": np.zeros(DIM - 2)}
+
+
+def vector(arrays: dict[str, Any]) -> Any:
+    return np.concatenate([array.reshape(-1) for array in arrays.values()])
+
+
+def loop_app(name: str, **changes: Any) -> Any:
+    """Return an app whose loop takes the steps that the built-in solver takes."""
+    taking_part = participant(name)
+    app = taking_part.app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        weights = model()
+        with taking_part.round(message, context, weights) as local:
+            for _ in range(local.steps + changes.get("more", 0)):
+                slope = problem_of(context).gradient(vector(weights))
+                slopes = {"first": slope[:2].reshape(2, 1).copy(), "rest": slope[2:].copy()}
+                if changes.get("break") == context.node_config["partition-id"]:
+                    raise ValueError("the loop\nbroke")
+                local.correct(weights, slopes)
+                for key, part in slopes.items():
+                    weights[key] = weights[key] - local.step_size * part
+        return local.reply(changes.get("metrics"))
+
+    return app
+
+
+def result(strategy: PrimalDualStrategy, app: Any, rounds: int = 6) -> Any:
+    return strategy.start(InlineGrid(app, AGENTS), initial_arrays(model()), num_rounds=rounds)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_loop_of_gradient_steps_is_the_built_in_solver(name: str) -> None:
+    built_in = result(STRATEGIES[name](), client_app(name, problem_of))
+    own = result(STRATEGIES[name](), loop_app(name))
+    for key, array in built_in.arrays.items():
+        scale = np.abs(array.numpy()).max()
+        assert np.allclose(own.arrays[key].numpy(), array.numpy(), rtol=0, atol=1e-12 * scale)
+        assert scale > 0.01
+
+
+def test_metrics_of_the_loop_reach_the_server() -> None:
+    strategy = FedPLT(num_agents=AGENTS, step_size=0.05)
+    found = result(strategy, loop_app("fed-plt", metrics={"loss": 2.5}), rounds=2)
+    assert found.train_metrics_clientapp[2]["loss"] == 2.5
+
+
+def test_an_agent_that_lost_its_state_is_sent_it() -> None:
+    whole = result(STRATEGIES["fed-plt"](), loop_app("fed-plt"), rounds=3)
+    strategy = STRATEGIES["fed-plt"]()
+    grid = InlineGrid(loop_app("fed-plt"), AGENTS)
+    strategy.begin(grid, initial_arrays(model()))
+    for number in (1, 2, 3):
+        if number == 3:
+            next(iter(grid.contexts.values())).state = RecordDict()
+        done = strategy.play_round(grid, number)
+    assert any("was sent its state of round 2" in note for note in done.notes)
+    for key, array in whole.arrays.items():
+        assert np.array_equal(strategy.run.arrays[key].numpy(), array.numpy())
+
+
+def test_what_breaks_in_the_loop_costs_that_agent_only(caplog: pytest.LogCaptureFixture) -> None:
+    app = loop_app("fed-plt", **{"break": 1})
+    strategy = FedPLT(num_agents=AGENTS, min_agents=2, step_size=0.05)
+    with caplog.at_level(logging.WARNING, "flwr.privet"):
+        done = result(strategy, app, rounds=1).history[0]
+    assert done.participants == ("0", "2")
+    assert done.failures == {"1": "agent 1: the loop broke"}
+
+
+@pytest.mark.parametrize("name", ["dp-iadmm", "fed-pdm", "dp-fedsgd", "fed-lin"])
+def test_algorithms_that_step_by_themselves_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} does its local steps itself"):
+        participant(name)
+
+
+def test_a_gradient_of_all_examples_cannot_be_supplied() -> None:
+    with pytest.raises(ConfigError, match="five-gcs needs a gradient of all examples"):
+        participant("five-gcs")
+
+
+def test_other_than_the_steps_that_bind_are_refused() -> None:
+    strategy = LED(num_agents=AGENTS, step_size=0.05, local_epochs=4)
+    with pytest.raises(RunError, match=r"led needs exactly 4 local steps.* took 5"):
+        result(strategy, loop_app("led", more=1), rounds=1)
+
+
+def test_private_runs_and_nodes_with_a_budget_refuse(tmp_path: Path) -> None:
+    private = FedPLT(
+        num_agents=AGENTS,
+        local_solver="noisy-gd",
+        clip=1.0,
+        smoothness=2.0,
+        noise_variance=1.0,
+        noise_seed=7,
+    )
+    with pytest.raises(RunError, match="agent 0: a private run needs a problem that can clip"):
+        result(private, loop_app("fed-plt"), rounds=1)
+    budget = {"max-epsilon": 1.0, "delta": 1e-5}
+    configs = [
+        {"partition-id": i, "ledger-path": str(tmp_path / f"{i}.jsonl"), **budget}
+        for i in range(AGENTS)
+    ]
+    strategy = FedPLT(num_agents=AGENTS, step_size=0.05)
+    with pytest.raises(RunError, match="this node refuses to train without clipping"):
+        strategy.start(
+            InlineGrid(loop_app("fed-plt"), configs), initial_arrays(model()), num_rounds=1
+        )
+
+
+def test_wrong_use_is_one_line() -> None:
+    taking_part = participant("scaffold")
+    said: list[str] = []
+    app = taking_part.app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        weights = model()
+        with taking_part.round(message, context, weights) as local:
+            for wrong in (
+                local.reply,
+                lambda: local.correct(model(), {}),
+                lambda: local.correct(weights),
+            ):
+                with pytest.raises(ConfigError) as caught:
+                    wrong()
+                said.append(str(caught.value))
+        return local.reply()
+
+    strategy = Scaffold(num_agents=1, step_size_base=0.05)
+    with pytest.raises(RunError, match=r"agent 0: scaffold needs a call of correct\(\) in every"):
+        strategy.start(InlineGrid(app, 1), initial_arrays(model()), num_rounds=1)
+    assert said == [
+        "reply() belongs after the with block of the round",
+        "correct() was given another model than the round",
+        "correct() was given no gradient of 'first'",
+    ]
+    with pytest.raises(ConfigError, match="a mapping of arrays, found list"):
+        LoopParticipant("fed-plt", [1.0], lambda context: 1)
+
+
+def test_enrolment_says_what_the_loop_trains() -> None:
+    grid = InlineGrid(loop_app("fed-plt"), AGENTS)
+    with pytest.raises(RunError, match="4 parameters"):
+        FedPLT(num_agents=AGENTS).begin(grid, initial_arrays({"x": np.zeros(7)}))
+
+
+# ---------------------------------------------------------------- PyTorch
+
+
+def module_app(dtype: str = "float32", amp: bool = False) -> Any:
+    import torch
+
+    kind = getattr(torch, dtype)
+
+    def make() -> Any:
+        return torch.nn.Linear(DIM, 1, bias=False, dtype=kind)
+
+    taking_part = LoopParticipant("fed-plt", make, lambda context: ROWS)
+    app = taking_part.app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        problem, module = problem_of(context), make()
+        inputs = torch.tensor(problem.features, dtype=kind)
+        targets = torch.tensor(problem.targets, dtype=kind)
+        with taking_part.round(message, context, module) as local:
+            optimizer = torch.optim.SGD(module.parameters(), lr=local.step_size, weight_decay=0.1)
+            for _ in range(local.steps):
+                optimizer.zero_grad()
+                ((module(inputs)[:, 0] - targets) ** 2).mean().backward()
+                local.correct(module)
+                optimizer.step()
+        return local.reply()
+
+    return app, make
+
+
+@pytest.mark.parametrize(("dtype", "error"), [("float64", 1e-12), ("float32", 1e-5)])
+def test_a_torch_loop_is_the_built_in_solver(dtype: str, error: float) -> None:
+    pytest.importorskip("torch")
+    app, make = module_app(dtype)
+    own = STRATEGIES["fed-plt"]().start(
+        InlineGrid(app, AGENTS), initial_arrays(zeroed(make())), num_rounds=6
+    )
+    built_in = result(STRATEGIES["fed-plt"](), client_app("fed-plt", problem_of))
+    expected = vector({k: v.numpy() for k, v in built_in.arrays.items()})
+    assert np.allclose(own.arrays["weight"].numpy()[0], expected, rtol=0, atol=error)
+
+
+def test_half_precision_travels_as_float32() -> None:
+    pytest.importorskip("torch")
+    app, make = module_app("bfloat16")
+    arrays = initial_arrays(zeroed(make()))
+    assert arrays["weight"].dtype == "float32"
+    found = STRATEGIES["fed-plt"]().start(InlineGrid(app, AGENTS), arrays, num_rounds=2)
+    assert found.arrays["weight"].dtype == "float32"
+    assert np.isfinite(found.arrays["weight"].numpy()).all()
+
+
+def zeroed(module: Any) -> Any:
+    for parameter in module.parameters():
+        parameter.detach().zero_()
+    return module
+
+
+def test_frozen_parameters_stay_and_unused_ones_get_the_correction() -> None:
+    torch = pytest.importorskip("torch")
+    module = torch.nn.ModuleDict(
+        {"body": torch.nn.Linear(2, 2, bias=False), "head": torch.nn.Linear(2, 1, bias=False)}
+    )
+    module["body"].weight.requires_grad_(False)
+    assert list(initial_arrays(module)) == ["head.weight"]
+    before = module["body"].weight.clone()
+    taking_part = LoopParticipant("fed-plt", lambda: module, lambda context: 3)
+    app = taking_part.app()
+    slopes = []
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        with taking_part.round(message, context, module) as local:
+            module["head"].weight.grad = None
+            module["head"].weight.data += 1.0
+            local.correct(module)
+            slopes.append(module["head"].weight.grad.clone())
+        return local.reply()
+
+    strategy = FedPLT(num_agents=1, rho=0.5, step_size=0.25)
+    strategy.start(InlineGrid(app, 1), initial_arrays(module), num_rounds=1)
+    assert torch.equal(module["body"].weight, before)
+    # w - center = 1 beside a penalty of 1 / rho = 2
+    assert torch.allclose(slopes[0], torch.full((1, 2), 2.0))
+
+
+def test_messages_of_another_kind_are_left_to_the_app() -> None:
+    """An evaluation is the user's own, and what it raises is one line too."""
+    taking_part = participant("fed-plt")
+    app = taking_part.app()
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        raise ValueError("no\nmodel")
+
+    grid = InlineGrid(app, 1)
+    message = Message(RecordDict({"config": ConfigRecord()}), next(iter(grid.online)), "evaluate")
+    (reply,) = grid.send_and_receive([message])
+    assert reply.error.reason == "agent 0: no model"

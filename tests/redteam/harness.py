@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from privet.client_apps import client_app
 from privet.privacy import SystemNoise
-from privet.problems import Problem
+from privet.problems import L2, BinaryLogistic, Problem
 from privet.sim.cli.main import app as command
 from privet.sim.engine import InlineGrid
 from privet.wire import ENROL, pack
@@ -132,6 +132,13 @@ def start(name: str, x: Array) -> dict[str, Array]:
         "fed-dyn": {"g": zero},
         "dp-fedsgd": {},
     }[name]
+
+
+def problem() -> BinaryLogistic:
+    """Return the data of a node where any will do: twenty records."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((20, 4))
+    return BinaryLogistic(rows, np.where(rng.random(20) < 0.5, 1.0, -1.0), regularizer=L2(0.1))
 
 
 @dataclass(frozen=True)

@@ -5,20 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from privet.problems import L2, RidgeRegression
 from privet.wire import ConfigError
-from redteam.harness import NOISE_KEY, PRIVATE, Node, privet
+from redteam.harness import NOISE_KEY, PRIVATE, Node, privet, problem
 
 DENORMAL = 5e-324
 LEAST, MOST = 1e-100, 1e100
-
-
-def problem() -> RidgeRegression:
-    rng = np.random.default_rng(1)
-    return RidgeRegression(rng.standard_normal((4, 3)), np.ones(4), regularizer=L2(0.1))
 
 
 @pytest.mark.parametrize(

@@ -11,21 +11,15 @@ from flwr.app import Message, RecordDict
 
 from privet.client_apps import client_app
 from privet.privacy import AgentLedger
-from privet.problems import RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedSGD
 from privet.wire.contract import agent_record, encode_settings, is_need_state, shared_record
-from redteam.harness import SETTINGS, Node
+from redteam.harness import SETTINGS, Node, problem
 from support.federations import zeros
 
 OPEN = {"max_epsilon": None, "delta": None, "ledger_path": None}
 QUIET = {"noise_variance": 0.0, "clip": 0.0, "local_solver": "gd", "row_norm": 0.0}
 TRIED = {"noise_seed": 3}
-
-
-def rows() -> RidgeRegression:
-    rng = np.random.default_rng(0)
-    return RidgeRegression(rng.normal(size=(20, 3)), rng.normal(size=20))
 
 
 @pytest.mark.parametrize("before", [QUIET, TRIED], ids=["un-noised", "seeded"])
@@ -35,12 +29,12 @@ def test_state_of_rounds_that_were_not_charged_is_not_gone_on_from(
 ) -> None:
     """A budget set later: the x_i of those rounds would stand under next to no noise."""
     kept = str(tmp_path / "state.npz")
-    free = Node(tmp_path, rows(), **OPEN, state_path=kept)
+    free = Node(tmp_path, problem(), **OPEN, state_path=kept)
     if accounted:  # an account of another experiment vouches for nothing
         assert free.train("dp-fedsgd", experiment="old").refusal is None
     assert free.train("fed-plt", experiment="one", **before).refusal is None
 
-    node = Node(tmp_path, rows(), max_epsilon=1e3, state_path=kept)
+    node = Node(tmp_path, problem(), max_epsilon=1e3, state_path=kept)
     settings = {**SETTINGS["fed-plt"], "step-size": 1e-6, "clip": 1e-4, "noise-variance": 2e-8}
     shared = shared_record(
         "fed-plt", 1, "one", 2, encode_settings(settings), {"y": np.zeros(node.dim)}
@@ -52,7 +46,7 @@ def test_state_of_rounds_that_were_not_charged_is_not_gone_on_from(
 
 
 def test_enrolment_names_no_experiment_but_the_one_that_asks(tmp_path: Path) -> None:
-    node = Node(tmp_path, rows(), max_epsilon=1e3)
+    node = Node(tmp_path, problem(), max_epsilon=1e3)
     assert node.train("dp-fedsgd", experiment="secret").refusal is None
     assert "secret" not in str(node.enrol("dp-fedsgd", experiment="other"))
 
@@ -66,9 +60,9 @@ def test_a_reply_that_is_lost_counts_until_the_agent_speaks() -> None:
             reply = super().deliver(message)
             return None if message.metadata.dst_node_id in lost else reply
 
-    grid = Deaf(client_app("dp-fedsgd", lambda context: rows()), 2)
+    grid = Deaf(client_app("dp-fedsgd", lambda context: problem()), 2)
     strategy = DPFedSGD(num_agents=2, clip=1.0, noise_scale=0.5, round_timeout=0.2)
-    session = strategy.begin(grid, zeros(3))
+    session = strategy.begin(grid, zeros(4))
     spent = []
     for number in (1, 2, 3):
         if number == 2:

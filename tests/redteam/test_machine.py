@@ -265,7 +265,7 @@ class Coordinator(RuleBasedStateMachine):
 
 # A failure is told as it was found: at most so many messages, and noise differs every time.
 Coordinator.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=40,
     stateful_step_count=25,
     deadline=None,
     database=None,

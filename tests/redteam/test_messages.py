@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from privet.problems import L2, BinaryLogistic
 from privet.wire import pack
 from privet.wire.contract import agent_record, encode_settings, shared_record
-from redteam.harness import PRIVATE, SETTINGS, Node, differ
+from redteam.harness import PRIVATE, SETTINGS, Node, problem
 
 SETTINGS_TEXTS = {
     "nested lists": "[" * 100_000,
@@ -27,12 +26,6 @@ SETTINGS_TEXTS = {
     "a list for the noise-seed": json.dumps({**SETTINGS["dp-fedsgd"], "noise-seed": []}),
     "a text for delta": json.dumps({**SETTINGS["dp-fedsgd"], "delta": "small"}),
 }
-
-
-def problem() -> BinaryLogistic:
-    rng = np.random.default_rng(6)
-    rows = rng.standard_normal((20, 3))
-    return BinaryLogistic(rows, np.where(rng.random(20) < 0.5, 1.0, -1.0), regularizer=L2(0.1))
 
 
 def require_line(reason: str) -> None:
@@ -138,14 +131,6 @@ def test_rounds_that_do_not_exist(name: str, round_: int, tmp_path: Path) -> Non
     require_line(answer.refusal)
     assert node.written == b""
     assert node.train(name).refusal is None
-
-
-def test_a_round_asked_again_is_charged_and_noised_again(tmp_path: Path) -> None:
-    node = Node(tmp_path, problem())
-    answers = [node.train("dp-fedsgd", round_=3) for _ in range(3)]
-    uploads = [answer.upload for answer in answers if answer.upload is not None]
-    assert len(uploads) == node.charges == 3
-    assert all(differ(uploads[i], uploads[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
 
 
 @pytest.mark.parametrize("name", PRIVATE)

@@ -29,7 +29,7 @@ from ..base import PrimalDualStrategy
 from ..configured import RunArguments
 from ..hooks import Evaluated, Monitor
 from ..run import Observer, Run
-from ..run.result import PrivetResult
+from ..run.account import PrivetResult
 from ..search import SearchAxis
 from .account import gfl_account
 from .graph import combination_matrix, second_eigenvalue

@@ -7,7 +7,7 @@ map from message id to agent is therefore kept here.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from flwr.app import Message, RecordDict
@@ -50,13 +50,12 @@ def exchange(
     grid: Grid,
     messages: Mapping[str, Message],
     timeout: float,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, Reply]:
     """Send one message per agent and return the replies by agent name.
 
     An agent that did not answer gets a reply without content whose reason says so.
     """
-    answers = send(grid, messages, timeout, sleep)
+    answers = send(grid, messages, timeout)
     replies = sort_replies(owner_by_message(messages), answers.replies)
     return replies | {name: Reply(None, why) for name, why in answers.missing.items()}
 
@@ -65,7 +64,6 @@ def send(
     grid: Grid,
     messages: Mapping[str, Message],
     timeout: float,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> Answers:
     """Send one message per agent and wait for the replies, ``timeout`` seconds at most.
 
@@ -86,7 +84,7 @@ def send(
         waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
         if not waiting or time.monotonic() >= deadline:
             break
-        sleep(min(pause, max(0.0, deadline - time.monotonic())))
+        time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
         pause = min(2 * pause, POLL_LAST) if not arrived else POLL_FIRST
     if waiting and isinstance(grid, ForgetsReplies):
         grid.forget(waiting)

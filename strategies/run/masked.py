@@ -28,11 +28,9 @@ from privet.wire.rosters import with_roster
 
 from ..half import GroupSum, ServerHalf, SummingHalf, grouped
 from .exchange import Reply
-from .history import Round
-from .question import Question
-from .recovery import Recovery
-from .roster import ENROL_TIMEOUT
+from .roster import ENROL_TIMEOUT, Question, Recovery
 from .round import ALL, Pending
+from .session import Round
 
 log = logging.getLogger("flwr.privet")
 
@@ -86,7 +84,7 @@ class MaskedSums:
         self.attempts, self.sums, self.updates, self.renewed = {}, {}, {}, set()
         session, units = pending.session, grouped(pending.half)
         members: dict[str, list[str]] = {}
-        position = {name: index for index, name in enumerate(session.roster.names)}
+        position = session.roster.positions
         for name in pending.asked:
             reason = pending.absent.get(name) or _unfit(pending, name)
             if reason:
@@ -152,7 +150,7 @@ class MaskedSums:
     def _settle(self, pending: Pending, replies: Mapping[str, Reply]) -> None:
         """Take the sum of every group whose uploads are all there; note why others have none."""
         half, session = cast("SummingHalf[Any]", pending.half), pending.session
-        position = {name: index for index, name in enumerate(session.roster.names)}
+        position = session.roster.positions
         expected = {**half.summands(session.state), ring.MEMBERS: ()}
         for group, attempt in list(self.attempts.items()):
             if attempt.failures:  # it has been looked at
@@ -271,6 +269,3 @@ def _read(pending: Pending, name: str, reply: Reply) -> Update:
         raise WireError("digest of an upload that was to be masked")
     pending.note_remark(name, update)
     return update
-
-
-__all__ = ["MOST_ATTEMPTS", "Attempt", "MaskedSums"]

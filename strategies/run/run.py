@@ -18,19 +18,24 @@ from privet.wire import RunError
 from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.errors import listed
 
-from ..half import Arrays, ServerHalf, grouped
-from .arrivals import wait_for_nodes
+from ..half import Arrays, ServerHalf, grouped, summing
 from .calibration import calibrated
 from .checkpoint import Checkpoint, load
-from .collector import Collector, collector_of
+from .clear import ClearUploads
 from .exchange import Reply, send
-from .history import Round
+from .masked import MaskedSums
 from .options import RunOptions
-from .question import Question
-from .recovery import HoldsNodeStates, recovery_of
-from .roster import ENROL_PATIENCE, ENROL_TIMEOUT, Agent
+from .roster import (
+    ENROL_PATIENCE,
+    ENROL_TIMEOUT,
+    Agent,
+    HoldsNodeStates,
+    Question,
+    recovery_of,
+    wait_for_nodes,
+)
 from .round import Pending
-from .session import Session
+from .session import Round, Session
 
 log = logging.getLogger("flwr.privet")
 
@@ -51,7 +56,7 @@ class Run:
         What came with the uploads of the last round, aggregated.
     stopped : str
         Why the run ends with the last round, empty while it goes on.
-    collector : Collector
+    collector : ClearUploads or MaskedSums
         How the uploads are collected.
     """
 
@@ -61,12 +66,12 @@ class Run:
     arrays: ArrayRecord = field(default_factory=ArrayRecord)
     metrics: MetricRecord | None = None
     stopped: str = ""
-    collector: Collector = field(init=False)
+    collector: ClearUploads | MaskedSums = field(init=False)
     _pending: Pending | None = field(init=False, default=None)
     _settings: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
-        self.collector = collector_of(self.half)
+        self.collector = ClearUploads() if summing(self.half) is None else MaskedSums()
 
     # ------------------------------------------------------------------ beginning
 
@@ -254,15 +259,13 @@ class Run:
 
     def admit(self, name: str) -> None:
         """Take a newcomer into the state."""
-        session = self.session
-        position = session.roster.names.index(name)
+        session, position = self.session, self.session.roster.positions[name]
         session.state = self.half.admit(session.state, position, session.start)
         self._place(position, name)
 
     def renew(self, name: str) -> None:
         """Let the node that took a lost one's place begin as a newcomer does."""
-        session = self.session
-        position = session.roster.names.index(name)
+        session, position = self.session, self.session.roster.positions[name]
         session.state = self.collector.renew(self.half, session.state, position, session.start)
         self._place(position, name)
 
@@ -349,6 +352,3 @@ def _warn_of_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     if changed:
         text = ", ".join(f"{key} {before.get(key)} -> {now[key]}" for key in changed)
         log.warning("resume: settings differ from the checkpoint's: %s", text)
-
-
-__all__ = ["Run"]

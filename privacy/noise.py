@@ -45,11 +45,12 @@ from functools import lru_cache
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from privet.privacy.ziggurat import Mechanism, Words, ziggurat
 
 Size: TypeAlias = int | tuple[int, ...]
+Draws: TypeAlias = NDArray[np.float64]
 
 _FEW = 512
 """Words that the operating system gives in less time than a cipher is set up."""
@@ -69,44 +70,33 @@ class NoiseSource(Protocol):
     @property
     def private(self) -> bool: ...
 
-    def gaussian(
-        self, size: Size, scale: float, dtype: DTypeLike = np.float64
-    ) -> NDArray[np.floating[Any]]:
-        """Return independent N(0, scale^2) draws of shape `size`."""
+    def gaussian(self, size: Size, scale: float) -> Draws:
+        """Return independent N(0, scale^2) draws of shape `size`, float64."""
         ...
 
-    def laplace(
-        self, size: Size, scale: float, dtype: DTypeLike = np.float64
-    ) -> NDArray[np.floating[Any]]:
-        """Return independent draws of density exp(-|x|/scale) / (2 scale), shape `size`."""
+    def laplace(self, size: Size, scale: float) -> Draws:
+        """Return independent draws of density exp(-|x|/scale) / (2 scale), float64."""
         ...
 
 
 class SystemNoise:
     """Noise nobody can predict: operating-system entropy each call, stretched by AES-256-CTR.
 
-    Draws are computed in float64 and rounded to `dtype` (float32 or float64). Only float64 draws
-    may be rounded to a grid: float32 rounds once more. Private in all bits only on a grid: see the
-    module's page.
+    Private in all bits only on a grid: see the module's page. Its methods raise ValueError unless
+    0 <= scale < inf.
     """
 
     __slots__ = ()
 
-    @property
-    def private(self) -> bool:
-        return True
+    private = True
 
-    def gaussian(
-        self, size: Size, scale: float, dtype: DTypeLike = np.float64
-    ) -> NDArray[np.floating[Any]]:
-        """Return N(0, scale^2) draws; ValueError unless 0 <= scale < inf."""
-        return _draw(None, "gaussian", size, scale, dtype)
+    def gaussian(self, size: Size, scale: float) -> Draws:
+        """Return N(0, scale^2) draws."""
+        return _draw(None, "gaussian", size, scale)
 
-    def laplace(
-        self, size: Size, scale: float, dtype: DTypeLike = np.float64
-    ) -> NDArray[np.floating[Any]]:
-        """Return Laplace draws of the given scale b; ValueError unless 0 <= scale < inf."""
-        return _draw(None, "laplace", size, scale, dtype)
+    def laplace(self, size: Size, scale: float) -> Draws:
+        """Return Laplace draws of the given scale b."""
+        return _draw(None, "laplace", size, scale)
 
 
 class SeededNoise:
@@ -124,42 +114,30 @@ class SeededNoise:
 
     __slots__ = ("_words",)
 
+    private = False
+
     def __init__(self, seed: int, *context: str | int) -> None:
         label = json.dumps(["privet-noise", int(seed), *context], ensure_ascii=True)
         digest = hashlib.sha512(label.encode()).digest()
         self._words = _aes_words(digest[:32], digest[32:48])
 
-    @property
-    def private(self) -> bool:
-        return False
-
-    def gaussian(
-        self, size: Size, scale: float, dtype: DTypeLike = np.float64
-    ) -> NDArray[np.floating[Any]]:
+    def gaussian(self, size: Size, scale: float) -> Draws:
         """Return the stream's next N(0, scale^2) draws; ValueError unless 0 <= scale < inf."""
-        return _draw(self._words, "gaussian", size, scale, dtype)
+        return _draw(self._words, "gaussian", size, scale)
 
-    def laplace(
-        self, size: Size, scale: float, dtype: DTypeLike = np.float64
-    ) -> NDArray[np.floating[Any]]:
+    def laplace(self, size: Size, scale: float) -> Draws:
         """Return the stream's next Laplace draws; ValueError unless 0 <= scale < inf."""
-        return _draw(self._words, "laplace", size, scale, dtype)
+        return _draw(self._words, "laplace", size, scale)
 
 
-def _draw(
-    words: Words | None, mechanism: Mechanism, size: Size, scale: float, dtype: DTypeLike
-) -> NDArray[np.floating[Any]]:
+def _draw(words: Words | None, mechanism: Mechanism, size: Size, scale: float) -> Draws:
     """Return draws from a stream of words, or from fresh ones."""
     if not (math.isfinite(scale) and scale >= 0):
         raise ValueError(f"noise scale is {scale!r}, expected a finite number >= 0")
-    kind = np.dtype(dtype)
-    if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise ValueError(f"noise dtype is {kind}, expected float32 or float64")
     if scale == 0:
-        return np.zeros(size, dtype=kind)
+        return np.zeros(size)
     count = math.prod(size) if isinstance(size, tuple) else int(size)
-    draws = ziggurat(mechanism).draw(words or _fresh_words(count), count, scale)
-    return draws.reshape(size).astype(kind, copy=False)
+    return ziggurat(mechanism).draw(words or _fresh_words(count), count, scale).reshape(size)
 
 
 def _fresh_words(count: int) -> Words:

@@ -9,27 +9,11 @@ seed and of the context, for simulations that must be repeatable. Both share one
 Floating-point attacks. The accounts of this library are proved for real-valued noise. The sum
 ``value + noise`` of doubles betrays the value in its low bits, because only some doubles can be
 reached (Mironov, "On significance of the least significant bits for differential privacy", 2012).
-Releases are therefore made on a grid: with D a power of two,
-
-    k = rint(value / D) + rint(g / D),    released D k.
-
-Rounding commutes with shifts by grid points, so D k is a function of ``D rint(value / D) + g``: the
-ideal mechanism on a value that rounding has moved by D/2 a coordinate at most, which the charge
-includes. No bit of D k depends on anything but the integer k. What is left is how far the law of
-``rint(g / D)`` is from that of an ideal g, and the assumption that AES-256-CTR (keyed by the
-operating system) cannot be told from random bits. `total_variation` bounds the first, for
-any D that is at least two of the sampler's cells:
-
-    TV per draw <= 2^-56 + 2^-51 c / D,  c the cell;   delta' = delta + (1 + e^eps) sum of TV.
-
-With D sqrt(d) (Laplace: D d) near scale / 8192 that is, for a message of d draws of either law,
-1.4e-13 at d = 1e4 and 1.4e-11 at d = 1e6 (Laplace: 1.8e-11). A thousand messages of d = 1e6 at
-epsilon 1 in all thus add 5.2e-8 to delta. (That the blocks of a cipher never repeat, where random
-ones might, is 2^-91 at d = 1e6.)
-
-Where the tails end, the uniforms' bits and the library functions' rounding are all inside: see the
-module of the sampler. A pure epsilon (Laplace) has no delta to hide this in: what holds is
-``(eps, delta')`` with delta = 0 above, never epsilon alone.
+Releases are therefore made on a grid (`privet.privacy.perturb`). What is left is how far the law of
+a draw rounded to the grid is from that of an ideal one, which `total_variation` bounds, and the
+assumption that AES-256-CTR (keyed by the operating system) cannot be told from random bits. (That
+the blocks of a cipher never repeat, where random ones might, is 2^-91 for a million draws.) A pure
+epsilon (Laplace) has no delta to hide this in: what holds is ``(eps, delta')``, never epsilon alone.
 
 Whoever adds a draw to a value *off* the grid is as exposed as before; such a sum is not private in
 all its bits.

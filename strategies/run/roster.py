@@ -393,9 +393,6 @@ class Roster:
         if holds not in (None, said.agent):
             self._reject(node, f"agent {holds}: its node {node} now says it is {said.agent}")
             return
-        self._admit(node, said, question)
-
-    def _admit(self, node: int, said: Enrolment, question: Question) -> None:
         now = Agent(
             node,
             said.num_examples,

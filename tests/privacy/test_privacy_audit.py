@@ -68,25 +68,6 @@ def test_the_perturbers_own_claim(kind: Any, power: float) -> None:
     judge(outputs, epsilon(release), power)
 
 
-def test_low_bits_tell_nothing() -> None:
-    """A float sum shows by its last bits whether 0 or .3 is under the noise; the grid does not.
-
-    g is a multiple of half a cell of the sampler, 2^-39; .3 + g is none.
-    """
-    release = Release("gaussian", scale=1.0, sensitivity=1.0)
-    plain, ours = {}, {}
-    for side, value in (("one", 0.0), ("two", 0.3)):
-        for outputs, out in (
-            (plain, value + noise(side, "gaussian", 1.0)),
-            (ours, through_the_perturber(release, side, value)),
-        ):
-            units = out * 2.0**39
-            outputs[side] = (units != np.rint(units)).astype(float)
-    assert epsilon_lower_bound(plain["one"], plain["two"], DELTA) > epsilon(release)
-    assert not ours["one"].any()
-    assert not ours["two"].any()
-
-
 def test_audit_catches_half_the_noise() -> None:
     """With half the noise that is claimed the bound passes the claim."""
     outputs = {

@@ -13,7 +13,8 @@ Releases are therefore made on a grid (`privet.privacy.perturb`). What is left i
 a draw rounded to the grid is from that of an ideal one, which `total_variation` bounds, and the
 assumption that AES-256-CTR (keyed by the operating system) cannot be told from random bits. (That
 the blocks of a cipher never repeat, where random ones might, is 2^-91 for a million draws.) A pure
-epsilon (Laplace) has no delta to hide this in: what holds is ``(eps, delta')``, never epsilon alone.
+epsilon (Laplace) has no delta to hide this in: what holds is ``(eps, delta')``, never
+epsilon alone.
 
 Whoever adds a draw to a value *off* the grid is as exposed as before; such a sum is not private in
 all its bits.

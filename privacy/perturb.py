@@ -91,20 +91,6 @@ class Perturber:
         As `checked_spacing`, unless the draws are given.
     """
 
-    __slots__ = (
-        "_farthest",
-        "_given",
-        "_inverse",
-        "_rows",
-        "_source",
-        "_spacing",
-        "_unit",
-        "charged",
-        "facts",
-        "release",
-        "taken",
-    )
-
     def __init__(
         self, release: Release, source: NoiseSource, facts: Facts, *, given: bool = False
     ) -> None:

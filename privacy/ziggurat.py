@@ -144,19 +144,6 @@ class Ziggurat:
         Height of the last layer's upper edge, >= f(0) = 1.
     """
 
-    __slots__ = (
-        "_limits",
-        "block",
-        "floors",
-        "gains",
-        "gaussian",
-        "inner",
-        "mechanism",
-        "start",
-        "top",
-        "widths",
-    )
-
     def __init__(self, mechanism: Mechanism) -> None:
         self.mechanism: Mechanism = mechanism
         self.gaussian = mechanism == "gaussian"

@@ -195,8 +195,6 @@ def test_bounds_must_be_finite_and_not_negative(
         (f"{PLT} frobnicate=3", "frobnicate"),
         (f"{PLT} noise-variance=1e-3 num-examples=0", "num-examples"),
         (f"{PLT} noise-variance=1e-3 dim=0", "dim"),
-        (f"{PLT} target-epsilon=1 clip=0", "clip"),
-        (f"{PLT} noise-variance=1 local-solver=agd", "noisy-gd"),
         (f"{GFL} noise-variance=1 target-epsilon=1", "target-epsilon = 1: gfl does not use it"),
         ("algorithm=dp-fedsgd num-agents=2 dim=3", "num-examples"),
     ],

@@ -6,7 +6,7 @@ import json
 import math
 import subprocess
 import sys
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -59,14 +59,6 @@ def test_what_is_usual_is_left_out() -> None:
     hidden = replace(usual, mechanism="gaussian", norm="l2", steps=3, contraction=0.5)
     assert hidden.to_dict()["steps"] == 3
     assert Release.from_dict(Release("none", norm="l1").to_dict()).norm == "l1"
-
-
-@given(st.dictionaries(st.text(max_size=12), st.one_of(
-    st.none(), st.booleans(), st.floats(), st.integers(), st.text(max_size=5),
-    st.lists(st.integers(), max_size=2))))  # fmt: skip
-def test_arbitrary_mappings_are_refused(mapping: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="release field"):
-        Release.from_dict(mapping)
 
 
 @pytest.mark.parametrize(
@@ -153,11 +145,6 @@ def test_hidden_steps_cost_what_the_worst_linear_steps_show(chi: float, steps: i
         apart, variance = chi * apart + 0.3 * (1 + 2**-12), chi * chi * variance + 4.0
     assert release.loss == pytest.approx(apart / math.sqrt(variance), rel=1e-12)
     assert geometric(chi, steps) == pytest.approx(sum(chi**j for j in range(steps)), rel=1e-12)
-
-
-def test_releases_are_frozen() -> None:
-    with pytest.raises(FrozenInstanceError):
-        Release("none", what="x").scale = 1.0  # type: ignore[misc]
 
 
 @given(st.lists(any_release().map(lambda r: replace(r, relation="replace-one")), max_size=8),

@@ -625,11 +625,3 @@ def test_reading_waits_for_no_reader_and_changes_nothing(path: Path) -> None:
     assert (first.run, first.agents, first.rounds) == ("7", ["a b"], (2, 2))
     assert (second.run, second.rounds, second.messages) == ("8", None, 1)
     assert first.totals.epsilon(DELTA) == spent([CHEAP])
-
-
-def test_laplace_and_gaussian_releases_share_a_file(path: Path) -> None:
-    ledger = LedgerFile(path)
-    for release in (WEAK, CHEAP, WEAK):
-        after = ledger.charge(release, DELTA)
-    assert after.epsilon == spent([WEAK, CHEAP, WEAK])
-    assert math.isfinite(ledger.verify().spent(DELTA).epsilon)

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, cast
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from privet.wire import REFUSED, Update, UploadError, WireError, content_bytes, ring, stream
+from privet.wire import FAILED, REFUSED, Update, UploadError, WireError, content_bytes, ring, stream
 from privet.wire.contract import is_need_state
 from privet.wire.errors import one_line
 from privet.wire.rosters import with_roster
@@ -259,6 +259,8 @@ def _read(pending: Pending, name: str, reply: Reply) -> Update:
     if reply.content is None:
         if reply.code == REFUSED:  # each further question would cost the others an attempt
             agents[name] = agents[name]._replace(out=f"declined: {reply.reason}")
+        elif reply.code != FAILED:
+            pending.note_lost(name)
         raise UploadError(reply.reason)
     pending.bytes_up += content_bytes(reply.content)
     if is_need_state(reply.content):

@@ -58,25 +58,6 @@ def fed_plt_epsilon(*, delta: float, **proposition_4: Any) -> float:
     return slope + 2.0 * math.sqrt(slope * -math.log(delta))
 
 
-def fed_pdm_sensitivity(*, clip: float, rho: float, step_size: float, local_steps: int) -> float:
-    """Return FedPDM's sensitivity (35): 4 eta G (1 - |1 - rho eta|^Q) / (1 - |1 - rho eta|).
-
-    Too small by the factor 1/(2k), k = 1 - (1 - rho eta)^Q < 1/2, when the dual is private state,
-    as in the paper. With a public dual and 0 < rho eta <= 1 it is true.
-
-    Parameters
-    ----------
-    clip, rho, step_size, local_steps
-        G, rho, eta, Q.
-    """
-    positive(clip=clip, rho=rho, step_size=step_size)
-    at_least_one(local_steps=local_steps)
-    decay = abs(1.0 - rho * step_size)
-    if decay == 1.0:
-        return 4.0 * step_size * local_steps * clip
-    return 4.0 * step_size * clip * (1.0 - decay**local_steps) / (1.0 - decay)
-
-
 def fed_pdm_theorem_2(
     *,
     epsilon: float,

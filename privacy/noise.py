@@ -26,8 +26,7 @@ import hashlib
 import json
 import math
 import os
-from functools import lru_cache
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,20 +137,7 @@ def _system_words(count: int) -> NDArray[np.int64]:
 
 
 def _aes_words(key: bytes, initial_counter: bytes) -> Words:
-    cipher, aes, counter = _cryptography()
-    encrypt = cipher(aes(key), counter(initial_counter)).encryptor()
-    return lambda count: np.frombuffer(encrypt.update(_zeros(8 * count)), dtype="<i8")
-
-
-@lru_cache(maxsize=1)
-def _cryptography() -> tuple[Any, Any, Any]:
-    """Import the cipher when it is first needed, and not look it up for every draw."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-    return Cipher, algorithms.AES256, modes.CTR
-
-
-@lru_cache(maxsize=8)
-def _zeros(count: int) -> bytes:
-    """Return zero bytes, the same ones for every draw of a size."""
-    return bytes(count)
+    encrypt = Cipher(algorithms.AES256(key), modes.CTR(initial_counter)).encryptor()
+    return lambda count: np.frombuffer(encrypt.update(bytes(8 * count)), dtype="<i8")

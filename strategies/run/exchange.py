@@ -107,23 +107,17 @@ def sort_replies(owners: Mapping[str, str], messages: Iterable[Message]) -> dict
         name = owners.get(message.metadata.reply_to_message_id)
         if name is None:
             continue
-        if message.has_error():
-            error, node = message.error, message.metadata.src_node_id
-            if error.code == MOD_FAILED:
-                found[name] = Reply(None, _mod_failed(node, error.reason), REFUSED)
-            else:
-                found[name] = Reply(None, _reason(error.code, error.reason), error.code)
-        else:
+        if not message.has_error():
             found[name] = Reply(message.content)
+            continue
+        code, line = message.error.code, one_line(message.error.reason or "no reason given")
+        if code == MOD_FAILED:
+            node, code = message.metadata.src_node_id, REFUSED
+            line = (
+                f"node {node}: a Flower mod stops its messages ({line.rstrip('.')}): "
+                f"{INSTEAD_OF_FLOWERS}"
+            )
+        elif code not in (FAILED, REFUSED):
+            line = f"error {code}: {line}"
+        found[name] = Reply(None, line, code)
     return found
-
-
-def _mod_failed(node: int, text: str | None) -> str:
-    """Return what is wrong with a node whose ClientApp has a mod that stops every message."""
-    said = one_line(text or "no reason given").rstrip(".")
-    return f"node {node}: a Flower mod stops its messages ({said}): {INSTEAD_OF_FLOWERS}"
-
-
-def _reason(code: int, text: str | None) -> str:
-    line = one_line(text or "no reason given")
-    return line if code in (FAILED, REFUSED) else f"error {code}: {line}"

@@ -68,7 +68,6 @@ class Run:
     stopped: str = ""
     collector: ClearUploads | MaskedSums = field(init=False)
     _pending: Pending | None = field(init=False, default=None)
-    _settings: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
         self.collector = ClearUploads() if summing(self.half) is None else MaskedSums()
@@ -136,7 +135,9 @@ class Run:
                 f"resume: the checkpoint's model has {model.size} parameters in {model.dtype}, "
                 f"this run's {start.size} in {start.dtype}"
             )
-        run._merge(saved.manifest["agents"])
+        # Those that have not come back stay in the roster, absent.
+        agents = {str(entry["name"]): Agent.from_entry(entry) for entry in saved.manifest["agents"]}
+        run._take_in(session.roster.merge(agents, run.question()))
         session.round = int(saved.manifest["round"])
         session.history = [Round.from_dict(json.loads(line)) for line in saved.history]
         session.settings_before = dict(saved.manifest["settings"])
@@ -242,16 +243,8 @@ class Run:
         self._take_in(new)
         return new
 
-    def _merge(self, saved: Iterable[Mapping[str, Any]]) -> None:
-        """Bring the agents enrolled now together with those of the checkpoint.
-
-        Agents that have not come back stay in the roster, absent; new ones are admitted, and nodes
-        that take the place of others begin anew.
-        """
-        agents = {str(entry["name"]): Agent.from_entry(entry) for entry in saved}
-        self._take_in(self.session.roster.merge(agents, self.question()))
-
     def _take_in(self, new: Iterable[str]) -> None:
+        """Admit newcomers; nodes that took the place of others begin anew."""
         for name in new:
             self.admit(name)
         for name in self.session.roster.take_anew():
@@ -293,15 +286,9 @@ class Run:
         chosen = options.participation.select(number, session.roster.names, options.seed)
         pending = Pending(self.half, options, session, number, begun, tuple(chosen))
         pending.notes += [f"agent {name} joined" for name in newcomers]
-        pending.broadcast(self._encoded_settings())
+        pending.broadcast(encode_settings({**self.half.settings(), "seed": options.seed}))
         self._pending = pending
         return list(pending.messages_for(self.collector.open(pending)).values())
-
-    def _encoded_settings(self) -> str:
-        """Return what travels with every message, encoded once and not every round."""
-        if not self._settings:
-            self._settings = encode_settings({**self.half.settings(), "seed": self.options.seed})
-        return self._settings
 
     def collect(self, grid: Grid, messages: Iterable[Message]) -> list[Message]:
         """Send messages of the round and return all replies, also those of further tries."""

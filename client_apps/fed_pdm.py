@@ -32,7 +32,7 @@ from privet.privacy import (
     fed_pdm_gain,
 )
 from privet.privacy.as_printed import fed_pdm_theorem_2
-from privet.problems import LinearModel, Problem, clipped_term
+from privet.problems import LinearModel, Problem, clipped_terms
 from privet.wire import ConfigError
 from privet.wire.key import same, setting
 from privet.wire.payload import ENCODED, encoded
@@ -297,16 +297,16 @@ class Agent(GradientAgent):
         decay = 1.0 - (self.rho + (facts.modulus if many else 0.0)) * step
         gain, _ = self._gain(facts, streams.round)
         rows = self.gradients.rows(problem, streams, self.max_local_steps)
+        terms = clipped_terms(
+            problem,
+            self._bound(facts),
+            clipping=self._clipping_of_examples,  # type: ignore[arg-type]
+            relation=self.relation,  # type: ignore[arg-type]
+            batch_size=self.gradients.size(problem),
+        )
         public, moved = center, np.zeros(problem.dim)
         for _ in range(self.max_local_steps):
-            clipped, rest = clipped_term(
-                problem,
-                public + 0.5 * moved,
-                self._bound(facts),
-                rows=next(rows),
-                clipping=self._clipping_of_examples,  # type: ignore[arg-type]
-                relation=self.relation,  # type: ignore[arg-type]
-            )
+            clipped, rest = terms(public + 0.5 * moved, next(rows))
             moved = decay * moved - 2.0 * step * clipped.value
             if many:
                 public = decay * public + step * (self.rho * center + lam)

@@ -95,7 +95,7 @@ class Agent(SplittingAgent):
 
     local_solver: str = solvers("gd", "agd", "sgd", "noisy-gd")
     row_norm: float = same(DataSettings, "row_norm")
-    clip: float = same(ClippedGradients, "clip")
+    clip: float = same(ClippedGradients, "clip", needs={"local_solver": "noisy-gd"})
     noise_variance: float = noise(0.0, "variance tau^2 of the noisy gradient (13)")
     relation: str = same(ClippedGradients, "relation")
     secure_sum: bool = same(MessageTerms, "secure_sum")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import repeat
 
 from privet.privacy import Perturber
-from privet.problems import Clipping, LinearModel, Problem, can_clip, clipped_term
+from privet.problems import Clipping, LinearModel, Problem, can_clip, clipped_terms
 from privet.problems.clipping import Relation
 from privet.wire import ConfigError, WireError
 
@@ -61,7 +61,7 @@ class Gradients:
         """
         rows = self.rows(problem, streams, steps)
         if noise.charged:
-            return lambda w: self._perturbed(problem, w, next(rows), noise)
+            return self._perturbed(problem, rows, noise)
         if self.noise_scale > 0:
             return lambda w: noise.unaccounted(
                 self._clipped(problem, w, next(rows)), self.noise_scale
@@ -70,12 +70,15 @@ class Gradients:
             return lambda w: self._clipped(problem, w, next(rows))
         return problem.gradient
 
+    def size(self, problem: Problem) -> int | None:
+        """Return the number of examples of a step, None where it takes all."""
+        return min(self.batch_size, problem.num_examples) if self.batch_size > 0 else None
+
     def rows(self, problem: Problem, streams: Streams, steps: int) -> Iterator[Vector | None]:
         """Return the rows of one step after the other, at most ``steps``; None for all."""
-        if self.batch_size <= 0:
+        count, size = problem.num_examples, self.size(problem)
+        if size is None:
             return repeat(None)
-        count = problem.num_examples
-        size = min(self.batch_size, count)
         rng = streams.open("batches")
         if self.replace:
             return iter(rng.integers(count, size=(steps, size)))
@@ -91,17 +94,21 @@ class Gradients:
         raise ConfigError(f"clip = {self.clip:g}: this problem cannot clip")
 
     def _perturbed(
-        self, problem: Problem, x: Vector, rows: Vector | None, noise: Perturber
-    ) -> Vector:
-        clipped, rest = clipped_term(
+        self, problem: Problem, rows: Iterator[Vector | None], noise: Perturber
+    ) -> Gradient:
+        terms = clipped_terms(
             problem,
-            x,
             self.clip,
-            rows=rows,
             clipping=self.clipping,
             relation=self.relation,
+            batch_size=self.size(problem),
         )
-        slope: Vector = noise.perturb(clipped)
-        if rest is not None:
-            slope += rest
-        return slope.astype(x.dtype, copy=False)
+
+        def gradient(x: Vector) -> Vector:
+            clipped, rest = terms(x, next(rows))
+            slope: Vector = noise.perturb(clipped)
+            if rest is not None:
+                slope += rest
+            return slope.astype(x.dtype, copy=False)
+
+        return gradient

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 from privet.privacy import Facts, Perturber, Release
 from privet.problems import Problem
@@ -20,8 +20,7 @@ from .inputs import Arrays, Streams, Vector
 from .local_task import LocalTask, Need, Walk, walk
 
 
-@dataclass(frozen=True, slots=True)
-class Local:
+class Local(NamedTuple):
     """What an agent's local work leaves: its new state, what it uploads, what both agree on."""
 
     state: Arrays

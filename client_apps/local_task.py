@@ -20,16 +20,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from privet.privacy import NoiseError, Perturber
-from privet.problems import Clipped, Moduli, Problem, clipped_term
+from privet.problems import Clipped, Moduli, Problem, clipped_terms
 from privet.wire import ConfigError
 
-from .gradients import Gradients, require_model
+from .gradients import Gradient, Gradients, require_model
 from .inputs import Streams, Vector
 
 Factor = np.floating[Any]
@@ -44,8 +43,7 @@ UNKNOWN = Moduli(0.0, 0.0)
 """Moduli of a task whose solver uses none."""
 
 
-@dataclass(frozen=True, slots=True)
-class LocalTask:
+class LocalTask(NamedTuple):
     """An agent's local problem beside f_i in one round, and how it is to be solved.
 
     Attributes
@@ -91,8 +89,7 @@ class LocalTask:
     needs: tuple[Need, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Walk:
+class Walk(NamedTuple):
     """What the steps on a local task came to; the vectors that nobody needs are None.
 
     Attributes
@@ -217,26 +214,35 @@ def noisy_steps(task: LocalTask, problem: Problem, streams: Streams, noise: Pert
     """
     if noise.charged and noise.release.steps > 1:
         return Walk(_hidden_steps(task, problem, noise), task.steps, task.step_size)
-    scale = math.sqrt(2.0 * task.step_size * task.noise_variance)
-    gradient = task.gradients.oracle(problem, streams, noise, task.steps)
+    move = (_charged_move if noise.charged else _free_move)(task, problem, streams, noise)
     keep, drift = _affine(task)
     w = task.start
     for _ in range(task.steps):
-        if noise.charged:
-            moved = _noised_move(task, problem, w, noise)
-        else:
-            moved = noise.unaccounted(-task.step_size * gradient(w), scale)
-        w = _advanced(w, keep, drift, moved)
+        w = _advanced(w, keep, drift, move(w))
     return Walk(w, task.steps, task.step_size)
 
 
-def _noised_move(task: LocalTask, problem: Problem, w: Vector, noise: Perturber) -> Vector:
-    """Return -gamma (clipped gradient + regulariser's) with noise on the former."""
-    clipped, rest = clipped_term(problem, w, task.gradients.clip, relation=noise.release.relation)
-    moved = noise.perturb(clipped.scaled(-task.step_size))
-    if rest is not None:
-        moved -= task.step_size * rest
-    return moved
+def _charged_move(
+    task: LocalTask, problem: Problem, streams: Streams, noise: Perturber
+) -> Gradient:
+    """Return what gives -gamma (clipped gradient + regulariser's) with noise on the former."""
+    terms = clipped_terms(problem, task.gradients.clip, relation=noise.release.relation)
+
+    def move(w: Vector) -> Vector:
+        clipped, rest = terms(w)
+        moved = noise.perturb(clipped.scaled(-task.step_size))
+        if rest is not None:
+            moved -= task.step_size * rest
+        return moved
+
+    return move
+
+
+def _free_move(task: LocalTask, problem: Problem, streams: Streams, noise: Perturber) -> Gradient:
+    """Return what gives -gamma gradient with noise that no account covers."""
+    scale = math.sqrt(2.0 * task.step_size * task.noise_variance)
+    gradient = task.gradients.oracle(problem, streams, noise, task.steps)
+    return lambda w: noise.unaccounted(-task.step_size * gradient(w), scale)
 
 
 def _hidden_steps(task: LocalTask, problem: Problem, noise: Perturber) -> Vector:
@@ -247,11 +253,10 @@ def _hidden_steps(task: LocalTask, problem: Problem, noise: Perturber) -> Vector
     keep, step = np.array(1.0 - task.step_size / task.rho), np.array(task.step_size)
     pull = task.center * (task.step_size / task.rho)
     noise.require_magnitude(task.start, pull)
+    terms = clipped_terms(problem, task.gradients.clip, relation=noise.release.relation)
     w = task.start
     for _ in range(task.steps):
-        clipped, rest = clipped_term(
-            problem, w, task.gradients.clip, relation=noise.release.relation
-        )
+        clipped, rest = terms(w)
         slope = clipped.value if rest is None else clipped.value + rest
         ahead = w * keep
         ahead += pull

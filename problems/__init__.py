@@ -28,6 +28,7 @@ from privet.problems.clipping import (
     clipped_sensitivity,
     clipped_sum,
     clipped_term,
+    clipped_terms,
     clipped_whole,
 )
 from privet.problems.curvature import loss_curvature, public_moduli
@@ -92,6 +93,7 @@ __all__ = [
     "clipped_sensitivity",
     "clipped_sum",
     "clipped_term",
+    "clipped_terms",
     "clipped_whole",
     "loss_curvature",
     "make_h",

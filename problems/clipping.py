@@ -6,6 +6,7 @@ sum comes with its sensitivity (`Clipped`), which `clipped_sensitivity` states f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -146,6 +147,90 @@ def _gamma(count: float, unit: float) -> float:
     return count * unit / (1.0 - count * unit)
 
 
+ClippedTerms: TypeAlias = Callable[..., tuple[Clipped, FloatArray | None]]
+_Split: TypeAlias = Callable[..., tuple[npt.NDArray[np.float64], FloatArray | None]]
+
+
+def clipped_terms(
+    problem: Problem,
+    clip: float,
+    *,
+    norm: Norm = "l2",
+    clipping: Clipping = "example",
+    relation: Relation = "replace-one",
+    batch_size: int | None = None,
+) -> ClippedTerms:
+    """Return the function of a problem's clipped data term, to be noised, and of what comes after.
+
+    It is called with x (d,), and with the rows of a mini-batch, and returns the `Clipped` term and
+    the regulariser's gradient at x in the problem's dtype, None where there is none. A problem
+    with a method ``clipped_term`` gives the two apart (see `ClippableProblem`); of another the
+    value is its whole ``clipped_gradient``, whose sensitivity it vouches for. The sensitivity is
+    worked out once, not at every step.
+
+    Parameters
+    ----------
+    problem : ClippableProblem
+        Of one that is not, a ``TypeError`` says so.
+    clip, norm
+        C and the norm it bounds; whole batches are clipped in l2.
+    clipping, relation
+        As in `clipped_sensitivity`.
+    batch_size : int, optional
+        Number of rows of every call, no example twice; None for calls on all examples.
+
+    Raises
+    ------
+    ValueError
+        For settings that cannot be met; the function, for rows that are repeated or of another
+        number, or a ``clipped_gradient`` that is not finite.
+
+    Privacy: nothing is noised here. The value depends on the records and must not leave the agent
+    as it is; sensitivity, norm and rest are public as far as x is.
+    """
+    if norm not in ("l1", "l2"):
+        raise ValueError(f"norm must be l1 or l2, found {norm!r}")
+    if clipping == "batch" and norm != "l2":
+        raise ValueError("clipping = 'batch' needs norm = 'l2'")
+    count = problem.num_examples
+    sensitivity = clipped_sensitivity(
+        clip,
+        divisor=float(getattr(problem, "divisor", count)),
+        num_examples=count,
+        batch_size=batch_size,
+        clipping=clipping,
+        relation=relation,
+        dtype=problem.dtype,
+    )
+    split: _Split = getattr(problem, "clipped_term", None) or _whole_gradient(problem, clipping)
+
+    def term(x: FloatArray, rows: RowIndex = None) -> tuple[Clipped, FloatArray | None]:
+        if rows is not None or batch_size is not None:
+            _check_batch(rows, batch_size)
+        value, rest = split(x, clip, norm, rows, clipping)
+        return Clipped(value, sensitivity, norm), rest
+
+    return term
+
+
+def _whole_gradient(problem: Problem, clipping: Clipping) -> _Split:
+    """Return ``clipped_term`` of a problem that does not tell its regulariser apart."""
+    if clipping == "batch":
+        raise ValueError("clipping = 'batch': this problem cannot clip its gradient")
+    if not isinstance(problem, ClippableProblem):
+        raise TypeError("this problem cannot clip per example")
+
+    def split(
+        x: FloatArray, clip: float, norm: Norm, rows: RowIndex, _: Clipping
+    ) -> tuple[npt.NDArray[np.float64], None]:
+        value = np.asarray(problem.clipped_gradient(x, clip, norm, rows), np.float64)
+        if value.shape != (problem.dim,) or not np.isfinite(value).all():
+            raise ValueError(f"clipped_gradient must give {problem.dim} finite numbers")
+        return value, None
+
+    return split
+
+
 def clipped_term(
     problem: Problem,
     x: FloatArray,
@@ -156,63 +241,19 @@ def clipped_term(
     clipping: Clipping = "example",
     relation: Relation = "replace-one",
 ) -> tuple[Clipped, FloatArray | None]:
-    """Return a problem's clipped data term, to be noised, and what is added to it afterwards.
-
-    That rest is the regulariser's gradient at x in the problem's dtype, None where there is none.
-    A problem with a method ``clipped_term`` gives the two apart (see `ClippableProblem`); of
-    another the value is its whole ``clipped_gradient``, whose sensitivity it vouches for.
-
-    Parameters
-    ----------
-    problem : ClippableProblem
-        Of one that is not, a ``TypeError`` says so.
-    x : (d,) array
-    clip, norm
-        C and the norm it bounds; whole batches are clipped in l2.
-    rows : index array, optional
-        Mini-batch, no example twice; all examples for None.
-    clipping, relation
-        As in `clipped_sensitivity`.
-
-    Raises
-    ------
-    ValueError
-        For settings that cannot be met, repeated rows, or a problem whose ``clipped_gradient`` is
-        not finite.
-
-    Privacy: nothing is noised here. The value depends on the records and must not leave the agent
-    as it is; sensitivity, norm and rest are public as far as x is.
-    """
-    if norm not in ("l1", "l2"):
-        raise ValueError(f"norm must be l1 or l2, found {norm!r}")
-    if clipping == "batch" and norm != "l2":
-        raise ValueError("clipping = 'batch' needs norm = 'l2'")
-    if rows is not None and np.unique(rows).size != len(rows):
-        raise ValueError("rows holds an example twice: its share would not be bounded by one clip")
-    count = problem.num_examples
-    sensitivity = clipped_sensitivity(
-        clip,
-        divisor=float(getattr(problem, "divisor", count)),
-        num_examples=count,
-        batch_size=None if rows is None else len(rows),
-        clipping=clipping,
-        relation=relation,
-        dtype=problem.dtype,
+    """Return `clipped_terms` at one x (d,), on ``rows`` or on all examples."""
+    size = None if rows is None else len(rows)
+    terms = clipped_terms(
+        problem, clip, norm=norm, clipping=clipping, relation=relation, batch_size=size
     )
-    split = getattr(problem, "clipped_term", None)
-    value: npt.NDArray[np.float64]
-    rest: FloatArray | None = None
-    if split is not None:
-        value, rest = split(x, clip, norm, rows, clipping)
-    elif clipping == "batch":
-        raise ValueError("clipping = 'batch': this problem cannot clip its gradient")
-    elif not isinstance(problem, ClippableProblem):
-        raise TypeError("this problem cannot clip per example")
-    else:
-        value = np.asarray(problem.clipped_gradient(x, clip, norm, rows), np.float64)
-        if value.shape != (problem.dim,) or not np.isfinite(value).all():
-            raise ValueError(f"clipped_gradient must give {problem.dim} finite numbers")
-    return Clipped(value, sensitivity, norm), rest
+    return terms(x, rows)
+
+
+def _check_batch(rows: RowIndex, batch_size: int | None) -> None:
+    if rows is None or len(rows) != batch_size:
+        raise ValueError(f"the sensitivity is that of batch_size = {batch_size} rows")
+    if np.unique(rows).size != len(rows):
+        raise ValueError("rows holds an example twice: its share would not be bounded by one clip")
 
 
 def clipped_sum(gradients: FloatArray, clip: float, norm: Norm = "l2") -> npt.NDArray[np.float64]:

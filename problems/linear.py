@@ -371,6 +371,8 @@ class ScalarScoreModel(LinearModel[FloatArray]):
     def _flatten(self, product: FloatArray) -> FloatArray:
         return product
 
+    _pull_back = _product
+
     def _residual_norms(self, residuals: FloatArray, norm: Norm) -> FloatArray:
         result: FloatArray = np.abs(residuals)
         return result

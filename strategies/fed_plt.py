@@ -105,8 +105,7 @@ class Server(FoldingHalf[State]):
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
         """Check x_i and return it with z_i + 2 (x_i - y), Algorithm 1 line 10."""
         x = present(upload, "x", state.y)
-        with np.errstate(all="ignore"):
-            z = reflect(state.z[position], x, state.y)
+        z = reflect(state.z[position], x, state.y)
         require_finite(z)  # as it is not where x is not, or overflows
         return {"x": x, "z": z}, digest(z)
 

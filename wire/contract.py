@@ -238,7 +238,10 @@ def need_state_record(agent: str) -> ConfigRecord:
 
 def is_need_state(content: RecordDict) -> bool:
     """Whether a reply asks for the agent's state."""
-    return read_record(content, RECORD).get("kind") == "need-state"
+    try:
+        return content[RECORD]["kind"] == "need-state"
+    except (KeyError, TypeError):
+        return False
 
 
 def read_update(content: RecordDict, protocol: str, version: int, round_: int) -> Update:

@@ -119,10 +119,6 @@ def setting(
     needs: Mapping[str, Scalar | tuple[Scalar, ...] | None] | None = None,
 ) -> Any:
     """Declare a dataclass field that is a run-config key; the arguments are those of `Key`."""
-    used = {
-        other.replace("_", "-"): value if value is None or isinstance(value, tuple) else (value,)
-        for other, value in (needs or {}).items()
-    }
     described: dict[str, Any] = {
         "doc": doc,
         "choices": tuple(choices),
@@ -130,9 +126,18 @@ def setting(
         "high": high,
         "open_low": open_low,
         "floor": floor,
-        "needs": used,
+        "needs": _needs(needs or {}),
     }
     return field(default=default, metadata={"key": described})
+
+
+def _needs(
+    needs: Mapping[str, Scalar | tuple[Scalar, ...] | None],
+) -> dict[str, tuple[Scalar, ...] | None]:
+    return {
+        other.replace("_", "-"): value if value is None or isinstance(value, tuple) else (value,)
+        for other, value in needs.items()
+    }
 
 
 def keys_of(owner: type) -> Mapping[str, Key]:
@@ -161,10 +166,21 @@ def _inherited(owner: type, name: str) -> Any:
     return None
 
 
-def same(owner: type, name: str) -> Any:
-    """Declare a dataclass field that is another owner's key: same default, range, meaning."""
+def same(
+    owner: type,
+    name: str,
+    *,
+    needs: Mapping[str, Scalar | tuple[Scalar, ...] | None] | None = None,
+) -> Any:
+    """Declare a dataclass field that is another owner's key: same default, range, meaning.
+
+    ``needs`` takes the place of the other's, where the key is used besides other keys here.
+    """
     entry = next(entry for entry in fields(owner) if entry.name == name)
-    return field(default=entry.default, metadata=entry.metadata)
+    if needs is None:
+        return field(default=entry.default, metadata=entry.metadata)
+    described = {**entry.metadata["key"], "needs": _needs(needs)}
+    return field(default=entry.default, metadata={"key": described})
 
 
 def values_of(instance: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ arrives alone (round A) the agent sends g_i = grad f_i(x) and keeps both; where 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -54,7 +54,7 @@ class Agent(SolverAgent):
             return self.local_task(x, problem, facts, shift=shift)
         x = state["x"]
         task = self.local_task(x, problem, facts, shift=shift, steps=self.local_epochs - 1)
-        return replace(task, start=x - x.dtype.type(task.step_size) * mean)
+        return task._replace(start=x - x.dtype.type(task.step_size) * mean)
 
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
         """Return x_i, the end."""

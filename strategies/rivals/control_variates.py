@@ -84,8 +84,7 @@ class ControlledServer(FoldingHalf[State]):
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
         """Check x_i."""
         x = checked(upload, "x", state.x)
-        with np.errstate(over="ignore"):
-            return {"x": x}, digest(x - state.h[position])
+        return {"x": x}, digest(x - state.h[position])
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         """Take the mean of the uploads and update the participants' h_i."""

@@ -108,8 +108,7 @@ class Server(FoldingHalf[State]):
             g = checked(upload, "g", state.x)
             return {"g": g}, digest(g)
         x = checked(upload, "x", state.x)
-        with np.errstate(over="ignore"):
-            return {"x": x}, digest(x - state.g[position])
+        return {"x": x}, digest(x - state.g[position])
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         """End round A with g, round B with the next x."""

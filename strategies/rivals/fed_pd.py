@@ -78,8 +78,7 @@ class Server(FoldingHalf[State]):
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
         """Check x_i and return it with the lam_i that follows."""
         x = checked(upload, "x", state.x0)
-        with np.errstate(all="ignore"):
-            lam = ascend(state.lam[position], x, state.x0, 1.0 / self.agent.rho)
+        lam = ascend(state.lam[position], x, state.x0, 1.0 / self.agent.rho)
         require_finite(lam)
         return {"x": x, "lam": lam}, digest(lam)
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
 
+import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
@@ -63,9 +64,11 @@ class ClearUploads:
         """
         if pending.tries > 1:
             return {}
-        lost = pending.sort(reply for reply in replies if _needs_state(reply))
-        names = [name for name in pending.messages if name in lost]
-        return pending.messages_for(names, force=True) if names else {}
+        asking = [one for one in replies if one.has_content() and is_need_state(one.content)]
+        if not asking:
+            return {}
+        lost = pending.sort(asking)
+        return pending.messages_for(filter(lost.__contains__, pending.messages), force=True)
 
     def close(self, pending: Pending, replies: Mapping[str, Reply]) -> Round:
         """Accept or drop each reply, fold the accepted ones, and record the round.
@@ -79,29 +82,22 @@ class ClearUploads:
         failures = dict(pending.absent)
         uploads: dict[int, Arrays] = {}
         updates: dict[str, Update] = {}
-        for position, name in enumerate(session.roster.names):
-            if name not in pending.messages:
-                continue
-            reply = pending.reply(name, replies)
-            if reply.content is None and reply.code not in (REFUSED, FAILED):
-                pending.note_lost(name)
-            try:
-                uploads[position], updates[name] = _accept(half, pending, name, position, reply)
-            except Exception as error:  # whatever an agent sends costs that agent's reply only
-                failures[name] = pending.dropped(name, error)
+        with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused then
+            for position, name in enumerate(session.roster.names):
+                if name not in pending.messages:
+                    continue
+                reply = pending.reply(name, replies)
+                if reply.content is None and reply.code not in (REFUSED, FAILED):
+                    pending.note_lost(name)
+                try:
+                    uploads[position], updates[name] = _accept(half, pending, name, position, reply)
+                except Exception as error:  # whatever an agent sends costs that agent's reply only
+                    failures[name] = pending.dropped(name, error)
         for name, reason in pending.absent.items():
             log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
         pending.require(len(uploads), failures)
         session.state = half.fold(session.state, uploads, pending.turn)
         return pending.record(updates, failures)
-
-
-def _needs_state(reply: Message) -> bool:
-    """Whether an agent answered that it does not hold the state it was asked to go on from."""
-    try:
-        return reply.has_content() and is_need_state(reply.content)
-    except WireError:
-        return False
 
 
 def _accept(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -267,7 +266,7 @@ def test_hidden_noisy_steps_are_proven_for_a_proximal_term_alone() -> None:
     task = half.task({"x": zero, "z": zero}, {"y": zero}, problem, noise.facts, STREAMS)
     for changed in ({"shift": zero}, {"center": None}):
         with pytest.raises(NoiseError, match="a proximal term alone"):
-            walk(replace(task, **changed), problem, STREAMS, noise)
+            walk(task._replace(**changed), problem, STREAMS, noise)
     assert isinstance(walk(task, problem, STREAMS, noise), Walk)
     noise.settle()
 

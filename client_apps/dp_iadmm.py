@@ -30,7 +30,6 @@ from privet.privacy import (
     dp_iadmm_output_gain,
     gaussian_scale,
 )
-from privet.privacy.as_printed import dp_iadmm_epsilon
 from privet.privacy.events import GRID
 from privet.problems import (
     Clipped,
@@ -275,14 +274,15 @@ class Agent(Half):
     def as_printed(self, facts: Facts, rounds: int, delta: float) -> float | None:
         """Return eps-bar of Theorem 1, which is that of one use of Laplace noise; it is no claim.
 
-        However many uses there are; None for other noise.
+        However many uses there are, and though the paper's scale of the noise is itself computed
+        from the data. None for other noise.
         """
         laplace = self.mechanism == "laplace" and self.perturbation == "objective"
         if not (self.private and laplace):
             return None
         if self.noise_scale > 0:
-            return dp_iadmm_epsilon(self._sensitivity(facts) / self.noise_scale)
-        return dp_iadmm_epsilon(self.epsilon)
+            return self._sensitivity(facts) / self.noise_scale
+        return self.epsilon
 
     # ------------------------------------------------------------------ local work
 

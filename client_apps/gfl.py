@@ -90,7 +90,6 @@ class Agent(ClippedGradients):
                 clip=self.clip * math.sqrt(facts.dim) if laplace else self.clip,
                 step_size=self.step_size,
                 round_number=round_,
-                relation=self.relation,  # type: ignore[arg-type]
             ),
             norm="l1" if laplace else "l2",
             count=noise.copies,

@@ -22,9 +22,13 @@ from privet.privacy.masks import Binding, GivenMasks, KeyPair, MaskSource, Pairw
 from privet.privacy.node_rules import NodeRules
 from privet.privacy.noise import NoiseSource, SeededNoise, SystemNoise
 from privet.privacy.perturb import Perturber, checked_spacing
-from privet.privacy.sensitivity import check_sparsifier, fed_plt_contraction, gfl_sensitivity
-from privet.privacy.sensitivity_dp_iadmm import dp_iadmm_output_gain
-from privet.privacy.sensitivity_fed_pdm import fed_pdm_gain
+from privet.privacy.sensitivity import (
+    check_sparsifier,
+    dp_iadmm_output_gain,
+    fed_pdm_gain,
+    fed_plt_contraction,
+    gfl_sensitivity,
+)
 from privet.privacy.ziggurat import total_variation
 
 __all__ = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from privet.privacy.accountant import Totals
@@ -77,8 +76,8 @@ class AgentLedger:
 
     def to_json(self) -> str:
         """Return the ledger as one flat JSON text."""
-        entries = [f'{_head(known)},"times":{times}}}' for known, times in self.entries]
-        return f"[{','.join(entries)}]"
+        entries = [{**known.to_dict(), "times": times} for known, times in self.entries]
+        return json.dumps(entries, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> AgentLedger:
@@ -90,12 +89,6 @@ class AgentLedger:
         if not isinstance(entries, list):
             raise ValueError("agent ledger is not a JSON list")
         return cls.of(_counted(entry, place) for place, entry in enumerate(entries))
-
-
-@lru_cache(maxsize=64)
-def _head(release: Release) -> str:
-    """Return a release as a JSON object that is not closed yet."""
-    return json.dumps(release.to_dict(), separators=(",", ":"))[:-1]
 
 
 def _counted(entry: Any, place: int) -> tuple[Release, int]:

@@ -7,6 +7,7 @@ docstring says why the two differ. Nothing here may feed a budget or a reported 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from privet.privacy.checks import at_least_one, non_negative, positive
 
@@ -45,63 +46,16 @@ def fed_plt_proposition_4(
     return -ceiling * math.expm1(-strong_convexity * step_size * rounds * local_steps / 2.0)
 
 
-def fed_plt_epsilon(
-    *,
-    sensitivity: float,
-    strong_convexity: float,
-    tau: float,
-    num_examples: int,
-    step_size: float,
-    rounds: int,
-    local_steps: int,
-    delta: float,
-) -> float:
+def fed_plt_epsilon(*, delta: float, **proposition_4: Any) -> float:
     """Return Proposition 4 through Lemma 5, min over alpha of a alpha + log(1/delta)/(alpha - 1).
 
     The minimum is a + 2 sqrt(a log(1/delta)) at alpha = 1 + sqrt(log(1/delta) / a), with a from
-    `fed_plt_proposition_4` (the same arguments).
+    `fed_plt_proposition_4`, whose arguments it takes.
     """
     if not 0 < delta < 1:
         raise ValueError(f"delta is {delta!r}, expected a number in (0, 1)")
-    slope = fed_plt_proposition_4(
-        sensitivity=sensitivity,
-        strong_convexity=strong_convexity,
-        tau=tau,
-        num_examples=num_examples,
-        step_size=step_size,
-        rounds=rounds,
-        local_steps=local_steps,
-    )
+    slope = fed_plt_proposition_4(**proposition_4)
     return slope + 2.0 * math.sqrt(slope * -math.log(delta))
-
-
-def dp_iadmm_epsilon(epsilon: float) -> float:
-    """Return DP-IADMM's eps-bar of Theorem 1, which is per iteration and stays what it is.
-
-    A run makes T E adaptive releases an agent, and the scale Delta_bar / eps-bar of the noise is
-    itself computed from the data, so that the noise leaks.
-    """
-    non_negative(epsilon=epsilon)
-    return epsilon
-
-
-def fed_pdm_sensitivity(*, clip: float, rho: float, step_size: float, local_steps: int) -> float:
-    """Return FedPDM's sensitivity (35): 4 eta G (1 - |1 - rho eta|^Q) / (1 - |1 - rho eta|).
-
-    Too small by the factor 1/(2k), k = 1 - (1 - rho eta)^Q < 1/2, when the dual is private state,
-    as in the paper. With a public dual and 0 < rho eta <= 1 it is true.
-
-    Parameters
-    ----------
-    clip, rho, step_size, local_steps
-        G, rho, eta, Q.
-    """
-    positive(clip=clip, rho=rho, step_size=step_size)
-    at_least_one(local_steps=local_steps)
-    decay = abs(1.0 - rho * step_size)
-    if decay == 1.0:
-        return 4.0 * step_size * local_steps * clip
-    return 4.0 * step_size * clip * (1.0 - decay**local_steps) / (1.0 - decay)
 
 
 def fed_pdm_theorem_2(

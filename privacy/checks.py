@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import get_args
-
-from privet.problems import Relation
 
 
 def positive(**numbers: float) -> None:
@@ -27,10 +24,3 @@ def at_least_one(**numbers: int) -> None:
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{name} is {value!r}, expected an integer >= 1")
-
-
-def known_relation(relation: str) -> None:
-    """Raise ValueError unless this is a neighbouring relation."""
-    known = get_args(Relation)
-    if relation not in known:
-        raise ValueError(f"relation is {relation!r}, expected {' or '.join(known)}")

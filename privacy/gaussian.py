@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-from privet.privacy.checks import non_negative, positive
+from privet.privacy.checks import positive
 
 _ROOT_HALF = math.sqrt(0.5)
 _ROOT_HALF_PI = math.sqrt(math.pi / 2.0)
@@ -37,28 +37,11 @@ _UP = 1.0 + 2e-13
 """Covers the rounding of what is computed below (at most 1e-13 of it)."""
 
 
-def gaussian_delta(epsilon: float, mu: float) -> float:
-    """Return the exact delta of a mu-Gaussian-DP mechanism at epsilon.
-
-    It holds for every epsilon; the classic sqrt(2 log(1.25 / delta)) rule is proved below 1 only
-    and is wrong well above it. May underflow to 0.
-
-    Parameters
-    ----------
-    epsilon
-        At least 0.
-    mu
-        At least 0.
-    """
-    non_negative(epsilon=epsilon, mu=mu)
-    if mu == 0:
-        return 0.0
-    u = epsilon / mu - mu / 2.0
-    return math.exp(min(0.0, _log_delta_and_slope(u, mu)[0]))
-
-
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Return the epsilon at delta of a mu-Gaussian-DP mechanism, rounded up by 2e-13 of it.
+
+    Exact for every epsilon; the classic sqrt(2 log(1.25 / delta)) rule is proved below 1 only and
+    is wrong well above it.
 
     Newton's method on log delta as a function of u = epsilon/mu - mu/2. The function is concave
     (delta is the convolution of a Gaussian density and max(1 - e^{-x}, 0), both log-concave), so

@@ -166,7 +166,6 @@ class End:
         UnsupportedAccountError
             If the release is under another neighbouring relation than those before.
         """
-        self.running.totals.add(release)
         charges = [(release, 0, run, note)]
         if self.unreadable:
             worst = self.worst(release) or release

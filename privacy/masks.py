@@ -275,21 +275,3 @@ def apply_streams(words: Words, streams: Sequence[tuple[bool, Any]]) -> None:
         for combine, draw in steps:
             draw(zeros, drawn)
             combine(part, here, out=part)
-
-
-__all__ = [
-    "KEY_BYTES",
-    "LEAST_MEMBERS",
-    "Binding",
-    "GivenMasks",
-    "KeyPair",
-    "MaskError",
-    "MaskSource",
-    "PairwiseMasks",
-    "apply_streams",
-    "key_pair",
-    "key_stream",
-    "pair_keys",
-    "require_roster",
-    "roster_digest",
-]

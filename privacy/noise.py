@@ -9,27 +9,12 @@ seed and of the context, for simulations that must be repeatable. Both share one
 Floating-point attacks. The accounts of this library are proved for real-valued noise. The sum
 ``value + noise`` of doubles betrays the value in its low bits, because only some doubles can be
 reached (Mironov, "On significance of the least significant bits for differential privacy", 2012).
-Releases are therefore made on a grid: with D a power of two,
-
-    k = rint(value / D) + rint(g / D),    released D k.
-
-Rounding commutes with shifts by grid points, so D k is a function of ``D rint(value / D) + g``: the
-ideal mechanism on a value that rounding has moved by D/2 a coordinate at most, which the charge
-includes. No bit of D k depends on anything but the integer k. What is left is how far the law of
-``rint(g / D)`` is from that of an ideal g, and the assumption that AES-256-CTR (keyed by the
-operating system) cannot be told from random bits. `total_variation` bounds the first, for
-any D that is at least two of the sampler's cells:
-
-    TV per draw <= 2^-56 + 2^-51 c / D,  c the cell;   delta' = delta + (1 + e^eps) sum of TV.
-
-With D sqrt(d) (Laplace: D d) near scale / 8192 that is, for a message of d draws of either law,
-1.4e-13 at d = 1e4 and 1.4e-11 at d = 1e6 (Laplace: 1.8e-11). A thousand messages of d = 1e6 at
-epsilon 1 in all thus add 5.2e-8 to delta. (That the blocks of a cipher never repeat, where random
-ones might, is 2^-91 at d = 1e6.)
-
-Where the tails end, the uniforms' bits and the library functions' rounding are all inside: see the
-module of the sampler. A pure epsilon (Laplace) has no delta to hide this in: what holds is
-``(eps, delta')`` with delta = 0 above, never epsilon alone.
+Releases are therefore made on a grid (`privet.privacy.perturb`). What is left is how far the law of
+a draw rounded to the grid is from that of an ideal one, which `total_variation` bounds, and the
+assumption that AES-256-CTR (keyed by the operating system) cannot be told from random bits. (That
+the blocks of a cipher never repeat, where random ones might, is 2^-91 for a million draws.) A pure
+epsilon (Laplace) has no delta to hide this in: what holds is ``(eps, delta')``, never
+epsilon alone.
 
 Whoever adds a draw to a value *off* the grid is as exposed as before; such a sum is not private in
 all its bits.
@@ -41,15 +26,15 @@ import hashlib
 import json
 import math
 import os
-from functools import lru_cache
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from privet.privacy.ziggurat import Mechanism, Words, ziggurat
 
 Size: TypeAlias = int | tuple[int, ...]
+Draws: TypeAlias = NDArray[np.float64]
 
 _FEW = 512
 """Words that the operating system gives in less time than a cipher is set up."""
@@ -69,44 +54,33 @@ class NoiseSource(Protocol):
     @property
     def private(self) -> bool: ...
 
-    def gaussian(
-        self, size: Size, scale: float, dtype: DTypeLike = np.float64
-    ) -> NDArray[np.floating[Any]]:
-        """Return independent N(0, scale^2) draws of shape `size`."""
+    def gaussian(self, size: Size, scale: float) -> Draws:
+        """Return independent N(0, scale^2) draws of shape `size`, float64."""
         ...
 
-    def laplace(
-        self, size: Size, scale: float, dtype: DTypeLike = np.float64
-    ) -> NDArray[np.floating[Any]]:
-        """Return independent draws of density exp(-|x|/scale) / (2 scale), shape `size`."""
+    def laplace(self, size: Size, scale: float) -> Draws:
+        """Return independent draws of density exp(-|x|/scale) / (2 scale), float64."""
         ...
 
 
 class SystemNoise:
     """Noise nobody can predict: operating-system entropy each call, stretched by AES-256-CTR.
 
-    Draws are computed in float64 and rounded to `dtype` (float32 or float64). Only float64 draws
-    may be rounded to a grid: float32 rounds once more. Private in all bits only on a grid: see the
-    module's page.
+    Private in all bits only on a grid: see the module's page. Its methods raise ValueError unless
+    0 <= scale < inf.
     """
 
     __slots__ = ()
 
-    @property
-    def private(self) -> bool:
-        return True
+    private = True
 
-    def gaussian(
-        self, size: Size, scale: float, dtype: DTypeLike = np.float64
-    ) -> NDArray[np.floating[Any]]:
-        """Return N(0, scale^2) draws; ValueError unless 0 <= scale < inf."""
-        return _draw(None, "gaussian", size, scale, dtype)
+    def gaussian(self, size: Size, scale: float) -> Draws:
+        """Return N(0, scale^2) draws."""
+        return _draw(None, "gaussian", size, scale)
 
-    def laplace(
-        self, size: Size, scale: float, dtype: DTypeLike = np.float64
-    ) -> NDArray[np.floating[Any]]:
-        """Return Laplace draws of the given scale b; ValueError unless 0 <= scale < inf."""
-        return _draw(None, "laplace", size, scale, dtype)
+    def laplace(self, size: Size, scale: float) -> Draws:
+        """Return Laplace draws of the given scale b."""
+        return _draw(None, "laplace", size, scale)
 
 
 class SeededNoise:
@@ -124,42 +98,30 @@ class SeededNoise:
 
     __slots__ = ("_words",)
 
+    private = False
+
     def __init__(self, seed: int, *context: str | int) -> None:
         label = json.dumps(["privet-noise", int(seed), *context], ensure_ascii=True)
         digest = hashlib.sha512(label.encode()).digest()
         self._words = _aes_words(digest[:32], digest[32:48])
 
-    @property
-    def private(self) -> bool:
-        return False
-
-    def gaussian(
-        self, size: Size, scale: float, dtype: DTypeLike = np.float64
-    ) -> NDArray[np.floating[Any]]:
+    def gaussian(self, size: Size, scale: float) -> Draws:
         """Return the stream's next N(0, scale^2) draws; ValueError unless 0 <= scale < inf."""
-        return _draw(self._words, "gaussian", size, scale, dtype)
+        return _draw(self._words, "gaussian", size, scale)
 
-    def laplace(
-        self, size: Size, scale: float, dtype: DTypeLike = np.float64
-    ) -> NDArray[np.floating[Any]]:
+    def laplace(self, size: Size, scale: float) -> Draws:
         """Return the stream's next Laplace draws; ValueError unless 0 <= scale < inf."""
-        return _draw(self._words, "laplace", size, scale, dtype)
+        return _draw(self._words, "laplace", size, scale)
 
 
-def _draw(
-    words: Words | None, mechanism: Mechanism, size: Size, scale: float, dtype: DTypeLike
-) -> NDArray[np.floating[Any]]:
+def _draw(words: Words | None, mechanism: Mechanism, size: Size, scale: float) -> Draws:
     """Return draws from a stream of words, or from fresh ones."""
     if not (math.isfinite(scale) and scale >= 0):
         raise ValueError(f"noise scale is {scale!r}, expected a finite number >= 0")
-    kind = np.dtype(dtype)
-    if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise ValueError(f"noise dtype is {kind}, expected float32 or float64")
     if scale == 0:
-        return np.zeros(size, dtype=kind)
+        return np.zeros(size)
     count = math.prod(size) if isinstance(size, tuple) else int(size)
-    draws = ziggurat(mechanism).draw(words or _fresh_words(count), count, scale)
-    return draws.reshape(size).astype(kind, copy=False)
+    return ziggurat(mechanism).draw(words or _fresh_words(count), count, scale).reshape(size)
 
 
 def _fresh_words(count: int) -> Words:
@@ -175,20 +137,7 @@ def _system_words(count: int) -> NDArray[np.int64]:
 
 
 def _aes_words(key: bytes, initial_counter: bytes) -> Words:
-    cipher, aes, counter = _cryptography()
-    encrypt = cipher(aes(key), counter(initial_counter)).encryptor()
-    return lambda count: np.frombuffer(encrypt.update(_zeros(8 * count)), dtype="<i8")
-
-
-@lru_cache(maxsize=1)
-def _cryptography() -> tuple[Any, Any, Any]:
-    """Import the cipher when it is first needed, and not look it up for every draw."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-    return Cipher, algorithms.AES256, modes.CTR
-
-
-@lru_cache(maxsize=8)
-def _zeros(count: int) -> bytes:
-    """Return zero bytes, the same ones for every draw of a size."""
-    return bytes(count)
+    encrypt = Cipher(algorithms.AES256(key), modes.CTR(initial_counter)).encryptor()
+    return lambda count: np.frombuffer(encrypt.update(bytes(8 * count)), dtype="<i8")

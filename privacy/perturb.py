@@ -91,21 +91,6 @@ class Perturber:
         As `checked_spacing`, unless the draws are given.
     """
 
-    __slots__ = (
-        "_draws",
-        "_farthest",
-        "_given",
-        "_inverse",
-        "_rows",
-        "_source",
-        "_spacing",
-        "_unit",
-        "charged",
-        "facts",
-        "release",
-        "taken",
-    )
-
     def __init__(
         self, release: Release, source: NoiseSource, facts: Facts, *, given: bool = False
     ) -> None:
@@ -118,7 +103,6 @@ class Perturber:
         self._source = source
         self._given = given
         self._spacing = self._farthest = 0.0
-        self._draws = release.draws
         self._rows: Iterator[Vector] = iter(())
         if self.charged and not given:
             self._spacing = checked_spacing(release, facts.dim)
@@ -145,7 +129,7 @@ class Perturber:
                 f"a value moves by {clipped.sensitivity:.6g} in {clipped.norm}, more than the "
                 f"{release.sensitivity:.6g} in {release.norm} that were charged"
             )
-        if self.taken >= self._draws:
+        if self.taken >= release.draws:
             raise NoiseError(f"more than the {release.draws} draws that were charged")
         value = np.asarray(clipped.value, np.float64)
         if value.shape != (self.facts.dim,):
@@ -172,7 +156,7 @@ class Perturber:
         if self.charged:
             raise NoiseError("noise beside that which was charged")
         draw = self._source.laplace if mechanism == "laplace" else self._source.gaussian
-        noised: Vector = value + draw(value.shape, scale, np.float64)
+        noised: Vector = value + draw(value.shape, scale)
         return noised
 
     def require_magnitude(self, *public: NDArray[Any], steps: int = 1) -> None:
@@ -212,10 +196,10 @@ class Perturber:
         """Return the next draw, on the grid in units of D; small draws are made all at once."""
         draw = next(self._rows, None)
         if draw is None:
-            count = min(self._draws - self.taken, max(1, _AT_ONCE // self.facts.dim))
+            count = min(self.release.draws - self.taken, max(1, _AT_ONCE // self.facts.dim))
             laplace = self.release.mechanism == "laplace"
             source = self._source.laplace if laplace else self._source.gaussian
-            drawn = source((count, self.facts.dim), self.release.scale, np.float64)
+            drawn = source((count, self.facts.dim), self.release.scale)
             if not self._given:
                 drawn *= self._inverse
                 np.rint(drawn, out=drawn)

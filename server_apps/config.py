@@ -13,7 +13,7 @@ from typing import Any
 
 from privet.datasets import DataSettings
 from privet.strategies.participation import ParticipationSettings
-from privet.strategies.run_settings import RunSettings
+from privet.strategies.run.options import RunSettings
 from privet.wire import ConfigError, algorithm, algorithms
 from privet.wire.errors import did_you_mean
 from privet.wire.key import Key, Scalar, keys_of, setting, shown

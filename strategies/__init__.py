@@ -26,8 +26,7 @@ from .rivals.led import LED
 from .rivals.scaffold import Scaffold
 from .rivals.tamuna import Tamuna
 from .run import Observer, Round, Run, Session
-from .run.account import Privacy
-from .run.result import PrivetResult
+from .run.account import Privacy, PrivetResult
 from .search import SearchAxis
 from .sparse_uplink import SparseUplink
 

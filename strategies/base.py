@@ -28,7 +28,7 @@ from .half import ServerHalf, summing
 from .hooks import Hooks, Monitor
 from .participation import All, Participation
 from .run import Observer, Round, Run, RunOptions, Session
-from .run.account import privacy_of
+from .run.account import PrivetResult, privacy_of
 from .run.observers import (
     Checkpoints,
     FederatedEvaluation,
@@ -38,7 +38,6 @@ from .run.observers import (
     TrainMetrics,
     observe,
 )
-from .run.result import PrivetResult
 
 log = logging.getLogger("flwr.privet")
 

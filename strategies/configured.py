@@ -17,7 +17,7 @@ from privet.wire.key import Key, keys_of, read
 from . import participation
 from .flower_options import FlowerArguments
 from .hooks import Monitor
-from .run_settings import RunSettings
+from .run.options import RunSettings
 from .shared_regularizer import RegularizerSettings
 
 NOISE_KEYS = ("noise-scale", "noise-variance")

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from privet.privacy import Facts, SeededNoise
 from privet.privacy.ledger import LedgerFile
@@ -35,19 +35,15 @@ class CountedNoise(SeededNoise):
         self.numbers = 0
         self.scales: set[float] = set()
 
-    def gaussian(
-        self, size: Any, scale: float, dtype: DTypeLike = np.float64
-    ) -> NDArray[np.floating[Any]]:
+    def gaussian(self, size: Any, scale: float) -> NDArray[np.float64]:
         """Return normal draws."""
-        return self._counted(super().gaussian(size, scale, dtype), scale)
+        return self._counted(super().gaussian(size, scale), scale)
 
-    def laplace(
-        self, size: Any, scale: float, dtype: DTypeLike = np.float64
-    ) -> NDArray[np.floating[Any]]:
+    def laplace(self, size: Any, scale: float) -> NDArray[np.float64]:
         """Return Laplace draws."""
-        return self._counted(super().laplace(size, scale, dtype), scale)
+        return self._counted(super().laplace(size, scale), scale)
 
-    def _counted(self, drawn: NDArray[np.floating[Any]], scale: float) -> NDArray[np.floating[Any]]:
+    def _counted(self, drawn: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
         self.numbers += drawn.size
         self.scales.add(scale)
         return drawn

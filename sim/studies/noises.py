@@ -79,8 +79,8 @@ class _Fixed:
         self._source = source
         self._deviation = deviation
 
-    def gaussian(self, size: Any, scale: float, dtype: Any = np.float64) -> Any:
-        return self._source.gaussian(size, self._deviation, dtype)
+    def gaussian(self, size: Any, scale: float) -> Any:
+        return self._source.gaussian(size, self._deviation)
 
 
 DELTA = 1e-6

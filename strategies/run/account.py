@@ -1,17 +1,24 @@
-"""What the agents of a run released, and what it costs: the account that ends a run."""
+"""What a run gives back, what its agents released, and what that costs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
-from privet.privacy import AgentLedger
+from flwr.app import ArrayRecord
+from flwr.serverapp.strategy import Result
+
+from privet.privacy import AgentLedger, Facts, Release
+from privet.privacy.ledger_lines import dearer
+from privet.wire.contract import means_privacy
 from privet.wire.errors import one_line
 
 from ..half import ServerHalf
-from .session import Session
+from .roster import Agent
+from .session import Round, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,28 @@ class Privacy:
     def worst(self) -> str:
         """The agent that released most; its account is the run's."""
         return max(self.agents, key=lambda name: self.agents[name].spent(self.delta))
+
+
+@dataclass
+class PrivetResult(Result):
+    """Flower's result with everything else a primal-dual run knows.
+
+    Attributes
+    ----------
+    models : dict of str to ArrayRecord
+        Besides ``"last"`` (= ``arrays``), e.g. the mean of the agents' models.
+    history : list of Round
+        One entry per round, those before a resume included.
+    stopped : str
+        Why the run ended: ``"rounds"``, ``"tolerance"``, or the reason an observer gave.
+    privacy : Privacy, optional
+        What the run promises, and what every agent released.
+    """
+
+    models: dict[str, ArrayRecord] = field(default_factory=dict)
+    history: list[Round] = field(default_factory=list)
+    stopped: str = "rounds"
+    privacy: Privacy | None = None
 
 
 def privacy_of(half: ServerHalf[Any], session: Session | None) -> Privacy:
@@ -87,4 +116,34 @@ def _not_private(half: ServerHalf[Any], ledgers: list[str]) -> str:
     return ""
 
 
-__all__ = ["Privacy", "privacy_of"]
+def expected_release(half: ServerHalf[Any], agent: Agent, number: int) -> Release | None:
+    """Return what an agent's reply of a round releases at least, None where none is accounted.
+
+    It is asked of the agent half, with what the agent says of itself; an agent that has released
+    more in one of its messages, by settings of its own, is taken to do so again.
+    """
+    if not (agent.facts and means_privacy(half.settings())):
+        return None
+    try:
+        release = half.agent.release(Facts.from_json(agent.facts), number)
+        before = [known for known, _ in AgentLedger.joined([agent.ledger]).entries]
+    except (ValueError, TypeError, ArithmeticError):
+        return None
+    if release.mechanism == "none":
+        return None
+    return reduce(dearer, before, release)
+
+
+def spent_up(half: ServerHalf[Any], agent: Agent, number: int) -> str:
+    """Return why an agent must not be asked: with its predecessors it would pass the run's target.
+
+    An agent refuses by itself to pass it, but knows only of its own releases.
+    """
+    target = half.terms.target_epsilon
+    if not (target > 0 and agent.former):
+        return ""
+    release = expected_release(half, agent, number)
+    if release is None:
+        return ""
+    after = AgentLedger.joined(agent.accounts).record(release).spent(half.terms.delta)
+    return f"target-epsilon: {after:.6g} under this name" if after > target else ""

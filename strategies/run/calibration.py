@@ -122,22 +122,7 @@ def calibrated(
 
 
 def plans(session: Session, who: Participation, rounds: int, seed: int) -> dict[str, Plan]:
-    """Return the plan of every agent for the rounds that are left.
-
-    Parameters
-    ----------
-    who : Participation
-        Who takes part in a round.
-    rounds : int
-        The last round.
-    seed : int
-        The run's.
-
-    Raises
-    ------
-    ConfigError
-        If an agent does not say its public numbers.
-    """
+    """Return the plan of every agent for the rounds that are left (raises as `facts_of`)."""
     names = session.roster.names
     numbers: dict[str, list[int]] = {name: [] for name in names}
     for number in range(session.round + 1, rounds + 1):
@@ -235,14 +220,3 @@ def first_facts(agents: Iterable[tuple[str, Agent]]) -> Facts | None:
     """Return the public numbers of the agent with the fewest examples, None where nobody says."""
     known = [facts_of(name, agent) for name, agent in agents if agent.facts]
     return min(known, key=lambda facts: facts.num_examples, default=None)
-
-
-__all__ = [
-    "TARGET",
-    "Plan",
-    "calibrated",
-    "facts_of",
-    "first_facts",
-    "plans",
-    "smallest",
-]

@@ -16,10 +16,9 @@ from privet.wire.contract import is_need_state
 
 from ..half import Arrays, FoldingHalf, ServerHalf
 from .exchange import Reply
-from .history import Round
-from .question import Question
-from .recovery import Recovery
+from .roster import Question, Recovery
 from .round import Pending
+from .session import Round
 
 log = logging.getLogger("flwr.privet")
 
@@ -28,20 +27,26 @@ LEAST_TIMEOUT = 1.0
 
 
 class ClearUploads:
-    """Collects uploads one by one; agents that lost their state get a second try with it."""
+    """Collects uploads one by one; agents that lost their state get a second try with it.
+
+    Between ``open`` and ``close`` of a round messages are sent out and replies waited for, once at
+    least: ``timeout`` says how long, ``retry`` whom to ask once more. A loop that knows no second
+    try, as Flower's own, goes from ``open`` to ``close``. `MaskedSums` is driven the same way.
+    """
 
     masked: ClassVar[bool] = False
+    """Whether agents mask their uploads, so that the server reads sums of them alone."""
 
     def recovery(self, half: ServerHalf[Any], wanted: Recovery) -> Recovery:
-        """Return what was asked for."""
+        """Return what becomes of an agent whose node is gone, where ``wanted`` was asked for."""
         return wanted
 
     def renew(self, half: ServerHalf[Any], state: Any, position: int, start: Any) -> Any:
-        """Return the state with the agent's rows as ``admit`` makes them."""
+        """Return the state in which an agent is a newcomer again."""
         return cast("FoldingHalf[Any]", half).renew(state, position, start)
 
     def open(self, pending: Pending) -> list[str]:
-        """Ask all that were chosen and are there."""
+        """Begin a round and return whom to ask: all that were chosen and are there."""
         return [name for name in pending.asked if name not in pending.absent]
 
     def timeout(self, pending: Pending) -> float:
@@ -53,7 +58,10 @@ class ClearUploads:
     def retry(
         self, pending: Pending, replies: Sequence[Message], grid: Grid, question: Question
     ) -> dict[str, Message]:
-        """Ask once more, with their state, the agents that answered that they do not hold it."""
+        """Return messages with their state to the agents that answered that they do not hold it.
+
+        None ends the collecting. ``replies`` are all that came in this round.
+        """
         if pending.tries > 1:
             return {}
         asking = [one for one in replies if one.has_content() and is_need_state(one.content)]
@@ -63,7 +71,13 @@ class ClearUploads:
         return pending.messages_for(filter(lost.__contains__, pending.messages), force=True)
 
     def close(self, pending: Pending, replies: Mapping[str, Reply]) -> Round:
-        """Accept or drop each reply, fold the accepted ones, and record the round."""
+        """Accept or drop each reply, fold the accepted ones, and record the round.
+
+        Raises
+        ------
+        RunError
+            If fewer uploads than ``min_agents`` (or than were asked) could be folded.
+        """
         half, session = cast("FoldingHalf[Any]", pending.half), pending.session
         failures = dict(pending.absent)
         uploads: dict[int, Arrays] = {}
@@ -106,6 +120,3 @@ def _accept(
         raise WireError("digest differs: agent and server do not hold the same state")
     pending.note_remark(name, update)
     return folded, update
-
-
-__all__ = ["ClearUploads"]

@@ -7,7 +7,7 @@ map from message id to agent is therefore kept here.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from flwr.app import Message, RecordDict
@@ -50,13 +50,12 @@ def exchange(
     grid: Grid,
     messages: Mapping[str, Message],
     timeout: float,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, Reply]:
     """Send one message per agent and return the replies by agent name.
 
     An agent that did not answer gets a reply without content whose reason says so.
     """
-    answers = send(grid, messages, timeout, sleep)
+    answers = send(grid, messages, timeout)
     replies = sort_replies(owner_by_message(messages), answers.replies)
     return replies | {name: Reply(None, why) for name, why in answers.missing.items()}
 
@@ -65,7 +64,6 @@ def send(
     grid: Grid,
     messages: Mapping[str, Message],
     timeout: float,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> Answers:
     """Send one message per agent and wait for the replies, ``timeout`` seconds at most.
 
@@ -86,7 +84,7 @@ def send(
         waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
         if not waiting or time.monotonic() >= deadline:
             break
-        sleep(min(pause, max(0.0, deadline - time.monotonic())))
+        time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
         pause = min(2 * pause, POLL_LAST) if not arrived else POLL_FIRST
     if waiting and isinstance(grid, ForgetsReplies):
         grid.forget(waiting)
@@ -109,23 +107,17 @@ def sort_replies(owners: Mapping[str, str], messages: Iterable[Message]) -> dict
         name = owners.get(message.metadata.reply_to_message_id)
         if name is None:
             continue
-        if message.has_error():
-            error, node = message.error, message.metadata.src_node_id
-            if error.code == MOD_FAILED:
-                found[name] = Reply(None, _mod_failed(node, error.reason), REFUSED)
-            else:
-                found[name] = Reply(None, _reason(error.code, error.reason), error.code)
-        else:
+        if not message.has_error():
             found[name] = Reply(message.content)
+            continue
+        code, line = message.error.code, one_line(message.error.reason or "no reason given")
+        if code == MOD_FAILED:
+            node, code = message.metadata.src_node_id, REFUSED
+            line = (
+                f"node {node}: a Flower mod stops its messages ({line.rstrip('.')}): "
+                f"{INSTEAD_OF_FLOWERS}"
+            )
+        elif code not in (FAILED, REFUSED):
+            line = f"error {code}: {line}"
+        found[name] = Reply(None, line, code)
     return found
-
-
-def _mod_failed(node: int, text: str | None) -> str:
-    """Return what is wrong with a node whose ClientApp has a mod that stops every message."""
-    said = one_line(text or "no reason given").rstrip(".")
-    return f"node {node}: a Flower mod stops its messages ({said}): {INSTEAD_OF_FLOWERS}"
-
-
-def _reason(code: int, text: str | None) -> str:
-    line = one_line(text or "no reason given")
-    return line if code in (FAILED, REFUSED) else f"error {code}: {line}"

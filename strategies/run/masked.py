@@ -21,18 +21,16 @@ from typing import Any, ClassVar, cast
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from privet.wire import REFUSED, Update, UploadError, WireError, content_bytes, ring, stream
+from privet.wire import FAILED, REFUSED, Update, UploadError, WireError, content_bytes, ring, stream
 from privet.wire.contract import is_need_state
 from privet.wire.errors import one_line
 from privet.wire.rosters import with_roster
 
 from ..half import GroupSum, ServerHalf, SummingHalf, grouped
 from .exchange import Reply
-from .history import Round
-from .question import Question
-from .recovery import Recovery
-from .roster import ENROL_TIMEOUT
+from .roster import ENROL_TIMEOUT, Question, Recovery
 from .round import ALL, Pending
+from .session import Round
 
 log = logging.getLogger("flwr.privet")
 
@@ -86,7 +84,7 @@ class MaskedSums:
         self.attempts, self.sums, self.updates, self.renewed = {}, {}, {}, set()
         session, units = pending.session, grouped(pending.half)
         members: dict[str, list[str]] = {}
-        position = {name: index for index, name in enumerate(session.roster.names)}
+        position = session.roster.positions
         for name in pending.asked:
             reason = pending.absent.get(name) or _unfit(pending, name)
             if reason:
@@ -152,7 +150,7 @@ class MaskedSums:
     def _settle(self, pending: Pending, replies: Mapping[str, Reply]) -> None:
         """Take the sum of every group whose uploads are all there; note why others have none."""
         half, session = cast("SummingHalf[Any]", pending.half), pending.session
-        position = {name: index for index, name in enumerate(session.roster.names)}
+        position = session.roster.positions
         expected = {**half.summands(session.state), ring.MEMBERS: ()}
         for group, attempt in list(self.attempts.items()):
             if attempt.failures:  # it has been looked at
@@ -261,6 +259,8 @@ def _read(pending: Pending, name: str, reply: Reply) -> Update:
     if reply.content is None:
         if reply.code == REFUSED:  # each further question would cost the others an attempt
             agents[name] = agents[name]._replace(out=f"declined: {reply.reason}")
+        elif reply.code != FAILED:
+            pending.note_lost(name)
         raise UploadError(reply.reason)
     pending.bytes_up += content_bytes(reply.content)
     if is_need_state(reply.content):
@@ -271,6 +271,3 @@ def _read(pending: Pending, name: str, reply: Reply) -> Update:
         raise WireError("digest of an upload that was to be masked")
     pending.note_remark(name, update)
     return update
-
-
-__all__ = ["MOST_ATTEMPTS", "Attempt", "MaskedSums"]

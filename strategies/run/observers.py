@@ -19,8 +19,8 @@ from flwr.serverapp.strategy import Strategy
 
 from ..hooks import Monitor
 from .checkpoint import save
-from .history import Round
 from .run import Run
+from .session import Round
 
 log = logging.getLogger("flwr.privet")
 
@@ -209,18 +209,3 @@ class Checkpoints(Observer):
 def _keep(into: dict[int, MetricRecord], number: int, metrics: MetricRecord | None) -> None:
     if metrics is not None:
         into[number] = metrics
-
-
-__all__ = [
-    "Checkpoints",
-    "Evaluate",
-    "FederatedEvaluation",
-    "Monitor",
-    "Monitoring",
-    "Observer",
-    "ServerEvaluation",
-    "Tolerance",
-    "TrainMetrics",
-    "due",
-    "observe",
-]

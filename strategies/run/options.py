@@ -1,13 +1,37 @@
-"""What a run is to do: the arguments that every algorithm's strategy takes."""
+"""What a run is to do: the run-config keys and arguments that every algorithm's strategy takes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from privet.client_apps.terms import MessageTerms
+from privet.wire.key import check_fields, same, setting
 from privet.wire.rosters import LEAST_ROSTER
 
 from ..participation import All, Participation
-from ..run_settings import RunSettings
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """How a run waits, seeds, sums and recovers; the fields are the run-config keys."""
+
+    num_agents: int = setting(10, "agents to wait for; 0 takes those that are there", low=0)
+    min_agents: int = setting(1, "fewer replies than this end the run", low=1)
+    wait_timeout: float = setting(60.0, "seconds to wait for the agents", low=0)
+    round_timeout: float = setting(
+        600.0, "seconds to wait for the replies of a round", low=0, open_low=True
+    )
+    seed: int = same(MessageTerms, "seed")
+    secure_sum: bool = same(MessageTerms, "secure_sum")
+    recover_by_name: str = setting(
+        "auto",
+        "who goes on for an agent whose node is gone: the next node of its name (yes), that node "
+        "but anew (no), nobody else (node-key); auto: yes in simulation, else no",
+        choices=("auto", "yes", "no", "node-key"),
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True)

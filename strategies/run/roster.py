@@ -1,4 +1,4 @@
-"""Enrolment: which node is which agent.
+"""Enrolment: waiting for nodes, what they are asked, and which node is which agent.
 
 Every node is asked once for its stable agent name; from then on everything is keyed by name and
 folded in sorted order. A name belongs to the node that enrolled with it: while that node is
@@ -13,9 +13,10 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
-from flwr.app import Message, RecordDict
+import numpy as np
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from privet.privacy import AgentLedger
@@ -25,16 +26,16 @@ from privet.wire import (
     RECORD,
     REFUSED,
     Enrolment,
+    RunError,
     Update,
     WireError,
     sort_names,
 )
+from privet.wire.contract import CONTRACT_VERSION
 from privet.wire.enrolment import read_enrolment
 from privet.wire.errors import one_line
 
 from .exchange import Reply, exchange
-from .question import Question
-from .recovery import Recovery
 
 log = logging.getLogger("flwr.privet")
 
@@ -47,6 +48,121 @@ ENROL_PATIENCE = 180.0
 are busy with the lost run for about a minute."""
 ENROL_TIMEOUT = 30.0
 """Seconds a node that appears later may take to answer; one that does not is asked again."""
+
+
+SETTLED = 1.0
+"""Seconds without a newcomer after which the nodes that are there are taken to be all."""
+
+Recovery = Literal["yes", "no", "node-key"]
+"""Who takes the place of an agent whose node is gone: the next node that says its name, with its
+state and its account; that node, but it begins anew; nobody, as names stay with nodes' keys."""
+
+
+@runtime_checkable
+class HoldsNodeStates(Protocol):
+    """A grid that can hand over and take back the agents' states (this library's engines)."""
+
+    def node_states(self) -> dict[str, bytes]:
+        """Return the packed state of every node by agent name."""
+        ...
+
+    def restore_node_states(self, states: dict[str, bytes]) -> None:
+        """Put the states back."""
+        ...
+
+
+def recovery_of(asked: str, grid: Grid) -> Recovery:
+    """Return what ``recover-by-name`` means on a grid: "auto" is yes in simulation, else no.
+
+    In simulation one process starts all nodes, so that nobody else can say a name, and a node has
+    another id in every run. Flower's simulation is known by its grid, which keeps the messages in
+    memory; a deployment's ServerApp has one that speaks to its SuperLink.
+    """
+    if asked != "auto":
+        return cast("Recovery", asked)
+    if isinstance(grid, HoldsNodeStates):
+        return "yes"
+    from flwr.superlink.grid import InMemoryGrid
+
+    return "yes" if isinstance(grid, InMemoryGrid) else "no"
+
+
+def wait_for_nodes(grid: Grid, wanted: int, least: int, timeout: float) -> None:
+    """Wait until the nodes are there, before a run or a round begins.
+
+    With ``wanted`` > 0, until that many are connected; otherwise until at least ``least`` are and
+    the number has not changed for a second.
+
+    Raises
+    ------
+    RunError
+        When ``timeout`` seconds pass first: one line with the number that came and the flag.
+    """
+    begin = time.monotonic()
+    count, since = -1, begin
+    while True:
+        now = time.monotonic()
+        found = len(list(grid.get_node_ids()))
+        if found != count:
+            count, since = found, now
+        if wanted > 0 and count >= wanted:
+            return
+        if wanted == 0 and count >= least and now - since >= SETTLED:
+            return
+        if now - begin >= timeout:
+            need = wanted or least
+            raise RunError(
+                f"waited {timeout:g} s for {need} agents and {count} came: start more SuperNodes, "
+                f"or in simulation give --federation-config 'num-supernodes={need}'"
+            )
+        time.sleep(min(0.1, timeout))
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What enrolment asks about and checks against."""
+
+    protocol: str
+    version: int
+    experiment: str
+    dim: int
+    dtype: np.dtype[Any]
+    quiet: bool = False
+    """Whether agents must keep the texts of their failures to themselves (a private run)."""
+    secure_sum: bool = False
+    """Whether agents must give a public key, for a run in which uploads are masked."""
+    fixed: bool = False
+    """Whether no agent may change its number of examples: the noise was set for it."""
+
+    def record(self) -> ConfigRecord:
+        """Return the question as it travels."""
+        return ConfigRecord(
+            {
+                "contract": CONTRACT_VERSION,
+                "protocol": self.protocol,
+                "version": self.version,
+                "experiment": self.experiment,
+                "quiet": self.quiet,
+                "secure-sum": self.secure_sum,
+            }
+        )
+
+    def mismatch(self, said: Enrolment) -> str:
+        """Return why an agent cannot take part, or nothing."""
+        if (said.protocol, said.version) != (self.protocol, self.version):
+            return (
+                f"speaks {said.protocol} version {said.version}, "
+                f"this run {self.protocol} version {self.version}"
+            )
+        if said.num_examples < 1:
+            return "has no data"
+        if said.dim != self.dim:
+            return f"its model has {said.dim} parameters, the server's {self.dim}"
+        if said.dtype != str(self.dtype):
+            return f"computes in {said.dtype}, the server in {self.dtype}"
+        if self.secure_sum and not said.public_key:
+            return "gives no public key, which this run's secure sum needs"
+        return ""
 
 
 class Agent(NamedTuple):
@@ -140,6 +256,11 @@ class Roster:
         if self._sorted.keys() != self.agents.keys():
             self._sorted = dict.fromkeys(sort_names(self.agents))
         return list(self._sorted)
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """Place of each agent in folding order."""
+        return {name: position for position, name in enumerate(self.names)}
 
     def connected(self, name: str) -> bool:
         """Whether the agent's node was there when the grid was last asked."""
@@ -272,9 +393,6 @@ class Roster:
         if holds not in (None, said.agent):
             self._reject(node, f"agent {holds}: its node {node} now says it is {said.agent}")
             return
-        self._admit(node, said, question)
-
-    def _admit(self, node: int, said: Enrolment, question: Question) -> None:
         now = Agent(
             node,
             said.num_examples,

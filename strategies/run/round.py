@@ -25,11 +25,10 @@ from privet.wire.errors import listed, one_line
 from privet.wire.records import record_dict
 
 from ..half import Arrays, ServerHalf, Turn, grouped
-from .costs import expected_release, spent_up
+from .account import expected_release, spent_up
 from .exchange import Reply, owner_by_message, sort_replies
-from .history import Round
 from .options import RunOptions
-from .session import Session
+from .session import Round, Session
 
 log = logging.getLogger("flwr.privet")
 
@@ -110,8 +109,7 @@ class Pending:
                 half.name, half.version, session.experiment, self.round, settings, broadcast
             )
 
-        units = grouped(half)
-        position = {name: index for index, name in enumerate(session.roster.names)}
+        units, position = grouped(half), session.roster.positions
         if units is not None:
             groups = {units.group(session.state, position[name]) for name in self.asked}
             self.shared = {
@@ -138,10 +136,9 @@ class Pending:
         left is in neither, unless the run recovers by name.
         """
         half, session = self.half, self.session
-        position = {name: i for i, name in enumerate(session.roster.names)}
-        units = grouped(half)
-        sizes = {group: _payload_bytes(record) for group, record in self.shared.items()}
-        contents: dict[tuple[str, int, bytes | None, str], RecordDict] = {}
+        position, units = session.roster.positions, grouped(half)
+        # One object for all agents that are told the same, whose states may be large.
+        abouts: dict[tuple[int, bytes | None, str], ConfigRecord] = {}
         built: dict[str, Message] = {}
         for name in names:
             agent = session.roster.agents[name]
@@ -161,21 +158,14 @@ class Pending:
                     sent = f"agent {name} was sent its state of round {agent.tag}"
                     lost = half.recovery_note
                     self.notes.append(f"{sent}; {lost}" if lost else sent)
-            own = self.own.get(name)
-            if own is not None:
-                about = agent_record(tag, packed, ledger)
-                content = record_dict({RECORD: own, AGENT_RECORD: about})
-                built[name] = Message(content, agent.node, MessageType.TRAIN)
-                self.bytes_down += _payload_bytes(own)
-                continue
-            group = ALL if units is None else units.group(session.state, position[name])
-            shared = contents.get((group, tag, packed, ledger))
-            if shared is None:  # one object on the wire for all agents that are sent the same
-                about = agent_record(tag, packed, ledger)
-                shared = record_dict({RECORD: self.shared[group], AGENT_RECORD: about})
-                contents[group, tag, packed, ledger] = shared
-            built[name] = Message(shared.copy(), agent.node, MessageType.TRAIN)
-            self.bytes_down += sizes[group]
+            record = self.own.get(name)
+            if record is None:
+                group = ALL if units is None else units.group(session.state, position[name])
+                record = self.shared[group]
+            about = abouts.setdefault((tag, packed, ledger), agent_record(tag, packed, ledger))
+            content = record_dict({RECORD: record, AGENT_RECORD: about})
+            built[name] = Message(content, agent.node, MessageType.TRAIN)
+            self.bytes_down += _payload_bytes(record)
         self.messages.update(built)
         return built
 
@@ -296,6 +286,3 @@ class Pending:
 
 def _payload_bytes(record: ConfigRecord) -> int:
     return sum(len(value) for value in record.values() if isinstance(value, bytes))
-
-
-__all__ = ["ALL", "Pending"]

@@ -18,19 +18,24 @@ from privet.wire import RunError
 from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.errors import listed
 
-from ..half import Arrays, ServerHalf, grouped
-from .arrivals import wait_for_nodes
+from ..half import Arrays, ServerHalf, grouped, summing
 from .calibration import calibrated
 from .checkpoint import Checkpoint, load
-from .collector import Collector, collector_of
+from .clear import ClearUploads
 from .exchange import Reply, send
-from .history import Round
+from .masked import MaskedSums
 from .options import RunOptions
-from .question import Question
-from .recovery import HoldsNodeStates, recovery_of
-from .roster import ENROL_PATIENCE, ENROL_TIMEOUT, Agent
+from .roster import (
+    ENROL_PATIENCE,
+    ENROL_TIMEOUT,
+    Agent,
+    HoldsNodeStates,
+    Question,
+    recovery_of,
+    wait_for_nodes,
+)
 from .round import Pending
-from .session import Session
+from .session import Round, Session
 
 log = logging.getLogger("flwr.privet")
 
@@ -51,7 +56,7 @@ class Run:
         What came with the uploads of the last round, aggregated.
     stopped : str
         Why the run ends with the last round, empty while it goes on.
-    collector : Collector
+    collector : ClearUploads or MaskedSums
         How the uploads are collected.
     """
 
@@ -61,12 +66,11 @@ class Run:
     arrays: ArrayRecord = field(default_factory=ArrayRecord)
     metrics: MetricRecord | None = None
     stopped: str = ""
-    collector: Collector = field(init=False)
+    collector: ClearUploads | MaskedSums = field(init=False)
     _pending: Pending | None = field(init=False, default=None)
-    _settings: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
-        self.collector = collector_of(self.half)
+        self.collector = ClearUploads() if summing(self.half) is None else MaskedSums()
 
     # ------------------------------------------------------------------ beginning
 
@@ -131,7 +135,9 @@ class Run:
                 f"resume: the checkpoint's model has {model.size} parameters in {model.dtype}, "
                 f"this run's {start.size} in {start.dtype}"
             )
-        run._merge(saved.manifest["agents"])
+        # Those that have not come back stay in the roster, absent.
+        agents = {str(entry["name"]): Agent.from_entry(entry) for entry in saved.manifest["agents"]}
+        run._take_in(session.roster.merge(agents, run.question()))
         session.round = int(saved.manifest["round"])
         session.history = [Round.from_dict(json.loads(line)) for line in saved.history]
         session.settings_before = dict(saved.manifest["settings"])
@@ -237,16 +243,8 @@ class Run:
         self._take_in(new)
         return new
 
-    def _merge(self, saved: Iterable[Mapping[str, Any]]) -> None:
-        """Bring the agents enrolled now together with those of the checkpoint.
-
-        Agents that have not come back stay in the roster, absent; new ones are admitted, and nodes
-        that take the place of others begin anew.
-        """
-        agents = {str(entry["name"]): Agent.from_entry(entry) for entry in saved}
-        self._take_in(self.session.roster.merge(agents, self.question()))
-
     def _take_in(self, new: Iterable[str]) -> None:
+        """Admit newcomers; nodes that took the place of others begin anew."""
         for name in new:
             self.admit(name)
         for name in self.session.roster.take_anew():
@@ -254,15 +252,13 @@ class Run:
 
     def admit(self, name: str) -> None:
         """Take a newcomer into the state."""
-        session = self.session
-        position = session.roster.names.index(name)
+        session, position = self.session, self.session.roster.positions[name]
         session.state = self.half.admit(session.state, position, session.start)
         self._place(position, name)
 
     def renew(self, name: str) -> None:
         """Let the node that took a lost one's place begin as a newcomer does."""
-        session = self.session
-        position = session.roster.names.index(name)
+        session, position = self.session, self.session.roster.positions[name]
         session.state = self.collector.renew(self.half, session.state, position, session.start)
         self._place(position, name)
 
@@ -290,15 +286,9 @@ class Run:
         chosen = options.participation.select(number, session.roster.names, options.seed)
         pending = Pending(self.half, options, session, number, begun, tuple(chosen))
         pending.notes += [f"agent {name} joined" for name in newcomers]
-        pending.broadcast(self._encoded_settings())
+        pending.broadcast(encode_settings({**self.half.settings(), "seed": options.seed}))
         self._pending = pending
         return list(pending.messages_for(self.collector.open(pending)).values())
-
-    def _encoded_settings(self) -> str:
-        """Return what travels with every message, encoded once and not every round."""
-        if not self._settings:
-            self._settings = encode_settings({**self.half.settings(), "seed": self.options.seed})
-        return self._settings
 
     def collect(self, grid: Grid, messages: Iterable[Message]) -> list[Message]:
         """Send messages of the round and return all replies, also those of further tries."""
@@ -349,6 +339,3 @@ def _warn_of_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     if changed:
         text = ", ".join(f"{key} {before.get(key)} -> {now[key]}" for key in changed)
         log.warning("resume: settings differ from the checkpoint's: %s", text)
-
-
-__all__ = ["Run"]

@@ -368,11 +368,11 @@ class Counted:
 
     def gaussian(self, size: Any, scale: float, dtype: Any = float) -> Any:
         self.seen.append(("gaussian", int(np.prod(size)), scale))
-        return SystemNoise().gaussian(size, scale, dtype)
+        return SystemNoise().gaussian(size, scale)
 
     def laplace(self, size: Any, scale: float, dtype: Any = float) -> Any:
         self.seen.append(("laplace", int(np.prod(size)), scale))
-        return SystemNoise().laplace(size, scale, dtype)
+        return SystemNoise().laplace(size, scale)
 
 
 def first_round(name: str, keys: Mapping[str, Any]) -> tuple[Any, dict[str, Any], Any]:

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from privet.privacy import Facts, Totals, as_printed
-from privet.sim.cli.config import parse_assignments
 from privet.sim.cli.main import main
-from privet.sim.inline import run_inline
 from privet.wire import algorithm
 
 PLT = ("algorithm=fed-plt local-solver=noisy-gd num-server-rounds=30 local-epochs=5 step-size=0.4 "
@@ -65,21 +63,6 @@ def total(name: str, facts: Facts, rounds: int, **settings: Any) -> float:
 
 
 # ---------------------------------------------------------------------- figures
-
-
-@pytest.mark.parametrize(("updates", "epsilon"), [(1, 53.7), (10, 339.5)])
-def test_dp_iadmm_totals(capsys: pytest.CaptureFixture[str], updates: int, epsilon: float) -> None:
-    """The figures of docs/privacy.md: eps-bar .05 over 20000 rounds."""
-    found = planned(
-        capsys,
-        f"{IADMM} mechanism=laplace epsilon=0.05 num-server-rounds=20000 local-updates={updates}",
-    )
-    assert found["epsilon"] == pytest.approx(epsilon, rel=0.01)
-    coordinator, world = found["accounts"]
-    assert (coordinator["to"], world["to"]) == ("coordinator", "world")
-    assert coordinator["epsilon"] == world["epsilon"] == found["epsilon"]
-    assert coordinator["as-printed"] == pytest.approx(0.05)
-    assert (coordinator["delta"], coordinator["method"]) == (1e-5, "pld")
 
 
 def test_dp_iadmm_divides_by_all_agents_examples(capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,13 +123,8 @@ def test_gfl_observers(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0.99 <= links["epsilon"] / links["as-printed"] <= 1.0
 
 
-@pytest.mark.parametrize(
-    "command", [f"{PLT} noise-variance=0", f"{SGD} noise-scale=0", f"{PDM} noise-scale=0"]
-)
-def test_without_noise_epsilon_is_infinite(
-    capsys: pytest.CaptureFixture[str], command: str
-) -> None:
-    found = planned(capsys, command)
+def test_without_noise_epsilon_is_infinite(capsys: pytest.CaptureFixture[str]) -> None:
+    found = planned(capsys, f"{PLT} noise-variance=0")
     assert not found["private"]
     assert found["epsilon"] == "inf"
     assert "not private" in found["reason"]
@@ -156,42 +134,6 @@ def test_seeded_noise_is_no_privacy(capsys: pytest.CaptureFixture[str]) -> None:
     found = planned(capsys, f"{SGD} noise-scale=0.1 noise-seed=3")
     assert (found["private"], found["epsilon"]) == (False, "inf")
     assert "seeded" in found["reason"]
-
-
-@pytest.mark.parametrize(
-    ("command", "key"),
-    [
-        (PLT, "noise-variance"),
-        (SGD, "noise-scale"),
-        (f"{IADMM} local-updates=5", "noise-scale"),
-        (f"{IADMM} mechanism=laplace", "noise-scale"),
-        (PDM, "noise-scale"),
-    ],
-)
-def test_a_target_is_met_and_the_same_noise_gives_the_same_figure(
-    capsys: pytest.CaptureFixture[str], command: str, key: str
-) -> None:
-    solved = planned(capsys, f"{command} target-epsilon=2")
-    assert list(solved["noise"]) == [key]
-    assert 1.96 < solved["epsilon"] <= 2
-    assert 0 < solved["per-round"] < solved["epsilon"]
-    again = planned(capsys, f"{command} {key}={solved['noise'][key]!r}")
-    assert again["epsilon"] == pytest.approx(solved["epsilon"], rel=1e-12)
-
-
-def test_a_run_with_the_same_config_gives_the_same_account(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Without num-examples the data of the config are read, as a run does."""
-    keys = ("algorithm=fed-plt", "local-solver=noisy-gd", "num-agents=3", "num-server-rounds=4",
-            "dataset=synthetic", "examples-per-agent=20", "features=4", "clip=1", "row-norm=1",
-            "target-epsilon=3")  # fmt: skip
-    found = planned(capsys, " ".join(keys))
-    raw = parse_assignments([*keys, f"output-dir={tmp_path}"])
-    folder = run_inline(raw, "planned").folder
-    privacy = json.loads((folder / "privacy.json").read_text())
-    assert privacy["private"]
-    assert privacy["accounts"] == found["accounts"]
 
 
 def test_table_shows_rounds_totals_the_printed_value_and_assumptions(
@@ -237,8 +179,7 @@ def test_a_bound_of_zero_is_no_bound(capsys: pytest.CaptureFixture[str]) -> None
     assert (unclipped["private"], unclipped["epsilon"]) == (False, "inf")
 
 
-@pytest.mark.parametrize("key", ["clip", "noise-variance", "step-size", "row-norm", "rho"])
-@pytest.mark.parametrize("value", ["-1", "nan", "inf"])
+@pytest.mark.parametrize(("key", "value"), [("clip", "-1"), ("rho", "nan"), ("row-norm", "inf")])
 def test_bounds_must_be_finite_and_not_negative(
     capsys: pytest.CaptureFixture[str], key: str, value: str
 ) -> None:
@@ -252,25 +193,8 @@ def test_bounds_must_be_finite_and_not_negative(
         ("algorithm=nothing", "nothing"),
         ("fed-plt", "fed-plt"),
         (f"{PLT} frobnicate=3", "frobnicate"),
-        (f"{PLT} num-server-rounds=ten", "num-server-rounds"),
-        (f"{PLT} noise-variance=1e-3 delta=1", "delta"),
         (f"{PLT} noise-variance=1e-3 num-examples=0", "num-examples"),
-        (f"{PLT} noise-variance=1e-3 num-examples=2.5", "num-examples"),
         (f"{PLT} noise-variance=1e-3 dim=0", "dim"),
-        (f"{PLT} noise-variance=1e-3 num-agents=0", "num-agents"),
-        (f"{PLT} target-epsilon=-1", "target-epsilon"),
-        (f"{PLT} target-epsilon=1 clip=0", "clip"),
-        (f"{PLT} noise-variance=1 local-solver=agd", "noisy-gd"),
-        (f"{PLT} noise-variance=1 regularizer=nonconvex", "nonconvex"),
-        (f"{PDM} noise-scale=1 sparsifier=top-k alpha-u=0.5 dim=8", "top-k"),
-        (f"{PDM} noise-scale=1 max-local-steps=3", "smoothness is public"),
-        (f"{PDM} noise-scale=1 dual=private", "private dual"),
-        (f"{PDM} noise-scale=1 relation=add-remove", "batch = 'full'"),
-        (f"{IADMM} noise-scale=1 mechanism=cauchy", "cauchy"),
-        (
-            "algorithm=fed-split target-epsilon=1 num-agents=2 num-examples=9",
-            "target-epsilon = 1: fed-split does not use it",
-        ),
         (f"{GFL} noise-variance=1 target-epsilon=1", "target-epsilon = 1: gfl does not use it"),
         ("algorithm=dp-fedsgd num-agents=2 dim=3", "num-examples"),
     ],

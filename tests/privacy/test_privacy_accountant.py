@@ -5,15 +5,12 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import special
 
 from privet.privacy import (
     Release,
@@ -47,12 +44,12 @@ any_release = st.builds(
     lambda make, multiplier, count: make(multiplier, count),
     st.sampled_from([gaussian, laplace]),
     st.floats(0.3, 300),
-    st.integers(1, 50),
+    st.integers(1, 9),
 )
 
 
 @given(st.lists(st.tuples(any_release, st.integers(1, 9)), max_size=12), st.randoms())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_totals_are_the_sum_whatever_the_order_and_grouping(messages, rng) -> None:
     totals = functools.reduce(lambda total, one: total.add(*one), messages, Totals())
     exact = sum(
@@ -78,18 +75,6 @@ def test_gaussian_releases_compose_to_one_gaussian(messages) -> None:
     assert epsilon_of(messages, 1e-9) >= epsilon_of(messages, 1e-3)
 
 
-@pytest.mark.parametrize("losses", [[0.4] * 5, [0.1, 1.0, 0.3]])
-def test_gaussian_composition_agrees_with_privacy_loss_distributions(losses) -> None:
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    parts = [
-        pld.from_gaussian_mechanism(1 / loss, value_discretization_interval=1e-4) for loss in losses
-    ]
-    total = functools.reduce(lambda left, right: left.compose(right), parts)
-    ours = epsilon_of(once(*(gaussian(1 / loss) for loss in losses)), DELTA)
-    assert ours <= total.get_epsilon_for_delta(DELTA) <= ours * (1 + 1e-4)
-
-
 @pytest.mark.parametrize("multiplier", [0.1, 0.7, 1.0, 4.0, 60.0])
 @pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-11])
 def test_one_laplace_release_has_a_closed_form(multiplier: float, delta: float) -> None:
@@ -97,62 +82,6 @@ def test_one_laplace_release_has_a_closed_form(multiplier: float, delta: float) 
     exact = max(0.0, 1 / multiplier + 2 * math.log1p(-delta))
     found = epsilon_of(once(laplace(multiplier)), delta)
     assert exact <= found <= exact * (1 + 1e-3) + 1e-9
-
-
-def laplace_layer(inner: Callable[[np.ndarray], np.ndarray], loss: float, panels: int) -> Callable:
-    """Return delta as a function of epsilon with one more Laplace use, by integration.
-
-    A use loses +t with probability 1/2, -t with e^{-t}/2 and l between with density
-    e^{(l - t)/2} / 4.
-    """
-    nodes, weights = np.polynomial.legendre.leggauss(12)
-    edges = np.linspace(-loss, loss, panels + 1)
-    points = ((edges[1:] - edges[:-1]) / 2)[:, None] * nodes + ((edges[1:] + edges[:-1]) / 2)[
-        :, None
-    ]
-    points = points.ravel()
-    masses = np.tile(weights, panels) * loss / panels * np.exp((points - loss) / 2) / 4
-    points = np.concatenate([points, [loss, -loss]])
-    masses = np.concatenate([masses, [0.5, math.exp(-loss) / 2]])
-    assert masses.sum() == pytest.approx(1, abs=1e-12)
-    return lambda epsilon: (inner(np.asarray(epsilon)[..., None] - points) * masses).sum(-1)
-
-
-def no_noise_left(epsilon: np.ndarray) -> np.ndarray:
-    return -np.expm1(np.minimum(epsilon, 0.0))
-
-
-def gaussian_layer(mu: float) -> Callable:
-    def delta(epsilon: np.ndarray) -> np.ndarray:
-        tail = epsilon + special.log_ndtr(-epsilon / mu - mu / 2)
-        return special.ndtr(mu / 2 - epsilon / mu) - np.exp(tail)
-
-    return delta
-
-
-def solved(delta_at: Callable, delta: float, high: float) -> float:
-    low = 0.0
-    for _ in range(45):
-        middle = (low + high) / 2
-        low, high = (middle, high) if delta_at(middle) > delta else (low, middle)
-    return high
-
-
-@pytest.mark.parametrize(
-    ("mu", "losses"),
-    [(0.0, [0.7, 0.7]), (0.0, [2.0, 0.3]), (0.0, [0.25] * 3), (0.8, [0.5]), (0.3, [1.5, 0.2]),
-     (2.0, [0.01])],
-)  # fmt: skip
-@pytest.mark.parametrize("delta", [0.05, 1e-3, 1e-6])
-def test_few_releases_against_exact_integration(mu, losses, delta) -> None:
-    base = gaussian_layer(mu) if mu else no_noise_left
-    panels = 12 if len(losses) > 2 else 80
-    composed = functools.reduce(lambda f, loss: laplace_layer(f, loss, panels), losses, base)
-    releases = [laplace(1 / loss) for loss in losses] + ([gaussian(1 / mu)] if mu else [])
-    exact = solved(composed, delta, sum(losses) + 8 * mu + 1)
-    found = epsilon_of(once(*releases), delta)
-    # The quadrature's own error, where the integrand has kinks.
-    assert exact - 1e-5 <= found <= exact * (1 + 2e-3) + 1e-5
 
 
 def staged(single, count: int):
@@ -177,6 +106,25 @@ def test_laplace_agrees_with_a_finer_grid(count: int, loss: float) -> None:
     fine = staged(single, count).get_epsilon_for_delta(DELTA)
     found = epsilon_of([(laplace(1 / loss), count)], DELTA)
     assert fine * (1 - 1e-5) <= found <= fine * (1 + 5e-4)
+
+
+@pytest.mark.parametrize(
+    ("mu", "losses", "delta"),
+    [(0.8, [0.5], 1e-6), (0.3, [1.5, 0.2], 1e-3), (2.0, [0.01], 0.05), (0.0, [2.0, 0.3], 1e-6),
+     (0.4, [], 1e-5)],
+)  # fmt: skip
+def test_mixtures_agree_with_a_finer_grid(mu: float, losses: list[float], delta: float) -> None:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    step = 1e-4
+    parts = [pld.from_laplace_mechanism(1 / t, value_discretization_interval=step) for t in losses]
+    if mu:
+        parts.append(pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=step))
+    fine = functools.reduce(lambda one, other: one.compose(other), parts)
+    releases = [laplace(1 / loss) for loss in losses] + ([gaussian(1 / mu)] if mu else [])
+    found = epsilon_of(once(*releases), delta)
+    assert fine.get_epsilon_for_delta(delta) == pytest.approx(found, rel=2e-3)
+    assert found >= fine.get_epsilon_for_delta(delta) * (1 - 2e-4)
 
 
 @given(st.floats(0.2, 100), st.floats(1.01, 3.0))
@@ -213,23 +161,16 @@ def test_edges() -> None:
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, math.nan])
-@pytest.mark.parametrize("release", [gaussian(1.0), laplace(1.0), Release("none", what="x")])
-def test_delta_is_checked(delta: float, release: Release) -> None:
-    with pytest.raises(ValueError, match="delta"):
-        epsilon_of(once(release), delta)
+def test_delta_is_checked(delta: float) -> None:
+    for release in (gaussian(1.0), laplace(1.0), Release("none", what="x")):
+        with pytest.raises(ValueError, match="delta"):
+            epsilon_of(once(release), delta)
 
 
 def test_mixed_relations_are_refused() -> None:
     mixed = once(gaussian(1.0), replace(gaussian(1.0), relation="add-remove"))
     with pytest.raises(UnsupportedAccountError, match="'replace-one' and 'add-remove'"):
         epsilon_of(mixed, DELTA)
-
-
-@pytest.mark.parametrize(("updates", "expected"), [(1, 53.7), (10, 339.5)])
-def test_totals_of_dp_iadmm_at_its_printed_settings(updates: int, expected: float) -> None:
-    """20000 rounds of E inner Laplace releases of .05 each, at delta 1e-5."""
-    release = laplace(20.0, updates)
-    assert epsilon_of([(release, 20000)], DELTA) == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize(("count", "most"), [(10**7, 1.001), (10**12, math.sqrt(math.pi / 2))])

@@ -7,13 +7,11 @@ one `SystemNoise` uses, only its key is known.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import pytest
 
-from privet.client_apps.gfl import LinkNoise
 from privet.privacy import Facts, Perturber, Release, SeededNoise, Totals
 from privet.problems import Clipped
 from privet.wire import algorithm
@@ -49,77 +47,6 @@ def judge(outputs: dict[str, np.ndarray], claim: float, power: float) -> None:
     assert power * claim <= found <= claim
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
-@pytest.mark.parametrize("updates", [1, 4])
-def test_dp_iadmm_message(kind: str, updates: int) -> None:
-    """The mean of E noisy inner iterates, of which the mean gradient is a sufficient view."""
-    clip, total, scale, rho, eta = 0.5, 10, 0.1 if kind == "laplace" else 0.12, 1.0, 2.0
-    release = charged(
-        "dp-iadmm", total, clip=clip, noise_scale=scale, local_updates=updates, mechanism=kind
-    )
-    outputs = {}
-    for side, target in (("one", 50.0), ("two", -50.0)):
-        z = np.zeros(DRAWS)
-        iterates = []
-        for e in range(updates):
-            gradient = clipped_ridge(z, target, clip) / total
-            z = (-noise(side, kind, scale, e, updates) - gradient + z / eta) / (rho + 1 / eta)
-            iterates.append(z)
-        outputs[side] = np.mean(iterates, axis=0)
-    judge(outputs, epsilon(release), 0.25)
-
-
-def test_fed_plt_round() -> None:
-    """The last of six hidden noisy steps, on one record that is replaced among four."""
-    ridge, rho = 0.2, 2.0
-    release = charged(
-        "fed-plt", 4, clip=0.5, step_size=0.4, local_epochs=6, noise_variance=0.0625, rho=rho,
-        row_norm=1.0, local_solver="noisy-gd",
-    )  # fmt: skip
-    assert release.steps == 6
-    outputs = {}
-    for side, target in (("one", 40.0), ("two", -40.0)):
-        w = np.zeros(DRAWS)
-        for j in range(6):
-            data = (clipped_ridge(w, target, 0.5) + 3 * clipped_ridge(w, 0.0, 0.5)) / 4
-            step = 0.4 * (data + ridge * w + w / rho)
-            w = w - step + noise(side, "gaussian", math.sqrt(2 * 0.4) * 0.25, j)
-        outputs[side] = w
-    judge(outputs, epsilon(release), 0.15)
-
-
-def test_fed_pdm_upload() -> None:
-    """Whole-batch clip, public dual, which starts at 0."""
-    rho, eta, steps, clip, scale = 1.0, 0.15, 3, 0.5, 1.0
-    release = charged(
-        "fed-pdm", 1, noise_scale=scale, clipping="batch", clip=clip, rho=rho, step_size_base=eta,
-        step_size_rule="constant", max_local_steps=steps, dual="public", batch="full",
-    )  # fmt: skip
-    outputs = {}
-    for side, target in (("one", 40.0), ("two", -40.0)):
-        x = 0.0
-        for _ in range(steps):
-            x -= eta * (float(np.clip(x - target, -clip, clip)) + rho * x)
-        outputs[side] = 2 * x + noise(side, "gaussian", scale)  # y = x - lam / rho
-    judge(outputs, epsilon(release), 0.3)
-
-
-@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
-def test_gfl_message_in_a_late_round(kind: str) -> None:
-    mu, bound, rounds, scale = 0.5, 0.4, 3, 1.2
-    agent = algorithm("gfl").load_agent().from_settings({"clip": bound, "step-size": mu})
-    deviation = scale * math.sqrt(2) if kind == "laplace" else scale
-    release = agent.link_release(Facts(1, 1.0, 1), rounds, LinkNoise(kind, deviation, copies=1))
-    assert release.scale == pytest.approx(scale)
-    outputs = {}
-    for side, target in (("one", 40.0), ("two", -40.0)):
-        psi = 0.0
-        for _ in range(rounds):
-            psi -= mu * float(np.clip(psi - target, -bound, bound))
-        outputs[side] = psi + noise(side, kind, scale)
-    judge(outputs, epsilon(release), 0.3)
-
-
 def through_the_perturber(release: Release, side: str, value: float) -> np.ndarray:
     """Return independent uses of a mechanism on one number: one draw on each of many entries.
 
@@ -139,25 +66,6 @@ def test_the_perturbers_own_claim(kind: Any, power: float) -> None:
         "two": through_the_perturber(release, "two", 1.25),
     }
     judge(outputs, epsilon(release), power)
-
-
-def test_low_bits_tell_nothing() -> None:
-    """A float sum shows by its last bits whether 0 or .3 is under the noise; the grid does not.
-
-    g is a multiple of half a cell of the sampler, 2^-39; .3 + g is none.
-    """
-    release = Release("gaussian", scale=1.0, sensitivity=1.0)
-    plain, ours = {}, {}
-    for side, value in (("one", 0.0), ("two", 0.3)):
-        for outputs, out in (
-            (plain, value + noise(side, "gaussian", 1.0)),
-            (ours, through_the_perturber(release, side, value)),
-        ):
-            units = out * 2.0**39
-            outputs[side] = (units != np.rint(units)).astype(float)
-    assert epsilon_lower_bound(plain["one"], plain["two"], DELTA) > epsilon(release)
-    assert not ours["one"].any()
-    assert not ours["two"].any()
 
 
 def test_audit_catches_half_the_noise() -> None:

@@ -72,15 +72,6 @@ def test_the_next_smaller_noise_would_not_do(mechanism: str) -> None:
     assert cost(found) <= 3.0 < cost(found * (1 - (1e-6 if exact else 2e-2)))
 
 
-def test_the_papers_total_is_inverted() -> None:
-    """DP-IADMM's eps-bar .05 over 20000 rounds is 53.7 at delta 1e-5."""
-
-    def cost(scale: float) -> float:
-        return epsilon_of([(Release("laplace", scale=scale, norm="l1"), 20000)], DELTA)
-
-    assert smallest_noise(cost, 53.7, exact=False, start=10.0) == pytest.approx(20.0, rel=2e-3)
-
-
 @pytest.mark.parametrize(
     ("cost", "target", "reason"),
     [
@@ -103,37 +94,23 @@ PLT = {"algorithm": "fed-plt", "local-solver": "noisy-gd", "rho": 2.0, "step-siz
        "local-epochs": 4}  # fmt: skip
 PDM = {"algorithm": "fed-pdm", "dual": "public", "rho": 0.5, "batch": "full"}
 SCHEDULE = {"participation": "schedule", "schedule": "0,1;0;2;1,2"}
-RUNS: dict[str, dict[str, Any]] = {
-    "dp-fedsgd": {"algorithm": "dp-fedsgd"},
+RUNS: dict[str, dict[str, Any]] = {  # beside those that redteam/test_budget.py plays
     "dp-fedsgd-batch-clip": {"algorithm": "dp-fedsgd", "clipping": "batch"},
-    "dp-fedsgd-sampled-batches": {
-        "algorithm": "dp-fedsgd", "batch": "sample", "batch-size": 30,
-        "participation": "fraction", "fraction": 0.5},
     "dp-fedsgd-float32": {"algorithm": "dp-fedsgd", "dtype": "float32", **SCHEDULE},
     "scaffold": {"algorithm": "scaffold", "max-local-steps": 5, **SCHEDULE},
     "fed-dyn": {
         "algorithm": "fed-dyn", "max-local-steps": 3, "participation": "balanced",
         "fraction": 0.4},
-    "fed-plt": {**PLT, "row-norm": 1.0, "loss": "binary-logistic"},
-    "fed-plt-given-smoothness": {**PLT, "smoothness": 2.0, "step-size": 0.0},
     "fed-plt-multinomial": {**PLT, "row-norm": 1.0, "loss": "multinomial-logistic"},
     "fed-plt-partial": {
         **PLT, "row-norm": 1.0, "participation": "probability",
         "probability": "0=0.5,1=0.9"},
-    "dp-iadmm": {"algorithm": "dp-iadmm", "local-updates": 5},
-    "dp-iadmm-laplace": {"algorithm": "dp-iadmm", "mechanism": "laplace", "local-updates": 2},
-    "dp-iadmm-output": {
-        "algorithm": "dp-iadmm", "perturbation": "output", "local-updates": 3, "row-norm": 1.0,
-        "loss": "binary-logistic"},
     "dp-iadmm-strongly-convex": {
         "algorithm": "dp-iadmm", "eta-rule": "strongly-convex", "strong-convexity": 0.2},
     "fed-pdm-decreasing-steps": {**PDM, "max-local-steps": 1, "step-size-base": 0.5},
     "fed-pdm-batch-clip": {
         **PDM, "max-local-steps": 6, "clipping": "batch", "step-size-rule": "constant",
         "step-size-base": 0.2, **SCHEDULE},
-    "fed-pdm-sampled-batches": {
-        **PDM, "max-local-steps": 1, "batch": "sample", "batch-size": 20,
-        "participation": "fraction", "fraction": 0.7},
     "fed-pdm-rand-k": {
         **PDM, "max-local-steps": 4, "row-norm": 1.0, "loss": "binary-logistic",
         "sparsifier": "rand-k", "alpha-u": 0.5},
@@ -147,10 +124,8 @@ def plan(run: dict[str, Any], **more: Any) -> Planned:
 
 
 @pytest.mark.parametrize("name", RUNS)
-@pytest.mark.parametrize("target", [0.3, 4.0])
-def test_every_private_algorithm_meets_its_target_from_below_and_closely(
-    name: str, target: float
-) -> None:
+def test_every_private_algorithm_meets_its_target_from_below_and_closely(name: str) -> None:
+    target = 0.7
     planned = plan(RUNS[name], target_epsilon=target)
     assert planned.account["private"]
     found = planned.account["accounts"][0]["epsilon"]
@@ -177,21 +152,18 @@ def test_every_algorithm_with_noise_is_calibrated() -> None:
     assert private == {run["algorithm"] for run in RUNS.values()}
 
 
-@pytest.mark.parametrize("name", ["dp-fedsgd", "fed-plt", "fed-pdm-decreasing-steps"])
-def test_who_takes_part_less_often_needs_less_noise(name: str) -> None:
+def test_who_takes_part_less_often_needs_less_noise() -> None:
     """The agent that takes part most decides; every participation counts in full."""
-    noise = [
-        next(iter(plan(RUNS[name], target_epsilon=1.0, **more).noise.values()))
+    often, seldom = (
+        plan({"algorithm": "dp-fedsgd"}, target_epsilon=1.0, **more).noise["noise-scale"]
         for more in ({}, {"participation": "schedule", "schedule": "0;1;2"})
-    ]
-    assert noise[1] < noise[0]
-    if name == "dp-fedsgd":
-        # 7 of 20 rounds: mu grows with the root of their number, and with 1 / noise.
-        assert noise[1] / noise[0] == pytest.approx(math.sqrt(7 / 20), rel=1e-3)
+    )
+    # 7 of 20 rounds: mu grows with the root of their number, and with 1 / noise.
+    assert seldom / often == pytest.approx(math.sqrt(7 / 20), rel=1e-3)
 
 
 def test_more_examples_need_less_noise() -> None:
-    config = read_config({**COMMON, **RUNS["dp-fedsgd"], "target-epsilon": 1.0})
+    config = read_config({**COMMON, "algorithm": "dp-fedsgd", "target-epsilon": 1.0})
     few, many = (
         plan_account(config, {"num-examples": count}).noise["noise-scale"] for count in (100, 400)
     )

@@ -21,7 +21,7 @@ from privet.privacy import (
     fed_plt_contraction,
     gfl_sensitivity,
 )
-from privet.wire import ConfigError, algorithm
+from privet.wire import algorithm
 
 PLT = {"step_size": 0.5, "strong_convexity": 0.1, "smoothness": 1.1, "rho": 2.0}
 PDM = {"clipping": "example", "bound": 1.0, "rho": 0.5, "step_size": 1.0, "local_steps": 1}
@@ -346,34 +346,12 @@ def test_gfl_links_by_hand() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("clip", -1.0), ("clip", math.nan), ("step_size", -1.0), ("local_epochs", 0),
-     ("local_epochs", 2.5), ("noise_variance", -0.1), ("relation", "swap")],
-)  # fmt: skip
-def test_bad_settings_name_themselves(name: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=name.replace("_", "-")):
-        fed_plt(**{name: value})
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
     [("step_size", 0.0), ("rho", -1.0), ("smoothness", math.nan), ("strong_convexity", -0.1),
      ("smoothness", 0.05)],
 )  # fmt: skip
 def test_bad_numbers_name_themselves(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=name):
         fed_plt_contraction(**{"loss": "ridge", **PLT, name: value})
-
-
-@pytest.mark.parametrize("clip", [1e-200, 1e200])
-def test_sensitivities_that_leave_the_floats_are_refused(clip: float) -> None:
-    with pytest.raises(ValueError, match="clip"):
-        half("dp-fedsgd", noise_scale=0.1, clip=clip).release(FACTS, 1)
-
-
-@pytest.mark.parametrize("scale", [1e-200, 1e200])
-def test_scales_that_leave_the_floats_are_refused(scale: float) -> None:
-    with pytest.raises(ValueError, match="scale"):
-        half("dp-fedsgd", noise_scale=scale).release(FACTS, 1)
 
 
 # ---------------------------------------------------------------------- as printed
@@ -402,12 +380,6 @@ def test_as_printed_fed_plt_is_bounded_and_optimised() -> None:
 
 
 def test_as_printed_fed_pdm_and_gfl() -> None:
-    assert as_printed.fed_pdm_sensitivity(
-        clip=1.0, rho=1.0, step_size=2.0, local_steps=3
-    ) == pytest.approx(24.0)
-    assert as_printed.fed_pdm_sensitivity(
-        clip=1.0, rho=1.0, step_size=0.5, local_steps=2
-    ) == pytest.approx(4 * 0.75)
     assert as_printed.fed_pdm_theorem_2(
         epsilon=0.5, participation=0.3, sampled_share=0.5, rounds=200
     ) == pytest.approx(0.25 * 0.5 * math.sqrt(0.3 * 200 / 0.5))
@@ -424,3 +396,41 @@ def test_as_printed_fed_pdm_and_gfl() -> None:
     assert as_printed.gfl_theorem_2(
         step_size=0.5, clip=2.0, rounds=2, noise_deviation=0.0
     ) == math.inf  # fmt: skip
+
+
+# FedPDM's printed sensitivity (35) is too small for the dual that the paper has: hidden state that
+# differs between neighbours. The paper's own recursion is played by two agents whose mean gradients
+# always differ by as much as a clip G allows.
+CLIP, RHO = 1.0, 2.0
+
+
+def uploads(step: float, steps: int, signs: np.ndarray) -> tuple[float, float]:
+    """Return y of the last round of either agent; round t's gradients are +-G signs[t]."""
+    ends = []
+    for side in (1.0, -1.0):
+        dual = x = 0.0
+        for sign in signs:
+            x = 0.0  # the broadcast, the same for both
+            for _ in range(steps):
+                x -= step * (side * sign * CLIP - dual + RHO * x)
+            dual -= RHO * x
+        ends.append(x - dual / RHO)
+    return ends[0], ends[1]
+
+
+@pytest.mark.parametrize(("step", "steps"), [(0.05, 2), (0.1, 1), (0.15, 5), (0.2, 10)])
+def test_the_printed_formula_is_exceeded(step: float, steps: int) -> None:
+    k = 1 - (1 - RHO * step) ** steps
+    # Worst case: gradients of one sign, of the other in the last round if that adds up.
+    signs = np.ones(400)
+    gaps = []
+    for last in (1.0, -1.0):
+        signs[-1] = last
+        one, two = uploads(step, steps, signs)
+        gaps.append(abs(one - two))
+    found = max(gaps)
+    assert found == pytest.approx(2 * CLIP / RHO * (2 * k + abs(2 * k - 1)), rel=1e-9)
+    printed = 4 * step * CLIP * k / (RHO * step)  # (35), as 0 < rho eta <= 1
+    assert found / printed > 1.2
+    if k < 0.5:
+        assert found / printed == pytest.approx(1 / (2 * k), rel=1e-9)

@@ -6,7 +6,7 @@ import json
 import math
 import subprocess
 import sys
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -59,14 +59,6 @@ def test_what_is_usual_is_left_out() -> None:
     hidden = replace(usual, mechanism="gaussian", norm="l2", steps=3, contraction=0.5)
     assert hidden.to_dict()["steps"] == 3
     assert Release.from_dict(Release("none", norm="l1").to_dict()).norm == "l1"
-
-
-@given(st.dictionaries(st.text(max_size=12), st.one_of(
-    st.none(), st.booleans(), st.floats(), st.integers(), st.text(max_size=5),
-    st.lists(st.integers(), max_size=2))))  # fmt: skip
-def test_arbitrary_mappings_are_refused(mapping: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="release field"):
-        Release.from_dict(mapping)
 
 
 @pytest.mark.parametrize(
@@ -155,11 +147,6 @@ def test_hidden_steps_cost_what_the_worst_linear_steps_show(chi: float, steps: i
     assert geometric(chi, steps) == pytest.approx(sum(chi**j for j in range(steps)), rel=1e-12)
 
 
-def test_releases_are_frozen() -> None:
-    with pytest.raises(FrozenInstanceError):
-        Release("none", what="x").scale = 1.0  # type: ignore[misc]
-
-
 @given(st.lists(any_release().map(lambda r: replace(r, relation="replace-one")), max_size=8),
        st.integers(1, 5))  # fmt: skip
 def test_agent_ledger_is_the_list_of_what_was_recorded(
@@ -177,18 +164,12 @@ def test_agent_ledger_is_the_list_of_what_was_recorded(
     assert ledger.spent(DELTA) == epsilon_of(((release, 1) for release in everything), DELTA)
 
 
-def test_agent_ledger_accounts_like_the_full_list() -> None:
-    release = Release(mechanism="laplace", scale=20.0, norm="l1", count=2)
-    other = Release(mechanism="gaussian", scale=30.0)
-    ledger = AgentLedger()
-    for one in [release, other, release]:
-        ledger = ledger.record(one)
-    assert ledger.entries == ((release, 2), (other, 1))
-    assert ledger.spent(DELTA) == epsilon_of([(release, 1), (other, 1), (release, 1)], DELTA)
+def test_agent_ledger_refuses_another_relation_and_counts_what_had_no_noise() -> None:
+    release = Release(mechanism="gaussian", scale=30.0)
     assert AgentLedger().spent(DELTA) == 0.0
     assert AgentLedger().record(Release("none", what="evaluation")).spent(DELTA) == math.inf
     with pytest.raises(UnsupportedAccountError, match=r"replace-one.*add-remove"):
-        ledger.record(replace(other, relation="add-remove"))
+        AgentLedger().record(release).record(replace(release, relation="add-remove"))
 
 
 @pytest.mark.parametrize(

@@ -345,24 +345,23 @@ def test_edits_that_change_lengths_are_noticed_by_the_next_charge(path, edit, ba
         ledger.verify()
 
 
-@given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
-@settings(max_examples=60, deadline=None)
-def test_any_flipped_bit_is_found(tmp_path_factory, place: int, bit: int) -> None:
+def test_any_flipped_bit_is_found(path: Path) -> None:
     """Whatever is changed in place, no length changed: verification finds it, or counts it torn."""
-    path = tmp_path_factory.mktemp("flip") / "ledger.jsonl"
     ledger = LedgerFile(path)
     for number in range(12):
         ledger.charge(CHEAP, DELTA, note=f"run 1 round {number} agent 0")
-    data = bytearray(path.read_bytes())
-    data[place % len(data)] ^= 1 << bit
-    path.write_bytes(data)
-    try:
-        found = ledger.verify()
-    except LedgerError:
-        return
-    # The last line alone may look torn: then it is charged in full.
-    assert found.open_torn >= 1 or data[-1:] != b"\n"
-    assert found.spent(DELTA).messages >= 12
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 41):
+        data = bytearray(whole)
+        data[place] ^= 1 << place % 8
+        path.write_bytes(data)
+        try:
+            found = ledger.verify()
+        except LedgerError:
+            continue
+        # The last line alone may look torn: then it is charged in full.
+        assert found.open_torn >= 1 or data[-1:] != b"\n"
+        assert found.spent(DELTA).messages >= 12
 
 
 def test_same_length_edit_far_back_is_found_by_verification(path: Path) -> None:
@@ -372,37 +371,44 @@ def test_same_length_edit_far_back_is_found_by_verification(path: Path) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     lines[4] = lines[4].replace(b'"scale":50.0', b'"scale":90.0')
     path.write_bytes(b"".join(lines))
-    assert ledger.charge(CHEAP, DELTA).messages == LONG + 1
+    after = ledger.charge(CHEAP, DELTA)
+    assert after.messages == LONG + 1
+    assert after.epsilon == pytest.approx(spent([CHEAP] * (LONG + 1)))
     with pytest.raises(LedgerError, match="line 5 was edited"):
         ledger.verify()
 
 
-@pytest.mark.parametrize(("release", "lines"), [(CHEAP, 100_000), (WEAK, 2_000)])
-def test_a_charge_reads_the_end_of_the_file_only(
-    path: Path, release: Release, lines: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Bytes read by a charge after very many lines, counted: no more than after 100."""
-    ledger = LedgerFile(path)
-    count = [0]
+@pytest.fixture
+def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which the length of all that is read of a ledger is added."""
+    lengths: list[int] = []
     real = os.pread
 
     def pread(descriptor: int, length: int, at: int) -> bytes:
         data = real(descriptor, length, at)
-        count[0] += len(data)
+        lengths.append(len(data))
         return data
 
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(os, "pread", pread)
+    return lengths
+
+
+@pytest.mark.parametrize(("release", "lines"), [(CHEAP, 10_000), (WEAK, 2_000)])
+def test_a_charge_reads_the_end_of_the_file_only(
+    path: Path,
+    release: Release,
+    lines: int,
+    bytes_read: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger = LedgerFile(path)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     for _ in range(100):
         ledger.charge(release, DELTA)
-    count[0] = 0
-    ledger.charge(release, DELTA)
-    early = count[0]
-    _prolong(path, path.read_bytes().splitlines()[-1], lines - 101)
-    count[0] = 0
-    after = ledger.charge(release, DELTA)
-    assert after.messages == lines + 1
-    assert count[0] <= early == 4096
+    _prolong(path, path.read_bytes().splitlines()[-1], lines - 100)
+    bytes_read.clear()
+    assert ledger.charge(release, DELTA).messages == lines + 1
+    assert sum(bytes_read) == 4096
 
 
 def _prolong(path: Path, like: bytes, times: int) -> None:
@@ -426,7 +432,7 @@ def _prolong(path: Path, like: bytes, times: int) -> None:
     st.lists(st.tuples(st.sampled_from([CHEAP, DEAR]), st.integers(0, 400)), max_size=30),
     st.lists(st.sampled_from([CHEAP, DEAR]), min_size=1, max_size=5),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20)
 def test_totals_are_those_of_all_releases_whatever_was_torn(
     tmp_path_factory, charges: list[tuple[Release, int]], last: list[Release]
 ) -> None:
@@ -450,7 +456,7 @@ def test_totals_are_those_of_all_releases_whatever_was_torn(
 
 @given(st.lists(st.sampled_from([CHEAP, DEAR, WEAK]), min_size=1, max_size=20),
        st.sampled_from([0, 1, 30]))  # fmt: skip
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20)
 def test_files_of_version_1_are_taken_over(tmp_path_factory, old, cut: int) -> None:
     path = tmp_path_factory.mktemp("old") / "ledger.jsonl"
     data = "".join(old_line(release) for release in old).encode()
@@ -473,23 +479,14 @@ def test_files_of_version_1_are_taken_over(tmp_path_factory, old, cut: int) -> N
         ledger.charge(CHEAP, DELTA)
 
 
-def test_takeover_reads_the_old_lines_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_takeover_reads_the_old_lines_once(path: Path, bytes_read: list[int]) -> None:
     path.write_text(old_line(CHEAP) * 3000)
-    count = [0]
-    real = os.pread
-
-    def pread(descriptor: int, length: int, at: int) -> bytes:
-        data = real(descriptor, length, at)
-        count[0] += len(data)
-        return data
-
-    monkeypatch.setattr(os, "pread", pread)
     ledger = LedgerFile(path)
     assert ledger.charge(CHEAP, DELTA).epsilon == spent([CHEAP] * 3001)
-    assert count[0] >= len(old_line(CHEAP)) * 3000
-    count[0] = 0
+    assert sum(bytes_read) >= len(old_line(CHEAP)) * 3000
+    bytes_read.clear()
     assert ledger.charge(CHEAP, DELTA).messages == 3002
-    assert count[0] <= 8192
+    assert sum(bytes_read) <= 8192
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([lines[0].replace("50.0", "90.0"), *lines[1:]]))
     with pytest.raises(LedgerError, match="line 3001 was edited, or a line before it was"):
@@ -578,9 +575,12 @@ def _is_fifo(path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "make",
-    [lambda path: Path("/dev/zero"), lambda path: Path("/dev/full"), lambda path: Path("/dev/null"),
-     lambda path: path.parent, _is_fifo],
-)  # fmt: skip
+    [
+        lambda path: Path("/dev/null"),
+        lambda path: path.parent,
+        _is_fifo,
+    ],
+)
 def test_only_regular_files_are_ledgers(path: Path, make: Callable[[Path], Path]) -> None:
     """No device is read, and a FIFO without a partner does not hold the reply up."""
     ledger = LedgerFile(make(path))
@@ -625,11 +625,3 @@ def test_reading_waits_for_no_reader_and_changes_nothing(path: Path) -> None:
     assert (first.run, first.agents, first.rounds) == ("7", ["a b"], (2, 2))
     assert (second.run, second.rounds, second.messages) == ("8", None, 1)
     assert first.totals.epsilon(DELTA) == spent([CHEAP])
-
-
-def test_laplace_and_gaussian_releases_share_a_file(path: Path) -> None:
-    ledger = LedgerFile(path)
-    for release in (WEAK, CHEAP, WEAK):
-        after = ledger.charge(release, DELTA)
-    assert after.epsilon == spent([WEAK, CHEAP, WEAK])
-    assert math.isfinite(ledger.verify().spent(DELTA).epsilon)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
-import os
 from pathlib import Path
 
 import pytest
@@ -83,16 +81,6 @@ def test_first_bad_line_is_named_in_one_line(
     assert (code, out) == (1, "")
     assert "line 2 was edited" in err
     assert err.count("\n") == 1
-
-
-def test_ledger_in_use_is_read(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Another reader's lock does not keep it waiting, nor does it need the right to write."""
-    path.chmod(0o400)
-    holder = os.open(path, os.O_RDONLY)
-    fcntl.flock(holder, fcntl.LOCK_SH)
-    code, out, _ = run(capsys, path, "--json")
-    os.close(holder)
-    assert (code, json.loads(out)["messages"]) == (0, 5)
 
 
 def test_entries_without_noise_cost_infinity(

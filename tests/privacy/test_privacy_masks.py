@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from privet.privacy import MaskError
 from privet.privacy.masks import (
     Binding,
     GivenMasks,
     KeyPair,
-    MaskError,
     PairwiseMasks,
     key_pair,
     pair_keys,

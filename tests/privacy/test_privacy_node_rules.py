@@ -75,30 +75,6 @@ def test_good_replies_pass_until_the_budget_is_reached_exactly(tmp_path: Path) -
     assert messages(tmp_path) == 5
 
 
-def test_noise_calibrated_for_a_budget_passes_for_all_its_rounds(tmp_path: Path) -> None:
-    """Calibration and node count in one figure."""
-    from privet.privacy.calibrate import smallest_noise
-
-    rounds, budget = 12, 1.0
-    scale = smallest_noise(
-        lambda scale: epsilon_of([(replace(RELEASE, scale=scale), rounds)], DELTA), budget
-    )
-    own = rules(tmp_path, max_epsilon=budget)
-    for _ in range(rounds):
-        own.charge(replace(RELEASE, scale=scale))
-    with pytest.raises(BudgetRefused, match="max-epsilon"):
-        own.charge(replace(RELEASE, scale=scale))
-
-
-def test_one_charge_above_the_budget_is_refused_outright(tmp_path: Path) -> None:
-    own = rules(tmp_path)
-    with pytest.raises(BudgetRefused, match="max-epsilon"):
-        own.charge(replace(RELEASE, scale=0.1))
-    # Refusing costs nothing: a gentler request still goes through.
-    own.charge(RELEASE)
-    assert messages(tmp_path) == 1
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -24,10 +24,10 @@ from typer.testing import CliRunner
 
 from privet.client_apps import client_app
 from privet.privacy import SystemNoise
-from privet.problems import Problem
+from privet.problems import L2, BinaryLogistic, Problem
 from privet.sim.cli.main import app as command
 from privet.sim.engine import InlineGrid
-from privet.wire import ENROL, pack
+from privet.wire import ENROL, algorithm, pack
 from privet.wire.contract import (
     CONTRACT_VERSION,
     agent_record,
@@ -42,66 +42,32 @@ from privet.wire.sparse import decode, encode
 DELTA = 1e-5
 Array = NDArray[Any]
 
-COMMON: dict[str, Any] = {
-    "noise-seed": -1,
-    "delta": DELTA,
-    "relation": "replace-one",
-    "seed": 0,
-}
-STEPS: dict[str, Any] = {
-    **COMMON,
-    "step-size-base": 0.5,
-    "step-size-rule": "constant",
-    "max-local-steps": 1,
-    "batch": "full",
-    "batch-size": 32,
+_STEPS: dict[str, Any] = {
     "clip": 1.0,
-    "clipping": "example",
-    "noise-scale": 1.0,
+    "noise_scale": 1.0,
+    "step_size_base": 0.5,
+    "step_size_rule": "constant",
+}
+_ONE_STEP = {**_STEPS, "max_local_steps": 1}
+_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "fed-plt": {
+        "rho": 3.0,
+        "local_solver": "noisy-gd",
+        "local_epochs": 2,
+        "step_size": 0.1,
+        "row_norm": 1.0,
+        "clip": 1.0,
+        "noise_variance": 1.0,
+    },
+    "dp-iadmm": {"clip": 1.0, "noise_scale": 1.0},
+    "fed-pdm": {**_ONE_STEP, "rho": 1.0, "dual": "public", "batch": "full"},
+    "dp-fedsgd": _STEPS,
+    "scaffold": _ONE_STEP,
+    "fed-dyn": _ONE_STEP,
 }
 SETTINGS: dict[str, dict[str, Any]] = {
-    "fed-plt": {
-        **COMMON,
-        "rho": 3.0,
-        "local-solver": "noisy-gd",
-        "local-epochs": 2,
-        "step-size": 0.1,
-        "batch-size": 32,
-        "strong-convexity": 0.0,
-        "smoothness": 0.0,
-        "row-norm": 1.0,
-        "clip": 1.0,
-        "noise-variance": 1.0,
-    },
-    "dp-iadmm": {
-        **COMMON,
-        "local-updates": 1,
-        "eta-rule": "nonsmooth",
-        "epsilon": float("inf"),
-        "strong-convexity": 0.0,
-        "smoothness": 0.0,
-        "set": "none",
-        "set-radius": 1.0,
-        "perturbation": "objective",
-        "mechanism": "gaussian",
-        "sensitivity": "clip",
-        "noise-scale": 1.0,
-        "clip": 1.0,
-        "row-norm": 0.0,
-    },
-    "fed-pdm": {
-        **STEPS,
-        "rho": 1.0,
-        "nu": 0.0,
-        "dual": "public",
-        "sparsifier": "none",
-        "uplink-k": 0,
-        "alpha-u": 1.0,
-        "row-norm": 0.0,
-    },
-    "dp-fedsgd": STEPS,
-    "scaffold": STEPS,
-    "fed-dyn": {**STEPS, "fed-dyn-alpha": 0.1},
+    name: {**algorithm(name).load_strategy()(**arguments).half.settings(), "seed": 0}
+    for name, arguments in _ARGUMENTS.items()
 }
 """What a server of ours says of a private run, by algorithm: every key, so that a test can spoil
 any of them."""
@@ -132,6 +98,13 @@ def start(name: str, x: Array) -> dict[str, Array]:
         "fed-dyn": {"g": zero},
         "dp-fedsgd": {},
     }[name]
+
+
+def problem() -> BinaryLogistic:
+    """Return the data of a node where any will do: twenty records."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((20, 4))
+    return BinaryLogistic(rows, np.where(rng.random(20) < 0.5, 1.0, -1.0), regularizer=L2(0.1))
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from privet.problems import L2, BinaryLogistic
 from privet.wire import pack
 from privet.wire.contract import agent_record, encode_settings, shared_record
-from redteam.harness import PRIVATE, SETTINGS, Node, differ
+from redteam.harness import PRIVATE, SETTINGS, Node, problem
 
 SETTINGS_TEXTS = {
     "nested lists": "[" * 100_000,
     "nested objects": '{"clip":' * 50_000 + "1" + "}" * 50_000,
     "a list": "[1]",
+    "nothing": "{}",
+    "a number beyond floats": '{"a":1e999}',
     "a number of ten thousand digits": '{"clip": ' + "9" * 10_000 + "}",
     "a list for a number": json.dumps({**SETTINGS["dp-fedsgd"], "clip": [1.0]}),
     "an object for a number": json.dumps({**SETTINGS["dp-fedsgd"], "noise-scale": {}}),
@@ -27,12 +28,6 @@ SETTINGS_TEXTS = {
     "a list for the noise-seed": json.dumps({**SETTINGS["dp-fedsgd"], "noise-seed": []}),
     "a text for delta": json.dumps({**SETTINGS["dp-fedsgd"], "delta": "small"}),
 }
-
-
-def problem() -> BinaryLogistic:
-    rng = np.random.default_rng(6)
-    rows = rng.standard_normal((20, 3))
-    return BinaryLogistic(rows, np.where(rng.random(20) < 0.5, 1.0, -1.0), regularizer=L2(0.1))
 
 
 def require_line(reason: str) -> None:
@@ -49,27 +44,6 @@ def test_settings_that_are_none(text: str, tmp_path: Path) -> None:
     assert reply.has_error()
     require_line(reply.error.reason)
     assert node.written == b""
-
-
-ODD = (float("nan"), float("inf"), -1, 0, "x", [], {}, None, True, 1e-323, 1e308, 10**30, 2**63 - 1)
-
-
-@pytest.mark.parametrize("name", PRIVATE)
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_any_setting_is_used_or_refused_in_a_line(name: str, tmp_path: Path) -> None:
-    """One odd value at a time; what leaves is finite, and what is refused is not charged."""
-    node = Node(tmp_path, problem())
-    for key in (*SETTINGS[name], "target-epsilon", "secure-sum", "sensitivity"):
-        for value in ODD:
-            before = node.written
-            answer = node.train(name, **{key: value})
-            if answer.upload is None:
-                assert answer.refusal is not None
-                require_line(answer.refusal)
-                assert node.written == before
-            else:
-                assert np.isfinite(answer.upload).all(), (key, value)
-                assert len(node.written) > len(before)
 
 
 @pytest.mark.parametrize(
@@ -138,14 +112,6 @@ def test_rounds_that_do_not_exist(name: str, round_: int, tmp_path: Path) -> Non
     require_line(answer.refusal)
     assert node.written == b""
     assert node.train(name).refusal is None
-
-
-def test_a_round_asked_again_is_charged_and_noised_again(tmp_path: Path) -> None:
-    node = Node(tmp_path, problem())
-    answers = [node.train("dp-fedsgd", round_=3) for _ in range(3)]
-    uploads = [answer.upload for answer in answers if answer.upload is not None]
-    assert len(uploads) == node.charges == 3
-    assert all(differ(uploads[i], uploads[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
 
 
 @pytest.mark.parametrize("name", PRIVATE)

@@ -5,20 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from privet.problems import L2, BinaryLogistic
-from redteam.harness import PRIVATE, Drawn, Node, differ, releases
+from redteam.harness import PRIVATE, Drawn, Node, differ, problem, releases
 
 FOREIGN = ("random", "homomorphic", "auto", "none")
 """Values of ``perturbation`` that are another algorithm's, or say that there is no noise."""
-
-
-def problem() -> BinaryLogistic:
-    rng = np.random.default_rng(0)
-    rows = rng.standard_normal((20, 4))
-    return BinaryLogistic(rows, np.where(rng.random(20) < 0.5, 1.0, -1.0), regularizer=L2(0.1))
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])

@@ -36,7 +36,7 @@ from privet.strategies import (
     Scaffold,
     Tamuna,
 )
-from privet.strategies.run.recovery import recovery_of
+from privet.strategies.run.roster import recovery_of
 from privet.wire import AGENT_RECORD, ENROL, ConfigError, unpack
 from support.federations import logistic_agents, model, zeros
 

@@ -9,7 +9,7 @@ import pytest
 from privet.datasets import SCHEMES, DataSettings
 from privet.problems import H_NAMES, REGULARIZER_NAMES
 from privet.server_apps.config import RunConfig, read_config
-from privet.strategies.run_settings import RunSettings
+from privet.strategies.run.options import RunSettings
 from privet.strategies.shared_regularizer import RegularizerSettings
 from privet.wire import Algorithm, ConfigError, algorithms
 from privet.wire.key import keys_of

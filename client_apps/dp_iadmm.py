@@ -62,8 +62,7 @@ class Agent(Half):
     noise_key: ClassVar[str] = "noise-scale"
     upload: ClassVar[str] = "z_p"
     steady: ClassVar[bool] = True
-    divisor: ClassVar[str] = "federation"
-    """What ``divisor = auto`` means: (2c) is the mean over all agents' examples."""
+    divisor: ClassVar[str] = "federation"  # (2c) is the mean over all agents' examples
 
     local_updates: int = setting(1, "inner steps in a round (E)", low=1, high=MOST_STEPS)
     eta_rule: str = setting(

@@ -91,7 +91,6 @@ class Agent(SplittingAgent):
     noise_key: ClassVar[str] = "noise-variance"
     steady: ClassVar[bool] = True
     noise_settings: ClassVar[Mapping[str, Any]] = {"local-solver": "noisy-gd"}
-    """Run-config keys that the noise needs beside ``noise_key``."""
 
     local_solver: str = solvers("gd", "agd", "sgd", "noisy-gd")
     row_norm: float = same(DataSettings, "row_norm")

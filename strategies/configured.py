@@ -1,14 +1,16 @@
 """How a Strategy's constructor and the run config are one list of names.
 
 The fields of the dataclasses in ``settings`` are the algorithm's run-config keys: of its agent
-half, its server half, and what else it brings. The constructor has them as named arguments.
+half, its server half, and what else it brings. The constructor has them as named arguments, or
+``**run`` does by its type, an `Unpack` of a TypedDict; defaults, checks and what the docstring says
+of an argument come from the field.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Container, Iterator, Mapping
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self, cast, get_args, get_type_hints
 
 from privet.wire import ConfigError, algorithm
 from privet.wire.errors import did_you_mean
@@ -93,9 +95,47 @@ class RunArguments(FlowerArguments, total=False):
 class Configured:
     """The constructor's arguments as run-config keys."""
 
+    __signature__: ClassVar[inspect.Signature]
+
     algorithm: ClassVar[str] = ""
     settings: ClassVar[tuple[type, ...]] = ()
     """The dataclasses whose fields are the algorithm's run-config keys."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.__signature__ = cls._complete_signature()
+        text = cls.__dict__.get("__doc__")
+        if cls.settings and text:
+            cls.__doc__ = cls._complete_docstring(inspect.cleandoc(text))
+
+    @classmethod
+    def _complete_signature(cls) -> inspect.Signature:
+        """Return the constructor's signature with the keys that ``**run`` has by its type."""
+        _, *named = inspect.signature(cls.__init__).parameters.values()
+        explicit = {entry.name for entry in named}
+        keys = cls.config_keys()
+        typed = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=keys[name].default)
+            for name in _names_of_rest(cls.__init__)
+            if name in keys.keys() - explicit - RunArguments.__annotations__.keys()
+        ]
+        return inspect.Signature(sorted([*named, *typed], key=lambda entry: entry.kind))
+
+    @classmethod
+    def _complete_docstring(cls, text: str) -> str:
+        """Return a docstring with what the fields say of the arguments among its parameters."""
+        keys, entries = cls.config_keys(), ""
+        for name in cls.arguments():
+            if name in keys and name != "h":
+                key = keys[name]
+                choices = ", ".join(f'"{choice}"' for choice in key.choices)
+                kind = f"{{{choices}}}" if choices else type(key.default).__name__
+                entries += f"{name} : {kind}, default {key.default!r}\n    {key.doc}\n"
+        entries += "run\n    As every strategy takes them, see `RunArguments`.\n"
+        summary, _, rest = text.partition("\n\n")
+        if rest.startswith(_PARAMETERS):
+            return f"{summary}\n\n{_PARAMETERS}{entries}{rest.removeprefix(_PARAMETERS)}"
+        return f"{summary}\n\n{_PARAMETERS}{entries}\n{rest}"
 
     @classmethod
     def arguments(cls) -> Mapping[str, Any]:
@@ -120,24 +160,33 @@ class Configured:
 
     @classmethod
     def resolved(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the config of a constructor's arguments, every key checked.
+        """Return the config of a constructor's ``locals()``, every key checked.
 
         Raises
         ------
         ConfigError
             If a value does not fit its key, or a target has nothing to bound a release by.
         """
-        keys = {name: key for name, key in cls.config_keys().items() if name in given}
+        named, taken = {**given, **given["run"]}, cls.arguments()
+        keys = [
+            (name, key) for name, key in cls.config_keys().items() if name in taken and name != "h"
+        ]
         config: dict[str, Any] = {
-            key.name: key.check(given[name]) for name, key in keys.items() if name != "h"
+            key.name: key.check(named.get(name, key.default)) for name, key in keys
         }
         config = cls.filled(
-            config, {key.name for key in keys.values() if config.get(key.name) != key.default}
+            config, {key.name for _, key in keys if config[key.name] != key.default}
         )
         config["secure-sum"] = bool(given["run"].get("secure_sum", False))
         if config.get("target-epsilon", 0.0) > 0 and config["clip"] <= 0:
             raise ConfigError("target-epsilon needs clip > 0")
         return config
+
+    @classmethod
+    def of_run(cls, run: Mapping[str, Any]) -> RunArguments:
+        """Return what is in ``**run`` besides the algorithm's own arguments."""
+        taken = cls.arguments()
+        return cast(RunArguments, {name: run[name] for name in run if name not in taken})
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **options: Any) -> Self:
@@ -209,6 +258,19 @@ class Configured:
         near = [meant for meant in SYNONYMS.get(name, ()) if meant in known]
         hint = f"; did you mean {near[0]!r}?" if near else did_you_mean(name, known)
         raise TypeError(f"{cls.__name__} takes no {name!r}{hint}")
+
+
+_PARAMETERS = "Parameters\n----------\n"
+
+
+def _names_of_rest(constructor: Any) -> list[str]:
+    """Return the names that a constructor's ``**run`` may hold by its type."""
+    try:
+        hints = get_type_hints(constructor)
+    except NameError:  # a type that is imported for type checkers alone
+        return []
+    rest = inspect.getfullargspec(constructor).varkw
+    return [name for typed in get_args(hints.get(rest or "")) for name in typed.__annotations__]
 
 
 __all__ = ["Configured", "RunArguments"]

@@ -348,57 +348,21 @@ def _absent_note(silent: Sequence[str]) -> tuple[str, ...]:
 class DPIADMM(PrimalDualStrategy):
     """DP-IADMM as a Flower Strategy.
 
-    Parameters
-    ----------
-    local_updates : int
-        Inner steps per round (E).
-    eta_rule : {"nonsmooth", "smooth", "strongly-convex"}
-        eta_t = 1/sqrt(t), 1/(L + sqrt(t)/epsilon) or 2/(alpha (t + 2)), where L is ``smoothness``
-        and alpha ``strong_convexity``; 0 takes them from the problem, in a private run from the
-        public ``row_norm``.
-    epsilon : float
-        Of one release; sets the noise where ``noise_scale`` is 0, and the schedules.
-    rho : float
-        Constant penalty; 0 takes the schedule (24) from ``rho_c1``, ``rho_c2``, ``rho_growth``,
-        ``rho_period`` and ``rho_max``.
-    perturbation : {"objective", "output", "none"}
-        Noise in every inner step (the paper's), or once on the mean of the inner iterates.
-    mechanism : {"gaussian", "laplace"}
-        With the l2 or the l1 norm of the gradients clipped to ``clip``.
-    set, set_radius : {"none", "box", "l2"}, float
-        The set W that models stay in.
-    sensitivity : {"clip", "paper"}
-        What the noise is scaled by; the paper's number is computed from the data.
-    noise_scale : float
-        Noise on a gradient; 0 takes it from ``epsilon``.
-    clip, row_norm : float
-        Public bounds on the norm of one example's gradient, and of a row; 0 for none.
-    noise_seed : int
-        Seed of the noise, which marks the run as not private; -1 draws from the system.
-    target_epsilon, delta : float
-        Total (epsilon, delta) of an agent in the run, for which ``start`` sets the noise; 0 takes
-        the noise as given.
-    relation : {"replace-one", "add-remove"}
-        Which data sets are neighbours.
-    run
-        As every strategy takes them, see `RunArguments`. With ``secure_sum`` the server keeps means
-        alone (`SumServer`) and an agent that loses its state is out of the run.
-
-    Raises
-    ------
-    ConfigError
-        For values out of range, and settings of the noise that contradict each other.
-    TypeError
-        For an argument that there is not, with the one that is meant.
-
     Notes
     -----
+    The rules of eta_t are 1/sqrt(t) (``nonsmooth``), 1/(L + sqrt(t)/epsilon) (``smooth``) and
+    2/(alpha (t + 2)) (``strongly-convex``), where L is ``smoothness`` and alpha
+    ``strong_convexity``; 0 takes them from the problem, in a private run from the public
+    ``row_norm``. ``mechanism`` goes with the norm that gradients are clipped in: gaussian with l2,
+    laplace with l1. The paper's noise is in every inner step (``perturbation="objective"``); with
+    ``"output"`` it is added once, to the mean of the inner iterates.
     The agents' problems are to be those of (2c): divided by the number of examples of ALL agents,
     with 2 beta / P as l2 weight (``divisor`` and ``beta`` in a run config).
     Who is averaged when some are absent: all enrolled agents, the absent ones with their old z_p
     and lam_p; the round's notes name them.
     A lost agent: z_p and lam_p are sent back, and the inner iterate restarts at z_p, which loses
-    nothing for E = 1 or with output perturbation.
+    nothing for E = 1 or with output perturbation. With ``secure_sum`` the server keeps means alone
+    (`SumServer`) and an agent that loses its state is out of the run.
     Privacy: with ``clip`` > 0 and noise, each upload is accounted by the agent as E adaptive
     releases (one with output perturbation); ``sensitivity="paper"`` computes the noise's scale
     from the data, and such a run is not private.
@@ -441,8 +405,8 @@ class DPIADMM(PrimalDualStrategy):
         agent = Agent.from_settings(config)
         _check_noise(agent)
         penalty = replace(read(Penalty, config), epsilon=agent.epsilon)
-        half: type[Any] = SumServer if config["secure-sum"] else Server
-        super().__init__(half(agent, penalty, terms=read(PrivacyTerms, config)), **run)
+        server: type[Any] = SumServer if config["secure-sum"] else Server
+        super().__init__(server.from_config(agent, config, penalty=penalty), **run)
 
     @classmethod
     def is_noised(cls, config: Mapping[str, Any]) -> bool:

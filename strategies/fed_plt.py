@@ -21,7 +21,6 @@ from privet.client_apps.fed_plt import Agent, SplittingAgent, reflect
 from privet.client_apps.terms import PrivacyTerms
 from privet.problems import ProximalFunction, Zero
 from privet.wire import digest
-from privet.wire.key import read
 from privet.wire.ring import Shapes
 
 from .base import PrimalDualStrategy
@@ -70,13 +69,7 @@ class State(HalfState):
 
 @dataclass(frozen=True)
 class Server(FoldingHalf[State]):
-    """Server half of Fed-PLT; ``agent`` has the penalty rho.
-
-    Parameters
-    ----------
-    h : ProximalFunction
-        The shared regulariser h.
-    """
+    """Server half of Fed-PLT; ``agent`` has the penalty rho, h is the shared regulariser."""
 
     state = State
     last: ClassVar[str] = "center"
@@ -218,46 +211,19 @@ class FedPLT(PrimalDualStrategy):
 
     Parameters
     ----------
-    rho : float
-        Penalty; 0 takes 3. Around 1 / sqrt(strong convexity * smoothness) is a good start;
-        ``privet tune fed-plt`` searches it.
-    local_epochs : int
-        Local solver steps per round (N_e).
-    local_solver : {"gd", "agd", "sgd", "noisy-gd"}
-        Eq. (11), (12), mini-batch and (13) of the paper. An agent's node config may override it.
-    step_size : float
-        gamma; 0 lets every agent take 2 / (smoothness + strong convexity + 2/rho) of its own.
-    batch_size : int
-        Examples of a step of ``sgd``.
-    strong_convexity, smoothness : float
-        Of every f_i; 0 lets each agent compute its own.
-    row_norm, clip : float
-        Public bounds on the norm of a row, and of one example's gradient; 0 for none.
-    noise_variance : float
-        tau^2 of ``noisy-gd``, eq. (13).
-    noise_seed : int
-        Seed of that noise, which marks the run as not private; -1 draws from the system.
-    target_epsilon, delta : float
-        Total (epsilon, delta) of an agent in the run, for which ``start`` sets the noise; 0 takes
-        the noise as given.
-    relation : {"replace-one", "add-remove"}
-        Which data sets are neighbours.
     h : ProximalFunction, optional
         Shared regulariser with a proximal operator; none by default.
-    run
-        As every strategy takes them, see `RunArguments`. With ``secure_sum`` the server keeps the
-        mean of the z_i alone (`SumServer`) and an agent that loses its state is out of the run.
-
-    Raises
-    ------
-    ConfigError
-        For values out of range, and noise without ``noisy-gd``.
-    TypeError
-        For an argument that there is not, with the one that is meant.
 
     Notes
     -----
+    A ``rho`` around 1 / sqrt(strong convexity * smoothness) is a good start; ``privet tune
+    fed-plt`` searches it. The local solvers ``gd``, ``agd`` and ``noisy-gd`` are eqs. (11), (12)
+    and (13) of the paper, ``sgd`` takes mini-batches; an agent's node config may override the
+    choice. With a ``step_size`` of 0 every agent takes 2 / (smoothness + strong convexity +
+    2 / rho) of its own.
     Who is averaged when some are absent: all enrolled agents, the absent ones with their old z_i.
+    With ``secure_sum`` the server keeps the mean of the z_i alone (`SumServer`) and an agent that
+    loses its state is out of the run.
     Privacy: with ``noisy-gd``, ``clip`` > 0 and ``noise_variance`` > 0 each upload is a Gaussian
     release that the agent itself accounts; otherwise a run is not private.
     """
@@ -302,6 +268,6 @@ class FedPLT(PrimalDualStrategy):
         **run: Unpack[RunArguments],
     ) -> None:
         config = self.resolved(locals())
-        half: type[Any] = SumServer if config["secure-sum"] else Server
-        agent = Agent.from_settings(config)
-        super().__init__(half(agent, h or Zero(), terms=read(PrivacyTerms, config)), **run)
+        server: type[Any] = SumServer if config["secure-sum"] else Server
+        half = server.from_config(Agent.from_settings(config), config, h=h or Zero())
+        super().__init__(half, **run)

@@ -18,10 +18,8 @@ import numpy as np
 from privet.client_apps.rivals.fed_dyn import Agent, dynamic_gradient
 from privet.client_apps.terms import PrivacyTerms
 from privet.wire import digest
-from privet.wire.key import read
 
 from ..base import PrimalDualStrategy
-from ..configured import RunArguments
 from ..half import (
     Arrays,
     FoldingHalf,
@@ -33,6 +31,7 @@ from ..half import (
     squared_gap,
 )
 from ..search import SearchAxis
+from .base import SeveralStepsArguments
 
 
 @dataclass(slots=True)
@@ -93,34 +92,6 @@ class Server(FoldingHalf[State]):
 class FedDyn(PrimalDualStrategy):
     """FedDyn as a Flower Strategy.
 
-    Parameters
-    ----------
-    fed_dyn_alpha : float
-        Weight of the proximal term.
-    max_local_steps, step_size_base, step_size_rule : int, float, {"inverse-sqrt", "constant"}
-        Local steps of a round, their size, and whether it is divided by sqrt(1 + t).
-    batch, batch_size : {"full", "sample"}, int
-        Examples of a step.
-    clip, clipping : float, {"example", "batch"}
-        Bound on the norm of a gradient, 0 for none, and of what.
-    noise_scale : float
-        Standard deviation of the noise on a gradient.
-    noise_seed : int
-        Seed of that noise, which marks the run as not private; -1 draws from the system.
-    target_epsilon, delta : float
-        Total (epsilon, delta) of an agent in the run, for which ``start`` sets the noise.
-    relation : {"replace-one", "add-remove"}
-        Which data sets are neighbours.
-    run
-        As every strategy takes them, see `RunArguments`.
-
-    Raises
-    ------
-    ConfigError
-        For values out of range.
-    TypeError
-        For an argument that there is not, with the one that is meant.
-
     Notes
     -----
     Who is averaged when some are absent: of the models the participants; h keeps the absent ones.
@@ -139,22 +110,10 @@ class FedDyn(PrimalDualStrategy):
 
     def __init__(
         self,
-        max_local_steps: int = Agent.max_local_steps,
-        step_size_base: float = Agent.step_size_base,
-        step_size_rule: str = Agent.step_size_rule,
         *,
         fed_dyn_alpha: float = Agent.fed_dyn_alpha,
-        batch: str = Agent.batch,
-        batch_size: int = Agent.batch_size,
-        clip: float = Agent.clip,
-        clipping: str = Agent.clipping,
-        noise_scale: float = Agent.noise_scale,
-        noise_seed: int = PrivacyTerms.noise_seed,
-        target_epsilon: float = PrivacyTerms.target_epsilon,
-        delta: float = PrivacyTerms.delta,
-        relation: str = Agent.relation,
-        **run: Unpack[RunArguments],
+        **run: Unpack[SeveralStepsArguments],
     ) -> None:
         config = self.resolved(locals())
-        half = Server(Agent.from_settings(config), terms=read(PrivacyTerms, config))
-        super().__init__(half, **run)
+        half = Server.from_config(Agent.from_settings(config), config)
+        super().__init__(half, **self.of_run(run))

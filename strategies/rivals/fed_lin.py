@@ -24,7 +24,6 @@ import numpy as np
 from privet.client_apps.rivals.fed_lin import Agent
 from privet.wire import digest
 
-from ..configured import RunArguments
 from ..cost import Cost
 from ..half import (
     Arrays,
@@ -38,7 +37,7 @@ from ..half import (
     mean_row,
 )
 from ..search import SearchAxis
-from .base import RivalStrategy
+from .base import RivalStrategy, SolverArguments
 
 
 @dataclass(slots=True)
@@ -130,20 +129,6 @@ class Server(FoldingHalf[State]):
 class FedLin(RivalStrategy):
     """FedLin as a Flower Strategy, an iteration of which is two rounds.
 
-    Parameters
-    ----------
-    local_epochs, local_solver, step_size, batch_size, strong_convexity, smoothness
-        As in `RivalStrategy`; the solver is ``gd``.
-    run
-        As every strategy takes them, see `RunArguments`.
-
-    Raises
-    ------
-    ConfigError
-        For values out of range.
-    TypeError
-        For an argument that there is not, with the one that is meant.
-
     Notes
     -----
     Who is averaged when some are absent: of the gradients all, absent ones with their old g_i; of
@@ -156,15 +141,7 @@ class FedLin(RivalStrategy):
     search: ClassVar[tuple[SearchAxis, ...]] = (SearchAxis("step-size", 0.05, 3.0, "smoothness"),)
     cost: ClassVar[Cost] = Cost(agent=2, coordinator=1, shared=2, exchanges=2, up=2, down=2)
 
-    def __init__(
-        self,
-        local_epochs: int = Agent.local_epochs,
-        local_solver: str = Agent.local_solver,
-        step_size: float = Agent.step_size,
-        *,
-        batch_size: int = Agent.batch_size,
-        strong_convexity: float = Agent.strong_convexity,
-        smoothness: float = Agent.smoothness,
-        **run: Unpack[RunArguments],
-    ) -> None:
-        super().__init__(Server(Agent.from_settings(self.resolved(locals()))), **run)
+    def __init__(self, **run: Unpack[SolverArguments]) -> None:
+        config = self.resolved(locals())
+        half = Server.from_config(Agent.from_settings(config), config)
+        super().__init__(half, **self.of_run(run))

@@ -25,7 +25,6 @@ from privet.client_apps.arithmetic import ascend
 from privet.client_apps.rivals.fed_pd import Agent
 from privet.wire import digest
 
-from ..configured import RunArguments
 from ..cost import Cost
 from ..half import (
     Arrays,
@@ -39,7 +38,7 @@ from ..half import (
     require_finite,
 )
 from ..search import SearchAxis
-from .base import RivalStrategy
+from .base import RivalStrategy, SolverArguments
 
 
 @dataclass(slots=True)
@@ -101,21 +100,7 @@ class Server(FoldingHalf[State]):
 
 
 class FedPD(RivalStrategy):
-    """FedPD as a Flower Strategy; arguments as in `RivalStrategy`, and
-
-    Parameters
-    ----------
-    rho : float
-        eta of the paper; 0 takes 3.
-    run
-        As every strategy takes them, see `RunArguments`.
-
-    Raises
-    ------
-    ConfigError
-        For values out of range.
-    TypeError
-        For an argument that there is not, with the one that is meant.
+    """FedPD as a Flower Strategy.
 
     Notes
     -----
@@ -131,16 +116,7 @@ class FedPD(RivalStrategy):
     )
     cost: ClassVar[Cost] = Cost(agent=2, coordinator=2, shared=1)
 
-    def __init__(
-        self,
-        rho: float = Agent.rho,
-        local_epochs: int = Agent.local_epochs,
-        local_solver: str = Agent.local_solver,
-        step_size: float = Agent.step_size,
-        *,
-        batch_size: int = Agent.batch_size,
-        strong_convexity: float = Agent.strong_convexity,
-        smoothness: float = Agent.smoothness,
-        **run: Unpack[RunArguments],
-    ) -> None:
-        super().__init__(Server(Agent.from_settings(self.resolved(locals()))), **run)
+    def __init__(self, rho: float = Agent.rho, **run: Unpack[SolverArguments]) -> None:
+        config = self.resolved(locals())
+        half = Server.from_config(Agent.from_settings(config), config)
+        super().__init__(half, **self.of_run(run))

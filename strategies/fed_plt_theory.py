@@ -10,7 +10,7 @@ Tuning uses the corrected matrix; its spectral radius is nearly tight, its norm 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,19 +114,11 @@ def splitting_factor(moduli: Moduli, rho: float) -> float:
     )
 
 
-def convergence_matrix(
-    moduli: Moduli, setting: Setting, *, printed: bool = False
-) -> NDArray[np.float64]:
-    """Return S of Proposition 1, shape (2, 2).
-
-    ``printed`` uses the paper's constant of (17); it is there to show what goes wrong.
-    """
+def convergence_matrix(moduli: Moduli, setting: Setting) -> NDArray[np.float64]:
+    """Return S of Proposition 1, shape (2, 2)."""
     chi = solver_factor(moduli, setting)
     zeta = splitting_factor(moduli, setting.rho)
-    if printed:
-        lipschitz = 1.0 / (moduli.strong_convexity + 1.0 / setting.rho)
-    else:
-        lipschitz = 1.0 / (1.0 + setting.rho * moduli.strong_convexity)
+    lipschitz = 1.0 / (1.0 + setting.rho * moduli.strong_convexity)
     return np.array(
         [
             [chi, (1.0 + chi) * lipschitz],
@@ -135,106 +127,21 @@ def convergence_matrix(
     )
 
 
-def predict(
-    moduli: Moduli,
-    setting: Setting,
-    *,
-    reduction: float = 1e-3,
-    participation: float = 1.0,
-    gradient_cost: float = 1.0,
-    communication_cost: float = 10.0,
-) -> Prediction:
+def predict(query: Query, setting: Setting, participation: float = 1.0) -> Prediction:
     """Return what S says of a setting.
 
-    Parameters
-    ----------
-    moduli : Moduli
-        Smallest strong convexity and largest smoothness over the agents.
-    reduction : float
-        Factor by which the error ||x - x*|| is to shrink.
-    participation : float
-        Probability p of an agent's taking part; the rate is sqrt(1 - p + p radius^2)
-        (Proposition 2 with the radius for the norm).
-    gradient_cost, communication_cost : float
-        t_G and t_C of the paper's Section VII.
+    ``participation`` is the probability p of an agent's taking part; the rate is
+    sqrt(1 - p + p radius^2) (Proposition 2 with the radius for the norm).
     """
-    matrix = convergence_matrix(moduli, setting)
+    matrix = convergence_matrix(query.moduli, setting)
     radius = float(np.max(np.abs(np.linalg.eigvals(matrix))))
     norm = float(np.linalg.norm(matrix, 2))
     rate = math.sqrt(1.0 - participation + participation * radius**2)
-    rounds = math.log(reduction) / math.log(rate) if 0 < rate < 1 else math.inf
+    rounds = math.log(query.reduction) / math.log(rate) if 0 < rate < 1 else math.inf
     if rate == 0:
         rounds = 1.0
-    price = setting.local_epochs * gradient_cost + communication_cost
+    price = setting.local_epochs * query.gradient_cost + query.communication_cost
     return Prediction(setting, radius, norm, rounds, rounds * price)
-
-
-def settings(
-    moduli: Moduli,
-    rhos: Iterable[float],
-    local_epochs: Iterable[int],
-    *,
-    solver: str = "gd",
-    step_factors: Sequence[float] = (1.0,),
-    step_size: float = 0.0,
-) -> Iterator[Setting]:
-    """Yield the grid.
-
-    Step sizes are ``step_size``, or where it is 0 factors of the best fixed one, 2/(L + lambda +
-    2/rho).
-    """
-    for rho in rhos:
-        best = step_size or best_step(moduli, rho)
-        for epochs in local_epochs:
-            for factor in step_factors if solver == "gd" and not step_size else (1.0,):
-                yield Setting(rho, factor * best, epochs, solver)
-
-
-def search(
-    moduli: Moduli,
-    rhos: Iterable[float],
-    local_epochs: Iterable[int],
-    *,
-    solver: str = "gd",
-    step_factors: Sequence[float] = (1.0,),
-    step_size: float = 0.0,
-    reduction: float = 1e-3,
-    participation: float = 1.0,
-    gradient_cost: float = 1.0,
-    communication_cost: float = 10.0,
-) -> list[Prediction]:
-    """Return all settings of the grid with their predictions, the cheapest first.
-
-    Raises
-    ------
-    ConfigError
-        If f is not strongly convex: the theory says nothing then.
-    """
-    require_strong_convexity(moduli)
-    grid = settings(
-        moduli, rhos, local_epochs, solver=solver, step_factors=step_factors, step_size=step_size
-    )
-    found = [
-        predict(
-            moduli,
-            setting,
-            reduction=reduction,
-            participation=participation,
-            gradient_cost=gradient_cost,
-            communication_cost=communication_cost,
-        )
-        for setting in grid
-    ]
-    return sorted(found, key=lambda one: one.rank)
-
-
-def require_strong_convexity(moduli: Moduli) -> None:
-    """Raise ``ConfigError`` if f is not strongly convex: the theory says nothing then."""
-    if moduli.strong_convexity <= 0:
-        raise ConfigError(
-            f"strong convexity is {moduli.strong_convexity:g}: the theory needs it above 0 "
-            "(add an l2 regulariser)"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +160,12 @@ class FedPLTTheory:
     query: Query
 
     def __post_init__(self) -> None:
-        require_strong_convexity(self.query.moduli)
+        convexity = self.query.moduli.strong_convexity
+        if convexity <= 0:
+            raise ConfigError(
+                f"strong convexity is {convexity:g}: the theory needs it above 0 "
+                "(add an l2 regulariser)"
+            )
         self._solver()
         self._probability()
 
@@ -268,23 +180,27 @@ class FedPLTTheory:
         return [rhos[begin : begin + RHOS_A_PART] for begin in range(0, len(rhos), RHOS_A_PART)]
 
     def search(self, part: list[float]) -> list[Prediction]:
-        """Return the settings with these rho, the cheapest first."""
-        query = self.query
+        """Return the settings with these rho, the cheapest first.
+
+        Step sizes are the one given, or factors of the best fixed one, 2/(L + lambda + 2/rho).
+        """
+        query, solver, probability = self.query, self._solver(), self._probability()
         epochs: Iterable[int] = range(1, (query.most_steps or MOST_STEPS) + 1)
         if "local-epochs" in query.given and not query.most_steps:
             epochs = [int(query.config["local-epochs"])]
-        return search(
-            query.moduli,
-            part,
-            epochs,
-            solver=self._solver(),
-            step_factors=[float(factor) for factor in np.linspace(0.5, 1.0, 6)],
-            step_size=float(query.config["step-size"]),
-            reduction=query.reduction,
-            participation=self._probability(),
-            gradient_cost=query.gradient_cost,
-            communication_cost=query.communication_cost,
-        )
+        given = float(query.config["step-size"])
+        factors = np.linspace(0.5, 1.0, 6).tolist() if solver == "gd" and not given else [1.0]
+        found = [
+            predict(
+                query,
+                Setting(rho, factor * (given or best_step(query.moduli, rho)), steps, solver),
+                probability,
+            )
+            for rho in part
+            for steps in epochs
+            for factor in factors
+        ]
+        return sorted(found, key=lambda one: one.rank)
 
     def _solver(self) -> str:
         solver = str(self.query.config["local-solver"])

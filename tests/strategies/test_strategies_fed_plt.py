@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,18 @@ from hypothesis import strategies as st
 
 from privet.client_apps.fed_plt import Agent
 from privet.problems import Moduli, make_h
+from privet.server_apps import read_config
 from privet.strategies.fed_plt import FedPLT, Server, State
 from privet.strategies.fed_plt_theory import (
+    FedPLTTheory,
     Setting,
     convergence_matrix,
     predict,
-    search,
     solver_factor,
     splitting_factor,
 )
 from privet.strategies.half import Turn
+from privet.strategies.search import Query
 from privet.wire import ConfigError, UploadError, digest
 
 
@@ -116,12 +119,15 @@ def true_radius(curvatures: tuple[float, ...], setting: Setting) -> float:
 
 def test_printed_matrix_calls_a_diverging_setting_stable_and_ours_does_not() -> None:
     moduli, setting = Moduli(0.95, 1.15), Setting(rho=0.4, step_size=0.35, local_epochs=1)
-    printed = convergence_matrix(moduli, setting, printed=True)
+    chi, zeta = solver_factor(moduli, setting), splitting_factor(moduli, setting.rho)
+    lipschitz = 1.0 / (moduli.strong_convexity + 1.0 / setting.rho)  # as (17) has it
+    printed = [[chi, (1 + chi) * lipschitz], [2 * chi, zeta + 2 * chi * lipschitz]]
     assert np.linalg.norm(printed, 2) == pytest.approx(0.945, abs=1e-3)
     assert np.max(np.abs(np.linalg.eigvals(printed))) < 1
     assert true_radius((0.95, 1.15), setting) == pytest.approx(1.196, abs=1e-3)
-    assert predict(moduli, setting).radius > 1
-    assert predict(moduli, setting).rounds == math.inf
+    ours = predict(Query(moduli, {}), setting)
+    assert ours.radius > 1
+    assert ours.rounds == math.inf
 
 
 @settings(max_examples=300, deadline=None)
@@ -161,15 +167,16 @@ def test_splitting_factor_is_least_at_the_geometric_mean() -> None:
 
 
 def test_search_sorts_by_cost_and_counts_communication() -> None:
-    moduli = Moduli(0.5, 1.5)
-    dear = search(moduli, [0.5, 1.0, 2.0], range(1, 20), communication_cost=1000.0)
-    cheap = search(moduli, [0.5, 1.0, 2.0], range(1, 20), communication_cost=0.0)
+    config = read_config({"algorithm": "fed-plt"})
+    query = Query(Moduli(0.5, 1.5), config, most_steps=19, communication_cost=1000.0)
+    dear = FedPLTTheory(query).search([0.5, 1.0, 2.0])
+    cheap = FedPLTTheory(replace(query, communication_cost=0.0)).search([0.5, 1.0, 2.0])
     assert dear[0].cost == min(one.cost for one in dear)
     assert dear[0].setting.local_epochs > cheap[0].setting.local_epochs
     with pytest.raises(ConfigError, match="strong convexity"):
-        search(Moduli(0.0, 1.0), [1.0], [1])
+        FedPLTTheory(Query(Moduli(0.0, 1.0), config))
 
 
 def test_participation_slows_the_prediction() -> None:
-    moduli, setting = Moduli(0.5, 1.5), Setting(1.0, 0.5, 20)
-    assert predict(moduli, setting).rounds < predict(moduli, setting, participation=0.5).rounds
+    query, setting = Query(Moduli(0.5, 1.5), {}), Setting(1.0, 0.5, 20)
+    assert predict(query, setting).rounds < predict(query, setting, participation=0.5).rounds

@@ -6,8 +6,11 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from flwr.serverapp import Grid
 from hypothesis import settings
 
+from privet.sim.grid import LocalGrid
+from privet.strategies.run.arrivals import wait_for_nodes
 from support.wheel import Built, build_wheel
 
 # Work is bounded, not seconds: on a busy machine a deadline fails where nothing is wrong.
@@ -24,6 +27,18 @@ def _loggers_as_they_were() -> Iterator[None]:
     for log, (level, propagate, disabled, handlers) in zip(loggers, kept, strict=True):
         log.setLevel(level)
         log.propagate, log.disabled, log.handlers = propagate, disabled, handlers
+
+
+@pytest.fixture(autouse=True)
+def _nodes_of_this_process_are_all_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run without ``num-agents`` waits a second for more nodes; here none can come."""
+
+    def wait(grid: Grid, *arguments: float) -> int:
+        if isinstance(grid, LocalGrid):
+            return wait_for_nodes(grid, *arguments, settle=0.0)
+        return wait_for_nodes(grid, *arguments)
+
+    monkeypatch.setattr("privet.strategies.run.run.wait_for_nodes", wait)
 
 
 @pytest.fixture(scope="session")

@@ -155,7 +155,6 @@ class Agent(Half):
         return problem
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        """Return lam_p = 0, z = w; only for servers that did not send the state."""
         return {"lam": np.zeros_like(broadcast["w"]), "inner": broadcast["w"]}
 
     # ------------------------------------------------------------------ step sizes
@@ -288,7 +287,6 @@ class Agent(Half):
     def local_update(
         self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Perturber
     ) -> Local:
-        """Do one round: E inner steps, their mean, the dual."""
         w, lam = broadcast["w"], state["lam"]
         rho, t = broadcast["rho"].item(), broadcast["t"].item()
         if not (0 < rho < math.inf and 1 <= t < math.inf):

@@ -255,7 +255,6 @@ class Agent(GradientAgent):
     def local_update(
         self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Perturber
     ) -> Local:
-        """Do one round: local steps, the dual, and what is sent of y."""
         lam = state["lam"]
         task = self.task(state, broadcast, problem, noise.facts, streams)
         center = task.start

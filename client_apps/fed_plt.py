@@ -153,7 +153,6 @@ class Agent(SplittingAgent):
         return facts.public_moduli(self.row_norm)
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        """Return x_i = z_i = y; only for servers that did not send the state."""
         return {"x": broadcast["y"], "z": broadcast["y"]}
 
     def noised_release(self, facts: Facts, round_: int) -> Release:

@@ -34,6 +34,8 @@ from .half import (
     FoldingHalf,
     GroupSum,
     HalfState,
+    S,
+    ServerHalf,
     SummingHalf,
     Turn,
     Vector,
@@ -121,27 +123,39 @@ class State(HalfState):
 
 
 @dataclass(frozen=True)
-class Server(FoldingHalf[State]):
-    """Server half of DP-IADMM.
+class Half(ServerHalf[S]):
+    """What both server halves of DP-IADMM have: the penalty rho_t, which travels with w."""
 
-    Parameters
-    ----------
-    penalty : Penalty
-        rho_t, which travels with w.
-    """
-
-    state = State
     last: ClassVar[str] = "center"
 
     agent: Agent = field(default_factory=Agent)
     penalty: Penalty = field(default_factory=Penalty)
 
+    @property
+    def recovery_note(self) -> str:
+        if self.agent.local_updates == 1 or self.agent.perturbation == "output":
+            return ""
+        return "its inner iterate restarts at z_p"
+
+    def notes(self, state: S, silent: Sequence[str]) -> tuple[str, ...]:
+        """Say who counted in a round without taking part."""
+        if not silent:
+            return ()
+        some = ", ".join(silent[:_MOST_NAMED])
+        more = f" and {len(silent) - _MOST_NAMED} more" if len(silent) > _MOST_NAMED else ""
+        return (f"absent, counted with their old z_p and lam_p: {some}{more}",)
+
+
+@dataclass(frozen=True)
+class Server(Half[State], FoldingHalf[State]):
+    """Server half of DP-IADMM."""
+
+    state = State
+
     def rows(self, start: Vector) -> Arrays:
-        """Return z_p = start and lam_p = 0."""
         return {"z": start, "lam": np.zeros_like(start)}
 
     def initialise(self, start: Vector, count: int) -> State:
-        """Return z_p = start and lam_p = 0 for all agents."""
         return self.with_tables(**self.tables(start, count))
 
     def with_tables(self, z: Vector, lam: Vector) -> State:
@@ -150,7 +164,6 @@ class Server(FoldingHalf[State]):
         return self.completed(State(z, lam, z[0], nothing, nothing.copy()))
 
     def completed(self, state: State) -> State:
-        """Return the state with the next w."""
         kind = state.z.dtype.type
         mean: Vector = np.add.reduce(state.lam, axis=0)
         mean *= kind(-1.0 / self.penalty(state.t + 1))
@@ -194,15 +207,6 @@ class Server(FoldingHalf[State]):
         """Return lam_p, and z_p for the inner iterate, which is z_p itself only for E = 1."""
         return {"lam": state.lam[position], "inner": state.z[position]}
 
-    @property
-    def recovery_note(self) -> str:
-        """What an agent loses that is sent its state."""
-        return _recovery_note(self.agent)
-
-    def notes(self, state: State, silent: Sequence[str]) -> tuple[str, ...]:
-        """Say who counted in a round without taking part."""
-        return _absent_note(silent)
-
     def models(self, state: State) -> Arrays:
         """Return ``last`` (the newest w) and the theorems' averages of all w broadcast.
 
@@ -240,7 +244,7 @@ class SumState(State):
 
 
 @dataclass(frozen=True)
-class SumServer(SummingHalf[SumState]):
+class SumServer(Half[SumState], SummingHalf[SumState]):
     """Server half of DP-IADMM for masked uploads: keeps the means of z_p and lam_p, sees neither.
 
     With S the participants of round t and P agents,
@@ -256,10 +260,6 @@ class SumServer(SummingHalf[SumState]):
     """
 
     state = SumState
-    last: ClassVar[str] = "center"
-
-    agent: Agent = field(default_factory=Agent)
-    penalty: Penalty = field(default_factory=Penalty)
 
     @property
     def _one(self) -> Server:
@@ -281,7 +281,6 @@ class SumServer(SummingHalf[SumState]):
         return self.completed(state)
 
     def completed(self, state: SumState) -> SumState:
-        """Return the state with the next w, in the model's own dtype."""
         self._one.completed(state)
         state.center = state.center.astype(state.start.dtype)
         return state
@@ -315,34 +314,11 @@ class SumServer(SummingHalf[SumState]):
         """Return what an agent begins with; nothing is known of one that has begun."""
         return {"lam": np.zeros_like(state.start), "inner": state.start, "z": state.start}
 
-    @property
-    def recovery_note(self) -> str:
-        """What an agent loses that is sent its state."""
-        return _recovery_note(self.agent)
-
-    def notes(self, state: SumState, silent: Sequence[str]) -> tuple[str, ...]:
-        """Say who counted in a round without taking part."""
-        return _absent_note(silent)
-
     def models(self, state: SumState) -> Arrays:
         """Return what ``Server.models`` returns."""
         kind = state.start.dtype
         models = self._one.models(state)
         return {name: model.astype(kind, copy=False) for name, model in models.items()}
-
-
-def _recovery_note(agent: Agent) -> str:
-    if agent.local_updates == 1 or agent.perturbation == "output":
-        return ""
-    return "its inner iterate restarts at z_p"
-
-
-def _absent_note(silent: Sequence[str]) -> tuple[str, ...]:
-    if not silent:
-        return ()
-    some = ", ".join(silent[:_MOST_NAMED])
-    more = f" and {len(silent) - _MOST_NAMED} more" if len(silent) > _MOST_NAMED else ""
-    return (f"absent, counted with their old z_p and lam_p: {some}{more}",)
 
 
 class DPIADMM(PrimalDualStrategy):

@@ -117,11 +117,9 @@ class Server(FoldingHalf[State]):
         return self.agent.dual == "public"
 
     def rows(self, start: Vector) -> Arrays:
-        """Return a public dual of zero."""
         return {"lam": np.zeros_like(start)} if self.public else {}
 
     def initialise(self, start: Vector, count: int) -> State:
-        """Return x0 = start and duals of zero."""
         nobody = np.empty((0, start.size), start.dtype)
         return State(start, start, self.tables(start, count).get("lam", nobody))
 

@@ -78,15 +78,12 @@ class Server(FoldingHalf[State]):
     h: ProximalFunction = field(default_factory=Zero)
 
     def rows(self, start: Vector) -> Arrays:
-        """Return x_i = z_i = start."""
         return {"x": start, "z": start}
 
     def initialise(self, start: Vector, count: int) -> State:
-        """Return x_i = z_i = start for all agents."""
         return self.completed(State(**self.tables(start, count), y=start))
 
     def completed(self, state: State) -> State:
-        """Return the state with the consensus of its z_i."""
         state.center = self.h.prox(mean_row(state.z), self.agent.rho / len(state.z))
         return state
 
@@ -166,7 +163,6 @@ class SumServer(SummingHalf[SumState]):
     h: ProximalFunction = field(default_factory=Zero)
 
     def initialise(self, start: Vector, count: int) -> SumState:
-        """Return x_i = z_i = start for all agents."""
         return self.completed(SumState(count * start.astype(np.float64), count, start, start))
 
     def admit(self, state: SumState, position: int, start: Vector) -> SumState:
@@ -176,7 +172,6 @@ class SumServer(SummingHalf[SumState]):
         return self.completed(state)
 
     def completed(self, state: SumState) -> SumState:
-        """Return the state with the consensus of its sum."""
         mean = (state.total / state.count).astype(state.start.dtype)
         state.center = self.h.prox(mean, self.agent.rho / state.count)
         return state

@@ -161,9 +161,13 @@ class ServerHalf(ABC, Generic[S]):
         """Return the tables (N, d) before round 1, by name."""
         return {name: np.tile(row, (count, 1)) for name, row in self.rows(start).items()}
 
-    @abstractmethod
     def initialise(self, start: Vector, count: int) -> S:
-        """Return the state before round 1, all agents at the starting model (d,)."""
+        """Return the state before round 1, all agents at the starting model (d,).
+
+        By default the start, and the tables.
+        """
+        made: Any = self.state
+        return self.completed(made(start, **self.tables(start, count)))
 
     def completed(self, state: S) -> S:
         """Return the state with what follows from its tables, after they were set or changed."""
@@ -222,9 +226,12 @@ class ServerHalf(ABC, Generic[S]):
 
     # ------------------------------------------------------------------ a round
 
-    @abstractmethod
     def broadcast(self, state: S, turn: Turn) -> tuple[S, Arrays]:
-        """Begin a round: return the state and the arrays all participants are sent."""
+        """Begin a round: return the state and the arrays all participants are sent.
+
+        By default the run's result so far, as ``x``.
+        """
+        return state, {"x": getattr(state, self.last)}
 
     def measures(self, state: S) -> dict[str, float]:
         """Return what else is measured of the state after a round, by kebab-case name."""

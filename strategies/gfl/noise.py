@@ -11,26 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
+from privet.privacy import NoiseSource
 from privet.wire import ConfigError, stream
 
 Vector = NDArray[Any]
 
 PURPOSE = "gfl noise"
 """Purpose of the seeded streams: one generator per (noise seed, unit, round)."""
-
-
-class Draws(Protocol):
-    """A source of privacy noise, such as `privet.privacy.SystemNoise`."""
-
-    def gaussian(self, size: tuple[int, ...], scale: float, dtype: DTypeLike = ...) -> Vector:
-        """Return independent N(0, scale^2) draws."""
-        ...
-
-    def laplace(self, size: tuple[int, ...], scale: float, dtype: DTypeLike = ...) -> Vector:
-        """Return independent Laplace draws of scale b, variance 2 b^2."""
-        ...
 
 
 class LinkNoise(Protocol):
@@ -60,7 +49,7 @@ class SampledNoise:
     seed : int
         >= 0: numpy's draws from the stream of (seed, unit, round), the same whichever process hosts
         the unit; such noise protects nobody. -1: ``source``.
-    source : Draws, optional
+    source : NoiseSource, optional
         Needed where there is no seed.
 
     Raises
@@ -72,7 +61,7 @@ class SampledNoise:
     variance: float
     mechanism: str = "gaussian"
     seed: int = -1
-    source: Draws | None = None
+    source: NoiseSource | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.variance < math.inf:
@@ -82,11 +71,6 @@ class SampledNoise:
                 "perturbed messages need noise: give a source (privet.privacy.SystemNoise) or, "
                 "for a run that protects nobody, noise-seed"
             )
-
-    @property
-    def private(self) -> bool:
-        """Whether nobody can predict the draws."""
-        return self.seed < 0 and bool(getattr(self.source, "private", False))
 
     def shared(self, unit: int, round_: int, dim: int) -> Vector:
         """Return g_p, shape (dim,)."""

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Unpack, cast
 
 from privet.client_apps.gfl import Agent
 from privet.client_apps.terms import NoiseTerms, PrivacyTerms
-from privet.privacy import Facts
+from privet.privacy import Facts, NoiseSource
 from privet.wire import ConfigError
 from privet.wire.key import read
 
@@ -36,7 +36,7 @@ from .graph import combination_matrix, second_eigenvalue
 from .links import Links, Spending
 from .measures import GflMeasures
 from .mixing import LocalMixer, Mixer, Perturbation, perturbation_kind
-from .noise import Draws, LinkNoise, SampledNoise
+from .noise import LinkNoise, SampledNoise
 from .server import Server
 from .settings import GraphSettings, PeerKeys
 
@@ -52,7 +52,7 @@ class GFL(PrimalDualStrategy):
         The combination matrix A in place of Metropolis weights on ``graph``.
     mixer : Mixer, optional
         Carries the messages in place of a simulation in this process; has its own A.
-    noise : Draws, optional
+    noise : NoiseSource, optional
         Source of the noise, such as `privet.privacy.SystemNoise()`; ``noise_seed`` replaces it.
     link_noise : LinkNoise, optional
         Gives the noise itself, in place of ``noise`` and its distribution.
@@ -101,7 +101,7 @@ class GFL(PrimalDualStrategy):
         relation: str = Agent.relation,
         weights: Any = None,
         mixer: Mixer | None = None,
-        noise: Draws | None = None,
+        noise: NoiseSource | None = None,
         link_noise: LinkNoise | None = None,
         **run: Unpack[RunArguments],
     ) -> None:
@@ -177,7 +177,7 @@ class _Closing(Observer):
 
 
 def _perturbation(
-    config: Mapping[str, Any], noise: Draws | None, link_noise: LinkNoise | None
+    config: Mapping[str, Any], noise: NoiseSource | None, link_noise: LinkNoise | None
 ) -> Perturbation:
     kind = perturbation_kind(config, given=link_noise is not None)
     if kind not in ("random", "homomorphic") or link_noise is not None:

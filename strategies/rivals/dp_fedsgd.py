@@ -56,20 +56,13 @@ class Server(FoldingHalf[State]):
     h: ProximalFunction = field(default_factory=Zero)
 
     def initialise(self, start: Vector, count: int) -> State:
-        """Return x = start and no velocity."""
         return State(start, np.zeros_like(start))
 
-    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
-        """Return x."""
-        return state, {"x": state.x}
-
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check the gradient."""
         g = checked(upload, "g", state.x)
         return {"g": g}, digest(g)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
-        """Take one momentum step."""
         if not uploads:
             return state
         kind, step = state.x.dtype.type, self.agent.step_size(turn.number)

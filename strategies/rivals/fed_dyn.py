@@ -52,11 +52,9 @@ class Server(FoldingHalf[State]):
     agent: Agent = field(default_factory=Agent)
 
     def rows(self, start: Vector) -> Arrays:
-        """Return g_i = 0."""
         return {"g": np.zeros_like(start)}
 
     def initialise(self, start: Vector, count: int) -> State:
-        """Return x = start, h = 0 and g_i = 0."""
         return State(start, np.zeros_like(start), **self.tables(start, count))
 
     def renew(self, state: State, position: int, start: Vector) -> State:
@@ -64,27 +62,19 @@ class Server(FoldingHalf[State]):
         state.h = state.h - state.g[position] / state.h.dtype.type(len(state.g))
         return super().renew(state, position, start)
 
-    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
-        """Return x."""
-        return state, {"x": state.x}
-
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check x_i; both sides compute g_i from it."""
         x = checked(upload, "x", state.x)
-        return {"x": x}, digest(self._gradient(state, position, x))
-
-    def _gradient(self, state: State, position: int, x: Vector) -> Vector:
-        return dynamic_gradient(state.g[position], x, state.x, self.agent.fed_dyn_alpha)
+        g = dynamic_gradient(state.g[position], x, state.x, self.agent.fed_dyn_alpha)
+        return {"x": x, "g": g}, digest(g)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
-        """Move h, x and the participants' g_i."""
         if not uploads:
             return state
         kind, alpha = state.x.dtype.type, self.agent.fed_dyn_alpha
         mean = mean_of(uploads, "x", state.x)
         h = state.h - kind(alpha * len(uploads) / len(state.g)) * (mean - state.x)
         for position, arrays in uploads.items():
-            state.g[position] = self._gradient(state, position, arrays["x"])
+            state.g[position] = arrays["g"]
         x = mean - h / kind(alpha)
         return State(x, h, state.g, residual=squared_gap(x, state.x))
 

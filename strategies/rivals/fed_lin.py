@@ -73,11 +73,9 @@ class Server(FoldingHalf[State]):
     agent: Agent = field(default_factory=Agent)
 
     def rows(self, start: Vector) -> Arrays:
-        """Return g_i = 0."""
         return {"g": np.zeros_like(start)}
 
     def initialise(self, start: Vector, count: int) -> State:
-        """Return x = start before a round A."""
         return State(start, **self.tables(start, count), mean=start[:0])
 
     def admit(self, state: State, position: int, start: Vector) -> State:
@@ -98,11 +96,9 @@ class Server(FoldingHalf[State]):
         return state, {"g": state.mean, **again}
 
     def recovery(self, state: State, position: int) -> Arrays:
-        """Return x and g_i."""
         return {"x": state.x, "g": state.g[position]}
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check g_i or x_i."""
         if not state.mean.size:
             g = checked(upload, "g", state.x)
             return {"g": g}, digest(g)

@@ -63,16 +63,7 @@ class Server(FoldingHalf[State]):
     agent: Agent = field(default_factory=Agent)
 
     def rows(self, start: Vector) -> Arrays:
-        """Return x_i = start and lam_i = 0."""
         return {"x": start, "lam": np.zeros_like(start)}
-
-    def initialise(self, start: Vector, count: int) -> State:
-        """Return x0 = x_i = start and lam_i = 0."""
-        return State(start, **self.tables(start, count))
-
-    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
-        """Return x0."""
-        return state, {"x": state.x0}
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
         """Check x_i and return it with the lam_i that follows."""
@@ -83,7 +74,6 @@ class Server(FoldingHalf[State]):
         return {"x": x, "lam": lam}, digest(lam)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
-        """Take the participants' rows and the next x0."""
         if not uploads:
             return state
         state.residual = apart(uploads, state.x0)

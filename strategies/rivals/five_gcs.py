@@ -61,7 +61,6 @@ class Server(FoldingHalf[State]):
     server_step_size: float = setting(1.0, "gamma of the paper", low=0, open_low=True)
 
     def rows(self, start: Vector) -> Arrays:
-        """Return u_i = 0."""
         return {"u": np.zeros_like(start)}
 
     def initialise(self, start: Vector, count: int) -> State:
@@ -75,17 +74,11 @@ class Server(FoldingHalf[State]):
         )
         return ahead
 
-    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
-        """Return xhat."""
-        return state, {"x": state.x}
-
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check u_i."""
         u = checked(upload, "u", state.x)
         return {"u": u}, digest(u)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
-        """Take the cohort's u_i and the next xhat."""
         if not uploads:
             return state
         old = mean_row(state.u)

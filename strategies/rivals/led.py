@@ -36,7 +36,6 @@ class Server(ControlledServer):
     )
 
     def rate(self, count: int, total: int) -> float:
-        """Return beta / alpha."""
         return (self.dual_step_size or 1.0 / self.agent.local_epochs) / self.agent.step_size
 
 

@@ -60,11 +60,9 @@ class Server(FoldingHalf[State]):
     )
 
     def rows(self, start: Vector) -> Arrays:
-        """Return c_i = 0."""
         return {"c": np.zeros_like(start)}
 
     def initialise(self, start: Vector, count: int) -> State:
-        """Return x = start and control variates of zero."""
         return State(start, np.zeros_like(start), **self.tables(start, count))
 
     def admit(self, state: State, position: int, start: Vector) -> State:
@@ -79,16 +77,13 @@ class Server(FoldingHalf[State]):
         return super().renew(state, position, start)
 
     def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
-        """Return x and c."""
         return state, {"x": state.x, "c": state.mean}
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check the mean gradient."""
         u = checked(upload, "u", state.x)
         return {"u": u}, digest(u)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
-        """Move x and the control variates."""
         if not uploads:
             return state
         kind = state.x.dtype.type

@@ -37,7 +37,6 @@ class Server(ControlledServer):
     dual_step_size: float = setting(0.0, "eta; 0 is the largest that theory allows", low=0)
 
     def rate(self, count: int, total: int) -> float:
-        """Return eta / gamma."""
         if self.dual_step_size > 0:
             return self.dual_step_size / self.agent.step_size
         largest = total * (count - 1) / (count * (total - 1)) if total > 1 else 1.0

@@ -19,6 +19,7 @@ from privet.wire.key import Key, keys_of, read
 from . import participation
 from .flower_options import FlowerArguments
 from .hooks import Monitor
+from .run.options import RunOptions
 from .run_settings import RunSettings
 from .shared_regularizer import RegularizerSettings
 
@@ -54,30 +55,17 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
 class RunArguments(FlowerArguments, total=False):
     """What every strategy takes besides its algorithm's own arguments.
 
+    Those that are run-config keys are `RunSettings`; a Strategy's docstring lists them.
+
     Attributes
     ----------
-    num_agents : int
-        Agents to wait for before round 1; 0 takes those that are there.
-    min_agents : int
-        Fewer folded replies than this (or than were asked, if that is less) end the run.
     participation : Participation, optional
         Who takes part in a round; all by default.
-    seed : int
-        Seed of participation and of the agents' mini-batches.
-    wait_timeout, round_timeout : float
-        Seconds to wait for the agents, and for the replies of one round.
     fraction_evaluate : float
         Share of the agents asked for a federated evaluation after each round, as in FedAvg; 0 asks
         none. Agents in a private run decline: an evaluation is an un-noised release.
     monitor : callable, optional
         ``(round, models) -> {"loss": ..., "accuracy": ..., "stationarity": ...}`` on the server.
-    secure_sum : bool
-        Whether the agents mask their uploads so that the server sees sums of them only.
-    recover_by_name : {"auto", "yes", "no", "node-key"}
-        What becomes of a name whose node is gone. ``"yes"``: the next node that says it goes on
-        with the agent's state and account. ``"no"``: that node begins anew and is sent nothing of
-        what was before. ``"node-key"``: the name stays with its node to the end, for nodes that
-        authenticate and so come back as the same node. ``"auto"``: yes in simulation, else no.
     """
 
     num_agents: int
@@ -124,14 +112,14 @@ class Configured:
     @classmethod
     def _complete_docstring(cls, text: str) -> str:
         """Return a docstring with what the fields say of the arguments among its parameters."""
-        keys, entries = cls.config_keys(), ""
-        for name in cls.arguments():
-            if name in keys and name != "h":
-                key = keys[name]
-                choices = ", ".join(f'"{choice}"' for choice in key.choices)
-                kind = f"{{{choices}}}" if choices else type(key.default).__name__
-                entries += f"{name} : {kind}, default {key.default!r}\n    {key.doc}\n"
-        entries += "run\n    As every strategy takes them, see `RunArguments`.\n"
+        own, taken = cls.config_keys(), cls.arguments()
+        keys = {name: own[name] for name in taken if name in own and name != "h"}
+        entries = ""
+        for name, key in {**keys, **keys_of(RunOptions)}.items():
+            choices = ", ".join(f'"{choice}"' for choice in key.choices)
+            kind = f"{{{choices}}}" if choices else type(key.default).__name__
+            entries += f"{name} : {kind}, default {key.default!r}\n    {key.doc}\n"
+        entries += "run\n    Other arguments that every strategy takes, see `RunArguments`.\n"
         summary, _, rest = text.partition("\n\n")
         if rest.startswith(_PARAMETERS):
             return f"{summary}\n\n{_PARAMETERS}{entries}{rest.removeprefix(_PARAMETERS)}"

@@ -176,6 +176,7 @@ def test_every_argument_is_named_and_defaults_are_those_of_the_run_config(
     for name in keys.keys() & taken.keys() - {"h"}:
         assert taken[name].default == keys[name].default, name
     assert all(f"\n{name} : " in (kind.__doc__ or "") for name in taken.keys() - {rest.name})
+    assert "\nnum_agents : int, default 0\n" in (kind.__doc__ or "")
     # A key that nobody took would be read and forgotten, where it is to be refused.
     elsewhere = {*RunArguments.__annotations__}
     elsewhere |= set(keys_of(RegularizerSettings)) if "h" in taken else set()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from privet.client_apps.fed_plt import Agent
 from privet.problems import Moduli, make_h
 from privet.server_apps import read_config
-from privet.strategies.fed_plt import FedPLT, Server, State
+from privet.strategies.fed_plt import Server, State
 from privet.strategies.fed_plt_theory import (
     FedPLTTheory,
     Setting,
@@ -25,7 +25,7 @@ from privet.strategies.fed_plt_theory import (
 )
 from privet.strategies.half import Turn
 from privet.strategies.search import Query
-from privet.wire import ConfigError, UploadError, digest
+from privet.wire import ConfigError, digest
 
 
 def two_agents(rho: float = 1.0, **options: Any) -> tuple[Server, Any]:
@@ -53,48 +53,6 @@ def test_h_enters_with_rho_over_n() -> None:
     half, state = two_agents(rho=3.0, h=make_h("l1", **{"h-weight": 1.0}))
     _, sent = half.broadcast(state, Turn(1))
     assert sent["y"] == [4.0 - 3.0 / 2]
-
-
-def test_newcomer_takes_its_place_in_the_order() -> None:
-    half, state = two_agents()
-    state = half.admit(state, 1, np.array([10.0]))
-    assert state.z.tolist() == [[2.0], [10.0], [6.0]]
-    assert half.broadcast(state, Turn(1))[1]["y"] == [6.0]
-
-
-def test_state_survives_a_checkpoint() -> None:
-    half, state = two_agents(rho=2.0, h=make_h("l1", **{"h-weight": 0.3}))
-    state, _ = half.broadcast(state, Turn(1))
-    state = half.fold(state, {1: half.accept(state, 1, {"x": np.array([0.5])})[0]}, Turn(1))
-    back = half.load({name: array.copy() for name, array in half.dump(state).items()})
-    assert half.broadcast(back, Turn(1))[1]["y"] == half.broadcast(state, Turn(1))[1]["y"]
-    assert (back.x == state.x).all()
-    assert back.residual == state.residual
-
-
-@pytest.mark.parametrize(
-    "upload",
-    [
-        {},
-        {"z": np.zeros(1)},
-        {"x": np.zeros(2)},
-        {"x": np.zeros(1, "f4")},
-        {"x": np.array([np.nan])},
-        {"x": np.array([np.inf])},
-    ],
-)
-def test_malformed_uploads_are_refused(upload: dict[str, Any]) -> None:
-    half, state = two_agents()
-    state, _ = half.broadcast(state, Turn(1))
-    with pytest.raises(UploadError, match="upload"):
-        half.accept(state, 0, upload)
-
-
-def test_unknown_option_is_an_error() -> None:
-    with pytest.raises(TypeError, match="local_epoch"):
-        FedPLT(local_epoch=3)
-    with pytest.raises(ConfigError, match="local-solver"):
-        FedPLT(local_solver="newton")
 
 
 # --------------------------------------------------------------------------- theory

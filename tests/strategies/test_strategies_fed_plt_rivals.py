@@ -29,7 +29,7 @@ from privet.strategies import (
     Tamuna,
 )
 from privet.strategies.rivals.base import RivalStrategy
-from privet.wire import ConfigError, algorithm
+from privet.wire import ConfigError
 from support import recursions
 from support.federations import logistic_agents, model, position
 from support.federations import zeros as start_at_zero
@@ -302,9 +302,6 @@ def test_mini_batches_and_accelerated_steps(kind: type[RivalStrategy]) -> None:
     else:
         with pytest.raises(ConfigError, match=r"local-solver = 'agd': choose one of gd(, sgd)?$"):
             build(kind, local_solver="agd")
-    agent = algorithm(kind.algorithm).load_agent()
-    with pytest.raises(ConfigError, match="local-solver = 'noisy-gd': choose one of gd"):
-        agent.from_settings({"local-solver": "noisy-gd"})
 
 
 @pytest.mark.parametrize("kind", RIVALS)

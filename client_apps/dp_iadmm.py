@@ -39,6 +39,7 @@ from privet.problems import (
     Moduli,
     Norm,
     Problem,
+    Relation,
     can_clip,
     clipped_term,
     make_set,
@@ -108,7 +109,7 @@ class Agent(Half):
     clip: float = same(ClippedGradients, "clip")
     row_norm: float = same(DataSettings, "row_norm")
     delta: float = same(PrivacyTerms, "delta")
-    relation: str = same(ClippedGradients, "relation")
+    relation: Relation = same(ClippedGradients, "relation")
     secure_sum: bool = same(MessageTerms, "secure_sum")
 
     @cached_property
@@ -222,12 +223,12 @@ class Agent(Half):
             sensitivity=self._sensitivity(facts),
             norm=self.norm,
             count=1 if once else self.local_updates,
-            relation=self.relation,  # type: ignore[arg-type]
+            relation=self.relation,
             what=f"dp-iadmm z_p {'with output noise' if once else 'after noisy inner steps'}",
         )
 
     def _sensitivity(self, facts: Facts) -> float:
-        return facts.sensitivity(self.clip, relation=self.relation)  # type: ignore[arg-type]
+        return facts.sensitivity(self.clip, relation=self.relation)
 
     def scale(self, facts: Facts) -> float:
         """Return the scale of xi: the one given, else epsilon's for the sensitivity 2C/I."""
@@ -346,7 +347,7 @@ class Agent(Half):
             z,
             self.clip,
             norm=self.norm,
-            relation=self.relation,  # type: ignore[arg-type]
+            relation=self.relation,
         )
         slope = clipped.value
         if objective:

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from privet.datasets import DataSettings
 from privet.privacy import Facts, NoCertificateError, Release, fed_plt_contraction
 from privet.privacy.as_printed import fed_plt_epsilon
-from privet.problems import LinearModel, Moduli, Problem, best_step, can_clip
+from privet.problems import LinearModel, Moduli, Problem, Relation, best_step, can_clip
 from privet.wire import ConfigError
 from privet.wire.key import same
 from privet.wire.ring import rounded
@@ -96,7 +96,7 @@ class Agent(SplittingAgent):
     row_norm: float = same(DataSettings, "row_norm")
     clip: float = same(ClippedGradients, "clip")
     noise_variance: float = noise(0.0, "variance tau^2 of the noisy gradient (13)")
-    relation: str = same(ClippedGradients, "relation")
+    relation: Relation = same(ClippedGradients, "relation")
     secure_sum: bool = same(MessageTerms, "secure_sum")
 
     def __post_init__(self) -> None:
@@ -168,7 +168,7 @@ class Agent(SplittingAgent):
             For solvers, losses or regularisers for which nothing is proven.
         """
         step, chi = self._private_step(facts)
-        bound = step * facts.sensitivity(self.clip, relation=self.relation)  # type: ignore[arg-type]
+        bound = step * facts.sensitivity(self.clip, relation=self.relation)
         hidden = chi < 1.0 and self.local_epochs > 1
         return Release(
             "gaussian",
@@ -177,7 +177,7 @@ class Agent(SplittingAgent):
             count=1 if hidden else self.local_epochs,
             steps=self.local_epochs if hidden else 1,
             contraction=chi if hidden else 1.0,
-            relation=self.relation,  # type: ignore[arg-type]
+            relation=self.relation,
             what="fed-plt x_i after noisy local steps",
         )
 
@@ -231,7 +231,7 @@ class Agent(SplittingAgent):
         """The gradient of a local step; clipped where noise is added, and there alone."""
         if self.local_solver != "noisy-gd":
             return super().gradients
-        return Gradients(clip=self.clip, relation=self.relation)  # type: ignore[arg-type]
+        return Gradients(clip=self.clip, relation=self.relation)
 
     @property
     def step_noise(self) -> float:

@@ -90,11 +90,11 @@ class Agent(ClippedGradients):
                 clip=self.clip * math.sqrt(facts.dim) if laplace else self.clip,
                 step_size=self.step_size,
                 round_number=round_,
-                relation=self.relation,  # type: ignore[arg-type]
+                relation=self.relation,
             ),
             norm="l1" if laplace else "l2",
             count=noise.copies,
-            relation=self.relation,  # type: ignore[arg-type]
+            relation=self.relation,
             what="gfl psi_p on the links to neighbouring servers",
         )
 

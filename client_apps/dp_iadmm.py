@@ -136,13 +136,7 @@ class Agent(Half):
         return make_set(self.set, self.set_radius)
 
     def prepare(self, problem: Problem) -> Problem:
-        """Return the problem to work on: in a private run, with rows within the public bound.
-
-        Raises
-        ------
-        ConfigError
-            If this configuration needs what the problem does not offer.
-        """
+        """Return the problem to work on: where clipped, with rows within the public bound."""
         if not (self.clip > 0 or self._scaled_by_data):
             return problem
         if isinstance(problem, LinearModel):
@@ -208,11 +202,6 @@ class Agent(Half):
         Objective perturbation: E adaptive uses of the mechanism on clipped gradients, each of
         sensitivity 2C/I. Output perturbation: one use, on z_p in units of what a gradient moves it
         by (`dp_iadmm_output_gain`).
-
-        Raises
-        ------
-        NoCertificateError
-            Where no sensitivity is proven.
         """
         once = self.perturbation == "output"
         if once:

@@ -112,13 +112,7 @@ class Agent(SplittingAgent):
         return self.noise_variance > 0 and self.clip > 0
 
     def prepare(self, problem: Problem) -> Problem:
-        """Return the problem to work on: in a private run, with rows within the public bound.
-
-        Raises
-        ------
-        ConfigError
-            If a private run gives no bound, or the problem cannot be held to it.
-        """
+        """Return the problem to work on: in a private run, with rows within the public bound."""
         if not self.private:
             return problem
         if not can_clip(problem):
@@ -161,11 +155,6 @@ class Agent(SplittingAgent):
         Each step w <- w - gamma (clipped gradient + ...) + N(0, 2 gamma tau^2 I), eq. (13), moves
         by gamma 2C/q. Where a clipped step contracts by chi < 1 the differences of earlier steps
         shrink on the way; else the steps compose as N_e releases.
-
-        Raises
-        ------
-        NoCertificateError
-            For solvers, losses or regularisers for which nothing is proven.
         """
         step, chi = self._private_step(facts)
         bound = step * facts.sensitivity(self.clip, relation=self.relation)

@@ -64,12 +64,7 @@ class ClippedGradients(Half):
         return problem
 
     def require_clipping(self, problem: Problem) -> None:
-        """Refuse a problem that does not offer the clipping asked for.
-
-        Raises
-        ------
-        ConfigError
-        """
+        """Refuse a problem that does not offer the clipping asked for (raises ``ConfigError``)."""
         if self.clip <= 0:
             return
         if self.clipping == "batch":

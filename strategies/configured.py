@@ -112,10 +112,8 @@ class Configured:
     @classmethod
     def _complete_docstring(cls, text: str) -> str:
         """Return a docstring with what the fields say of the arguments among its parameters."""
-        own, taken = cls.config_keys(), cls.arguments()
-        keys = {name: own[name] for name in taken if name in own and name != "h"}
         entries = ""
-        for name, key in {**keys, **keys_of(RunOptions)}.items():
+        for name, key in {**cls.argument_keys(), **keys_of(RunOptions)}.items():
             choices = ", ".join(f'"{choice}"' for choice in key.choices)
             kind = f"{{{choices}}}" if choices else type(key.default).__name__
             entries += f"{name} : {kind}, default {key.default!r}\n    {key.doc}\n"
@@ -147,6 +145,12 @@ class Configured:
         return found
 
     @classmethod
+    def argument_keys(cls) -> dict[str, Key]:
+        """Return the keys that are arguments, in their order; h is none, as it is an object."""
+        keys = cls.config_keys()
+        return {name: keys[name] for name in cls.arguments() if name in keys and name != "h"}
+
+    @classmethod
     def resolved(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the config of a constructor's ``locals()``, every key checked.
 
@@ -155,16 +159,12 @@ class Configured:
         ConfigError
             If a value does not fit its key, or a target has nothing to bound a release by.
         """
-        named, taken = {**given, **given["run"]}, cls.arguments()
-        keys = [
-            (name, key) for name, key in cls.config_keys().items() if name in taken and name != "h"
-        ]
+        named, keys = {**given, **given["run"]}, cls.argument_keys()
         config: dict[str, Any] = {
-            key.name: key.check(named.get(name, key.default)) for name, key in keys
+            key.name: key.check(named.get(name, key.default)) for name, key in keys.items()
         }
-        config = cls.filled(
-            config, {key.name for _, key in keys if config[key.name] != key.default}
-        )
+        changed = {key.name for key in keys.values() if config[key.name] != key.default}
+        config = cls.filled(config, changed)
         config["secure-sum"] = bool(given["run"].get("secure_sum", False))
         if config.get("target-epsilon", 0.0) > 0 and config["clip"] <= 0:
             raise ConfigError("target-epsilon needs clip > 0")
@@ -185,11 +185,8 @@ class Configured:
         ConfigError
             If a value does not fit.
         """
-        taken = cls.arguments()
-        arguments = {
-            name: config[key.name] for name, key in cls.config_keys().items() if name in taken
-        }
-        if "h" in taken:
+        arguments = {name: config[key.name] for name, key in cls.argument_keys().items()}
+        if "h" in cls.arguments():
             arguments["h"] = read(RegularizerSettings, config).make()
         arguments["participation"] = participation.from_config(config)
         arguments |= {

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from privet.problems import Moduli, best_step
 from privet.wire import ConfigError
 
 from .participation import All, Balanced, Fraction, Probability, from_config
-from .search import Query
+from .search import Predicted, Query
 
 RHOS_A_PART = 9
 """Values of rho that one process searches at a time."""
@@ -37,58 +36,6 @@ class Setting:
     step_size: float
     local_epochs: int
     solver: str = "gd"
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """What the theory says of a setting.
-
-    Attributes
-    ----------
-    radius, norm : float
-        Spectral radius and spectral norm of S; below 1 the bound contracts.
-    rounds : float
-        Rounds to shrink the error by the asked factor at the rate of the spectral radius,
-        infinite where it does not contract.
-    cost : float
-        rounds * (N_e * gradient cost + communication cost), per agent.
-    """
-
-    setting: Setting
-    radius: float
-    norm: float
-    rounds: float
-    cost: float
-
-    @property
-    def rank(self) -> tuple[float, ...]:
-        """Cost, and the radius where that is the same."""
-        return self.cost, self.radius
-
-    @property
-    def converges(self) -> bool:
-        """Whether the bound contracts."""
-        return self.radius < 1
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The setting by run-config keys."""
-        return {
-            "rho": self.setting.rho,
-            "step-size": self.setting.step_size,
-            "local-epochs": self.setting.local_epochs,
-            "local-solver": self.setting.solver,
-        }
-
-    @property
-    def figures(self) -> dict[str, float]:
-        """What the theory says of the setting."""
-        return {
-            "spectral-radius": self.radius,
-            "norm": self.norm,
-            "rounds": self.rounds,
-            "cost": self.cost,
-        }
 
 
 def solver_factor(moduli: Moduli, setting: Setting) -> float:
@@ -127,21 +74,33 @@ def convergence_matrix(moduli: Moduli, setting: Setting) -> NDArray[np.float64]:
     )
 
 
-def predict(query: Query, setting: Setting, participation: float = 1.0) -> Prediction:
-    """Return what S says of a setting.
+def predict(query: Query, setting: Setting, participation: float = 1.0) -> Predicted:
+    """Return what S says of a setting: it converges where the spectral radius is below 1.
 
-    ``participation`` is the probability p of an agent's taking part; the rate is
-    sqrt(1 - p + p radius^2) (Proposition 2 with the radius for the norm).
+    ``participation`` is the probability p of an agent's taking part. ``rounds`` shrink the error as
+    asked at the rate sqrt(1 - p + p radius^2) (Proposition 2 with the radius for the norm), and
+    ``cost`` is rounds * (N_e * gradient cost + communication cost), per agent.
     """
     matrix = convergence_matrix(query.moduli, setting)
     radius = float(np.max(np.abs(np.linalg.eigvals(matrix))))
-    norm = float(np.linalg.norm(matrix, 2))
     rate = math.sqrt(1.0 - participation + participation * radius**2)
     rounds = math.log(query.reduction) / math.log(rate) if 0 < rate < 1 else math.inf
     if rate == 0:
         rounds = 1.0
-    price = setting.local_epochs * query.gradient_cost + query.communication_cost
-    return Prediction(setting, radius, norm, rounds, rounds * price)
+    cost = rounds * (setting.local_epochs * query.gradient_cost + query.communication_cost)
+    settings = {
+        "rho": setting.rho,
+        "step-size": setting.step_size,
+        "local-epochs": setting.local_epochs,
+        "local-solver": setting.solver,
+    }
+    figures = {
+        "spectral-radius": radius,
+        "norm": float(np.linalg.norm(matrix, 2)),
+        "rounds": rounds,
+        "cost": cost,
+    }
+    return Predicted(settings, figures, rank=(cost, radius), converges=radius < 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +138,7 @@ class FedPLTTheory:
         rhos = [float(rho) for rho in scale * np.logspace(-2, 2, 81)]
         return [rhos[begin : begin + RHOS_A_PART] for begin in range(0, len(rhos), RHOS_A_PART)]
 
-    def search(self, part: list[float]) -> list[Prediction]:
+    def search(self, part: list[float]) -> list[Predicted]:
         """Return the settings with these rho, the cheapest first.
 
         Step sizes are the one given, or factors of the best fixed one, 2/(L + lambda + 2/rho).

@@ -38,6 +38,7 @@ from privet.problems import (
     Moduli,
     Norm,
     Problem,
+    Relation,
     can_clip,
     clipped_term,
     make_set,
@@ -61,8 +62,7 @@ class Agent(Half):
     noise_key: ClassVar[str] = "noise-scale"
     upload: ClassVar[str] = "z_p"
     steady: ClassVar[bool] = True
-    divisor: ClassVar[str] = "federation"
-    """What ``divisor = auto`` means: (2c) is the mean over all agents' examples."""
+    divisor: ClassVar[str] = "federation"  # (2c) is the mean over all agents' examples
 
     local_updates: int = setting(1, "inner steps in a round (E)", low=1, high=MOST_STEPS)
     eta_rule: str = setting(
@@ -108,7 +108,7 @@ class Agent(Half):
     clip: float = same(ClippedGradients, "clip")
     row_norm: float = same(DataSettings, "row_norm")
     delta: float = same(PrivacyTerms, "delta")
-    relation: str = same(ClippedGradients, "relation")
+    relation: Relation = same(ClippedGradients, "relation")
     secure_sum: bool = same(MessageTerms, "secure_sum")
 
     @cached_property
@@ -135,13 +135,7 @@ class Agent(Half):
         return make_set(self.set, self.set_radius)
 
     def prepare(self, problem: Problem) -> Problem:
-        """Return the problem to work on: in a private run, with rows within the public bound.
-
-        Raises
-        ------
-        ConfigError
-            If this configuration needs what the problem does not offer.
-        """
+        """Return the problem to work on: where clipped, with rows within the public bound."""
         if not (self.clip > 0 or self._scaled_by_data):
             return problem
         if isinstance(problem, LinearModel):
@@ -155,7 +149,6 @@ class Agent(Half):
         return problem
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        """Return lam_p = 0, z = w; only for servers that did not send the state."""
         return {"lam": np.zeros_like(broadcast["w"]), "inner": broadcast["w"]}
 
     # ------------------------------------------------------------------ step sizes
@@ -208,11 +201,6 @@ class Agent(Half):
         Objective perturbation: E adaptive uses of the mechanism on clipped gradients, each of
         sensitivity 2C/I. Output perturbation: one use, on z_p in units of what a gradient moves it
         by (`dp_iadmm_output_gain`).
-
-        Raises
-        ------
-        NoCertificateError
-            Where no sensitivity is proven.
         """
         once = self.perturbation == "output"
         if once:
@@ -223,12 +211,12 @@ class Agent(Half):
             sensitivity=self._sensitivity(facts),
             norm=self.norm,
             count=1 if once else self.local_updates,
-            relation=self.relation,  # type: ignore[arg-type]
+            relation=self.relation,
             what=f"dp-iadmm z_p {'with output noise' if once else 'after noisy inner steps'}",
         )
 
     def _sensitivity(self, facts: Facts) -> float:
-        return facts.sensitivity(self.clip, relation=self.relation)  # type: ignore[arg-type]
+        return facts.sensitivity(self.clip, relation=self.relation)
 
     def scale(self, facts: Facts) -> float:
         """Return the scale of xi: the one given, else epsilon's for the sensitivity 2C/I."""
@@ -289,7 +277,6 @@ class Agent(Half):
     def local_update(
         self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Perturber
     ) -> Local:
-        """Do one round: E inner steps, their mean, the dual."""
         w, lam = broadcast["w"], state["lam"]
         rho, t = broadcast["rho"].item(), broadcast["t"].item()
         if not (0 < rho < math.inf and 1 <= t < math.inf):
@@ -349,7 +336,7 @@ class Agent(Half):
             z,
             self.clip,
             norm=self.norm,
-            relation=self.relation,  # type: ignore[arg-type]
+            relation=self.relation,
         )
         slope = clipped.value
         if objective:

@@ -32,13 +32,13 @@ from privet.privacy import (
     fed_pdm_gain,
 )
 from privet.privacy.as_printed import fed_pdm_theorem_2
-from privet.problems import LinearModel, Problem, clipped_terms
+from privet.problems import Clipping, LinearModel, Problem, clipped_terms
 from privet.wire import ConfigError
 from privet.wire.key import same, setting
 from privet.wire.payload import ENCODED, encoded
 from privet.wire.sparse import SparseVector, decode
 
-from .gradient_agents import GradientAgent, gradient_steps
+from .gradient_agents import GradientAgent, SeveralStepsAgent
 from .half import Arrays, Local, Streams, Vector
 from .local_task import LocalTask, walk
 from .solver_agents import penalty
@@ -86,7 +86,7 @@ class Agent(GradientAgent):
     upload: ClassVar[str] = "y"
 
     rho: float = penalty(1.0, "penalty of the augmented Lagrangian")
-    max_local_steps: int = gradient_steps()
+    max_local_steps: int = same(SeveralStepsAgent, "max_local_steps")
     nu: float = setting(
         0.0, "local steps end when the squared gradient norm is at most this", low=0
     )
@@ -152,7 +152,7 @@ class Agent(GradientAgent):
             "gaussian",
             scale=self.noise_scale,
             sensitivity=self._gap(facts) * gain,
-            relation=self.relation,  # type: ignore[arg-type]
+            relation=self.relation,
             what=f"fed-pdm y ({case})",
         )
 
@@ -210,7 +210,7 @@ class Agent(GradientAgent):
         return self.clipping if self.clip > 0 else "none"
 
     @property
-    def _clipping_of_examples(self) -> str:
+    def _clipping_of_examples(self) -> Clipping:
         """Without a clip every example is held to what the rows' norm bounds it by anyway."""
         return "batch" if self._clipping == "batch" else "example"
 
@@ -255,7 +255,6 @@ class Agent(GradientAgent):
     def local_update(
         self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Perturber
     ) -> Local:
-        """Do one round: local steps, the dual, and what is sent of y."""
         lam = state["lam"]
         task = self.task(state, broadcast, problem, noise.facts, streams)
         center = task.start
@@ -300,8 +299,8 @@ class Agent(GradientAgent):
         terms = clipped_terms(
             problem,
             self._bound(facts),
-            clipping=self._clipping_of_examples,  # type: ignore[arg-type]
-            relation=self.relation,  # type: ignore[arg-type]
+            clipping=self._clipping_of_examples,
+            relation=self.relation,
             batch_size=self.gradients.size(problem),
         )
         public, moved = center, np.zeros(problem.dim)

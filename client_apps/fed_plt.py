@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from privet.datasets import DataSettings
 from privet.privacy import Facts, NoCertificateError, Release, fed_plt_contraction
 from privet.privacy.as_printed import fed_plt_epsilon
-from privet.problems import LinearModel, Moduli, Problem, best_step, can_clip
+from privet.problems import LinearModel, Moduli, Problem, Relation, best_step, can_clip
 from privet.wire import ConfigError
 from privet.wire.key import same
 from privet.wire.ring import rounded
@@ -91,13 +91,12 @@ class Agent(SplittingAgent):
     noise_key: ClassVar[str] = "noise-variance"
     steady: ClassVar[bool] = True
     noise_settings: ClassVar[Mapping[str, Any]] = {"local-solver": "noisy-gd"}
-    """Run-config keys that the noise needs beside ``noise_key``."""
 
     local_solver: str = solvers("gd", "agd", "sgd", "noisy-gd")
     row_norm: float = same(DataSettings, "row_norm")
     clip: float = same(ClippedGradients, "clip", needs={"local_solver": "noisy-gd"})
     noise_variance: float = noise(0.0, "variance tau^2 of the noisy gradient (13)")
-    relation: str = same(ClippedGradients, "relation")
+    relation: Relation = same(ClippedGradients, "relation")
     secure_sum: bool = same(MessageTerms, "secure_sum")
 
     def __post_init__(self) -> None:
@@ -113,13 +112,7 @@ class Agent(SplittingAgent):
         return self.noise_variance > 0 and self.clip > 0
 
     def prepare(self, problem: Problem) -> Problem:
-        """Return the problem to work on: in a private run, with rows within the public bound.
-
-        Raises
-        ------
-        ConfigError
-            If a private run gives no bound, or the problem cannot be held to it.
-        """
+        """Return the problem to work on: in a private run, with rows within the public bound."""
         if not self.private:
             return problem
         if not can_clip(problem):
@@ -154,7 +147,6 @@ class Agent(SplittingAgent):
         return facts.public_moduli(self.row_norm)
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        """Return x_i = z_i = y; only for servers that did not send the state."""
         return {"x": broadcast["y"], "z": broadcast["y"]}
 
     def noised_release(self, facts: Facts, round_: int) -> Release:
@@ -163,14 +155,9 @@ class Agent(SplittingAgent):
         Each step w <- w - gamma (clipped gradient + ...) + N(0, 2 gamma tau^2 I), eq. (13), moves
         by gamma 2C/q. Where a clipped step contracts by chi < 1 the differences of earlier steps
         shrink on the way; else the steps compose as N_e releases.
-
-        Raises
-        ------
-        NoCertificateError
-            For solvers, losses or regularisers for which nothing is proven.
         """
         step, chi = self._private_step(facts)
-        bound = step * facts.sensitivity(self.clip, relation=self.relation)  # type: ignore[arg-type]
+        bound = step * facts.sensitivity(self.clip, relation=self.relation)
         hidden = chi < 1.0 and self.local_epochs > 1
         return Release(
             "gaussian",
@@ -179,7 +166,7 @@ class Agent(SplittingAgent):
             count=1 if hidden else self.local_epochs,
             steps=self.local_epochs if hidden else 1,
             contraction=chi if hidden else 1.0,
-            relation=self.relation,  # type: ignore[arg-type]
+            relation=self.relation,
             what="fed-plt x_i after noisy local steps",
         )
 
@@ -233,7 +220,7 @@ class Agent(SplittingAgent):
         """The gradient of a local step; clipped where noise is added, and there alone."""
         if self.local_solver != "noisy-gd":
             return super().gradients
-        return Gradients(clip=self.clip, relation=self.relation)  # type: ignore[arg-type]
+        return Gradients(clip=self.clip, relation=self.relation)
 
     @property
     def step_noise(self) -> float:

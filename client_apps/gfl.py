@@ -93,7 +93,7 @@ class Agent(ClippedGradients):
             ),
             norm="l1" if laplace else "l2",
             count=noise.copies,
-            relation=self.relation,  # type: ignore[arg-type]
+            relation=self.relation,
             what="gfl psi_p on the links to neighbouring servers",
         )
 

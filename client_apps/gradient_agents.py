@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from privet.privacy import Facts, NoCertificateError, Release
-from privet.problems import LinearModel, Problem, can_clip
+from privet.problems import Clipping, LinearModel, Problem, Relation, can_clip
 from privet.wire import ConfigError
 from privet.wire.key import LARGEST, SMALLEST, setting
 
@@ -19,19 +19,9 @@ from .local_task import MOST_STEPS, LocalTask
 from .terms import RELATIONS
 
 
-def clip_bound() -> Any:
-    """Declare the key ``clip``."""
-    return setting(0.0, "gradient norm bound; 0 does not clip", low=0, floor=SMALLEST, high=LARGEST)
-
-
 def noise(default: float, doc: str) -> Any:
     """Declare a key of the size of a noise."""
     return setting(default, doc, low=0, floor=SMALLEST, high=LARGEST)
-
-
-def gradient_steps() -> Any:
-    """Declare the key ``max-local-steps``."""
-    return setting(10, "local steps in a round (Q)", low=1, high=MOST_STEPS)
 
 
 @dataclass(frozen=True)
@@ -42,14 +32,16 @@ class ClippedGradients(Half):
         "full", "examples of a step: all or batch-size", choices=("full", "sample")
     )
     batch_size: int = setting(32, "examples of a step", low=1, needs={"batch": "sample"})
-    clip: float = clip_bound()
-    clipping: str = setting(
+    clip: float = setting(
+        0.0, "gradient norm bound; 0 does not clip", low=0, floor=SMALLEST, high=LARGEST
+    )
+    clipping: Clipping = setting(
         "example",
         "what is clipped: each example's gradient or the whole batch's",
         choices=("example", "batch"),
         needs={"clip": None},
     )
-    relation: str = setting("replace-one", "neighbouring relation", choices=RELATIONS)
+    relation: Relation = setting("replace-one", "neighbouring relation", choices=RELATIONS)
 
     @cached_property
     def gradients(self) -> Gradients:
@@ -61,8 +53,8 @@ class ClippedGradients(Half):
             self.batch_size if self.batch == "sample" else 0,
             replace,
             self.clip,
-            self.clipping,  # type: ignore[arg-type]
-            self.relation,  # type: ignore[arg-type]
+            self.clipping,
+            self.relation,
             noise_scale,
         )
 
@@ -72,12 +64,7 @@ class ClippedGradients(Half):
         return problem
 
     def require_clipping(self, problem: Problem) -> None:
-        """Refuse a problem that does not offer the clipping asked for.
-
-        Raises
-        ------
-        ConfigError
-        """
+        """Refuse a problem that does not offer the clipping asked for (raises ``ConfigError``)."""
         if self.clip <= 0:
             return
         if self.clipping == "batch":
@@ -101,8 +88,8 @@ class ClippedGradients(Half):
             )
         return facts.sensitivity(
             self.clip,
-            relation=self.relation,  # type: ignore[arg-type]
-            clipping=self.clipping,  # type: ignore[arg-type]
+            relation=self.relation,
+            clipping=self.clipping,
             batch_size=None if whole else self.batch_size,
         )
 
@@ -187,7 +174,7 @@ class NoisyStepsAgent(GradientAgent):
             scale=self.noise_scale,
             sensitivity=self.sensitivity(facts),
             count=self.steps,
-            relation=self.relation,  # type: ignore[arg-type]
+            relation=self.relation,
             what=f"{self.name} noised local gradients",
         )
 
@@ -196,7 +183,7 @@ class NoisyStepsAgent(GradientAgent):
 class SeveralStepsAgent(NoisyStepsAgent):
     """Agents of several noised steps in a round."""
 
-    max_local_steps: int = gradient_steps()
+    max_local_steps: int = setting(10, "local steps in a round (Q)", low=1, high=MOST_STEPS)
 
     @property
     def steps(self) -> int:

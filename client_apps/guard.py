@@ -220,14 +220,9 @@ def require_vectors(arrays: Mapping[str, NDArray[Any]], problem: Problem) -> Non
 
 
 def require_tame(arrays: Iterable[NDArray[Any]]) -> None:
-    """Refuse received numbers that overflow when they meet the data.
-
+    """Refuse received numbers that overflow when they meet the data (raises ``WireError``).
     What is not a number any more cannot be hidden by noise, and whether it arises depends on the
     records: 0 times infinity does, 1 times infinity does not.
-
-    Raises
-    ------
-    WireError
     """
     for array in arrays:
         if array.dtype.kind != "f" or not array.size:

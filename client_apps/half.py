@@ -1,8 +1,8 @@
 """Privacy-critical: what an algorithm's agent half is: parameters and pure functions on arrays.
 
-``client_apps/base.py`` binds any object of the shape of `AgentHalf` to Flower once, for all
-algorithms. `Half` has everything of it but what is a method's own: its parameters, the local task
-that it makes of what it received, what it makes of the walk, and what that costs in privacy.
+``client_apps/base.py`` binds any `Half` to Flower once, for all algorithms. It has everything but
+what is a method's own: its parameters, the local task that it makes of what it received, what it
+makes of the walk, and what that costs in privacy.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from privet.privacy import Facts, Perturber, Release
 from privet.problems import Problem
@@ -28,91 +28,9 @@ class Local(NamedTuple):
     agreed: Vector
 
 
-class AgentHalf(Protocol):
-    """The mathematics of an agent, without Flower.
-
-    Beside what is below, a half may have
-
-    ``noise_key``
-        The run-config key that ``target-epsilon`` solves for; a half without it has no private
-        form.
-    ``noise_settings``
-        Mapping of the run-config keys that the noise needs, such as ``local-solver``.
-    ``as_printed(facts, rounds, delta)``
-        The paper's own figure for a run, which is no claim; None where it has none.
-    ``divisor``
-        "federation" where f_i is divided by all agents' examples unless the run config says
-        otherwise; "agent", by its own, where there is no such attribute.
-    """
-
-    @property
-    def name(self) -> str:
-        """Protocol name, as in the registry."""
-        ...
-
-    @property
-    def version(self) -> int:
-        """Protocol version; both halves must agree."""
-        ...
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """Return the half for the parameters of a message.
-
-        Raises
-        ------
-        ConfigError
-            If a parameter is unknown or out of range.
-        """
-        ...
-
-    @property
-    def private(self) -> bool:
-        """Whether this configuration means to be private (noise is added)."""
-        ...
-
-    @property
-    def clip(self) -> float:
-        """Per-example gradient bound, 0 for none."""
-        ...
-
-    def prepare(self, problem: Problem) -> Problem:
-        """Return the problem to work on, e.g. with rows within a public bound; kept by the app.
-
-        Raises
-        ------
-        ConfigError
-            If this configuration cannot run on the problem.
-        """
-        ...
-
-    def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        """Return the state of an agent that has none and was sent none."""
-        ...
-
-    def release(self, facts: Facts, round_: int) -> Release:
-        """Return what a round's upload releases: the only place that knows what a round costs.
-
-        The node's ledger, the calibration to a target, the account of a run and the planner all
-        ask here. The mechanism is "none" where the upload is not noised and bounded.
-
-        Raises
-        ------
-        NoCertificateError
-            If no sensitivity is proven for this configuration.
-        """
-        ...
-
-    def local_update(
-        self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Perturber
-    ) -> Local:
-        """Do one round's local work, taking exactly the draws of the round's release."""
-        ...
-
-
 @dataclass(frozen=True)
 class Half:
-    """An agent half with everything derived that is not a method's own.
+    """The mathematics of an agent, without Flower; everything derived that is not a method's own.
 
     The fields of a subclass are the run-config keys of the same names, with hyphens. It gives
     ``task`` and ``finish``, or ``local_update`` where the solver is part of the method; a private
@@ -120,9 +38,16 @@ class Half:
     """
 
     name: ClassVar[str] = ""
+    """Protocol name, as in the registry."""
     version: ClassVar[int] = 1
+    """Protocol version; both halves must agree."""
     noise_key: ClassVar[str] = ""
-    """The key that a target epsilon is solved for; empty for none."""
+    """The key that a target epsilon is solved for; empty for a half without a private form."""
+    noise_settings: ClassVar[Mapping[str, Any]] = {}
+    """Run-config keys that the noise needs beside ``noise_key``."""
+    divisor: ClassVar[str] = "agent"
+    """What f_i is divided by unless the run config says otherwise: the agent's own examples, or
+    with "federation" those of all agents."""
     upload: ClassVar[str] = "upload"
     """What an upload is, in the ledger."""
     steady: ClassVar[bool] = False
@@ -152,15 +77,25 @@ class Half:
         return 0.0
 
     def prepare(self, problem: Problem) -> Problem:
-        """Return the problem as it is."""
+        """Return the problem to work on, e.g. with rows within a public bound; kept by the app.
+
+        Raises
+        ------
+        ConfigError
+            If this configuration cannot run on the problem.
+        """
         return problem
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        """Return no state."""
+        """Return the state of an agent that has none and was sent none: by default nothing."""
         return {}
 
     def release(self, facts: Facts, round_: int) -> Release:
-        """Return what a round's upload releases; cached by facts, and by round unless steady.
+        """Return what a round's upload releases: the only place that knows what a round costs.
+
+        The node's ledger, the calibration to a target, the account of a run and the planner all
+        ask here. The mechanism is "none" where the upload is not noised and bounded. Cached by
+        facts, and by round unless ``steady``.
 
         Raises
         ------
@@ -178,28 +113,42 @@ class Half:
         return release
 
     def noised_release(self, facts: Facts, round_: int) -> Release:
-        """Return what a round of a private configuration releases.
+        """Return what a round of a private configuration releases; a private half gives this.
 
         Raises
         ------
         NoCertificateError
+            If no sensitivity is proven for this configuration.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} gives no noised_release")
+
+    def as_printed(self, facts: Facts, rounds: int, delta: float) -> float | None:
+        """Return the paper's own epsilon of a run, which is no claim; None where it has none."""
+        return None
 
     def task(
         self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
     ) -> LocalTask:
-        """Return the round's local task; a pure function."""
-        raise NotImplementedError
+        """Return the round's local task; a pure function.
+
+        A half gives ``task`` and ``finish``, or ``local_update`` in place of both.
+        """
+        raise NotImplementedError(f"{type(self).__name__} gives no task, and no local_update")
 
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
-        """Return the new state, the upload and what both sides agree on; a pure function."""
-        raise NotImplementedError
+        """Return the new state, the upload and what both sides agree on; a pure function.
+
+        A half gives this with ``task``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} gives no finish, and no local_update")
 
     def local_update(
         self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Perturber
     ) -> Local:
-        """Do one round's local work: the task, the built-in solver's walk, what follows of it."""
+        """Do one round's local work, taking exactly the draws of the round's release.
+
+        By default the task, the built-in solver's walk, and what follows of it.
+        """
         task = self.task(state, broadcast, problem, noise.facts, streams)
         return self.finish(state, broadcast, task, walk(task, problem, streams, noise))
 
@@ -213,5 +162,8 @@ class Half:
 
 
 _MOST_RELEASES = 256
+
+AgentHalf = Half
+"""What code that serves any algorithm calls an agent half."""
 
 __all__ = ["AgentHalf", "Arrays", "Half", "Local", "Streams", "Vector"]

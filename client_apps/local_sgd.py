@@ -46,7 +46,6 @@ class Agent(SeveralStepsAgent):
         return self.local_task(x, streams, center=x, rho=1.0 / mu if mu else math.inf)
 
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
-        """Return the local model."""
         return Local({}, {"x": walk.end}, walk.end)
 
 

@@ -32,7 +32,7 @@ from .gradients import Gradient, Gradients, require_model
 from .inputs import Streams, Vector
 
 Factor = np.floating[Any]
-Need = Literal["mean_gradient", "mean_iterate", "end_gradient"]
+Need = Literal["mean_gradient", "end_gradient"]
 """What a method can need of a walk besides its end: a field of `Walk`."""
 
 MOST_STEPS = 100_000
@@ -98,21 +98,15 @@ class Walk(NamedTuple):
         The last iterate.
     steps : int
         Steps that were taken.
-    step_length : float
-        gamma of these steps.
     mean_gradient : array (d,), optional
         Mean of the steps' gradients of f_i, with their noise, without the other terms.
-    mean_iterate : array (d,), optional
-        Mean of the iterates after each step.
     end_gradient : array (d,), optional
         grad f_i(end), on all examples.
     """
 
     end: Vector
     steps: int
-    step_length: float
     mean_gradient: Vector | None = None
-    mean_iterate: Vector | None = None
     end_gradient: Vector | None = None
 
     def supplied(self, need: Need) -> Vector:
@@ -153,7 +147,6 @@ def gradient_steps(task: LocalTask, problem: Problem, streams: Streams, noise: P
     w = task.start
     back = w.dtype.type(-task.step_size)
     slopes = np.zeros_like(w) if "mean_gradient" in task.needs else None
-    iterates = np.zeros_like(w) if "mean_iterate" in task.needs else None
     taken = 0
     while taken < task.steps:
         taken += 1
@@ -162,18 +155,11 @@ def gradient_steps(task: LocalTask, problem: Problem, streams: Streams, noise: P
             slopes += slope
         last = task.tolerance > 0 and _squared_slope(task, w, slope) <= task.tolerance
         w = _advanced(w, keep, drift, slope * back)
-        if iterates is not None:
-            iterates += w
         if last:
             break
-    return Walk(
-        w,
-        taken,
-        task.step_size,
-        _mean(slopes, taken),
-        _mean(iterates, taken),
-        problem.gradient(w) if "end_gradient" in task.needs else None,
-    )
+    if slopes is not None:
+        slopes /= slopes.dtype.type(taken)
+    return Walk(w, taken, slopes, problem.gradient(w) if "end_gradient" in task.needs else None)
 
 
 def accelerated_steps(
@@ -201,7 +187,7 @@ def accelerated_steps(
         w += ahead
         u = ahead
     end_gradient = problem.gradient(w) if "end_gradient" in task.needs else None
-    return Walk(w, task.steps, 1.0 / high**2, end_gradient=end_gradient)
+    return Walk(w, task.steps, end_gradient=end_gradient)
 
 
 def noisy_steps(task: LocalTask, problem: Problem, streams: Streams, noise: Perturber) -> Walk:
@@ -213,13 +199,13 @@ def noisy_steps(task: LocalTask, problem: Problem, streams: Streams, noise: Pert
     the whole iterate goes onto the grid.
     """
     if noise.charged and noise.release.steps > 1:
-        return Walk(_hidden_steps(task, problem, noise), task.steps, task.step_size)
+        return Walk(_hidden_steps(task, problem, noise), task.steps)
     move = (_charged_move if noise.charged else _free_move)(task, problem, streams, noise)
     keep, drift = _affine(task)
     w = task.start
     for _ in range(task.steps):
         w = _advanced(w, keep, drift, move(w))
-    return Walk(w, task.steps, task.step_size)
+    return Walk(w, task.steps)
 
 
 def _charged_move(
@@ -303,15 +289,9 @@ def _squared_slope(task: LocalTask, w: Vector, slope: Vector) -> float:
     return float(whole @ whole)
 
 
-def _mean(total: Vector | None, count: int) -> Vector | None:
-    if total is not None:
-        total /= total.dtype.type(count)
-    return total
-
-
 Solver = Callable[[LocalTask, Problem, Streams, Perturber], Walk]
 
-_ANY: tuple[Need, ...] = ("mean_gradient", "mean_iterate", "end_gradient")
+_ANY: tuple[Need, ...] = ("mean_gradient", "end_gradient")
 SOLVERS: Mapping[str, tuple[Solver, tuple[Need, ...]]] = {
     "gd": (gradient_steps, _ANY),
     "sgd": (gradient_steps, _ANY),

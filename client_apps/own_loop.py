@@ -114,7 +114,7 @@ class LocalRound:
             )
         if task.needs and not self._taken:
             raise ConfigError(f"{half.name} needs a call of correct() in every local step")
-        content = self._finish(self._parameters.walk(self._taken, task.step_size))
+        content = self._finish(self._parameters.walk(self._taken))
         if metrics:
             numbers = {name: float(value) for name, value in metrics.items()}
             content[METRICS] = MetricRecord(
@@ -291,10 +291,8 @@ class Parameters(ABC):
         self._dtype, self._pull = task.start.dtype, 1.0 / task.rho
         self._shift = None if task.shift is None else placed(task.shift)
         self._center = None if task.center is None else placed(task.center)
-        nothing = np.zeros_like(task.start)
-        self._slopes = placed(nothing) if "mean_gradient" in task.needs else None
-        self._iterates = placed(nothing) if "mean_iterate" in task.needs else None
-        self._steps = 0
+        summed = "mean_gradient" in task.needs
+        self._slopes = placed(np.zeros_like(task.start)) if summed else None
 
     def correct(self, gradients: Mapping[str, Any] | None) -> None:
         """Add shift + (w - center) / rho to every gradient, and sum up what the task needs."""
@@ -302,29 +300,18 @@ class Parameters(ABC):
             value, gradient = self.value(name), self.gradient(name, gradients)
             if self._slopes is not None:
                 self._slopes[name] += gradient
-            if self._iterates is not None and self._steps:
-                self._iterates[name] += value
             if self._shift is not None:
                 gradient += self._shift[name]
             if self._pull:
                 apart = value if self._center is None else value - self._center[name]
                 gradient += apart * self._pull
-        self._steps += 1
 
-    def walk(self, steps: int, step_length: float) -> Walk:
+    def walk(self, steps: int) -> Walk:
         """Return the walk that ends where the model is now."""
-        end = self._flat(self.read)
-        slopes = iterates = None
-        if self._slopes is not None and self._steps:
-            slopes = self._mean(self._slopes)
-        if self._iterates is not None and self._steps:
-            for name in self.names:
-                self._iterates[name] += self.value(name)
-            iterates = self._mean(self._iterates)
-        return Walk(end, steps, step_length, slopes, iterates)
-
-    def _mean(self, sums: Mapping[str, Any]) -> Vector:
-        return self._flat(lambda name: as_numpy(sums[name] / self._steps))
+        mean, sums = None, self._slopes
+        if sums is not None:
+            mean = self._flat(lambda name: as_numpy(sums[name] / steps))
+        return Walk(self._flat(self.read), steps, mean)
 
     def _flat(self, part: Callable[[str], Vector]) -> Vector:
         whole = np.concatenate([part(name).reshape(-1) for name in self.names])

@@ -1,14 +1,16 @@
 """How a Strategy's constructor and the run config are one list of names.
 
 The fields of the dataclasses in ``settings`` are the algorithm's run-config keys: of its agent
-half, its server half, and what else it brings. The constructor has them as named arguments.
+half, its server half, and what else it brings. The constructor has them as named arguments, or
+``**run`` does by its type, an `Unpack` of a TypedDict; defaults, checks and what the docstring says
+of an argument come from the field.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Container, Iterator, Mapping
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self, cast, get_args, get_type_hints
 
 from privet.wire import ConfigError, algorithm
 from privet.wire.errors import did_you_mean
@@ -17,7 +19,7 @@ from privet.wire.key import Key, keys_of, read
 from . import participation
 from .flower_options import FlowerArguments
 from .hooks import Monitor
-from .run.options import RunSettings
+from .run.options import RunOptions, RunSettings
 from .shared_regularizer import RegularizerSettings
 
 NOISE_KEYS = ("noise-scale", "noise-variance")
@@ -52,30 +54,17 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
 class RunArguments(FlowerArguments, total=False):
     """What every strategy takes besides its algorithm's own arguments.
 
+    Those that are run-config keys are `RunSettings`; a Strategy's docstring lists them.
+
     Attributes
     ----------
-    num_agents : int
-        Agents to wait for before round 1; 0 takes those that are there.
-    min_agents : int
-        Fewer folded replies than this (or than were asked, if that is less) end the run.
     participation : Participation, optional
         Who takes part in a round; all by default.
-    seed : int
-        Seed of participation and of the agents' mini-batches.
-    wait_timeout, round_timeout : float
-        Seconds to wait for the agents, and for the replies of one round.
     fraction_evaluate : float
         Share of the agents asked for a federated evaluation after each round, as in FedAvg; 0 asks
         none. Agents in a private run decline: an evaluation is an un-noised release.
     monitor : callable, optional
         ``(round, models) -> {"loss": ..., "accuracy": ..., "stationarity": ...}`` on the server.
-    secure_sum : bool
-        Whether the agents mask their uploads so that the server sees sums of them only.
-    recover_by_name : {"auto", "yes", "no", "node-key"}
-        What becomes of a name whose node is gone. ``"yes"``: the next node that says it goes on
-        with the agent's state and account. ``"no"``: that node begins anew and is sent nothing of
-        what was before. ``"node-key"``: the name stays with its node to the end, for nodes that
-        authenticate and so come back as the same node. ``"auto"``: yes in simulation, else no.
     """
 
     num_agents: int
@@ -93,9 +82,45 @@ class RunArguments(FlowerArguments, total=False):
 class Configured:
     """The constructor's arguments as run-config keys."""
 
+    __signature__: ClassVar[inspect.Signature]
+
     algorithm: ClassVar[str] = ""
     settings: ClassVar[tuple[type, ...]] = ()
     """The dataclasses whose fields are the algorithm's run-config keys."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.__signature__ = cls._complete_signature()
+        text = cls.__dict__.get("__doc__")
+        if cls.settings and text:
+            cls.__doc__ = cls._complete_docstring(inspect.cleandoc(text))
+
+    @classmethod
+    def _complete_signature(cls) -> inspect.Signature:
+        """Return the constructor's signature with the keys that ``**run`` has by its type."""
+        _, *named = inspect.signature(cls.__init__).parameters.values()
+        explicit = {entry.name for entry in named}
+        keys = cls.config_keys()
+        typed = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=keys[name].default)
+            for name in _names_of_rest(cls.__init__)
+            if name in keys.keys() - explicit - RunArguments.__annotations__.keys()
+        ]
+        return inspect.Signature(sorted([*named, *typed], key=lambda entry: entry.kind))
+
+    @classmethod
+    def _complete_docstring(cls, text: str) -> str:
+        """Return a docstring with what the fields say of the arguments among its parameters."""
+        entries = ""
+        for name, key in {**cls.argument_keys(), **keys_of(RunOptions)}.items():
+            choices = ", ".join(f'"{choice}"' for choice in key.choices)
+            kind = f"{{{choices}}}" if choices else type(key.default).__name__
+            entries += f"{name} : {kind}, default {key.default!r}\n    {key.doc}\n"
+        entries += "run\n    Other arguments that every strategy takes, see `RunArguments`.\n"
+        summary, _, rest = text.partition("\n\n")
+        if rest.startswith(_PARAMETERS):
+            return f"{summary}\n\n{_PARAMETERS}{entries}{rest.removeprefix(_PARAMETERS)}"
+        return f"{summary}\n\n{_PARAMETERS}{entries}\n{rest}"
 
     @classmethod
     def arguments(cls) -> Mapping[str, Any]:
@@ -119,25 +144,36 @@ class Configured:
         return found
 
     @classmethod
+    def argument_keys(cls) -> dict[str, Key]:
+        """Return the keys that are arguments, in their order; h is none, as it is an object."""
+        keys = cls.config_keys()
+        return {name: keys[name] for name in cls.arguments() if name in keys and name != "h"}
+
+    @classmethod
     def resolved(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the config of a constructor's arguments, every key checked.
+        """Return the config of a constructor's ``locals()``, every key checked.
 
         Raises
         ------
         ConfigError
             If a value does not fit its key, or a target has nothing to bound a release by.
         """
-        keys = {name: key for name, key in cls.config_keys().items() if name in given}
+        named, keys = {**given, **given["run"]}, cls.argument_keys()
         config: dict[str, Any] = {
-            key.name: key.check(given[name]) for name, key in keys.items() if name != "h"
+            key.name: key.check(named.get(name, key.default)) for name, key in keys.items()
         }
-        config = cls.filled(
-            config, {key.name for key in keys.values() if config.get(key.name) != key.default}
-        )
+        changed = {key.name for key in keys.values() if config[key.name] != key.default}
+        config = cls.filled(config, changed)
         config["secure-sum"] = bool(given["run"].get("secure_sum", False))
         if config.get("target-epsilon", 0.0) > 0 and config["clip"] <= 0:
             raise ConfigError("target-epsilon needs clip > 0")
         return config
+
+    @classmethod
+    def of_run(cls, run: Mapping[str, Any]) -> RunArguments:
+        """Return what is in ``**run`` besides the algorithm's own arguments."""
+        taken = cls.arguments()
+        return cast(RunArguments, {name: run[name] for name in run if name not in taken})
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **options: Any) -> Self:
@@ -148,11 +184,8 @@ class Configured:
         ConfigError
             If a value does not fit.
         """
-        taken = cls.arguments()
-        arguments = {
-            name: config[key.name] for name, key in cls.config_keys().items() if name in taken
-        }
-        if "h" in taken:
+        arguments = {name: config[key.name] for name, key in cls.argument_keys().items()}
+        if "h" in cls.arguments():
             arguments["h"] = read(RegularizerSettings, config).make()
         arguments["participation"] = participation.from_config(config)
         arguments |= {
@@ -209,6 +242,19 @@ class Configured:
         near = [meant for meant in SYNONYMS.get(name, ()) if meant in known]
         hint = f"; did you mean {near[0]!r}?" if near else did_you_mean(name, known)
         raise TypeError(f"{cls.__name__} takes no {name!r}{hint}")
+
+
+_PARAMETERS = "Parameters\n----------\n"
+
+
+def _names_of_rest(constructor: Any) -> list[str]:
+    """Return the names that a constructor's ``**run`` may hold by its type."""
+    try:
+        hints = get_type_hints(constructor)
+    except NameError:  # a type that is imported for type checkers alone
+        return []
+    rest = inspect.getfullargspec(constructor).varkw
+    return [name for typed in get_args(hints.get(rest or "")) for name in typed.__annotations__]
 
 
 __all__ = ["Configured", "RunArguments"]

@@ -9,9 +9,6 @@ from dataclasses import dataclass
 class Cost:
     """Per iteration of the method as its paper counts them, and per participating agent.
 
-    The time model of the Fed-PLT paper (Section VII) is N (gradients t_G + exchanges t_C) an
-    iteration, N being the number of participants.
-
     Attributes
     ----------
     agent : int
@@ -40,7 +37,3 @@ class Cost:
     def gradients(self, local_epochs: int) -> int:
         """Return the local gradients of an iteration (TAMUNA: their mean)."""
         return local_epochs + self.extra_gradients
-
-    def time(self, local_epochs: int, gradient_cost: float, communication_cost: float) -> float:
-        """Return gradients t_G + exchanges t_C."""
-        return self.gradients(local_epochs) * gradient_cost + self.exchanges * communication_cost

@@ -34,6 +34,8 @@ from .half import (
     FoldingHalf,
     GroupSum,
     HalfState,
+    S,
+    ServerHalf,
     SummingHalf,
     Turn,
     Vector,
@@ -121,27 +123,39 @@ class State(HalfState):
 
 
 @dataclass(frozen=True)
-class Server(FoldingHalf[State]):
-    """Server half of DP-IADMM.
+class Half(ServerHalf[S]):
+    """What both server halves of DP-IADMM have: the penalty rho_t, which travels with w."""
 
-    Parameters
-    ----------
-    penalty : Penalty
-        rho_t, which travels with w.
-    """
-
-    state = State
     last: ClassVar[str] = "center"
 
     agent: Agent = field(default_factory=Agent)
     penalty: Penalty = field(default_factory=Penalty)
 
+    @property
+    def recovery_note(self) -> str:
+        if self.agent.local_updates == 1 or self.agent.perturbation == "output":
+            return ""
+        return "its inner iterate restarts at z_p"
+
+    def notes(self, state: S, silent: Sequence[str]) -> tuple[str, ...]:
+        """Say who counted in a round without taking part."""
+        if not silent:
+            return ()
+        some = ", ".join(silent[:_MOST_NAMED])
+        more = f" and {len(silent) - _MOST_NAMED} more" if len(silent) > _MOST_NAMED else ""
+        return (f"absent, counted with their old z_p and lam_p: {some}{more}",)
+
+
+@dataclass(frozen=True)
+class Server(Half[State], FoldingHalf[State]):
+    """Server half of DP-IADMM."""
+
+    state = State
+
     def rows(self, start: Vector) -> Arrays:
-        """Return z_p = start and lam_p = 0."""
         return {"z": start, "lam": np.zeros_like(start)}
 
     def initialise(self, start: Vector, count: int) -> State:
-        """Return z_p = start and lam_p = 0 for all agents."""
         return self.with_tables(**self.tables(start, count))
 
     def with_tables(self, z: Vector, lam: Vector) -> State:
@@ -150,7 +164,6 @@ class Server(FoldingHalf[State]):
         return self.completed(State(z, lam, z[0], nothing, nothing.copy()))
 
     def completed(self, state: State) -> State:
-        """Return the state with the next w."""
         kind = state.z.dtype.type
         mean: Vector = np.add.reduce(state.lam, axis=0)
         mean *= kind(-1.0 / self.penalty(state.t + 1))
@@ -194,15 +207,6 @@ class Server(FoldingHalf[State]):
         """Return lam_p, and z_p for the inner iterate, which is z_p itself only for E = 1."""
         return {"lam": state.lam[position], "inner": state.z[position]}
 
-    @property
-    def recovery_note(self) -> str:
-        """What an agent loses that is sent its state."""
-        return _recovery_note(self.agent)
-
-    def notes(self, state: State, silent: Sequence[str]) -> tuple[str, ...]:
-        """Say who counted in a round without taking part."""
-        return _absent_note(silent)
-
     def models(self, state: State) -> Arrays:
         """Return ``last`` (the newest w) and the theorems' averages of all w broadcast.
 
@@ -240,7 +244,7 @@ class SumState(State):
 
 
 @dataclass(frozen=True)
-class SumServer(SummingHalf[SumState]):
+class SumServer(Half[SumState], SummingHalf[SumState]):
     """Server half of DP-IADMM for masked uploads: keeps the means of z_p and lam_p, sees neither.
 
     With S the participants of round t and P agents,
@@ -256,10 +260,6 @@ class SumServer(SummingHalf[SumState]):
     """
 
     state = SumState
-    last: ClassVar[str] = "center"
-
-    agent: Agent = field(default_factory=Agent)
-    penalty: Penalty = field(default_factory=Penalty)
 
     @property
     def _one(self) -> Server:
@@ -281,7 +281,6 @@ class SumServer(SummingHalf[SumState]):
         return self.completed(state)
 
     def completed(self, state: SumState) -> SumState:
-        """Return the state with the next w, in the model's own dtype."""
         self._one.completed(state)
         state.center = state.center.astype(state.start.dtype)
         return state
@@ -315,15 +314,6 @@ class SumServer(SummingHalf[SumState]):
         """Return what an agent begins with; nothing is known of one that has begun."""
         return {"lam": np.zeros_like(state.start), "inner": state.start, "z": state.start}
 
-    @property
-    def recovery_note(self) -> str:
-        """What an agent loses that is sent its state."""
-        return _recovery_note(self.agent)
-
-    def notes(self, state: SumState, silent: Sequence[str]) -> tuple[str, ...]:
-        """Say who counted in a round without taking part."""
-        return _absent_note(silent)
-
     def models(self, state: SumState) -> Arrays:
         """Return what ``Server.models`` returns."""
         kind = state.start.dtype
@@ -331,74 +321,24 @@ class SumServer(SummingHalf[SumState]):
         return {name: model.astype(kind, copy=False) for name, model in models.items()}
 
 
-def _recovery_note(agent: Agent) -> str:
-    if agent.local_updates == 1 or agent.perturbation == "output":
-        return ""
-    return "its inner iterate restarts at z_p"
-
-
-def _absent_note(silent: Sequence[str]) -> tuple[str, ...]:
-    if not silent:
-        return ()
-    some = ", ".join(silent[:_MOST_NAMED])
-    more = f" and {len(silent) - _MOST_NAMED} more" if len(silent) > _MOST_NAMED else ""
-    return (f"absent, counted with their old z_p and lam_p: {some}{more}",)
-
-
 class DPIADMM(PrimalDualStrategy):
     """DP-IADMM as a Flower Strategy.
 
-    Parameters
-    ----------
-    local_updates : int
-        Inner steps per round (E).
-    eta_rule : {"nonsmooth", "smooth", "strongly-convex"}
-        eta_t = 1/sqrt(t), 1/(L + sqrt(t)/epsilon) or 2/(alpha (t + 2)), where L is ``smoothness``
-        and alpha ``strong_convexity``; 0 takes them from the problem, in a private run from the
-        public ``row_norm``.
-    epsilon : float
-        Of one release; sets the noise where ``noise_scale`` is 0, and the schedules.
-    rho : float
-        Constant penalty; 0 takes the schedule (24) from ``rho_c1``, ``rho_c2``, ``rho_growth``,
-        ``rho_period`` and ``rho_max``.
-    perturbation : {"objective", "output", "none"}
-        Noise in every inner step (the paper's), or once on the mean of the inner iterates.
-    mechanism : {"gaussian", "laplace"}
-        With the l2 or the l1 norm of the gradients clipped to ``clip``.
-    set, set_radius : {"none", "box", "l2"}, float
-        The set W that models stay in.
-    sensitivity : {"clip", "paper"}
-        What the noise is scaled by; the paper's number is computed from the data.
-    noise_scale : float
-        Noise on a gradient; 0 takes it from ``epsilon``.
-    clip, row_norm : float
-        Public bounds on the norm of one example's gradient, and of a row; 0 for none.
-    noise_seed : int
-        Seed of the noise, which marks the run as not private; -1 draws from the system.
-    target_epsilon, delta : float
-        Total (epsilon, delta) of an agent in the run, for which ``start`` sets the noise; 0 takes
-        the noise as given.
-    relation : {"replace-one", "add-remove"}
-        Which data sets are neighbours.
-    run
-        As every strategy takes them, see `RunArguments`. With ``secure_sum`` the server keeps means
-        alone (`SumServer`) and an agent that loses its state is out of the run.
-
-    Raises
-    ------
-    ConfigError
-        For values out of range, and settings of the noise that contradict each other.
-    TypeError
-        For an argument that there is not, with the one that is meant.
-
     Notes
     -----
+    The rules of eta_t are 1/sqrt(t) (``nonsmooth``), 1/(L + sqrt(t)/epsilon) (``smooth``) and
+    2/(alpha (t + 2)) (``strongly-convex``), where L is ``smoothness`` and alpha
+    ``strong_convexity``; 0 takes them from the problem, in a private run from the public
+    ``row_norm``. ``mechanism`` goes with the norm that gradients are clipped in: gaussian with l2,
+    laplace with l1. The paper's noise is in every inner step (``perturbation="objective"``); with
+    ``"output"`` it is added once, to the mean of the inner iterates.
     The agents' problems are to be those of (2c): divided by the number of examples of ALL agents,
     with 2 beta / P as l2 weight (``divisor`` and ``beta`` in a run config).
     Who is averaged when some are absent: all enrolled agents, the absent ones with their old z_p
     and lam_p; the round's notes name them.
     A lost agent: z_p and lam_p are sent back, and the inner iterate restarts at z_p, which loses
-    nothing for E = 1 or with output perturbation.
+    nothing for E = 1 or with output perturbation. With ``secure_sum`` the server keeps means alone
+    (`SumServer`) and an agent that loses its state is out of the run.
     Privacy: with ``clip`` > 0 and noise, each upload is accounted by the agent as E adaptive
     releases (one with output perturbation); ``sensitivity="paper"`` computes the noise's scale
     from the data, and such a run is not private.
@@ -441,8 +381,8 @@ class DPIADMM(PrimalDualStrategy):
         agent = Agent.from_settings(config)
         _check_noise(agent)
         penalty = replace(read(Penalty, config), epsilon=agent.epsilon)
-        half: type[Any] = SumServer if config["secure-sum"] else Server
-        super().__init__(half(agent, penalty, terms=read(PrivacyTerms, config)), **run)
+        server: type[Any] = SumServer if config["secure-sum"] else Server
+        super().__init__(server.from_config(agent, config, penalty=penalty), **run)
 
     @classmethod
     def is_noised(cls, config: Mapping[str, Any]) -> bool:

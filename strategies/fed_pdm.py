@@ -25,7 +25,7 @@ from privet.client_apps.fed_pdm import Agent, public_dual
 from privet.client_apps.terms import PrivacyTerms
 from privet.problems import ProximalFunction, Zero
 from privet.wire import ConfigError, UploadError, digest
-from privet.wire.key import read, setting
+from privet.wire.key import setting
 from privet.wire.payload import ENCODED, encoded
 from privet.wire.ring import Shapes
 from privet.wire.sparse import SparseVector, decode, encode
@@ -75,14 +75,9 @@ class State(HalfState):
 class Server(FoldingHalf[State]):
     """Server half of FedPDM; ``agent`` has the penalty rho, and whether the duals are public.
 
-    Parameters
-    ----------
-    h : ProximalFunction
-    aggregation : {"participants", "plain", "table"}
-        Mean over those that sent a coordinate, eq. (23); sum over the number of participants, for
-        comparison; or with the table of all duals.
-    downlink_k, alpha_d
-        Coordinates that are broadcast, as a number or (0) as a share.
+    The aggregation is (23), the mean over the ``participants`` that sent a coordinate; ``plain``,
+    the sum over the number of participants, for comparison; or that with the ``table`` of all
+    duals.
 
     Raises
     ------
@@ -122,11 +117,9 @@ class Server(FoldingHalf[State]):
         return self.agent.dual == "public"
 
     def rows(self, start: Vector) -> Arrays:
-        """Return a public dual of zero."""
         return {"lam": np.zeros_like(start)} if self.public else {}
 
     def initialise(self, start: Vector, count: int) -> State:
-        """Return x0 = start and duals of zero."""
         nobody = np.empty((0, start.size), start.dtype)
         return State(start, start, self.tables(start, count).get("lam", nobody))
 
@@ -319,56 +312,17 @@ class FedPDM(PrimalDualStrategy):
 
     Parameters
     ----------
-    rho : float
-        Penalty; 0 takes 1.
-    max_local_steps : int
-        Local steps Q of a round; with ``nu`` > 0 they end earlier, when ||v||^2 <= nu.
-    step_size_base : float
-        eta, divided by sqrt(1 + t) in round t = 0, 1, ... unless ``step_size_rule="constant"``.
-    sparsifier : {"none", "top-k", "rand-k", "public-top-k", "noisy-top-k"}
-        Which of the coordinates an agent sends; how many is ``uplink_k`` or the share ``alpha_u``.
-    dual : {"auto", "private", "public"}
-        The paper's dual, or the one both sides compute from what was released: the same without
-        noise if all coordinates are sent. "auto" is public where there is noise.
-    aggregation : {"participants", "plain", "table"}
-        As in `Server`.
-    downlink_k, alpha_d : int, float
-        Coordinates the server sends, as a number or (0) as a share.
-    batch, batch_size : {"full", "sample"}, int
-        Examples of a step.
-    clip, clipping : float, {"example", "batch"}
-        Bound on the norm of a gradient, 0 for none, and of what.
-    row_norm : float
-        Public bound on the norm of a row, 0 for none.
-    noise_scale : float
-        Standard deviation of the noise on an upload.
-    noise_seed : int
-        Seed of that noise, which marks the run as not private; -1 draws from the system.
-    target_epsilon, delta : float
-        Total (epsilon, delta) of an agent in the run, for which ``start`` sets the noise; 0 takes
-        the noise as given.
-    relation : {"replace-one", "add-remove"}
-        Which data sets are neighbours.
-    preset : {"none", "private"}
-        ``"private"`` sets the certified defaults: one full-batch step, per-example clip 1, constant
-        step 1/2 with rho 1, public dual.
     h : ProximalFunction, optional
         Weighed against the mean of the f_i; none by default.
-    run
-        As every strategy takes them, see `RunArguments`. ``secure_sum`` takes `SumServer`: dense
-        or rand-k by one seed for all.
-
-    Raises
-    ------
-    ConfigError
-        For values out of range, and settings of the server that contradict each other.
-    TypeError
-        For an argument that there is not, with the one that is meant.
 
     Notes
     -----
+    The public dual is the paper's where there is no noise and all coordinates are sent.
+    ``preset="private"`` sets the certified defaults: one full-batch step, per-example clip 1,
+    constant step 1/2 with rho 1, public dual.
     Who is averaged when some are absent: the participants only; with ``aggregation="table"`` the
-    absent ones count with their duals.
+    absent ones count with their duals. ``secure_sum`` takes `SumServer`: dense or rand-k by one
+    seed for all.
     Privacy: with ``clip`` and ``noise_scale`` > 0 each upload is a Gaussian release that the agent
     accounts itself, with a proven sensitivity or not at all; otherwise a run is not private.
     """
@@ -422,14 +376,8 @@ class FedPDM(PrimalDualStrategy):
         if config["dual"] == "auto":
             public = noisy or config["preset"] == "private"
             config["dual"] = "public" if public else "private"
-        half = (SumServer if config["secure-sum"] else Server)(
-            Agent.from_settings(config),
-            h or Zero(),
-            aggregation=config["aggregation"],
-            downlink_k=config["downlink-k"],
-            alpha_d=config["alpha-d"],
-            terms=read(PrivacyTerms, config),
-        )
+        server = SumServer if config["secure-sum"] else Server
+        half = server.from_config(Agent.from_settings(config), config, h=h or Zero())
         super().__init__(half, **run)
 
     @classmethod

@@ -21,7 +21,6 @@ from privet.client_apps.fed_plt import Agent, SplittingAgent, reflect
 from privet.client_apps.terms import PrivacyTerms
 from privet.problems import ProximalFunction, Zero
 from privet.wire import digest
-from privet.wire.key import read
 from privet.wire.ring import Shapes
 
 from .base import PrimalDualStrategy
@@ -70,13 +69,7 @@ class State(HalfState):
 
 @dataclass(frozen=True)
 class Server(FoldingHalf[State]):
-    """Server half of Fed-PLT; ``agent`` has the penalty rho.
-
-    Parameters
-    ----------
-    h : ProximalFunction
-        The shared regulariser h.
-    """
+    """Server half of Fed-PLT; ``agent`` has the penalty rho, h is the shared regulariser."""
 
     state = State
     last: ClassVar[str] = "center"
@@ -85,15 +78,12 @@ class Server(FoldingHalf[State]):
     h: ProximalFunction = field(default_factory=Zero)
 
     def rows(self, start: Vector) -> Arrays:
-        """Return x_i = z_i = start."""
         return {"x": start, "z": start}
 
     def initialise(self, start: Vector, count: int) -> State:
-        """Return x_i = z_i = start for all agents."""
         return self.completed(State(**self.tables(start, count), y=start))
 
     def completed(self, state: State) -> State:
-        """Return the state with the consensus of its z_i."""
         state.center = self.h.prox(mean_row(state.z), self.agent.rho / len(state.z))
         return state
 
@@ -172,7 +162,6 @@ class SumServer(SummingHalf[SumState]):
     h: ProximalFunction = field(default_factory=Zero)
 
     def initialise(self, start: Vector, count: int) -> SumState:
-        """Return x_i = z_i = start for all agents."""
         return self.completed(SumState(count * start.astype(np.float64), count, start, start))
 
     def admit(self, state: SumState, position: int, start: Vector) -> SumState:
@@ -182,7 +171,6 @@ class SumServer(SummingHalf[SumState]):
         return self.completed(state)
 
     def completed(self, state: SumState) -> SumState:
-        """Return the state with the consensus of its sum."""
         mean = (state.total / state.count).astype(state.start.dtype)
         state.center = self.h.prox(mean, self.agent.rho / state.count)
         return state
@@ -217,46 +205,19 @@ class FedPLT(PrimalDualStrategy):
 
     Parameters
     ----------
-    rho : float
-        Penalty; 0 takes 3. Around 1 / sqrt(strong convexity * smoothness) is a good start;
-        ``privet tune fed-plt`` searches it.
-    local_epochs : int
-        Local solver steps per round (N_e).
-    local_solver : {"gd", "agd", "sgd", "noisy-gd"}
-        Eq. (11), (12), mini-batch and (13) of the paper. An agent's node config may override it.
-    step_size : float
-        gamma; 0 lets every agent take 2 / (smoothness + strong convexity + 2/rho) of its own.
-    batch_size : int
-        Examples of a step of ``sgd``.
-    strong_convexity, smoothness : float
-        Of every f_i; 0 lets each agent compute its own.
-    row_norm, clip : float
-        Public bounds on the norm of a row, and of one example's gradient; 0 for none.
-    noise_variance : float
-        tau^2 of ``noisy-gd``, eq. (13).
-    noise_seed : int
-        Seed of that noise, which marks the run as not private; -1 draws from the system.
-    target_epsilon, delta : float
-        Total (epsilon, delta) of an agent in the run, for which ``start`` sets the noise; 0 takes
-        the noise as given.
-    relation : {"replace-one", "add-remove"}
-        Which data sets are neighbours.
     h : ProximalFunction, optional
         Shared regulariser with a proximal operator; none by default.
-    run
-        As every strategy takes them, see `RunArguments`. With ``secure_sum`` the server keeps the
-        mean of the z_i alone (`SumServer`) and an agent that loses its state is out of the run.
-
-    Raises
-    ------
-    ConfigError
-        For values out of range, and noise without ``noisy-gd``.
-    TypeError
-        For an argument that there is not, with the one that is meant.
 
     Notes
     -----
+    A ``rho`` around 1 / sqrt(strong convexity * smoothness) is a good start; ``privet tune
+    fed-plt`` searches it. The local solvers ``gd``, ``agd`` and ``noisy-gd`` are eqs. (11), (12)
+    and (13) of the paper, ``sgd`` takes mini-batches; an agent's node config may override the
+    choice. With a ``step_size`` of 0 every agent takes 2 / (smoothness + strong convexity +
+    2 / rho) of its own.
     Who is averaged when some are absent: all enrolled agents, the absent ones with their old z_i.
+    With ``secure_sum`` the server keeps the mean of the z_i alone (`SumServer`) and an agent that
+    loses its state is out of the run.
     Privacy: with ``noisy-gd``, ``clip`` > 0 and ``noise_variance`` > 0 each upload is a Gaussian
     release that the agent itself accounts; otherwise a run is not private.
     """
@@ -301,6 +262,6 @@ class FedPLT(PrimalDualStrategy):
         **run: Unpack[RunArguments],
     ) -> None:
         config = self.resolved(locals())
-        half: type[Any] = SumServer if config["secure-sum"] else Server
-        agent = Agent.from_settings(config)
-        super().__init__(half(agent, h or Zero(), terms=read(PrivacyTerms, config)), **run)
+        server: type[Any] = SumServer if config["secure-sum"] else Server
+        half = server.from_config(Agent.from_settings(config), config, h=h or Zero())
+        super().__init__(half, **run)

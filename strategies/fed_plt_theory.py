@@ -10,9 +10,8 @@ Tuning uses the corrected matrix; its spectral radius is nearly tight, its norm 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from privet.problems import Moduli, best_step
 from privet.wire import ConfigError
 
 from .participation import All, Balanced, Fraction, Probability, from_config
-from .search import Query
+from .search import Predicted, Query
 
 RHOS_A_PART = 9
 """Values of rho that one process searches at a time."""
@@ -37,58 +36,6 @@ class Setting:
     step_size: float
     local_epochs: int
     solver: str = "gd"
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """What the theory says of a setting.
-
-    Attributes
-    ----------
-    radius, norm : float
-        Spectral radius and spectral norm of S; below 1 the bound contracts.
-    rounds : float
-        Rounds to shrink the error by the asked factor at the rate of the spectral radius,
-        infinite where it does not contract.
-    cost : float
-        rounds * (N_e * gradient cost + communication cost), per agent.
-    """
-
-    setting: Setting
-    radius: float
-    norm: float
-    rounds: float
-    cost: float
-
-    @property
-    def rank(self) -> tuple[float, ...]:
-        """Cost, and the radius where that is the same."""
-        return self.cost, self.radius
-
-    @property
-    def converges(self) -> bool:
-        """Whether the bound contracts."""
-        return self.radius < 1
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The setting by run-config keys."""
-        return {
-            "rho": self.setting.rho,
-            "step-size": self.setting.step_size,
-            "local-epochs": self.setting.local_epochs,
-            "local-solver": self.setting.solver,
-        }
-
-    @property
-    def figures(self) -> dict[str, float]:
-        """What the theory says of the setting."""
-        return {
-            "spectral-radius": self.radius,
-            "norm": self.norm,
-            "rounds": self.rounds,
-            "cost": self.cost,
-        }
 
 
 def solver_factor(moduli: Moduli, setting: Setting) -> float:
@@ -114,19 +61,11 @@ def splitting_factor(moduli: Moduli, rho: float) -> float:
     )
 
 
-def convergence_matrix(
-    moduli: Moduli, setting: Setting, *, printed: bool = False
-) -> NDArray[np.float64]:
-    """Return S of Proposition 1, shape (2, 2).
-
-    ``printed`` uses the paper's constant of (17); it is there to show what goes wrong.
-    """
+def convergence_matrix(moduli: Moduli, setting: Setting) -> NDArray[np.float64]:
+    """Return S of Proposition 1, shape (2, 2)."""
     chi = solver_factor(moduli, setting)
     zeta = splitting_factor(moduli, setting.rho)
-    if printed:
-        lipschitz = 1.0 / (moduli.strong_convexity + 1.0 / setting.rho)
-    else:
-        lipschitz = 1.0 / (1.0 + setting.rho * moduli.strong_convexity)
+    lipschitz = 1.0 / (1.0 + setting.rho * moduli.strong_convexity)
     return np.array(
         [
             [chi, (1.0 + chi) * lipschitz],
@@ -135,106 +74,33 @@ def convergence_matrix(
     )
 
 
-def predict(
-    moduli: Moduli,
-    setting: Setting,
-    *,
-    reduction: float = 1e-3,
-    participation: float = 1.0,
-    gradient_cost: float = 1.0,
-    communication_cost: float = 10.0,
-) -> Prediction:
-    """Return what S says of a setting.
+def predict(query: Query, setting: Setting, participation: float = 1.0) -> Predicted:
+    """Return what S says of a setting: it converges where the spectral radius is below 1.
 
-    Parameters
-    ----------
-    moduli : Moduli
-        Smallest strong convexity and largest smoothness over the agents.
-    reduction : float
-        Factor by which the error ||x - x*|| is to shrink.
-    participation : float
-        Probability p of an agent's taking part; the rate is sqrt(1 - p + p radius^2)
-        (Proposition 2 with the radius for the norm).
-    gradient_cost, communication_cost : float
-        t_G and t_C of the paper's Section VII.
+    ``participation`` is the probability p of an agent's taking part. ``rounds`` shrink the error as
+    asked at the rate sqrt(1 - p + p radius^2) (Proposition 2 with the radius for the norm), and
+    ``cost`` is rounds * (N_e * gradient cost + communication cost), per agent.
     """
-    matrix = convergence_matrix(moduli, setting)
+    matrix = convergence_matrix(query.moduli, setting)
     radius = float(np.max(np.abs(np.linalg.eigvals(matrix))))
-    norm = float(np.linalg.norm(matrix, 2))
     rate = math.sqrt(1.0 - participation + participation * radius**2)
-    rounds = math.log(reduction) / math.log(rate) if 0 < rate < 1 else math.inf
+    rounds = math.log(query.reduction) / math.log(rate) if 0 < rate < 1 else math.inf
     if rate == 0:
         rounds = 1.0
-    price = setting.local_epochs * gradient_cost + communication_cost
-    return Prediction(setting, radius, norm, rounds, rounds * price)
-
-
-def settings(
-    moduli: Moduli,
-    rhos: Iterable[float],
-    local_epochs: Iterable[int],
-    *,
-    solver: str = "gd",
-    step_factors: Sequence[float] = (1.0,),
-    step_size: float = 0.0,
-) -> Iterator[Setting]:
-    """Yield the grid.
-
-    Step sizes are ``step_size``, or where it is 0 factors of the best fixed one, 2/(L + lambda +
-    2/rho).
-    """
-    for rho in rhos:
-        best = step_size or best_step(moduli, rho)
-        for epochs in local_epochs:
-            for factor in step_factors if solver == "gd" and not step_size else (1.0,):
-                yield Setting(rho, factor * best, epochs, solver)
-
-
-def search(
-    moduli: Moduli,
-    rhos: Iterable[float],
-    local_epochs: Iterable[int],
-    *,
-    solver: str = "gd",
-    step_factors: Sequence[float] = (1.0,),
-    step_size: float = 0.0,
-    reduction: float = 1e-3,
-    participation: float = 1.0,
-    gradient_cost: float = 1.0,
-    communication_cost: float = 10.0,
-) -> list[Prediction]:
-    """Return all settings of the grid with their predictions, the cheapest first.
-
-    Raises
-    ------
-    ConfigError
-        If f is not strongly convex: the theory says nothing then.
-    """
-    require_strong_convexity(moduli)
-    grid = settings(
-        moduli, rhos, local_epochs, solver=solver, step_factors=step_factors, step_size=step_size
-    )
-    found = [
-        predict(
-            moduli,
-            setting,
-            reduction=reduction,
-            participation=participation,
-            gradient_cost=gradient_cost,
-            communication_cost=communication_cost,
-        )
-        for setting in grid
-    ]
-    return sorted(found, key=lambda one: one.rank)
-
-
-def require_strong_convexity(moduli: Moduli) -> None:
-    """Raise ``ConfigError`` if f is not strongly convex: the theory says nothing then."""
-    if moduli.strong_convexity <= 0:
-        raise ConfigError(
-            f"strong convexity is {moduli.strong_convexity:g}: the theory needs it above 0 "
-            "(add an l2 regulariser)"
-        )
+    cost = rounds * (setting.local_epochs * query.gradient_cost + query.communication_cost)
+    settings = {
+        "rho": setting.rho,
+        "step-size": setting.step_size,
+        "local-epochs": setting.local_epochs,
+        "local-solver": setting.solver,
+    }
+    figures = {
+        "spectral-radius": radius,
+        "norm": float(np.linalg.norm(matrix, 2)),
+        "rounds": rounds,
+        "cost": cost,
+    }
+    return Predicted(settings, figures, rank=(cost, radius), converges=radius < 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +119,12 @@ class FedPLTTheory:
     query: Query
 
     def __post_init__(self) -> None:
-        require_strong_convexity(self.query.moduli)
+        convexity = self.query.moduli.strong_convexity
+        if convexity <= 0:
+            raise ConfigError(
+                f"strong convexity is {convexity:g}: the theory needs it above 0 "
+                "(add an l2 regulariser)"
+            )
         self._solver()
         self._probability()
 
@@ -267,24 +138,28 @@ class FedPLTTheory:
         rhos = [float(rho) for rho in scale * np.logspace(-2, 2, 81)]
         return [rhos[begin : begin + RHOS_A_PART] for begin in range(0, len(rhos), RHOS_A_PART)]
 
-    def search(self, part: list[float]) -> list[Prediction]:
-        """Return the settings with these rho, the cheapest first."""
-        query = self.query
+    def search(self, part: list[float]) -> list[Predicted]:
+        """Return the settings with these rho, the cheapest first.
+
+        Step sizes are the one given, or factors of the best fixed one, 2/(L + lambda + 2/rho).
+        """
+        query, solver, probability = self.query, self._solver(), self._probability()
         epochs: Iterable[int] = range(1, (query.most_steps or MOST_STEPS) + 1)
         if "local-epochs" in query.given and not query.most_steps:
             epochs = [int(query.config["local-epochs"])]
-        return search(
-            query.moduli,
-            part,
-            epochs,
-            solver=self._solver(),
-            step_factors=[float(factor) for factor in np.linspace(0.5, 1.0, 6)],
-            step_size=float(query.config["step-size"]),
-            reduction=query.reduction,
-            participation=self._probability(),
-            gradient_cost=query.gradient_cost,
-            communication_cost=query.communication_cost,
-        )
+        given = float(query.config["step-size"])
+        factors = np.linspace(0.5, 1.0, 6).tolist() if solver == "gd" and not given else [1.0]
+        found = [
+            predict(
+                query,
+                Setting(rho, factor * (given or best_step(query.moduli, rho)), steps, solver),
+                probability,
+            )
+            for rho in part
+            for steps in epochs
+            for factor in factors
+        ]
+        return sorted(found, key=lambda one: one.rank)
 
     def _solver(self) -> str:
         solver = str(self.query.config["local-solver"])

@@ -7,19 +7,22 @@ A strategy called with them samples, waits, evaluates and aggregates metrics as
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
 from privet.wire import ConfigError, stream
 
-from .metrics import WEIGHT, average_metrics
 from .participation import Participation
 from .run.roster import Roster
 
 log = logging.getLogger("flwr.privet")
+
+WEIGHT = "num-examples"
 
 Aggregate = Callable[[list[RecordDict], str], MetricRecord]
 
@@ -113,7 +116,7 @@ class FlowerOptions:
     def _aggregate(
         self, replies: Iterable[RecordDict], aggregate: Aggregate | None, what: str
     ) -> MetricRecord | None:
-        measured = [one for one in replies if any(map(_is_metrics, one.values()))]
+        measured = [one for one in replies if one.metric_records]
         if not measured:
             return None
         if aggregate is None:
@@ -125,8 +128,35 @@ class FlowerOptions:
             return None
 
 
-def _is_metrics(record: object) -> bool:
-    return isinstance(record, MetricRecord)
+def average_metrics(replies: list[RecordDict], weight: str = WEIGHT) -> MetricRecord | None:
+    """Return the mean of each metric, weighted by the one named ``weight``; None without usable
+    replies.
+
+    A reply that is not one record of finite numbers with a positive weight, or whose metrics are
+    not those of most others, is left out with a warning.
+    """
+    alike: dict[tuple[str, ...], list[RecordDict]] = {}
+    for content in replies:
+        alike.setdefault(_metric_names(content, weight), []).append(content)
+    alike.pop((), None)
+    good = max(alike.values(), key=len, default=[])
+    if len(good) < len(replies):
+        log.warning("metrics: %d unusable replies left out", len(replies) - len(good))
+    return aggregate_metricrecords(good, weight) if good else None
+
+
+def _metric_names(content: RecordDict, key: str) -> tuple[str, ...]:
+    """Return the names of a reply's metrics, none where they cannot be averaged."""
+    records = list(content.metric_records.values())
+    if len(records) != 1:
+        return ()
+    values = list(records[0].values())
+    weight = records[0].get(key)
+    if not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
+        return ()
+    if not isinstance(weight, int | float) or weight <= 0:
+        return ()
+    return tuple(sorted(records[0]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from privet.client_apps.half import AgentHalf
 from privet.client_apps.terms import PrivacyTerms
 from privet.wire import RunError, Settings, UploadError, finite, stream
+from privet.wire.key import keys_of, read
 from privet.wire.ring import Shapes
 
 Vector = NDArray[Any]
@@ -97,6 +98,12 @@ class ServerHalf(ABC, Generic[S]):
     agent: AgentHalf
     terms: PrivacyTerms = field(default=PrivacyTerms(), kw_only=True)
 
+    @classmethod
+    def from_config(cls, agent: AgentHalf, config: Mapping[str, Any], **parts: Any) -> Self:
+        """Return the half of a resolved run config: its own keys and the terms beside its parts."""
+        own = {name: config[key.name] for name, key in keys_of(cls).items()}
+        return cls(agent=agent, terms=read(PrivacyTerms, config), **own, **parts)
+
     @property
     def name(self) -> str:
         """Protocol name, as in the registry."""
@@ -115,7 +122,7 @@ class ServerHalf(ABC, Generic[S]):
     @property
     def noise_key(self) -> str:
         """The run-config key of the noise, empty where the algorithm has no private form."""
-        return str(getattr(self.agent, "noise_key", ""))
+        return self.agent.noise_key
 
     # ------------------------------------------------------------------ what agents are told
 
@@ -127,7 +134,7 @@ class ServerHalf(ABC, Generic[S]):
     def _settings(self) -> Settings:
         own = {
             entry.name.replace("_", "-"): getattr(self.agent, entry.name)
-            for entry in fields(self.agent)  # type: ignore[arg-type]
+            for entry in fields(self.agent)
         }
         own.pop("secure-sum", None)
         masked = {"secure-sum": True} if self.secure_sum else {}
@@ -154,9 +161,13 @@ class ServerHalf(ABC, Generic[S]):
         """Return the tables (N, d) before round 1, by name."""
         return {name: np.tile(row, (count, 1)) for name, row in self.rows(start).items()}
 
-    @abstractmethod
     def initialise(self, start: Vector, count: int) -> S:
-        """Return the state before round 1, all agents at the starting model (d,)."""
+        """Return the state before round 1, all agents at the starting model (d,).
+
+        By default the start, and the tables.
+        """
+        made: Any = self.state
+        return self.completed(made(start, **self.tables(start, count)))
 
     def completed(self, state: S) -> S:
         """Return the state with what follows from its tables, after they were set or changed."""
@@ -215,9 +226,12 @@ class ServerHalf(ABC, Generic[S]):
 
     # ------------------------------------------------------------------ a round
 
-    @abstractmethod
     def broadcast(self, state: S, turn: Turn) -> tuple[S, Arrays]:
-        """Begin a round: return the state and the arrays all participants are sent."""
+        """Begin a round: return the state and the arrays all participants are sent.
+
+        By default the run's result so far, as ``x``.
+        """
+        return state, {"x": getattr(state, self.last)}
 
     def measures(self, state: S) -> dict[str, float]:
         """Return what else is measured of the state after a round, by kebab-case name."""

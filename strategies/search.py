@@ -78,28 +78,26 @@ class Query:
     communication_cost: float = 10.0
 
 
-class Predicted(Protocol):
-    """What a theory says of one setting."""
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What a theory says of one setting.
 
-    @property
-    def rank(self) -> tuple[float, ...]:
-        """What settings are sorted by, the best first."""
-        ...
+    Attributes
+    ----------
+    settings : mapping
+        The setting by run-config keys.
+    figures : mapping
+        What the theory says of it, by name.
+    rank : tuple of float
+        What settings are sorted by, the best first.
+    converges : bool
+        Whether the theory proves convergence.
+    """
 
-    @property
-    def converges(self) -> bool:
-        """Whether the theory proves convergence."""
-        ...
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """The setting's run-config keys."""
-        ...
-
-    @property
-    def figures(self) -> Mapping[str, float]:
-        """What the theory says of it, by name."""
-        ...
+    settings: Mapping[str, Any]
+    figures: Mapping[str, float]
+    rank: tuple[float, ...]
+    converges: bool
 
 
 class Theory(Protocol):

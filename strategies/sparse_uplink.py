@@ -81,15 +81,12 @@ class SparseUplink(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """As the inner strategy."""
         return self.inner.configure_evaluate(server_round, arrays, config, grid)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """As the inner strategy."""
         return self.inner.aggregate_evaluate(server_round, replies)
 
     def summary(self) -> None:
-        """As the inner strategy."""
         self.inner.summary()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from flwr.serverapp import Grid
 from hypothesis import settings
 
+from privet.sim.grid import LocalGrid
+from privet.strategies.run import roster
 from support.wheel import Built, build_wheel
 
 # Work is bounded, not seconds: on a busy machine a deadline fails where nothing is wrong.
@@ -24,6 +28,19 @@ def _loggers_as_they_were() -> Iterator[None]:
     for log, (level, propagate, disabled, handlers) in zip(loggers, kept, strict=True):
         log.setLevel(level)
         log.propagate, log.disabled, log.handlers = propagate, disabled, handlers
+
+
+@pytest.fixture(autouse=True)
+def _nodes_of_this_process_are_all_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run without ``num-agents`` waits a second for more nodes; here none can come."""
+
+    def wait(grid: Grid, *arguments: Any) -> None:
+        with monkeypatch.context() as patch:
+            if isinstance(grid, LocalGrid):
+                patch.setattr(roster, "SETTLED", 0.0)
+            roster.wait_for_nodes(grid, *arguments)
+
+    monkeypatch.setattr("privet.strategies.run.run.wait_for_nodes", wait)
 
 
 @pytest.fixture(scope="session")

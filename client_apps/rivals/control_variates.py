@@ -34,7 +34,6 @@ class ControlledAgent(SolverAgent):
         """Return the number of local steps of a round."""
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        """Return h_i = 0."""
         return {"h": np.zeros(problem.dim, problem.dtype)}
 
     def task(

@@ -40,7 +40,6 @@ class Agent(SeveralStepsAgent):
     )
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        """Return g_i = 0."""
         return {"g": np.zeros(problem.dim, problem.dtype)}
 
     def task(
@@ -53,6 +52,5 @@ class Agent(SeveralStepsAgent):
         )
 
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
-        """Return x_i, the end, and the next g_i."""
         new = dynamic_gradient(state["g"], walk.end, broadcast["x"], self.fed_dyn_alpha)
         return Local({"g": new}, {"x": walk.end}, new)

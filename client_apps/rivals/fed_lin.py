@@ -31,7 +31,6 @@ class Agent(SolverAgent):
     step_size: float = 0.1
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        """Return g_i = 0; only for servers that did not send the state."""
         return {"g": np.zeros(problem.dim, problem.dtype)}
 
     def local_update(
@@ -57,6 +56,5 @@ class Agent(SolverAgent):
         return task._replace(start=x - x.dtype.type(task.step_size) * mean)
 
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
-        """Return x_i, the end."""
         x, own = broadcast.get("x", state["x"]), state["g"]
         return Local({"x": x, "g": own}, {"x": walk.end}, walk.end - own)

@@ -31,7 +31,6 @@ class Agent(SolverAgent):
     rho: float = penalty(3.0, "eta, the inverse penalty of the augmented Lagrangian")
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        """Return x_i = x0, lam_i = 0; only for servers that did not send the state."""
         return {"x": broadcast["x"], "lam": np.zeros(problem.dim, problem.dtype)}
 
     def task(
@@ -43,7 +42,6 @@ class Agent(SolverAgent):
         )
 
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
-        """Return x_i, the end, and lam_i after the dual step."""
         x = walk.end
         lam = ascend(state["lam"], x, broadcast["x"], 1.0 / self.rho)
         return Local({"x": x, "lam": lam}, {"x": x}, lam)

@@ -27,7 +27,6 @@ class Agent(SplittingAgent):
     local_solver: str = solvers("gd", "agd", "sgd")
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        """Return z_i = x; only for servers that did not send the state."""
         return {"z": broadcast["y"]}
 
     def start(self, state: Arrays, center: Vector) -> Vector:

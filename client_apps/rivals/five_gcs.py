@@ -40,7 +40,6 @@ class Agent(SolverAgent):
     common_convexity: float = setting(0.0, "strong convexity that every f_i has (mu)", low=0)
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        """Return u_i = 0."""
         return {"u": np.zeros(problem.dim, problem.dtype)}
 
     def task(

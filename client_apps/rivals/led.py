@@ -22,5 +22,4 @@ class Agent(ControlledAgent):
     step_size: float = 0.1
 
     def steps(self, streams: Streams) -> int:
-        """Return N_e."""
         return self.local_epochs

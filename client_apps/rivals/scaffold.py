@@ -28,7 +28,6 @@ class Agent(SeveralStepsAgent):
     needs: ClassVar[tuple[Need, ...]] = ("mean_gradient",)
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        """Return c_i = 0."""
         return {"c": np.zeros(problem.dim, problem.dtype)}
 
     def task(

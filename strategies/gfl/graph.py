@@ -109,15 +109,11 @@ def parse_edges(text: str, units: int) -> tuple[Edge, ...]:
 
 def connected(edges: Iterable[Edge], units: int) -> bool:
     """Whether the edges join all units."""
-    neighbours: dict[int, set[int]] = {unit: set() for unit in range(units)}
-    for p, m in edges:
-        neighbours[p].add(m)
-        neighbours[m].add(p)
-    reached, new = {0}, {0}
-    while new:
-        new = {m for p in new for m in neighbours[p]} - reached
-        reached |= new
-    return len(reached) == units
+    import networkx as nx
+
+    graph = nx.empty_graph(units)
+    graph.add_edges_from(edges)
+    return bool(nx.is_connected(graph))
 
 
 def metropolis(edges: Iterable[Edge], units: int) -> Matrix:

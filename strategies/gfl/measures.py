@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,10 @@ class GflMeasures:
     optimum: Callable[[], Vector | None]
     units: int
     spending: Spending | None = None
-    _known: list[Vector | None] = field(default_factory=list)
+
+    @cached_property
+    def _optimum(self) -> Vector | None:
+        return self.optimum()
 
     def __call__(self, round_: int, models: Mapping[str, Vector]) -> dict[str, float]:
         """Return the measures of a round.
@@ -41,9 +45,7 @@ class GflMeasures:
         ``epsilon-links`` the epsilon, at the run's delta, of all rounds so far against an observer
         of the messages between servers.
         """
-        if not self._known:
-            self._known.append(self.optimum())
-        (best,) = self._known
+        best = self._optimum
         found: dict[str, float] = {}
         if best is not None:
             hosted = [model for name, model in models.items() if name.startswith("unit-")]

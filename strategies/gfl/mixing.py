@@ -173,17 +173,12 @@ def combine(
 
 @dataclass(frozen=True, slots=True)
 class Perturbation:
-    """How the messages between servers are perturbed.
-
+    """How the messages between servers are perturbed (raises ``ConfigError``).
     Parameters
     ----------
     kind : {"none", "random", "homomorphic"}
     noise : LinkNoise, optional
         Needed unless ``kind`` is "none".
-
-    Raises
-    ------
-    ConfigError
     """
 
     kind: str = "none"

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from privet.client_apps.gradient_agents import noise
 from privet.wire.key import setting
 
+from .graph import GRAPHS
+from .mixing import PERTURBATIONS
+
 
 @dataclass(frozen=True)
 class GraphSettings:
@@ -16,7 +19,7 @@ class GraphSettings:
     graph: str = setting(
         "ring",
         "which servers exchange models",
-        choices=("ring", "complete", "path", "star", "erdos-renyi", "grid", "edges"),
+        choices=GRAPHS,
     )
     graph_edges: str = setting("", "pairs of units, such as 0-1,1-2", needs={"graph": "edges"})
     graph_seed: int = setting(0, "seed of the graph", low=0, needs={"graph": "erdos-renyi"})
@@ -30,7 +33,7 @@ class GraphSettings:
     perturbation: str = setting(
         "auto",
         "noise on a message between servers; auto: homomorphic where there is a variance",
-        choices=("auto", "none", "random", "homomorphic"),
+        choices=("auto", *PERTURBATIONS),
     )
     mechanism: str = setting(
         "gaussian", "distribution of the noise", choices=("gaussian", "laplace")

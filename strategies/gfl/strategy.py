@@ -48,19 +48,6 @@ class GFL(PrimalDualStrategy):
 
     Parameters
     ----------
-    units : int
-        P; agents say theirs (0 ... P - 1) as ``unit`` in the node config, those that do not are
-        dealt to the units in blocks, by name.
-    graph : str
-        Which servers exchange models; see `privet.strategies.gfl.graph.graph_edges`.
-    step_size : float
-        mu; every one of the ``local_epochs`` steps of an agent is mu/E_k. 0 takes 0.1.
-    participants : int
-        L, the agents a unit asks in a round, drawn anew each round; 0 asks all.
-    perturbation : {"auto", "none", "random", "homomorphic"}
-        Noise on the messages between servers; "auto" is homomorphic where there is a variance.
-    noise_variance : float
-        sigma_g^2 of one coordinate of a message.
     weights : array (P, P), optional
         The combination matrix A in place of Metropolis weights on ``graph``.
     mixer : Mixer, optional
@@ -69,38 +56,17 @@ class GFL(PrimalDualStrategy):
         Source of the noise, such as `privet.privacy.SystemNoise()`; ``noise_seed`` replaces it.
     link_noise : LinkNoise, optional
         Gives the noise itself, in place of ``noise`` and its distribution.
-    graph_edges, graph_seed, graph_probability, graph_lazy
-        As in `privet.strategies.gfl.graph.graph_edges`; ``graph_lazy`` takes (A + I) / 2.
-    local_epochs, batch, batch_size
-        Steps E_k of a round, and the examples of one.
-    clip, clipping : float, {"example", "batch"}
-        Bound on the norm of a gradient, 0 for none, and of what.
-    mechanism : {"gaussian", "laplace"}
-        Distribution of the noise on a message between servers.
-    noise_seed : int
-        Seed of that noise, which then protects nobody; -1 draws from ``noise``.
-    closing_rounds : int
-        Exchanges without noise after the last round.
-    delta, relation : float, {"replace-one", "add-remove"}
-        Of the account towards an observer of the links.
-    run
-        As every strategy takes them, see `RunArguments`. With ``secure_sum`` the agents of a unit
-        mask their uploads towards its server (48).
-
-    Raises
-    ------
-    ConfigError
-        For values out of range, a graph that is not connected, and noise without a source.
-    TypeError
-        For an argument that there is not, with the one that is meant.
 
     Notes
     -----
+    Agents say their unit (0 ... P - 1) as ``unit`` in the node config; those that do not are dealt
+    to the units in blocks, by name. The graphs are those of
+    `privet.strategies.gfl.graph.graph_edges`.
     Who is averaged when some are absent: a unit's participants only; a unit without any brings its
     own w_p to the exchange.
     Privacy: noise is added between servers only. A unit's own server sees its agents' models as
-    they are (with ``secure_sum`` their sum), so agents with a budget refuse; see docs/gfl.md for
-    what the noise gives whom.
+    they are, with ``secure_sum`` (48) their sum, so agents with a budget refuse; see docs/gfl.md
+    for what the noise gives whom.
     """
 
     algorithm: ClassVar[str] = Agent.name

@@ -17,22 +17,45 @@ from ..participation import All
 log = logging.getLogger("flwr.privet")
 
 
+class SolverArguments(RunArguments, total=False):
+    """The settings of `privet.client_apps.solver_agents.SolverAgent` as named arguments."""
+
+    local_epochs: int
+    local_solver: str
+    step_size: float
+    batch_size: int
+    strong_convexity: float
+    smoothness: float
+
+
+class GradientArguments(RunArguments, total=False):
+    """Those of `privet.client_apps.gradient_agents.NoisyStepsAgent`, and the terms of its noise."""
+
+    step_size_base: float
+    step_size_rule: str
+    batch: str
+    batch_size: int
+    clip: float
+    clipping: str
+    noise_scale: float
+    noise_seed: int
+    target_epsilon: float
+    delta: float
+    relation: str
+
+
+class SeveralStepsArguments(GradientArguments, total=False):
+    """Those of `privet.client_apps.gradient_agents.SeveralStepsAgent`."""
+
+    max_local_steps: int
+
+
 class RivalStrategy(PrimalDualStrategy):
-    """A rival of Fed-PLT as a Flower Strategy.
+    """A rival of Fed-PLT without noise as a Flower Strategy.
 
-    The arguments that they share:
-
-    - ``local_epochs``: local steps in a round.
-    - ``local_solver``: ``gd``, or where the method has them ``sgd`` (mini-batches of
-      ``batch_size``) and ``agd``.
-    - ``step_size``: of a local step; where the method allows 0, every agent takes the best fixed
-      step of its own subproblem.
-    - ``strong_convexity``, ``smoothness``: of every f_i; 0 lets each agent compute its own.
-
-    Notes
-    -----
-    No shared regulariser h. Privacy: none; every upload is un-noised, and an agent with a budget
-    refuses to take part.
+    Where the method allows a ``step_size`` of 0, every agent takes the best fixed step of its own
+    subproblem. No shared regulariser h. Privacy: none; every upload is un-noised, and an agent with
+    a budget refuses to take part.
     """
 
     partial: ClassVar[bool] = False

@@ -58,7 +58,6 @@ class ControlledServer(FoldingHalf[State]):
         return {"h": np.zeros_like(start), "knows": np.array(SETTLED)}
 
     def initialise(self, start: Vector, count: int) -> State:
-        """Return x = start and h_i = 0."""
         tables = self.tables(start, count)
         return State(start, tables["h"], tables["knows"][:, 0])
 
@@ -70,7 +69,6 @@ class ControlledServer(FoldingHalf[State]):
         return state
 
     def recovery(self, state: State, position: int) -> Arrays:
-        """Return h_i."""
         return {"h": state.h[position]}
 
     def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
@@ -82,7 +80,6 @@ class ControlledServer(FoldingHalf[State]):
         return {"h": state.h[position]} if state.knows[position] == BEHIND else {}
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check x_i."""
         x = checked(upload, "x", state.x)
         return {"x": x}, digest(x - state.h[position])
 

@@ -19,10 +19,9 @@ from privet.client_apps.rivals.dp_fedsgd import Agent
 from privet.client_apps.terms import PrivacyTerms
 from privet.problems import ProximalFunction, Zero
 from privet.wire import digest
-from privet.wire.key import read, setting
+from privet.wire.key import setting
 
 from ..base import PrimalDualStrategy
-from ..configured import RunArguments
 from ..half import (
     Arrays,
     FoldingHalf,
@@ -35,6 +34,7 @@ from ..half import (
 )
 from ..search import SearchAxis
 from ..shared_regularizer import RegularizerSettings
+from .base import GradientArguments
 
 
 @dataclass(slots=True)
@@ -56,20 +56,13 @@ class Server(FoldingHalf[State]):
     h: ProximalFunction = field(default_factory=Zero)
 
     def initialise(self, start: Vector, count: int) -> State:
-        """Return x = start and no velocity."""
         return State(start, np.zeros_like(start))
 
-    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
-        """Return x."""
-        return state, {"x": state.x}
-
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check the gradient."""
         g = checked(upload, "g", state.x)
         return {"g": g}, digest(g)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
-        """Take one momentum step."""
         if not uploads:
             return state
         kind, step = state.x.dtype.type, self.agent.step_size(turn.number)
@@ -84,33 +77,8 @@ class DPFedSGD(PrimalDualStrategy):
 
     Parameters
     ----------
-    momentum : float
-        Share of the last step that is kept.
     h : ProximalFunction, optional
         Weighed against the mean of the f_i; none by default.
-    step_size_base, step_size_rule : float, {"inverse-sqrt", "constant"}
-        The step's size, and whether it is divided by sqrt(1 + t).
-    batch, batch_size : {"full", "sample"}, int
-        Examples of a step.
-    clip, clipping : float, {"example", "batch"}
-        Bound on the norm of a gradient, 0 for none, and of what.
-    noise_scale : float
-        Standard deviation of the noise on a gradient.
-    noise_seed : int
-        Seed of that noise, which marks the run as not private; -1 draws from the system.
-    target_epsilon, delta : float
-        Total (epsilon, delta) of an agent in the run, for which ``start`` sets the noise.
-    relation : {"replace-one", "add-remove"}
-        Which data sets are neighbours.
-    run
-        As every strategy takes them, see `RunArguments`.
-
-    Raises
-    ------
-    ConfigError
-        For values out of range.
-    TypeError
-        For an argument that there is not, with the one that is meant.
 
     Notes
     -----
@@ -129,22 +97,11 @@ class DPFedSGD(PrimalDualStrategy):
 
     def __init__(
         self,
-        step_size_base: float = Agent.step_size_base,
-        step_size_rule: str = Agent.step_size_rule,
         *,
         momentum: float = Server.momentum,
-        batch: str = Agent.batch,
-        batch_size: int = Agent.batch_size,
-        clip: float = Agent.clip,
-        clipping: str = Agent.clipping,
-        noise_scale: float = Agent.noise_scale,
-        noise_seed: int = PrivacyTerms.noise_seed,
-        target_epsilon: float = PrivacyTerms.target_epsilon,
-        delta: float = PrivacyTerms.delta,
-        relation: str = Agent.relation,
         h: ProximalFunction | None = None,
-        **run: Unpack[RunArguments],
+        **run: Unpack[GradientArguments],
     ) -> None:
         config = self.resolved(locals())
-        agent, terms = Agent.from_settings(config), read(PrivacyTerms, config)
-        super().__init__(Server(agent, config["momentum"], h or Zero(), terms=terms), **run)
+        half = Server.from_config(Agent.from_settings(config), config, h=h or Zero())
+        super().__init__(half, **self.of_run(run))

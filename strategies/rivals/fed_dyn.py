@@ -18,10 +18,8 @@ import numpy as np
 from privet.client_apps.rivals.fed_dyn import Agent, dynamic_gradient
 from privet.client_apps.terms import PrivacyTerms
 from privet.wire import digest
-from privet.wire.key import read
 
 from ..base import PrimalDualStrategy
-from ..configured import RunArguments
 from ..half import (
     Arrays,
     FoldingHalf,
@@ -33,6 +31,7 @@ from ..half import (
     squared_gap,
 )
 from ..search import SearchAxis
+from .base import SeveralStepsArguments
 
 
 @dataclass(slots=True)
@@ -53,11 +52,9 @@ class Server(FoldingHalf[State]):
     agent: Agent = field(default_factory=Agent)
 
     def rows(self, start: Vector) -> Arrays:
-        """Return g_i = 0."""
         return {"g": np.zeros_like(start)}
 
     def initialise(self, start: Vector, count: int) -> State:
-        """Return x = start, h = 0 and g_i = 0."""
         return State(start, np.zeros_like(start), **self.tables(start, count))
 
     def renew(self, state: State, position: int, start: Vector) -> State:
@@ -65,61 +62,25 @@ class Server(FoldingHalf[State]):
         state.h = state.h - state.g[position] / state.h.dtype.type(len(state.g))
         return super().renew(state, position, start)
 
-    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
-        """Return x."""
-        return state, {"x": state.x}
-
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check x_i; both sides compute g_i from it."""
         x = checked(upload, "x", state.x)
-        return {"x": x}, digest(self._gradient(state, position, x))
-
-    def _gradient(self, state: State, position: int, x: Vector) -> Vector:
-        return dynamic_gradient(state.g[position], x, state.x, self.agent.fed_dyn_alpha)
+        g = dynamic_gradient(state.g[position], x, state.x, self.agent.fed_dyn_alpha)
+        return {"x": x, "g": g}, digest(g)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
-        """Move h, x and the participants' g_i."""
         if not uploads:
             return state
         kind, alpha = state.x.dtype.type, self.agent.fed_dyn_alpha
         mean = mean_of(uploads, "x", state.x)
         h = state.h - kind(alpha * len(uploads) / len(state.g)) * (mean - state.x)
         for position, arrays in uploads.items():
-            state.g[position] = self._gradient(state, position, arrays["x"])
+            state.g[position] = arrays["g"]
         x = mean - h / kind(alpha)
         return State(x, h, state.g, residual=squared_gap(x, state.x))
 
 
 class FedDyn(PrimalDualStrategy):
     """FedDyn as a Flower Strategy.
-
-    Parameters
-    ----------
-    fed_dyn_alpha : float
-        Weight of the proximal term.
-    max_local_steps, step_size_base, step_size_rule : int, float, {"inverse-sqrt", "constant"}
-        Local steps of a round, their size, and whether it is divided by sqrt(1 + t).
-    batch, batch_size : {"full", "sample"}, int
-        Examples of a step.
-    clip, clipping : float, {"example", "batch"}
-        Bound on the norm of a gradient, 0 for none, and of what.
-    noise_scale : float
-        Standard deviation of the noise on a gradient.
-    noise_seed : int
-        Seed of that noise, which marks the run as not private; -1 draws from the system.
-    target_epsilon, delta : float
-        Total (epsilon, delta) of an agent in the run, for which ``start`` sets the noise.
-    relation : {"replace-one", "add-remove"}
-        Which data sets are neighbours.
-    run
-        As every strategy takes them, see `RunArguments`.
-
-    Raises
-    ------
-    ConfigError
-        For values out of range.
-    TypeError
-        For an argument that there is not, with the one that is meant.
 
     Notes
     -----
@@ -139,22 +100,10 @@ class FedDyn(PrimalDualStrategy):
 
     def __init__(
         self,
-        max_local_steps: int = Agent.max_local_steps,
-        step_size_base: float = Agent.step_size_base,
-        step_size_rule: str = Agent.step_size_rule,
         *,
         fed_dyn_alpha: float = Agent.fed_dyn_alpha,
-        batch: str = Agent.batch,
-        batch_size: int = Agent.batch_size,
-        clip: float = Agent.clip,
-        clipping: str = Agent.clipping,
-        noise_scale: float = Agent.noise_scale,
-        noise_seed: int = PrivacyTerms.noise_seed,
-        target_epsilon: float = PrivacyTerms.target_epsilon,
-        delta: float = PrivacyTerms.delta,
-        relation: str = Agent.relation,
-        **run: Unpack[RunArguments],
+        **run: Unpack[SeveralStepsArguments],
     ) -> None:
         config = self.resolved(locals())
-        half = Server(Agent.from_settings(config), terms=read(PrivacyTerms, config))
-        super().__init__(half, **run)
+        half = Server.from_config(Agent.from_settings(config), config)
+        super().__init__(half, **self.of_run(run))

@@ -24,7 +24,6 @@ import numpy as np
 from privet.client_apps.rivals.fed_lin import Agent
 from privet.wire import digest
 
-from ..configured import RunArguments
 from ..cost import Cost
 from ..half import (
     Arrays,
@@ -38,7 +37,7 @@ from ..half import (
     mean_row,
 )
 from ..search import SearchAxis
-from .base import RivalStrategy
+from .base import RivalStrategy, SolverArguments
 
 
 @dataclass(slots=True)
@@ -74,11 +73,9 @@ class Server(FoldingHalf[State]):
     agent: Agent = field(default_factory=Agent)
 
     def rows(self, start: Vector) -> Arrays:
-        """Return g_i = 0."""
         return {"g": np.zeros_like(start)}
 
     def initialise(self, start: Vector, count: int) -> State:
-        """Return x = start before a round A."""
         return State(start, **self.tables(start, count), mean=start[:0])
 
     def admit(self, state: State, position: int, start: Vector) -> State:
@@ -99,11 +96,9 @@ class Server(FoldingHalf[State]):
         return state, {"g": state.mean, **again}
 
     def recovery(self, state: State, position: int) -> Arrays:
-        """Return x and g_i."""
         return {"x": state.x, "g": state.g[position]}
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check g_i or x_i."""
         if not state.mean.size:
             g = checked(upload, "g", state.x)
             return {"g": g}, digest(g)
@@ -129,20 +124,6 @@ class Server(FoldingHalf[State]):
 class FedLin(RivalStrategy):
     """FedLin as a Flower Strategy, an iteration of which is two rounds.
 
-    Parameters
-    ----------
-    local_epochs, local_solver, step_size, batch_size, strong_convexity, smoothness
-        As in `RivalStrategy`; the solver is ``gd``.
-    run
-        As every strategy takes them, see `RunArguments`.
-
-    Raises
-    ------
-    ConfigError
-        For values out of range.
-    TypeError
-        For an argument that there is not, with the one that is meant.
-
     Notes
     -----
     Who is averaged when some are absent: of the gradients all, absent ones with their old g_i; of
@@ -155,15 +136,7 @@ class FedLin(RivalStrategy):
     search: ClassVar[tuple[SearchAxis, ...]] = (SearchAxis("step-size", 0.05, 3.0, "smoothness"),)
     cost: ClassVar[Cost] = Cost(agent=2, coordinator=1, shared=2, exchanges=2, up=2, down=2)
 
-    def __init__(
-        self,
-        local_epochs: int = Agent.local_epochs,
-        local_solver: str = Agent.local_solver,
-        step_size: float = Agent.step_size,
-        *,
-        batch_size: int = Agent.batch_size,
-        strong_convexity: float = Agent.strong_convexity,
-        smoothness: float = Agent.smoothness,
-        **run: Unpack[RunArguments],
-    ) -> None:
-        super().__init__(Server(Agent.from_settings(self.resolved(locals()))), **run)
+    def __init__(self, **run: Unpack[SolverArguments]) -> None:
+        config = self.resolved(locals())
+        half = Server.from_config(Agent.from_settings(config), config)
+        super().__init__(half, **self.of_run(run))

@@ -25,7 +25,6 @@ from privet.client_apps.arithmetic import ascend
 from privet.client_apps.rivals.fed_pd import Agent
 from privet.wire import digest
 
-from ..configured import RunArguments
 from ..cost import Cost
 from ..half import (
     Arrays,
@@ -39,7 +38,7 @@ from ..half import (
     require_finite,
 )
 from ..search import SearchAxis
-from .base import RivalStrategy
+from .base import RivalStrategy, SolverArguments
 
 
 @dataclass(slots=True)
@@ -64,16 +63,7 @@ class Server(FoldingHalf[State]):
     agent: Agent = field(default_factory=Agent)
 
     def rows(self, start: Vector) -> Arrays:
-        """Return x_i = start and lam_i = 0."""
         return {"x": start, "lam": np.zeros_like(start)}
-
-    def initialise(self, start: Vector, count: int) -> State:
-        """Return x0 = x_i = start and lam_i = 0."""
-        return State(start, **self.tables(start, count))
-
-    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
-        """Return x0."""
-        return state, {"x": state.x0}
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
         """Check x_i and return it with the lam_i that follows."""
@@ -83,7 +73,6 @@ class Server(FoldingHalf[State]):
         return {"x": x, "lam": lam}, digest(lam)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
-        """Take the participants' rows and the next x0."""
         if not uploads:
             return state
         state.residual = apart(uploads, state.x0)
@@ -100,21 +89,7 @@ class Server(FoldingHalf[State]):
 
 
 class FedPD(RivalStrategy):
-    """FedPD as a Flower Strategy; arguments as in `RivalStrategy`, and
-
-    Parameters
-    ----------
-    rho : float
-        eta of the paper; 0 takes 3.
-    run
-        As every strategy takes them, see `RunArguments`.
-
-    Raises
-    ------
-    ConfigError
-        For values out of range.
-    TypeError
-        For an argument that there is not, with the one that is meant.
+    """FedPD as a Flower Strategy.
 
     Notes
     -----
@@ -130,16 +105,7 @@ class FedPD(RivalStrategy):
     )
     cost: ClassVar[Cost] = Cost(agent=2, coordinator=2, shared=1)
 
-    def __init__(
-        self,
-        rho: float = Agent.rho,
-        local_epochs: int = Agent.local_epochs,
-        local_solver: str = Agent.local_solver,
-        step_size: float = Agent.step_size,
-        *,
-        batch_size: int = Agent.batch_size,
-        strong_convexity: float = Agent.strong_convexity,
-        smoothness: float = Agent.smoothness,
-        **run: Unpack[RunArguments],
-    ) -> None:
-        super().__init__(Server(Agent.from_settings(self.resolved(locals()))), **run)
+    def __init__(self, rho: float = Agent.rho, **run: Unpack[SolverArguments]) -> None:
+        config = self.resolved(locals())
+        half = Server.from_config(Agent.from_settings(config), config)
+        super().__init__(half, **self.of_run(run))

@@ -20,13 +20,12 @@ from typing import ClassVar, Unpack
 
 from privet.client_apps.rivals.fed_split import Agent
 
-from ..configured import RunArguments
 from ..cost import Cost
 from ..fed_plt import Server as Splitting
 from ..fed_plt import State
 from ..half import Arrays
 from ..search import SearchAxis
-from .base import RivalStrategy
+from .base import RivalStrategy, SolverArguments
 
 
 @dataclass(frozen=True)
@@ -41,21 +40,7 @@ class Server(Splitting):
 
 
 class FedSplit(RivalStrategy):
-    """FedSplit as a Flower Strategy; arguments as in `RivalStrategy`, and
-
-    Parameters
-    ----------
-    rho : float
-        s of the paper; 0 takes 3.
-    run
-        As every strategy takes them, see `RunArguments`.
-
-    Raises
-    ------
-    ConfigError
-        For values out of range.
-    TypeError
-        For an argument that there is not, with the one that is meant.
+    """FedSplit as a Flower Strategy.
 
     Notes
     -----
@@ -71,16 +56,7 @@ class FedSplit(RivalStrategy):
     )
     cost: ClassVar[Cost] = Cost(agent=1, coordinator=2, shared=2)
 
-    def __init__(
-        self,
-        rho: float = Agent.rho,
-        local_epochs: int = Agent.local_epochs,
-        local_solver: str = Agent.local_solver,
-        step_size: float = Agent.step_size,
-        *,
-        batch_size: int = Agent.batch_size,
-        strong_convexity: float = Agent.strong_convexity,
-        smoothness: float = Agent.smoothness,
-        **run: Unpack[RunArguments],
-    ) -> None:
-        super().__init__(Server(Agent.from_settings(self.resolved(locals()))), **run)
+    def __init__(self, rho: float = Agent.rho, **run: Unpack[SolverArguments]) -> None:
+        config = self.resolved(locals())
+        half = Server.from_config(Agent.from_settings(config), config)
+        super().__init__(half, **self.of_run(run))

@@ -28,7 +28,6 @@ from privet.problems import Moduli
 from privet.wire import digest
 from privet.wire.key import setting
 
-from ..configured import RunArguments
 from ..cost import Cost
 from ..half import (
     Arrays,
@@ -41,7 +40,7 @@ from ..half import (
     squared_gap,
 )
 from ..search import SearchAxis
-from .base import RivalStrategy
+from .base import RivalStrategy, SolverArguments
 
 
 @dataclass(slots=True)
@@ -54,13 +53,7 @@ class State(HalfState):
 
 @dataclass(frozen=True)
 class Server(FoldingHalf[State]):
-    """Server half of 5GCS; ``agent`` has rho, and mu as its common convexity.
-
-    Parameters
-    ----------
-    server_step_size : float
-        Step size of the server.
-    """
+    """Server half of 5GCS; ``agent`` has rho, and mu as its common convexity."""
 
     state = State
 
@@ -68,7 +61,6 @@ class Server(FoldingHalf[State]):
     server_step_size: float = setting(1.0, "gamma of the paper", low=0, open_low=True)
 
     def rows(self, start: Vector) -> Arrays:
-        """Return u_i = 0."""
         return {"u": np.zeros_like(start)}
 
     def initialise(self, start: Vector, count: int) -> State:
@@ -82,17 +74,11 @@ class Server(FoldingHalf[State]):
         )
         return ahead
 
-    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
-        """Return xhat."""
-        return state, {"x": state.x}
-
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check u_i."""
         u = checked(upload, "u", state.x)
         return {"u": u}, digest(u)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
-        """Take the cohort's u_i and the next xhat."""
         if not uploads:
             return state
         old = mean_row(state.u)
@@ -107,25 +93,7 @@ class Server(FoldingHalf[State]):
 
 
 class FiveGCS(RivalStrategy):
-    """5GCS as a Flower Strategy; arguments as in `RivalStrategy`, and
-
-    Parameters
-    ----------
-    rho : float
-        1 / (n tau) of the paper; 0 takes 3.
-    server_step_size : float
-        gamma.
-    common_convexity : float
-        mu: any value that every f_i is strongly convex with, 0 included.
-    run
-        As every strategy takes them, see `RunArguments`.
-
-    Raises
-    ------
-    ConfigError
-        For values out of range.
-    TypeError
-        For an argument that there is not, with the one that is meant.
+    """5GCS as a Flower Strategy.
 
     Notes
     -----
@@ -141,7 +109,6 @@ class FiveGCS(RivalStrategy):
         SearchAxis("server-step-size", 0.05, 20.0, "splitting"),
     )
     cost: ClassVar[Cost] = Cost(agent=1, coordinator=1, shared=1, extra_gradients=1)
-    # The local step is the best fixed one: a third parameter cost more than it gained.
     partial: ClassVar[bool] = True
 
     @classmethod
@@ -152,16 +119,11 @@ class FiveGCS(RivalStrategy):
     def __init__(
         self,
         rho: float = Agent.rho,
-        local_epochs: int = Agent.local_epochs,
-        local_solver: str = Agent.local_solver,
-        step_size: float = Agent.step_size,
         *,
         server_step_size: float = Server.server_step_size,
         common_convexity: float = Agent.common_convexity,
-        batch_size: int = Agent.batch_size,
-        strong_convexity: float = Agent.strong_convexity,
-        smoothness: float = Agent.smoothness,
-        **run: Unpack[RunArguments],
+        **run: Unpack[SolverArguments],
     ) -> None:
         config = self.resolved(locals())
-        super().__init__(Server(Agent.from_settings(config), config["server-step-size"]), **run)
+        half = Server.from_config(Agent.from_settings(config), config)
+        super().__init__(half, **self.of_run(run))

@@ -20,47 +20,27 @@ from typing import ClassVar, Unpack
 from privet.client_apps.rivals.led import Agent
 from privet.wire.key import setting
 
-from ..configured import RunArguments
 from ..cost import Cost
 from ..search import SearchAxis
-from .base import RivalStrategy
+from .base import RivalStrategy, SolverArguments
 from .control_variates import ControlledServer
 
 
 @dataclass(frozen=True)
 class Server(ControlledServer):
-    """Server half of LED; ``agent`` has the local step size alpha.
-
-    Parameters
-    ----------
-    dual_step_size : float
-        Weight of y_i in a local step; 0 takes 1 / N_e.
-    """
+    """Server half of LED; ``agent`` has the local step size alpha."""
 
     agent: Agent = field(default_factory=Agent)
-    dual_step_size: float = setting(0.0, "beta; 0 is 1 / local-epochs", low=0)
+    dual_step_size: float = setting(
+        0.0, "beta, the weight of y_i in a local step; 0 is 1 / local-epochs", low=0
+    )
 
     def rate(self, count: int, total: int) -> float:
-        """Return beta / alpha."""
         return (self.dual_step_size or 1.0 / self.agent.local_epochs) / self.agent.step_size
 
 
 class LED(RivalStrategy):
-    """LED as a Flower Strategy; arguments as in `RivalStrategy`, and
-
-    Parameters
-    ----------
-    dual_step_size : float
-        beta; 0 takes 1 / N_e.
-    run
-        As every strategy takes them, see `RunArguments`.
-
-    Raises
-    ------
-    ConfigError
-        For values out of range.
-    TypeError
-        For an argument that there is not, with the one that is meant.
+    """LED as a Flower Strategy.
 
     Notes
     -----
@@ -77,16 +57,8 @@ class LED(RivalStrategy):
     )
 
     def __init__(
-        self,
-        local_epochs: int = Agent.local_epochs,
-        local_solver: str = Agent.local_solver,
-        step_size: float = Agent.step_size,
-        *,
-        dual_step_size: float = Server.dual_step_size,
-        batch_size: int = Agent.batch_size,
-        strong_convexity: float = Agent.strong_convexity,
-        smoothness: float = Agent.smoothness,
-        **run: Unpack[RunArguments],
+        self, *, dual_step_size: float = Server.dual_step_size, **run: Unpack[SolverArguments]
     ) -> None:
         config = self.resolved(locals())
-        super().__init__(Server(Agent.from_settings(config), config["dual-step-size"]), **run)
+        half = Server.from_config(Agent.from_settings(config), config)
+        super().__init__(half, **self.of_run(run))

@@ -19,10 +19,9 @@ import numpy as np
 from privet.client_apps.rivals.scaffold import Agent
 from privet.client_apps.terms import PrivacyTerms
 from privet.wire import digest
-from privet.wire.key import read, setting
+from privet.wire.key import setting
 
 from ..base import PrimalDualStrategy
-from ..configured import RunArguments
 from ..half import (
     Arrays,
     FoldingHalf,
@@ -34,6 +33,7 @@ from ..half import (
     squared_gap,
 )
 from ..search import SearchAxis
+from .base import SeveralStepsArguments
 
 
 @dataclass(slots=True)
@@ -50,27 +50,19 @@ class State(HalfState):
 
 @dataclass(frozen=True)
 class Server(FoldingHalf[State]):
-    """Server half of SCAFFOLD.
-
-    Parameters
-    ----------
-    server_step_size : float
-        eta_g.
-    """
+    """Server half of SCAFFOLD."""
 
     state = State
 
     agent: Agent = field(default_factory=Agent)
     server_step_size: float = setting(
-        1.0, "step of the server along the agents' mean move", low=0, open_low=True
+        1.0, "eta_g, step of the server along the agents' mean move", low=0, open_low=True
     )
 
     def rows(self, start: Vector) -> Arrays:
-        """Return c_i = 0."""
         return {"c": np.zeros_like(start)}
 
     def initialise(self, start: Vector, count: int) -> State:
-        """Return x = start and control variates of zero."""
         return State(start, np.zeros_like(start), **self.tables(start, count))
 
     def admit(self, state: State, position: int, start: Vector) -> State:
@@ -85,16 +77,13 @@ class Server(FoldingHalf[State]):
         return super().renew(state, position, start)
 
     def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
-        """Return x and c."""
         return state, {"x": state.x, "c": state.mean}
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check the mean gradient."""
         u = checked(upload, "u", state.x)
         return {"u": u}, digest(u)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
-        """Move x and the control variates."""
         if not uploads:
             return state
         kind = state.x.dtype.type
@@ -112,34 +101,6 @@ class Server(FoldingHalf[State]):
 
 class Scaffold(PrimalDualStrategy):
     """SCAFFOLD as a Flower Strategy.
-
-    Parameters
-    ----------
-    server_step_size : float
-        eta_g, along the agents' mean move.
-    max_local_steps, step_size_base, step_size_rule : int, float, {"inverse-sqrt", "constant"}
-        Local steps of a round, their size, and whether it is divided by sqrt(1 + t).
-    batch, batch_size : {"full", "sample"}, int
-        Examples of a step.
-    clip, clipping : float, {"example", "batch"}
-        Bound on the norm of a gradient, 0 for none, and of what.
-    noise_scale : float
-        Standard deviation of the noise on a gradient.
-    noise_seed : int
-        Seed of that noise, which marks the run as not private; -1 draws from the system.
-    target_epsilon, delta : float
-        Total (epsilon, delta) of an agent in the run, for which ``start`` sets the noise.
-    relation : {"replace-one", "add-remove"}
-        Which data sets are neighbours.
-    run
-        As every strategy takes them, see `RunArguments`.
-
-    Raises
-    ------
-    ConfigError
-        For values out of range.
-    TypeError
-        For an argument that there is not, with the one that is meant.
 
     Notes
     -----
@@ -159,26 +120,10 @@ class Scaffold(PrimalDualStrategy):
 
     def __init__(
         self,
-        max_local_steps: int = Agent.max_local_steps,
-        step_size_base: float = Agent.step_size_base,
-        step_size_rule: str = Agent.step_size_rule,
         *,
         server_step_size: float = Server.server_step_size,
-        batch: str = Agent.batch,
-        batch_size: int = Agent.batch_size,
-        clip: float = Agent.clip,
-        clipping: str = Agent.clipping,
-        noise_scale: float = Agent.noise_scale,
-        noise_seed: int = PrivacyTerms.noise_seed,
-        target_epsilon: float = PrivacyTerms.target_epsilon,
-        delta: float = PrivacyTerms.delta,
-        relation: str = Agent.relation,
-        **run: Unpack[RunArguments],
+        **run: Unpack[SeveralStepsArguments],
     ) -> None:
         config = self.resolved(locals())
-        half = Server(
-            Agent.from_settings(config),
-            config["server-step-size"],
-            terms=read(PrivacyTerms, config),
-        )
-        super().__init__(half, **run)
+        half = Server.from_config(Agent.from_settings(config), config)
+        super().__init__(half, **self.of_run(run))

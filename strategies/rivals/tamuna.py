@@ -23,28 +23,20 @@ from typing import ClassVar, Unpack
 from privet.client_apps.rivals.tamuna import Agent
 from privet.wire.key import setting
 
-from ..configured import RunArguments
 from ..cost import Cost
 from ..search import SearchAxis
-from .base import RivalStrategy
+from .base import RivalStrategy, SolverArguments
 from .control_variates import ControlledServer
 
 
 @dataclass(frozen=True)
 class Server(ControlledServer):
-    """Server half of TAMUNA; ``agent`` has the step size gamma, and 1/p as its local epochs.
-
-    Parameters
-    ----------
-    dual_step_size : float
-        Step size of the control variates; 0 takes the largest that theory allows.
-    """
+    """Server half of TAMUNA; ``agent`` has the step size gamma, and 1/p as its local epochs."""
 
     agent: Agent = field(default_factory=Agent)
     dual_step_size: float = setting(0.0, "eta; 0 is the largest that theory allows", low=0)
 
     def rate(self, count: int, total: int) -> float:
-        """Return eta / gamma."""
         if self.dual_step_size > 0:
             return self.dual_step_size / self.agent.step_size
         largest = total * (count - 1) / (count * (total - 1)) if total > 1 else 1.0
@@ -52,21 +44,7 @@ class Server(ControlledServer):
 
 
 class Tamuna(RivalStrategy):
-    """TAMUNA as a Flower Strategy; arguments as in `RivalStrategy`, and
-
-    Parameters
-    ----------
-    dual_step_size : float
-        eta; 0 takes the largest that the paper's theory allows.
-    run
-        As every strategy takes them, see `RunArguments`.
-
-    Raises
-    ------
-    ConfigError
-        For values out of range.
-    TypeError
-        For an argument that there is not, with the one that is meant.
+    """TAMUNA as a Flower Strategy.
 
     Notes
     -----
@@ -87,16 +65,8 @@ class Tamuna(RivalStrategy):
     partial: ClassVar[bool] = True
 
     def __init__(
-        self,
-        local_epochs: int = Agent.local_epochs,
-        local_solver: str = Agent.local_solver,
-        step_size: float = Agent.step_size,
-        *,
-        dual_step_size: float = Server.dual_step_size,
-        batch_size: int = Agent.batch_size,
-        strong_convexity: float = Agent.strong_convexity,
-        smoothness: float = Agent.smoothness,
-        **run: Unpack[RunArguments],
+        self, *, dual_step_size: float = Server.dual_step_size, **run: Unpack[SolverArguments]
     ) -> None:
         config = self.resolved(locals())
-        super().__init__(Server(Agent.from_settings(config), config["dual-step-size"]), **run)
+        half = Server.from_config(Agent.from_settings(config), config)
+        super().__init__(half, **self.of_run(run))

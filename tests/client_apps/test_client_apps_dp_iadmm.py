@@ -335,7 +335,7 @@ def test_papers_sensitivity_scales_the_noise_by_the_data() -> None:
     assert noise.scales == pytest.approx([max(each) / 36.0 / 0.5])
 
 
-@pytest.mark.parametrize("updates", [1, 3, 8, 9, 64, 500])
+@pytest.mark.parametrize("updates", [1, 3, 8, 9, 100])
 def test_rounding_of_hidden_steps_stays_below_half_the_grid(
     updates: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

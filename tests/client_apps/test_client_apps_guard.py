@@ -12,7 +12,6 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from privet.client_apps import client_app
 from privet.client_apps.fed_plt import Agent as FedPLT
-from privet.client_apps.gradients import Gradients
 from privet.client_apps.rivals.dp_fedsgd import Agent as FedSGD
 from privet.privacy import AgentLedger, Facts, Perturber, epsilon_of
 from privet.problems import L2, BinaryLogistic, ClippableProblem
@@ -174,34 +173,6 @@ def test_the_ledger_is_written_before_the_work(
     strict = Node(tmp_path, **{"max-epsilon": limit * (1 - 1e-9)})
     assert strict.train().error.code == REFUSED
     assert strict.lines == 3
-
-
-@pytest.mark.parametrize("draws", [0, 2])
-def test_a_half_that_draws_other_than_it_charged_never_replies(
-    draws: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = Node(tmp_path)
-    honest, left = Gradients.oracle, []
-
-    def oracle(self: Any, on: Any, streams: Any, noise: Perturber, steps: int = 1) -> Any:
-        noised = honest(self, on, streams, noise, draws)
-
-        def gradient(x: Any) -> Any:
-            slopes = [noised(x) for _ in range(draws)]
-            left.append(noise.taken)
-            return slopes[0] if slopes else on.clipped_gradient(x, self.clip)
-
-        return gradient
-
-    monkeypatch.setattr(Gradients, "oracle", oracle)
-    reply = node.train()
-    assert reply.error.code == FAILED
-    assert ("0 draws were taken, 1 charged" if draws == 0 else "more than the 1") in (
-        reply.error.reason
-    )
-    assert left == ([0] if draws == 0 else [])
-    assert node.lines == 1
-    assert not node.wrote_state
 
 
 def test_a_charge_that_cannot_be_noised_is_not_written(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_two_accelerated_steps_are_equation_12() -> None:
         w, u = ahead + momentum * (ahead - u), ahead
     found = walk(task, problem, STREAMS, NOISE)
     assert np.allclose(found.end, w, atol=1e-15)
-    assert (found.steps, found.step_length) == (2, 0.25)
+    assert found.steps == 2
 
 
 def test_batches_are_drawn_without_replacement_and_named() -> None:
@@ -176,20 +176,18 @@ def test_problem_that_cannot_clip_says_so() -> None:
 # ------------------------------------------------------------------ what a walk supplies
 
 
-def test_means_are_those_of_the_raw_gradients_and_of_the_iterates_after_each_step() -> None:
+def test_the_mean_is_that_of_the_raw_gradients() -> None:
     problem = Quadratic(*QUADRATIC)
-    task = task_on(problem, steps=5, needs=("mean_gradient", "mean_iterate", "end_gradient"))
+    task = task_on(problem, steps=5, needs=("mean_gradient", "end_gradient"))
     assert task.center is not None
-    w, slopes, iterates = task.start, [], []
+    w, slopes = task.start, []
     for _ in range(5):
         slopes.append(problem.curvature * w - problem.offset)
         w = w - task.step_size * (slopes[-1] + task.shift + (w - task.center) / task.rho)
-        iterates.append(w)
     found = walk(task, problem, STREAMS, NOISE)
-    assert (found.steps, found.step_length) == (5, task.step_size)
+    assert found.steps == 5
     np.testing.assert_allclose(found.end, w, rtol=1e-13)
     np.testing.assert_allclose(found.supplied("mean_gradient"), np.mean(slopes, 0), rtol=1e-13)
-    np.testing.assert_allclose(found.supplied("mean_iterate"), np.mean(iterates, 0), rtol=1e-13)
     last = problem.curvature * w - problem.offset
     np.testing.assert_allclose(found.supplied("end_gradient"), last, rtol=1e-12)
 
@@ -197,9 +195,9 @@ def test_means_are_those_of_the_raw_gradients_and_of_the_iterates_after_each_ste
 def test_what_is_not_needed_is_not_worked_out() -> None:
     problem = Quadratic(*QUADRATIC)
     found = walk(task_on(problem, steps=2), problem, STREAMS, NOISE)
-    assert (found.mean_gradient, found.mean_iterate, found.end_gradient) == (None, None, None)
-    with pytest.raises(ConfigError, match="do not supply mean_iterate"):
-        found.supplied("mean_iterate")
+    assert (found.mean_gradient, found.end_gradient) == (None, None)
+    with pytest.raises(ConfigError, match="do not supply mean_gradient"):
+        found.supplied("mean_gradient")
 
 
 @pytest.mark.parametrize("solver", ["gd", "agd"])
@@ -225,7 +223,7 @@ def test_the_walk_ends_with_the_step_from_a_small_whole_gradient() -> None:
     assert (found.end.tolist(), found.steps) == ([5.0], 2)  # 8 at w = 8, 4 at w = 6
 
 
-@pytest.mark.parametrize("need", ["mean_gradient", "mean_iterate", "end_gradient"])
+@pytest.mark.parametrize("need", ["mean_gradient", "end_gradient"])
 @pytest.mark.parametrize("solver", SOLVER_NAMES)
 def test_a_need_is_supplied_or_refused_by_name(solver: str, need: Any) -> None:
     problem = Quadratic(*QUADRATIC)

@@ -12,7 +12,6 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from privet.client_apps import client_app
-from privet.client_apps.fed_plt import Agent
 from privet.privacy import AgentLedger, epsilon_of
 from privet.problems import L2, BinaryLogistic, MultinomialLogistic, RidgeRegression
 from privet.sim.engine import InlineGrid
@@ -74,15 +73,6 @@ def test_runs_without_noise_or_with_seeded_noise_claim_nothing() -> None:
     assert any("not private: noise-seed is set" in note for note in seeded.history[0].notes)
 
 
-def test_noise_differs_without_a_seed_and_repeats_with_one() -> None:
-    problems = logistic_agents(2)
-    free = [model(run(problems, 2)[0]) for _ in range(2)]
-    assert not np.array_equal(*free)
-    seeded = [model(run(problems, 2, noise_seed=5)[0]) for _ in range(2)]
-    assert np.array_equal(*seeded)
-    assert not np.array_equal(seeded[0], model(run(problems, 2, noise_seed=6)[0]))
-
-
 def refused(reason: str, problems: list[Any], **options: Any) -> None:
     """Expect the server to refuse the run, and the agents where it does not look."""
     with pytest.raises(ConfigError, match=f"this run cannot be private: .*{reason}"):
@@ -91,16 +81,6 @@ def refused(reason: str, problems: list[Any], **options: Any) -> None:
         patched.setattr(Run, "calibrate", lambda run: None)
         with pytest.raises(RunError, match=reason):
             run(problems, 1, **options)
-
-
-@pytest.mark.parametrize("solver", ["agd", "sgd"])
-def test_noise_without_the_noisy_solver_is_refused_on_both_sides(solver: str) -> None:
-    reason = f"noise-variance needs local-solver = noisy-gd, found {solver}"
-    with pytest.raises(ConfigError, match=reason):
-        FedPLT(**{**PRIVATE, "local_solver": solver})
-    told = FedPLT(**PRIVATE).half.settings()
-    with pytest.raises(ConfigError, match=reason):
-        Agent.from_settings({**told, "local-solver": solver})
 
 
 def test_settings_without_a_certificate_are_refused() -> None:
@@ -182,25 +162,6 @@ def test_replayed_rounds_count(tmp_path: Path) -> None:
     strategy = FedPLT(**{"num_agents": 2, "round_timeout": 0.05, **PRIVATE})
     result = strategy.start(grid, zeros(4), num_rounds=3)
     assert [done.participants for done in result.history] == [("1",), ("0", "1"), ("1",)]
-
-
-@pytest.mark.parametrize(
-    ("node", "options", "reason"),
-    [
-        ({"max-clip": 0.1}, {}, "max-clip"),
-        ({"min-noise": 1e6}, {}, "min-noise"),
-        ({"min-noise": 1e-9}, {"noise_seed": 3}, "noise-seed"),
-        ({"max-clip": 9.0}, {"noise_variance": 0.0}, "without noise"),
-        ({"max-clip": 9.0}, {"clip": 0.0}, "without clipping"),
-        ({"max-clip": 9.0}, {"local_solver": "gd", "noise_variance": 0.0}, "without noise"),
-    ],
-)
-def test_rules_of_the_node_win_over_the_run_config(
-    node: dict[str, Any], options: dict[str, Any], reason: str
-) -> None:
-    result, _, _ = run(logistic_agents(2), 1, [node, {}], **options)
-    assert result.history[0].participants == ("1",)
-    assert reason in result.history[0].failures["0"]
 
 
 @pytest.mark.parametrize(
@@ -345,15 +306,6 @@ def test_unusable_data_of_a_private_run_are_not_described() -> None:
     assert strategy.session is not None
     (why,) = strategy.session.roster.rejected.values()
     assert why == "agent 0: ValueError (text withheld: private run)"
-
-
-def test_open_agents_evaluate_as_fed_avg_asks() -> None:
-    problems = logistic_agents(3)
-    grid = InlineGrid(client_app("fed-plt", lambda context: problems[position(context)]), 3)
-    strategy = FedPLT(num_agents=3, fraction_evaluate=1.0)
-    result = strategy.start(grid, zeros(4), num_rounds=2)
-    losses = [problem.value(model(result)) for problem in problems]
-    assert result.evaluate_metrics_clientapp[2]["loss"] == pytest.approx(np.mean(losses))
 
 
 def test_nobody_evaluates_in_a_private_run() -> None:

@@ -67,6 +67,11 @@ def test_reference_shows_what_the_rooms_export(site: Path) -> None:
             assert any(identifier in page for identifier in ids), exported
 
 
+def test_reference_documents_the_arguments_of_strategies(site: Path) -> None:
+    page = (site / "reference" / "strategies.html").read_text()
+    assert "local step size of the first round" in page
+
+
 def test_snippets_came_in(site: Path) -> None:
     tutorial = (site / "tutorial.html").read_text()
     assert "flower-superlink" in tutorial

@@ -14,7 +14,6 @@ from privet.sim.cli.main import main
 from privet.sim.cli.tune import _figures, _Found
 from privet.sim.race import Outcome
 from privet.sim.tuning import Budget, Trial
-from privet.strategies.fed_plt_theory import Prediction, Setting
 
 MODULI = ("strong-convexity=0.5", "smoothness=2")
 RUNS = ("led", "num-agents=2", "--budget=1")
@@ -133,14 +132,19 @@ def test_numbers_that_are_not_finite_are_valid_json(capsys: pytest.CaptureFixtur
     lost = Outcome(False, 3, 3, 12, 6, math.inf, (math.inf, math.nan))
     trial = Trial({"rho": 1.0}, (lost,), math.inf)
     figures = _figures(trial, Budget(1, 1e308, 1e308))
-    one = Prediction(Setting(1.0, 1.0, 1), math.nan, math.inf, math.inf, math.nan)
+    predicted = {
+        "spectral-radius": math.nan,
+        "norm": math.inf,
+        "rounds": math.inf,
+        "cost": math.nan,
+    }
     found = _Found("", None, [(trial.settings, figures)])
     found.show(8, json_lines=True)
     shown = strict(capsys.readouterr().out)
     assert (shown["rho"], shown["gradients"], shown["cost"]) == (1.0, 12, "inf")
     found.show(8, json_lines=False)
     assert "no" in capsys.readouterr().out
-    _Found("", None, [(one.settings, one.figures)]).show(8, json_lines=True)
+    _Found("", None, [({"rho": 1.0}, predicted)]).show(8, json_lines=True)
     row = strict(capsys.readouterr().out)
     assert (row["spectral-radius"], row["norm"]) == (None, "inf")
     assert (row["rounds"], row["cost"]) == ("inf", None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from privet.server_apps.config import defaults
 from privet.strategies import DPIADMM
 from privet.strategies.dp_iadmm import Penalty, Server
 from privet.strategies.half import Turn
-from privet.wire import ConfigError, UploadError, digest
+from privet.wire import ConfigError, digest
 
 # ------------------------------------------------------------------ the penalty
 
@@ -41,19 +40,6 @@ def test_penalty_is_positive_and_never_decreases(
 ) -> None:
     penalty = Penalty(rho_c1=c1, rho_c2=c2, rho_growth=growth, rho_period=period, epsilon=epsilon)
     assert 0 < penalty(t) <= penalty(t + 1) <= 1e9
-
-
-@pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        ({"rho_growth": 0.9}, "rho-growth = 0.9: must be >= 1"),
-        ({"rho_c1": 0.0}, "rho-c1 = 0: needs rho > 0, or rho-c2 > 0 with a finite epsilon"),
-    ],
-)
-def test_penalty_refuses(settings: dict[str, float], line: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        Penalty(**settings)  # type: ignore[arg-type]
-    assert str(caught.value) == line
 
 
 # ------------------------------------------------------------------ two agents by hand
@@ -98,23 +84,6 @@ def test_absent_agent_keeps_and_counts_with_its_old_pair() -> None:
     assert server.broadcast(state, Turn(1))[1]["w"].tolist() == [2.75]
 
 
-def test_recovery_is_the_mirrored_pair() -> None:
-    server, state = two_agents()
-    sent = server.recovery(state, 1)
-    assert {name: array.tolist() for name, array in sent.items()} == {
-        "lam": [-4.0],
-        "inner": [3.0],
-    }
-
-
-def test_newcomer_starts_with_a_zero_dual() -> None:
-    server, state = two_agents()
-    state = server.admit(state, 1, np.array([7.0]))
-    assert state.z.tolist() == [[1.0], [7.0], [3.0]]
-    assert state.lam.tolist() == [[2.0], [0.0], [-4.0]]
-    assert server.models(state)["last"].tolist() == pytest.approx([(0.0 + 7.0 + 5.0) / 3])
-
-
 def test_averages_are_those_of_the_theorems() -> None:
     rng = np.random.default_rng(0)
     server = Server(penalty=Penalty(rho=1.5))
@@ -141,40 +110,6 @@ def test_models_before_round_1_are_the_start() -> None:
         assert model.tolist() == pytest.approx([1.0, 2.0])
 
 
-@pytest.mark.parametrize(
-    ("upload", "line"),
-    [
-        ({}, "no z"),
-        ({"z": np.zeros(2)}, r"z of shape \(2,\) float64, expected \(1,\) float64"),
-        ({"z": np.zeros(1, np.float32)}, "float32, expected"),
-        ({"z": np.array([math.nan])}, "not finite"),
-        ({"z": np.array([math.inf])}, "not finite"),
-    ],
-)
-def test_malformed_uploads_are_named(upload: dict[str, Any], line: str) -> None:
-    server, state = two_agents()
-    state, _ = server.broadcast(state, Turn(1))
-    with pytest.raises(UploadError, match=line):
-        server.accept(state, 0, upload)
-
-
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_state_survives_a_checkpoint_bit_for_bit(kind: Any) -> None:
-    rng = np.random.default_rng(1)
-    server = Server(penalty=Penalty(rho_c2=0.3, epsilon=0.7, rho_period=2))
-    state = server.initialise(rng.standard_normal(5).astype(kind), 3)
-    for number in range(1, 4):
-        state, _ = server.broadcast(state, Turn(number))
-        z = rng.standard_normal(5).astype(kind)
-        state = server.fold(state, {1: server.accept(state, 1, {"z": z})[0]}, Turn(number))
-    again = server.load({name: array.copy() for name, array in server.dump(state).items()})
-    for name, model in server.models(state).items():
-        assert server.models(again)[name].tobytes() == model.tobytes()
-    one, other = server.broadcast(state, Turn(4))[1], server.broadcast(again, Turn(4))[1]
-    assert {k: v.tobytes() for k, v in one.items()} == {k: v.tobytes() for k, v in other.items()}
-    assert server.residual(again) == server.residual(state)
-
-
 # ------------------------------------------------------------------ settings
 
 
@@ -182,12 +117,7 @@ def test_state_survives_a_checkpoint_bit_for_bit(kind: Any) -> None:
     ("settings", "line"),
     [
         ({"epsilon": 0.5}, "epsilon = 0.5 needs clip > 0"),
-        ({"local_updates": 0}, "local-updates = 0: must be >= 1"),
-        ({"epsilon": 0.0}, "epsilon = 0.0: must be > 0"),
-        ({"epsilon": -1.0}, "epsilon = -1.0: must be > 0"),
-        ({"rho_growth": 0.5}, "rho-growth = 0.5: must be >= 1"),
-        ({"eta_rule": "fast"}, "eta-rule = 'fast': choose one of"),
-        ({"set": "simplex"}, "set = 'simplex': choose one of"),
+        ({"rho_c1": 0.0}, "rho-c1 = 0: needs rho > 0, or rho-c2 > 0 with a finite epsilon"),
         ({"sensitivity": "paper", "epsilon": 1.0}, "sensitivity = paper needs mechanism = laplace"),
         (
             {"sensitivity": "paper", "epsilon": 1.0, "mechanism": "laplace", "clip": 1.0},

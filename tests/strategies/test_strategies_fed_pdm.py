@@ -15,7 +15,7 @@ from privet.client_apps.fed_pdm import Agent
 from privet.problems import make_h, minimize
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
-from privet.strategies import Balanced, FedPDM, Fraction, PrivetResult, Schedule
+from privet.strategies import Balanced, FedPDM, Fraction, PrivetResult
 from privet.strategies.fed_pdm import Server, State
 from privet.strategies.half import Turn
 from privet.wire import ConfigError, UploadError
@@ -158,7 +158,7 @@ def test_memory_of_a_fold_does_not_grow_with_the_number_of_agents() -> None:
 def test_converges_to_the_centralised_minimiser(options: dict[str, Any]) -> None:
     problems = logistic_agents(5)
     best = minimize(problems, make_h("zero")).x
-    result, _ = run(problems, 300, **options)
+    result, _ = run(problems, 60, **options)
     assert np.abs(model(result) - best).max() < 1e-9
 
 
@@ -166,7 +166,7 @@ def test_converges_to_the_centralised_minimiser(options: dict[str, Any]) -> None
 def test_h_is_weighed_against_the_mean_of_the_losses(weight: float) -> None:
     problems = logistic_agents(5)
     best = minimize(problems, make_h("l1", **{"h-weight": 5 * weight})).x
-    result, _ = run(problems, 400, h=make_h("l1", **{"h-weight": weight}))
+    result, _ = run(problems, 80, h=make_h("l1", **{"h-weight": weight}))
     assert np.abs(model(result) - best).max() < 1e-8
     assert (model(result) == 0).tolist() == (np.abs(best) < 1e-9).tolist()
 
@@ -176,9 +176,9 @@ def test_table_converges_exactly_with_five_of_twenty(participation: Any) -> None
     problems = logistic_agents(20)
     best = minimize(problems, make_h("zero")).x
     options = {"dual": "public", "participation": participation, "rho": 2.0}
-    exact, _ = run(problems, 400, aggregation="table", **options)
+    exact, _ = run(problems, 200, aggregation="table", **options)
     assert np.abs(model(exact) - best).max() < 1e-9
-    stalled, _ = run(problems, 400, aggregation="participants", **options)
+    stalled, _ = run(problems, 60, aggregation="participants", **options)
     assert np.abs(model(stalled) - best).max() > 1e-3
 
 
@@ -239,24 +239,11 @@ def corrupt(grid: FaultyGrid, message: Message, agent: int) -> Message | None:
     return reply
 
 
-@pytest.mark.parametrize("dual", ["private", "public"])
-def test_corrupted_payload_drops_that_agent_by_name(dual: str) -> None:
-    problems = logistic_agents(4)
-    grid = FaultyGrid(app_of(problems), 4, {(2, 3): corrupt})
-    result, _ = run(problems, 6, grid, dual=dual)
-    assert result.history[2].participants == ("0", "1", "3")
-    assert "checksum" in result.history[2].failures["2"]
-    names = ["0", "1", "2", "3"]
-    schedule = Schedule(tuple(tuple(n for n in names if (n, r) != ("2", 3)) for r in range(1, 7)))
-    absent, _ = run(problems, 6, dual=dual, participation=schedule)
-    assert np.array_equal(model(result), model(absent))
-
-
 def test_lost_private_dual_starts_at_zero_says_so_and_converges() -> None:
     problems = logistic_agents(4)
     best = minimize(problems, make_h("zero")).x
     grid = FaultyGrid(app_of(problems), 4, {(1, 50): lose_state})
-    result, _ = run(problems, 300, grid, dual="private")
+    result, _ = run(problems, 150, grid, dual="private")
     assert result.history[49].notes == ("agent 1 lost its state of round 49: it starts again",)
     assert result.history[49].failures == {}
     shorter, _ = run(problems, 50, FaultyGrid(app_of(problems), 4, {(1, 50): lose_state}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,17 +13,19 @@ from hypothesis import strategies as st
 
 from privet.client_apps.fed_plt import Agent
 from privet.problems import Moduli, make_h
-from privet.strategies.fed_plt import FedPLT, Server, State
+from privet.server_apps import read_config
+from privet.strategies.fed_plt import Server, State
 from privet.strategies.fed_plt_theory import (
+    FedPLTTheory,
     Setting,
     convergence_matrix,
     predict,
-    search,
     solver_factor,
     splitting_factor,
 )
 from privet.strategies.half import Turn
-from privet.wire import ConfigError, UploadError, digest
+from privet.strategies.search import Query
+from privet.wire import ConfigError, digest
 
 
 def two_agents(rho: float = 1.0, **options: Any) -> tuple[Server, Any]:
@@ -52,48 +55,6 @@ def test_h_enters_with_rho_over_n() -> None:
     assert sent["y"] == [4.0 - 3.0 / 2]
 
 
-def test_newcomer_takes_its_place_in_the_order() -> None:
-    half, state = two_agents()
-    state = half.admit(state, 1, np.array([10.0]))
-    assert state.z.tolist() == [[2.0], [10.0], [6.0]]
-    assert half.broadcast(state, Turn(1))[1]["y"] == [6.0]
-
-
-def test_state_survives_a_checkpoint() -> None:
-    half, state = two_agents(rho=2.0, h=make_h("l1", **{"h-weight": 0.3}))
-    state, _ = half.broadcast(state, Turn(1))
-    state = half.fold(state, {1: half.accept(state, 1, {"x": np.array([0.5])})[0]}, Turn(1))
-    back = half.load({name: array.copy() for name, array in half.dump(state).items()})
-    assert half.broadcast(back, Turn(1))[1]["y"] == half.broadcast(state, Turn(1))[1]["y"]
-    assert (back.x == state.x).all()
-    assert back.residual == state.residual
-
-
-@pytest.mark.parametrize(
-    "upload",
-    [
-        {},
-        {"z": np.zeros(1)},
-        {"x": np.zeros(2)},
-        {"x": np.zeros(1, "f4")},
-        {"x": np.array([np.nan])},
-        {"x": np.array([np.inf])},
-    ],
-)
-def test_malformed_uploads_are_refused(upload: dict[str, Any]) -> None:
-    half, state = two_agents()
-    state, _ = half.broadcast(state, Turn(1))
-    with pytest.raises(UploadError, match="upload"):
-        half.accept(state, 0, upload)
-
-
-def test_unknown_option_is_an_error() -> None:
-    with pytest.raises(TypeError, match="local_epoch"):
-        FedPLT(local_epoch=3)
-    with pytest.raises(ConfigError, match="local-solver"):
-        FedPLT(local_solver="newton")
-
-
 # --------------------------------------------------------------------------- theory
 
 
@@ -116,12 +77,16 @@ def true_radius(curvatures: tuple[float, ...], setting: Setting) -> float:
 
 def test_printed_matrix_calls_a_diverging_setting_stable_and_ours_does_not() -> None:
     moduli, setting = Moduli(0.95, 1.15), Setting(rho=0.4, step_size=0.35, local_epochs=1)
-    printed = convergence_matrix(moduli, setting, printed=True)
+    chi, zeta = solver_factor(moduli, setting), splitting_factor(moduli, setting.rho)
+    lipschitz = 1.0 / (moduli.strong_convexity + 1.0 / setting.rho)  # as (17) has it
+    printed = [[chi, (1 + chi) * lipschitz], [2 * chi, zeta + 2 * chi * lipschitz]]
     assert np.linalg.norm(printed, 2) == pytest.approx(0.945, abs=1e-3)
     assert np.max(np.abs(np.linalg.eigvals(printed))) < 1
     assert true_radius((0.95, 1.15), setting) == pytest.approx(1.196, abs=1e-3)
-    assert predict(moduli, setting).radius > 1
-    assert predict(moduli, setting).rounds == math.inf
+    ours = predict(Query(moduli, {}), setting)
+    assert ours.figures["spectral-radius"] > 1
+    assert not ours.converges
+    assert ours.figures["rounds"] == math.inf
 
 
 @settings(max_examples=300, deadline=None)
@@ -161,15 +126,17 @@ def test_splitting_factor_is_least_at_the_geometric_mean() -> None:
 
 
 def test_search_sorts_by_cost_and_counts_communication() -> None:
-    moduli = Moduli(0.5, 1.5)
-    dear = search(moduli, [0.5, 1.0, 2.0], range(1, 20), communication_cost=1000.0)
-    cheap = search(moduli, [0.5, 1.0, 2.0], range(1, 20), communication_cost=0.0)
-    assert dear[0].cost == min(one.cost for one in dear)
-    assert dear[0].setting.local_epochs > cheap[0].setting.local_epochs
+    config = read_config({"algorithm": "fed-plt"})
+    query = Query(Moduli(0.5, 1.5), config, most_steps=19, communication_cost=1000.0)
+    dear = FedPLTTheory(query).search([0.5, 1.0, 2.0])
+    cheap = FedPLTTheory(replace(query, communication_cost=0.0)).search([0.5, 1.0, 2.0])
+    assert dear[0].figures["cost"] == min(one.figures["cost"] for one in dear)
+    assert dear[0].settings["local-epochs"] > cheap[0].settings["local-epochs"]
     with pytest.raises(ConfigError, match="strong convexity"):
-        search(Moduli(0.0, 1.0), [1.0], [1])
+        FedPLTTheory(Query(Moduli(0.0, 1.0), config))
 
 
 def test_participation_slows_the_prediction() -> None:
-    moduli, setting = Moduli(0.5, 1.5), Setting(1.0, 0.5, 20)
-    assert predict(moduli, setting).rounds < predict(moduli, setting, participation=0.5).rounds
+    query, setting = Query(Moduli(0.5, 1.5), {}), Setting(1.0, 0.5, 20)
+    whole, half = predict(query, setting), predict(query, setting, participation=0.5)
+    assert whole.figures["rounds"] < half.figures["rounds"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from privet.client_apps import client_app
@@ -29,7 +30,7 @@ from privet.strategies import (
     Tamuna,
 )
 from privet.strategies.rivals.base import RivalStrategy
-from privet.wire import ConfigError, algorithm
+from privet.wire import ConfigError
 from support import recursions
 from support.federations import logistic_agents, model, position
 from support.federations import zeros as start_at_zero
@@ -39,6 +40,7 @@ COUNT = 6
 PROBLEMS = logistic_agents(COUNT)
 NAMES = [str(i) for i in range(COUNT)]
 ZERO = np.zeros(4)
+START = np.array([1.0, -2.0, 0.5, 3.0])
 ROUNDS = 12
 BEST = minimize(PROBLEMS, make_h("zero")).x
 
@@ -60,10 +62,10 @@ RIVALS = list(SETTINGS)
 EXACT = [kind for kind in RIVALS if kind is not FedSplit]
 
 
-def play(strategy: PrimalDualStrategy, rounds: int = ROUNDS, **start: Any) -> Vector:
+def play(strategy: PrimalDualStrategy, rounds: int = ROUNDS, start: Vector = ZERO) -> Vector:
     app = client_app(strategy.algorithm, lambda context: PROBLEMS[position(context)])
-    grid = start.pop("grid", None) or InlineGrid(app, COUNT)
-    return model(strategy.start(grid, start_at_zero(4), num_rounds=rounds, **start))
+    arrays = ArrayRecord({"x": Array(start)})
+    return model(strategy.start(InlineGrid(app, COUNT), arrays, num_rounds=rounds))
 
 
 def build(kind: type[RivalStrategy], fraction: float = 1.0, **own: Any) -> RivalStrategy:
@@ -78,65 +80,38 @@ def active(fraction: float, rounds: int = ROUNDS) -> Iterator[list[int]]:
 
 def by_the_paper(kind: type[RivalStrategy], who: Iterator[list[int]]) -> Vector:
     if kind is FedPD:
-        return recursions.fed_pd(PROBLEMS, ZERO, who, eta=1.2, step=0.4, epochs=3)
+        return recursions.fed_pd(PROBLEMS, START, who, eta=1.2, step=0.4, epochs=3)
     if kind is FedLin:
-        return recursions.fed_lin(PROBLEMS, ZERO, who, step=0.3, epochs=4)
+        return recursions.fed_lin(PROBLEMS, START, who, step=0.3, epochs=4)
     if kind is LED:
-        return recursions.led(PROBLEMS, ZERO, who, alpha=0.3, beta=0.25, epochs=3)
+        return recursions.led(PROBLEMS, START, who, alpha=0.3, beta=0.25, epochs=3)
     if kind is Tamuna:
         steps = [local_steps(0, number, 3) for number in range(1, ROUNDS + 1)]
-        return recursions.tamuna(PROBLEMS, ZERO, who, gamma=0.3, p=1 / 3, steps=steps)
+        return recursions.tamuna(PROBLEMS, START, who, gamma=0.3, p=1 / 3, steps=steps)
     if kind is FiveGCS:
         scaled = {"tau": 1 / (1.1 * COUNT), "step": 0.4 * COUNT}
-        return recursions.five_gcs(PROBLEMS, ZERO, who, gamma=0.7, mu=0.3, epochs=3, **scaled)
-    return recursions.fed_split(PROBLEMS, ZERO, who, s=1.2, step=0.4, epochs=3)
+        return recursions.five_gcs(PROBLEMS, START, who, gamma=0.7, mu=0.3, epochs=3, **scaled)
+    return recursions.fed_split(PROBLEMS, START, who, s=1.2, step=0.4, epochs=3)
 
 
 @pytest.mark.parametrize("fraction", [1.0, 0.5])
 @pytest.mark.parametrize("kind", RIVALS)
 def test_it_is_the_papers_recursion(kind: type[RivalStrategy], fraction: float) -> None:
-    found = play(build(kind, fraction))
+    found = play(build(kind, fraction), start=START)
     assert np.abs(found - by_the_paper(kind, active(fraction))).max() < 1e-12
 
 
-def test_start_other_than_zero_is_the_papers_too() -> None:
-    from flwr.app import Array, ArrayRecord
-
-    start = np.array([1.0, -2.0, 0.5, 3.0])
-    app = client_app("five-gcs", lambda context: PROBLEMS[position(context)])
-    strategy = build(FiveGCS)
-    result = strategy.start(InlineGrid(app, COUNT), ArrayRecord({"x": Array(start)}), num_rounds=5)
-    expected = recursions.five_gcs(
-        PROBLEMS,
-        start,
-        active(1.0, 5),
-        gamma=0.7,
-        tau=1 / (1.1 * COUNT),
-        mu=0.3,
-        step=0.4 * COUNT,
-        epochs=3,
-    )
-    assert np.abs(model(result) - expected).max() < 1e-12
-
-
+@pytest.mark.parametrize("fraction", [1.0, 0.67])
 @pytest.mark.parametrize("kind", EXACT)
-def test_the_limit_is_the_centralised_optimum(kind: type[RivalStrategy]) -> None:
-    strategy = build(kind)
-    assert np.abs(play(strategy, 400) - BEST).max() < 1e-9
+def test_the_limit_is_the_centralised_optimum(kind: type[RivalStrategy], fraction: float) -> None:
+    strategy = build(kind, fraction)
+    assert np.abs(play(strategy, 150) - BEST).max() < 1e-9
     assert strategy.session is not None
     assert strategy.session.history[-1].residual < 1e-18
 
 
-@pytest.mark.parametrize("kind", EXACT)
-def test_the_limit_is_the_optimum_with_absences_too(kind: type[RivalStrategy]) -> None:
-    gentle = {"step_size": 0.1} if kind in (FedLin, LED, Tamuna) else {}
-    if kind is FiveGCS:
-        gentle = {"server_step_size": 0.3}
-    assert np.abs(play(build(kind, 0.67, **gentle), 1500) - BEST).max() < 1e-9
-
-
 def test_fed_split_stops_short_of_the_optimum_and_nearer_with_more_steps() -> None:
-    off = [np.linalg.norm(play(build(FedSplit, local_epochs=n), 300) - BEST) for n in (2, 5, 40)]
+    off = [np.linalg.norm(play(build(FedSplit, local_epochs=n), 60) - BEST) for n in (2, 5, 40)]
     assert off[0] > 5 * off[1] > 1e-3
     assert off[2] < 1e-9
 
@@ -269,7 +244,6 @@ def test_stated_costs_are_what_a_run_costs(kind: Any) -> None:
     # FedLin drops the mean gradient, and Fed-PLT the center it can compute, between iterations.
     assert kept <= cost.coordinator * count + cost.shared + 0.1
     assert kept >= cost.coordinator * count + cost.shared - 1 - 0.1
-    assert cost.time(5, 1.0, 10.0) == 5 + cost.extra_gradients + 10 * cost.exchanges
 
 
 def test_an_agent_of_tamuna_that_missed_rounds_is_sent_its_control_variate() -> None:
@@ -309,9 +283,6 @@ def test_mini_batches_and_accelerated_steps(kind: type[RivalStrategy]) -> None:
     else:
         with pytest.raises(ConfigError, match=r"local-solver = 'agd': choose one of gd(, sgd)?$"):
             build(kind, local_solver="agd")
-    agent = algorithm(kind.algorithm).load_agent()
-    with pytest.raises(ConfigError, match="local-solver = 'noisy-gd': choose one of gd"):
-        agent.from_settings({"local-solver": "noisy-gd"})
 
 
 @pytest.mark.parametrize("kind", RIVALS)

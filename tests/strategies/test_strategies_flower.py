@@ -103,15 +103,9 @@ def test_a_round_waits_for_nodes_that_left() -> None:
         ({"min_available_nodes": -1}, "min-available-nodes"),
     ],
 )
-@pytest.mark.parametrize("strategy", [FedPLT, DPIADMM, FedPDM, Scaffold])
-def test_arguments_are_checked(strategy: Any, options: dict[str, Any], line: str) -> None:
+def test_arguments_are_checked(options: dict[str, Any], line: str) -> None:
     with pytest.raises(ConfigError, match=line):
-        strategy(**options)
-
-
-def test_an_unknown_argument_is_named() -> None:
-    with pytest.raises(TypeError, match="fraction_trian"):
-        FedPLT(fraction_trian=0.5)
+        FedPLT(**options)
 
 
 # ---------------------------------------------------------------------- evaluation
@@ -432,12 +426,10 @@ def modded(
     return handle
 
 
-@pytest.mark.parametrize("wrap", [False, True])
 @pytest.mark.parametrize("name", REFUSED_MODS)
-def test_a_mod_in_a_users_own_app_ends_the_run_at_the_first_question(name: str, wrap: bool) -> None:
-    mod = through(REFUSED_MODS[name]) if wrap else REFUSED_MODS[name]
+def test_a_mod_in_a_users_own_app_ends_the_run_at_the_first_question(name: str) -> None:
     asked: list[str] = []
-    grid = InlineGrid(modded(logistic_agents(3), mod, asked), 3)
+    grid = InlineGrid(modded(logistic_agents(3), through(REFUSED_MODS[name]), asked), 3)
     # secagg_mod hands over to secaggplus_mod.
     shown = name.removeprefix("older ").replace("secagg_mod", "secaggplus_mod")
     with pytest.raises(RunError, match=rf"{shown}.*: take it off, and use .*clip with") as caught:
@@ -446,22 +438,20 @@ def test_a_mod_in_a_users_own_app_ends_the_run_at_the_first_question(name: str, 
     assert asked == ["query.privet"] * 3
 
 
-@pytest.mark.parametrize("name", REFUSED_MODS)
-def test_one_such_node_does_not_end_the_run_and_is_asked_once(name: str) -> None:
+def test_one_such_node_does_not_end_the_run_and_is_asked_once() -> None:
     asked: list[str] = []
-    grid = InlineGrid(modded(logistic_agents(3), REFUSED_MODS[name], asked, bad=1), 3)
+    grid = InlineGrid(modded(logistic_agents(3), REFUSED_MODS["LocalDpMod"], asked, bad=1), 3)
     result = FedPLT().start(grid, zeros(4), num_rounds=6)
     assert [done.participants for done in result.history] == [("0", "2")] * 6
     assert asked == ["query.privet"]
 
 
-@pytest.mark.parametrize("name", ["fixedclipping_mod", "adaptiveclipping_mod", "LocalDpMod"])
-def test_a_mod_of_the_train_handler_alone_is_named_in_the_first_round(name: str) -> None:
+def test_a_mod_of_the_train_handler_alone_is_named_in_the_first_round() -> None:
     agent = Participant(lambda context: logistic_agents(2)[position(context)])
     app = ClientApp()
     app.query("privet")(agent.query)
-    app.train(mods=[REFUSED_MODS[name]])(agent.train)
-    with pytest.raises(RunError, match=rf"round 1: .*{name} .*: take it off"):
+    app.train(mods=[REFUSED_MODS["LocalDpMod"]])(agent.train)
+    with pytest.raises(RunError, match=r"round 1: .*LocalDpMod .*: take it off"):
         FedPLT(num_agents=2).start(InlineGrid(app, 2), zeros(4), num_rounds=5)
 
 
@@ -537,18 +527,16 @@ def silent(message: Message, context: Any) -> Message:
 
 
 @pytest.mark.parametrize("between", [lambda inner: inner, Plain])
-@pytest.mark.parametrize("strategy", [FedPLT, DPIADMM, FedPDM, Scaffold])
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_flowers_wrappers_for_privacy_are_refused_before_a_node_is_asked(
-    name: str, strategy: Any, between: Any
+    name: str, between: Any
 ) -> None:
-    wrapped = WRAPPERS[name](between(strategy(num_agents=2)))
+    wrapped = WRAPPERS[name](between(FedPLT(num_agents=2)))
     with pytest.raises(ConfigError) as caught:
         wrapped.start(InlineGrid(silent, 2), zeros(4), num_rounds=3)
     assert str(caught.value) == (
-        f"{name} around {strategy.__name__} protects nothing: take it off, and use an algorithm's "
-        "own clip with target-epsilon (or its noise), and secure-sum where the coordinator is to "
-        "see sums alone"
+        f"{name} around FedPLT protects nothing: take it off, and use an algorithm's own clip with "
+        "target-epsilon (or its noise), and secure-sum where the coordinator is to see sums alone"
     )
 
 

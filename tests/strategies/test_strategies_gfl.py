@@ -119,21 +119,10 @@ def test_each_unit_is_sent_its_own_model() -> None:
     assert half.broadcast_to(state, "1")["w"].tolist() == [3, 3]
 
 
-@pytest.mark.parametrize(
-    ("arrays", "said"),
-    [
-        ({}, "no x"),
-        ({"y": np.zeros(2)}, "no x"),
-        ({"x": np.zeros(3)}, "shape"),
-        ({"x": np.zeros(2, "f4")}, "float32"),
-        ({"x": np.array([1.0, np.inf])}, "not finite"),
-        ({"x": np.array([1.0, -1.7e308])}, "too large"),
-    ],
-)
-def test_uploads_that_cannot_be_used(arrays: dict[str, Any], said: str) -> None:
+def test_an_upload_that_diverges_is_refused() -> None:
     half = server()
-    with pytest.raises(UploadError, match=said):
-        half.accept(placed(half), 0, arrays)
+    with pytest.raises(UploadError, match="too large"):
+        half.accept(placed(half), 0, upload(1.0, -1.7e308))
     good = upload(1, 2)
     assert half.accept(placed(half), 0, good) == (good, digest(good["x"]))
 
@@ -147,20 +136,6 @@ def test_closing_exchanges_go_to_the_centroid() -> None:
     # iota_2 = 1/2, and deviations shrink by it in each exchange.
     assert after["disagreement"] == pytest.approx(before["disagreement"] * 0.25**3)
     assert closed.round == state.round
-
-
-def test_dump_and_load() -> None:
-    half = server("homomorphic")
-    state = half.fold(placed(half), {0: upload(1, 3)}, Turn(1))
-    again = half.load(half.dump(state))
-    assert again.round == 1
-    assert again.residual == state.residual
-    for name in ("models", "psi", "members"):
-        assert np.array_equal(getattr(again, name), getattr(state, name))
-    following = {2: upload(5, 5)}
-    one, other = half.fold(state, following, Turn(1)), half.fold(again, following, Turn(1))
-    assert np.array_equal(one.models, other.models)
-    assert half.recovery(state, 0) == {}
 
 
 def test_participants_are_drawn_per_group() -> None:
@@ -221,17 +196,3 @@ def test_configuration() -> None:
 def test_settings_that_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         GFL(**options)
-
-
-def test_no_shared_regulariser() -> None:
-    with pytest.raises(ConfigError, match="h = l1: gfl does not use it"):
-        read_config({"h": "l1", "algorithm": "gfl"})
-
-
-def test_other_algorithms_refuse_perturbations_between_servers() -> None:
-    from privet.strategies import DPIADMM
-
-    with pytest.raises(
-        ConfigError, match="perturbation = 'homomorphic': choose one of none, objective, output"
-    ):
-        DPIADMM(perturbation="homomorphic")

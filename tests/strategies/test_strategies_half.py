@@ -6,7 +6,7 @@ import inspect
 import math
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.strategies import (
     DPFedSGD,
+    FedLin,
     FedPDM,
     FedPLT,
     Fraction,
@@ -36,6 +37,7 @@ from privet.strategies.half import (
     Vector,
     summing,
 )
+from privet.strategies.rivals.base import SeveralStepsArguments, SolverArguments
 from privet.strategies.run.checkpoint import load, save
 from privet.strategies.shared_regularizer import RegularizerSettings
 from privet.wire import ConfigError, RunError, algorithms, stream
@@ -168,11 +170,13 @@ def test_every_argument_is_named_and_defaults_are_those_of_the_run_config(
 ) -> None:
     taken = inspect.signature(kind).parameters
     (rest,) = (entry for entry in taken.values() if entry.kind is entry.VAR_KEYWORD)
-    assert "RunArguments" in str(rest.annotation)
+    assert str(rest.annotation).endswith("Arguments]")
     assert not any(entry.kind is entry.VAR_POSITIONAL for entry in taken.values())
     keys = kind.config_keys()
     for name in keys.keys() & taken.keys() - {"h"}:
         assert taken[name].default == keys[name].default, name
+    assert all(f"\n{name} : " in (kind.__doc__ or "") for name in taken.keys() - {rest.name})
+    assert "\nnum_agents : int, default 0\n" in (kind.__doc__ or "")
     # A key that nobody took would be read and forgotten, where it is to be refused.
     elsewhere = {*RunArguments.__annotations__}
     elsewhere |= set(keys_of(RegularizerSettings)) if "h" in taken else set()
@@ -180,6 +184,16 @@ def test_every_argument_is_named_and_defaults_are_those_of_the_run_config(
     assert keys.keys() <= {*taken, *elsewhere}
     by_config = kind.from_config(read_config({"algorithm": kind.algorithm}))
     assert kind().half.settings() == by_config.half.settings()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [(SolverArguments, FedLin), (SeveralStepsArguments, Scaffold)],
+)
+def test_shared_arguments_have_the_types_of_their_fields(arguments: Any, kind: Any) -> None:
+    typed = get_type_hints(arguments)
+    for name in typed.keys() - get_type_hints(RunArguments).keys():
+        assert type(kind.arguments()[name]) is typed[name], name
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,6 @@ class Server(FoldingHalf[State]):
     def rows(self, start):
         return {"h": np.zeros_like(start), "end": np.zeros_like(start), "spoke": np.zeros(1, bool)}
 
-    def initialise(self, start, count):
-        return State(start, **self.tables(start, count))
-
-    def broadcast(self, state, turn):
-        return state, {"x": state.x}
-
     def recovery(self, state, position):
         held = {"h": state.h[position]}
         return {**held, "end": state.end[position]} if state.spoke[position] else held

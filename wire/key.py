@@ -8,10 +8,10 @@ reference page, the block of pyproject.toml, "did you mean" - reads it from ther
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cache
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from .errors import ConfigError
 
@@ -104,9 +104,6 @@ class Key:
         return ""
 
 
-_KEYS: WeakKeyDictionary[type, Mapping[str, Key]] = WeakKeyDictionary()
-
-
 def setting(
     default: Scalar,
     doc: str,
@@ -123,42 +120,32 @@ def setting(
         other.replace("_", "-"): value if value is None or isinstance(value, tuple) else (value,)
         for other, value in (needs or {}).items()
     }
-    described: dict[str, Any] = {
-        "doc": doc,
-        "choices": tuple(choices),
-        "low": low,
-        "high": high,
-        "open_low": open_low,
-        "floor": floor,
-        "needs": used,
-    }
-    return field(default=default, metadata={"key": described})
+    key = Key("", default, doc, tuple(choices), low, high, open_low, floor, used)
+    return field(default=default, metadata={"key": key})
 
 
+@cache
 def keys_of(owner: type) -> Mapping[str, Key]:
     """Return the run-config keys that a dataclass declares, by field name.
 
     A subclass that declares a field anew without `setting` gives it another default, and keeps
     what else the key is.
     """
-    known = _KEYS.get(owner)
-    if known is not None:
-        return known
     found: dict[str, Key] = {}
     for entry in fields(owner):
-        described = entry.metadata.get("key") or _inherited(owner, entry.name)
-        if described and entry.default is not MISSING:
-            found[entry.name] = Key(entry.name.replace("_", "-"), entry.default, **described)
-    _KEYS[owner] = found
+        key = next(_declared(owner, entry.name), None)
+        if key and entry.default is not MISSING:
+            name = entry.name.replace("_", "-")
+            found[entry.name] = replace(key, name=name, default=entry.default)
     return found
 
 
-def _inherited(owner: type, name: str) -> Any:
-    for base in owner.__mro__[1:]:
+def _declared(owner: type, name: str) -> Iterator[Key]:
+    """Yield what a field is as a key, from the class itself to its oldest base."""
+    for base in owner.__mro__:
         entry = getattr(base, "__dataclass_fields__", {}).get(name)
-        if entry is not None and entry.metadata.get("key"):
-            return entry.metadata["key"]
-    return None
+        if entry is not None and "key" in entry.metadata:
+            yield entry.metadata["key"]
 
 
 def same(owner: type, name: str) -> Any:

@@ -45,6 +45,30 @@ def brief(error: Exception) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """What a loader is told: the arguments of `privet.datasets.load`, checked."""
+
+    name: str
+    path: str
+    seed: int
+    dtype: str
+    intercept: bool
+    features: int
+    examples: int
+    agents: int
+    columns: int
+    hashing: bool
+    label_column: str
+    id_column: str
+    whole: bool
+
+    @property
+    def held_out(self) -> int | None:
+        """The seed of the held-out fifth, None where nothing is held out."""
+        return None if self.whole else self.seed
+
+
+@dataclass(frozen=True, slots=True)
 class Dataset:
     """Features and labels of a training and a test set; all arrays are read-only.
 

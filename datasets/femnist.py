@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.datasets import hub
-from privet.datasets.dataset import DataError, Dataset
+from privet.datasets.dataset import DataError, Dataset, Source
 from privet.datasets.partitions import hold_out
 
 PIXELS = 784
@@ -37,7 +37,7 @@ class _Part:
         return _Part(self.features[chosen], self.labels[chosen], self.writers[chosen])
 
 
-def load_femnist(source: str, *, seed: int | None, label_column: str, id_column: str) -> Dataset:
+def load_femnist(source: Source) -> Dataset:
     """Read LEAF's files, or an ``hf:`` table with ``image``, ``character`` and ``writer_id``.
 
     ``source`` is a folder with sub-folders ``train`` and ``test``, each with any number of
@@ -50,15 +50,15 @@ def load_femnist(source: str, *, seed: int | None, label_column: str, id_column:
     DataError
         A file is missing or is not of that format: names the file and the writer.
     """
-    if source.startswith(hub.PREFIX):
-        train, test = _from_hub(source, seed, label_column or "character", id_column or "writer_id")
+    if source.path.startswith(hub.PREFIX):
+        train, test = _from_hub(source)
     else:
-        path = Path(source)
+        path = Path(source.path)
         if all((path / part).is_dir() for part in ("train", "test")):
             train, test = _read(path / "train"), _read(path / "test")
         else:
             whole = _read(path)
-            first, second = hold_out(len(whole.labels), seed, whole.writers)
+            first, second = hold_out(len(whole.labels), source.held_out, whole.writers)
             train, test = whole.rows(first), whole.rows(second)
     return Dataset(
         name="femnist",
@@ -144,16 +144,18 @@ def _check(where: str, x: NDArray[Any], y: NDArray[Any]) -> None:
         raise DataError(f"{where}: expected each y a character's number in 0 ... {CLASSES - 1}")
 
 
-def _from_hub(source: str, seed: int | None, label: str, writer: str) -> tuple[_Part, _Part]:
+def _from_hub(source: Source) -> tuple[_Part, _Part]:
+    path, writer = source.path, source.id_column or "writer_id"
+
     def part(table: Any) -> _Part:
-        images = hub.image_rows(table, source)
+        images = hub.image_rows(table, path)
         if images.dtype != np.uint8:
-            raise DataError(f"{source}: expected grey images of 28 x 28 pixels of 8 bits")
+            raise DataError(f"{path}: expected grey images of 28 x 28 pixels of 8 bits")
         flat = images.reshape(len(images), math.prod(images.shape[1:]))
         x = flat.astype(np.float32) / np.float32(255)
-        y = np.asarray(hub.column(table, label, source))
-        _check(source, x, y)
-        return _Part(x, y, np.asarray(hub.ids(table, writer, source)))
+        y = np.asarray(hub.column(table, source.label_column or "character", path))
+        _check(path, x, y)
+        return _Part(x, y, np.asarray(hub.ids(table, writer, path)))
 
-    train, test = hub.train_and_test(source, seed, writer)
+    train, test = hub.train_and_test(path, source.held_out, writer)
     return part(train), part(test)

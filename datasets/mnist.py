@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.datasets import hub
-from privet.datasets.dataset import DataError, Dataset, LabelArray
+from privet.datasets.dataset import DataError, Dataset, LabelArray, Source
 
 PIXELS = 784
 KEYS = ("x_train", "y_train", "x_test", "y_test")
@@ -21,9 +21,7 @@ _DAMAGE = (
 )  # fmt: skip
 
 
-def load_mnist(
-    source: str, *, seed: int | None, dtype: str, label_column: str, id_column: str
-) -> Dataset:
+def load_mnist(source: Source) -> Dataset:
     """Read an ``.npz`` file with uint8 ``x_train, y_train, x_test, y_test``, or an ``hf:`` table.
 
     The table has columns ``image`` and ``label`` (or ``label_column``). Pixels are divided by 255.
@@ -34,24 +32,24 @@ def load_mnist(
         No such file or table, or not 28 x 28 uint8 images with labels 0 ... 9.
     """
     train_ids = None
-    if source.startswith(hub.PREFIX):
-        train, test = hub.train_and_test(source, seed, id_column)
-        train_ids = hub.ids(train, id_column, source)
+    if source.path.startswith(hub.PREFIX):
+        train, test = hub.train_and_test(source.path, source.held_out, source.id_column)
+        train_ids = hub.ids(train, source.id_column, source.path)
         arrays = {}
         for part, table in (("train", train), ("test", test)):
-            arrays[f"x_{part}"] = hub.image_rows(table, source)
-            label = label_column or "label"
-            arrays[f"y_{part}"] = np.asarray(hub.column(table, label, source))
+            arrays[f"x_{part}"] = hub.image_rows(table, source.path)
+            label = source.label_column or "label"
+            arrays[f"y_{part}"] = np.asarray(hub.column(table, label, source.path))
     else:
-        arrays = _read_npz(Path(source))
+        arrays = _read_npz(Path(source.path))
     for part in ("train", "test"):
         # Where nothing is held out, there may be no test set.
-        if part == "train" or seed is not None or arrays["y_test"].size:
-            _check(source, arrays[f"x_{part}"], arrays[f"y_{part}"], part)
+        if part == "train" or not source.whole or arrays["y_test"].size:
+            _check(source.path, arrays[f"x_{part}"], arrays[f"y_{part}"], part)
 
     def features(part: str) -> NDArray[Any]:
         images = arrays[f"x_{part}"]
-        scaled: NDArray[Any] = images.reshape(len(images), PIXELS).astype(dtype)
+        scaled: NDArray[Any] = images.reshape(len(images), PIXELS).astype(source.dtype)
         scaled /= 255
         return scaled
 

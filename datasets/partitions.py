@@ -122,6 +122,10 @@ def partition(
         raise DataError(
             f"num-agents: {len(values)} examples cannot give each of {num_agents} agents one"
         )
+    if scheme.endswith("dirichlet") and not (math.isfinite(alpha) and alpha > 0):
+        raise DataError(
+            f"partition {scheme}: dirichlet-alpha must be a positive number, got {alpha}"
+        )
     source = np.random.Philox(seed)
     if scheme in FLWR_SCHEMES:
         from privet.datasets.flwr_partitions import flwr_partition
@@ -183,8 +187,6 @@ def _by_label(
 def _dirichlet(
     labels: NDArray[Any], num_agents: int, alpha: float, source: np.random.Philox
 ) -> list[Indices]:
-    if not (math.isfinite(alpha) and alpha > 0):
-        raise DataError(f"dirichlet-alpha must be a positive number, got {alpha}")
     generator = np.random.Generator(source)
     order = permutation(len(labels), source)
     members = [order[labels[order] == value] for value in np.unique(labels)]

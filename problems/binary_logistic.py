@@ -7,8 +7,8 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from privet.problems.base import FloatArray, Norm
-from privet.problems.linear import Limits, ScalarScoreModel
+from privet.problems.base import FloatArray
+from privet.problems.linear import ScalarScoreModel
 from privet.problems.regularizers import Regularizer
 from privet.problems.validation import check_signs
 
@@ -62,10 +62,6 @@ class BinaryLogistic(ScalarScoreModel):
         np.tanh(result, result)
         np.add(result, self._one, result)
         return result
-
-    def _clip_residuals(self, residuals: FloatArray, limits: Limits, norm: Norm) -> None:
-        # These residuals are never negative, so one side is enough.
-        np.minimum(residuals, limits.most, out=residuals)
 
     def hessian(self, x: FloatArray) -> FloatArray:
         """Return the Hessian of f, shape (dim, dim)."""

@@ -11,7 +11,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeGuard, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeGuard, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,35 +20,18 @@ from privet.problems.base import ClippableProblem, FloatArray, Moduli, Norm, Row
 from privet.problems.clipping import (
     BLOCK,
     Clipping,
+    Limits,
     clip_rows,
     clipped_whole,
     residual_limits,
     row_norms,
 )
-from privet.problems.curvature import loss_curvature, public_moduli
+from privet.problems.curvature import loss_curvature
 from privet.problems.regularizers import NoRegularizer, Regularizer
 from privet.problems.spectrum import gram_extremes
 from privet.problems.validation import check_classes, check_features, check_positive
 
 Target = TypeVar("Target", bound=npt.NDArray[Any])
-
-
-class Limits(NamedTuple):
-    """What `residual_limits` returns, the limits with both signs: scalar residuals need either."""
-
-    most: FloatArray
-    least: FloatArray
-    dropped: npt.NDArray[np.bool_] | None
-
-    def of(self, rows: RowIndex) -> Limits:
-        """Return those of some examples, or of all for None."""
-        if rows is None:
-            return self
-        dropped = None if self.dropped is None else self.dropped.take(rows)
-        return Limits(self.most.take(rows), self.least.take(rows), dropped)
-
-
-_Kept: TypeAlias = tuple[float, Norm, Limits]
 
 
 class LinearModel(ABC, Generic[Target]):
@@ -93,7 +76,7 @@ class LinearModel(ABC, Generic[Target]):
             float(self.num_examples) if divisor is None else check_positive("divisor", divisor)
         )
         self._set_scale()
-        self._limits: _Kept | None = None
+        self._limits: tuple[float, Norm, Limits] | None = None
 
     def _set_scale(self) -> None:
         # 0-d arrays of the right dtype are twice as fast operands as Python floats.
@@ -139,9 +122,6 @@ class LinearModel(ABC, Generic[Target]):
 
     # What all losses share
 
-    def _pull_back(self, design: FloatArray, residuals: FloatArray) -> FloatArray:
-        return self._flatten(self._product(design, residuals))
-
     def with_divisor(self, divisor: float) -> Self:
         """Return the problem on the same data, which it shares, with another divisor D."""
         other = copy.copy(self)
@@ -177,14 +157,6 @@ class LinearModel(ABC, Generic[Target]):
         lowest, largest = loss_curvature(self.kind)
         return Moduli(lowest * low / self.divisor, largest * high / self.divisor)
 
-    @classmethod
-    def public_moduli(
-        cls, radius: float, regularizer: Regularizer | None = None, *, share: float = 1.0
-    ) -> Moduli:
-        """Return moduli that hold for all data with ||a_i||_2 <= ``radius``: `public_moduli`."""
-        regularizer = NoRegularizer() if regularizer is None else regularizer
-        return public_moduli(cls.kind, radius, regularizer.moduli, share=share)
-
     def value(self, x: FloatArray) -> float:
         """Return f(x)."""
         x = self._checked(x)
@@ -199,7 +171,7 @@ class LinearModel(ABC, Generic[Target]):
         """
         x = self._checked(x)
         design, targets, scale = self._batch(rows, self._scale)
-        result = self._pull_back(design, self._residuals(x, design, targets))
+        result = self._flatten(self._product(design, self._residuals(x, design, targets)))
         result *= scale
         result += self.regularizer.gradient(x)
         return result
@@ -293,14 +265,14 @@ class LinearModel(ABC, Generic[Target]):
         design, targets, scale = self._batch(rows, self._wide_scale)
         residuals = self._residuals(x, design, targets)
         _drop_unsound(residuals)
-        result = self._pull_back(design, residuals)
+        result = self._flatten(self._product(design, residuals))
         if not np.isfinite(result).all():
             # The largest entry of an example's gradient is that of its residual times its row's.
             largest = np.abs(design).max(axis=1)
             heights = np.abs(residuals)
             heights = heights if heights.ndim == 1 else heights.max(axis=0)
             residuals[..., ~np.isfinite(heights * largest)] = 0.0
-            result = self._pull_back(design, residuals)
+            result = self._flatten(self._product(design, residuals))
         value: npt.NDArray[np.float64] = result.astype(np.float64, copy=False)
         value *= scale
         return value
@@ -317,7 +289,7 @@ class LinearModel(ABC, Generic[Target]):
         x = self._checked(x)
         residuals = self._residuals(x, self._design, self._targets)
         largest = float(np.max(self._residual_norms(residuals, norm) / limits.most))
-        result = self._pull_back(self._design, residuals)
+        result = self._flatten(self._product(self._design, residuals))
         result *= self._scale
         result += self.regularizer.gradient(x)
         return result, largest / self.divisor
@@ -344,10 +316,8 @@ class LinearModel(ABC, Generic[Target]):
         known = self._limits
         if known is not None and known[:2] == (clip, norm):
             return known[2]
-        most, dropped = residual_limits(
-            row_norms(self._design, norm), check_positive("clip", clip), self.dtype
-        )
-        found = Limits(most, -most, dropped)
+        norms = row_norms(self._design, norm)
+        found = residual_limits(norms, check_positive("clip", clip), self.dtype)
         self._limits = (clip, norm, found)
         return found
 
@@ -377,7 +347,7 @@ class ScalarScoreModel(LinearModel[FloatArray]):
 
     def _clip_residuals(self, residuals: FloatArray, limits: Limits, norm: Norm) -> None:
         np.minimum(residuals, limits.most, out=residuals)
-        np.maximum(residuals, limits.least, out=residuals)
+        np.maximum(residuals, -limits.most, out=residuals)
 
     @staticmethod
     def predict_margin(x: FloatArray, features: FloatArray) -> FloatArray:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from functools import cache
 from typing import Any, TypeVar
 
 from .errors import ConfigError
@@ -124,20 +123,23 @@ def setting(
     return field(default=default, metadata={"key": key})
 
 
-@cache
+_KEYS: dict[type, Mapping[str, Key]] = {}
+
+
 def keys_of(owner: type) -> Mapping[str, Key]:
     """Return the run-config keys that a dataclass declares, by field name.
 
     A subclass that declares a field anew without `setting` gives it another default, and keeps
     what else the key is.
     """
-    found: dict[str, Key] = {}
-    for entry in fields(owner):
-        key = next(_declared(owner, entry.name), None)
-        if key and entry.default is not MISSING:
-            name = entry.name.replace("_", "-")
-            found[entry.name] = replace(key, name=name, default=entry.default)
-    return found
+    if owner not in _KEYS:
+        declared = {entry: next(_declared(owner, entry.name), None) for entry in fields(owner)}
+        _KEYS[owner] = {
+            entry.name: replace(key, name=entry.name.replace("_", "-"), default=entry.default)
+            for entry, key in declared.items()
+            if key and entry.default is not MISSING
+        }
+    return _KEYS[owner]
 
 
 def _declared(owner: type, name: str) -> Iterator[Key]:

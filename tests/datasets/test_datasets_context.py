@@ -34,21 +34,6 @@ def test_the_agents_number_is_the_nodes_own() -> None:
         problem_from_context(context({}, {"partition-id": 0, "num-agents": 2}))
 
 
-def test_a_node_with_a_file_of_its_own_trains_on_all_of_it(tmp_path: Path) -> None:
-    (tmp_path / "train.svm").write_text("1 2:0.5\n0 1:1\n1 3:2\n")
-    (tmp_path / "test.svm").write_text("0 1:1\n")
-    node = {
-        "partition-id": 5,
-        "num-partitions": 8,
-        "dataset": "click",
-        "data-path": str(tmp_path),
-        "columns": 4,
-        "partition": "none",
-    }
-    found = problem_from_context(context(node, {"dataset": "digits", "num-agents": 3}))
-    assert found.features.tolist() == [[0, 0.5, 0, 0, 1], [1, 0, 0, 0, 1], [0, 0, 2, 0, 1]]
-
-
 @pytest.fixture
 def clicks(tmp_path: Path) -> Path:
     file = tmp_path / "clicks.svm"

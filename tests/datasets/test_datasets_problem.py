@@ -21,7 +21,6 @@ from privet.datasets import problem as problem_module
 from privet.privacy import Facts
 from privet.problems import BinaryLogistic, MultinomialLogistic, RidgeRegression
 from support.extras import extra
-from support.paths import data_file
 
 
 @pytest.mark.parametrize("scheme", ["iid", "label", "dirichlet"])
@@ -159,24 +158,6 @@ def test_rows_are_clipped_to_the_public_norm_in_training_and_test() -> None:
         assert np.all(np.linalg.norm(clipped.features, axis=1) <= 2.5)
         scale = np.minimum(1, 2.5 / norms)[:, None]
         np.testing.assert_allclose(clipped.features, raw.features * scale, rtol=1e-12)
-
-
-def test_mnist_trains_from_its_path() -> None:
-    config = {
-        "dataset": "mnist",
-        "data-path": str(data_file("mnist_20k.npz")),
-        "dtype": "float32",
-        "partition": "dirichlet",
-        "intercept": "yes",
-    }
-    federation = federation_from_config(config, 10)
-    assert federation.dim == 7850
-    assert sum(problem.num_examples for problem in federation.problems) == 10_000
-    x = np.zeros(7850, dtype=np.float32)
-    assert federation.evaluate(x)["loss"] == pytest.approx(np.log(10), rel=1e-5)
-    for _ in range(15):
-        x -= 0.02 * federation.gradient(x)
-    assert federation.evaluate(x)["accuracy"] > 0.6
 
 
 def test_other_keys_of_a_run_config_are_ignored() -> None:

@@ -77,9 +77,7 @@ def test_bits_are_those_of_the_rice_code(case: tuple[int, list[int]], parameter:
 
 
 @pytest.mark.parametrize("dim", [785, 7850, 100_000, 1_000_000])
-@pytest.mark.parametrize(
-    "share", [0.0005, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 0.9, 0.97, 0.99, 1.0]
-)
+@pytest.mark.parametrize("share", [0.0005, 0.01, 0.1, 0.4, 0.5, 0.6, 0.9, 0.99, 1.0])
 def test_size_is_near_the_entropy(dim: int, share: float) -> None:
     k = max(1, int(share * dim))
     data = encode(RNG.standard_normal(k).astype("f4"), random_set(dim, k), dim)

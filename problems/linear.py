@@ -390,6 +390,16 @@ class MatrixScoreModel(LinearModel[npt.NDArray[np.intp]]):
             features, self.labels, self.classes, regularizer=self.regularizer, divisor=self.divisor
         )
 
+    @staticmethod
+    @abstractmethod
+    def predict_margin(x: FloatArray, features: FloatArray) -> FloatArray:
+        """Return the class scores, shape (n, classes)."""
+
+    @classmethod
+    def accuracy(cls, x: FloatArray, features: FloatArray, labels: npt.NDArray[np.intp]) -> float:
+        """Return the fraction of examples whose largest score is that of their class."""
+        return float(np.mean(cls.predict_margin(x, features).argmax(axis=1) == labels))
+
     def _residual_norms(self, residuals: FloatArray, norm: Norm) -> FloatArray:
         result: FloatArray
         if norm == "l2":

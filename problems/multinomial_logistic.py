@@ -18,16 +18,8 @@ class MultinomialLogistic(MatrixScoreModel):
     """f(X) = (1/D) sum_i [log sum_k exp(<a_i, X_k>) - <a_i, X_{c_i}>] + r(X).
 
     X has shape (d, K), one column a class, and is flattened in C order; DP-IADMM's f_p is the
-    case D = samples of all agents, r = L2(2 beta / P).
-
-    Parameters
-    ----------
-    features : (n, d) array
-        The a_i; see `LinearModel` for this and the keywords.
-    labels : (n,) array
-        The c_i, integers 0..classes-1.
-    classes : int
-        K >= 2, whether or not all of them occur.
+    case D = samples of all agents, r = L2(2 beta / P). ``labels`` (n,) are the c_i,
+    integers 0..classes-1, K = ``classes`` >= 2; `LinearModel` has the other arguments.
 
     Notes
     -----
@@ -102,12 +94,6 @@ class MultinomialLogistic(MatrixScoreModel):
         """Return the class scores <a_i, X_k>, shape (n, K); K follows from the length of x."""
         result: FloatArray = features @ x.reshape(features.shape[1], -1)
         return result
-
-    @staticmethod
-    def accuracy(x: FloatArray, features: FloatArray, labels: npt.NDArray[np.intp]) -> float:
-        """Return the fraction of examples whose largest score is that of their class."""
-        scores = MultinomialLogistic.predict_margin(x, features)
-        return float(np.mean(scores.argmax(axis=1) == labels))
 
 
 def _flat_index(targets: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:

@@ -14,15 +14,8 @@ from privet.problems.linear import MatrixScoreModel
 class OneVsRestLogistic(MatrixScoreModel):
     """f(X) = (1/D) sum_i sum_k log(1 + exp(-b_ik <a_i, X_k>)) + r(X), b_ik = +1 iff c_i = k.
 
-    X has shape (d, K), one column a class, and is flattened in C order.
-
-    Parameters
-    ----------
-    features : (n, d) array
-    labels : (n,) array
-        The c_i, integers 0..classes-1.
-    classes : int
-        K >= 2.
+    X has shape (d, K), one column a class, and is flattened in C order. ``labels`` (n,) are the
+    c_i, integers 0..classes-1, K = ``classes`` >= 2; `LinearModel` has the other arguments.
     """
 
     kind: ClassVar[str] = "one-vs-rest-logistic"
@@ -57,4 +50,3 @@ class OneVsRestLogistic(MatrixScoreModel):
         return product.T.reshape(-1)
 
     predict_margin = staticmethod(MultinomialLogistic.predict_margin)
-    accuracy = staticmethod(MultinomialLogistic.accuracy)

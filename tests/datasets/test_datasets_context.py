@@ -70,12 +70,6 @@ def test_no_name_of_a_run_config_gets_by(run: dict[str, Any]) -> None:
         problem_from_context(context(NODE, {"num-agents": 2, **run}))
 
 
-@pytest.mark.parametrize("dataset", ["breast-cancer", "digits", "diabetes", "synthetic"])
-def test_data_that_need_no_path_are_free(dataset: str) -> None:
-    run = {"num-agents": 2, "dataset": dataset, "data-path": "", "partition": "iid"}
-    assert problem_from_context(context(NODE, run)).data_dependent == ""
-
-
 def test_a_data_set_that_needs_a_path_does_not_get_one() -> None:
     with pytest.raises(DataError, match="data-path is needed for dataset mnist") as caught:
         problem_from_context(context(NODE, {"num-agents": 2, "dataset": "mnist"}))

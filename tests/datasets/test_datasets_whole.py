@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from privet.datasets import (
@@ -15,7 +15,6 @@ from privet.datasets import (
     problem_from_config,
     problem_from_context,
 )
-from support.extras import extra
 
 
 def click(folder: Path, rows: int) -> Path:
@@ -101,16 +100,8 @@ def test_what_cannot_be_dealt_names_key_and_file(tmp_path: Path) -> None:
     assert str(caught.value) == expected
 
 
-@pytest.mark.parametrize("name", ["femnist", "click"])
-def test_a_table_is_whole_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    library = extra("datasets")
-    monkeypatch.setattr(library.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    images = np.zeros((6, 28, 28), dtype=np.uint8).tolist()
-    columns = {
-        "femnist": {"image": images, "character": list(range(6)), "writer_id": ["a"] * 6},
-        "click": {"click": [0, 1] * 3, "site": ["a"] * 6},
-    }[name]
-    library.Dataset.from_dict(columns).save_to_disk(tmp_path / "saved")
-    config = own(dataset=name, data_path=f"hf:{tmp_path / 'saved'}", columns=8)
+def test_a_table_is_whole_too(saved: Callable[..., str]) -> None:
+    path = saved(train={"click": [0, 1] * 3, "site": ["a"] * 6})
+    config = own(dataset="click", data_path=path, columns=8)
     assert problem_from_config(config, 0, 1).num_examples == 6
-    assert len(load(name, data_path=config["data-path"], columns=8).test_labels) == 1
+    assert len(load("click", data_path=path, columns=8).test_labels) == 1

@@ -71,27 +71,6 @@ def test_smoothness_is_attained_at_zero(loss, regularizer):
     assert case.problem.moduli.smoothness == pytest.approx(high, rel=1e-12)
 
 
-def test_ridge_strong_convexity_is_exact():
-    for regularizer, extra in (("none", 0.0), ("l2", 0.3)):
-        case = random_case("ridge", examples=30, regularizer=regularizer, weight=0.3)
-        low, _ = spectra(case, [case.point])
-        assert case.problem.moduli.strong_convexity == pytest.approx(low, rel=1e-10)
-        assert low > extra
-    wide = random_case("ridge", examples=3, width=4, regularizer="none")
-    assert wide.problem.moduli.strong_convexity == 0.0
-
-
-def test_multinomial_smoothness_is_attained_between_two_classes():
-    # Equal scores of two classes and a far lower third make every block's eigenvalue 1/2.
-    generator = np.random.default_rng(0)
-    features = np.abs(generator.standard_normal((30, 4)))
-    problem = MultinomialLogistic(features, generator.integers(0, 3, 30), 3)
-    x = np.zeros((4, 3))
-    x[:, 2] = -1e3
-    high = np.linalg.eigvalsh(problem.hessian(x.ravel()))[-1]
-    assert problem.moduli.smoothness == pytest.approx(high, rel=1e-9)
-
-
 def test_convex_data_terms_claim_no_strong_convexity():
     for loss in ("binary", "multinomial", "one-class"):
         case = random_case(loss, examples=50, regularizer="l2", weight=0.3)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.datasets import DataError, federation_from_config, load
+from privet.datasets import DataError, federation_from_config, load, partition
 from support.extras import extra
 from support.paths import ROOT, data_file
 
@@ -260,17 +260,16 @@ def ask(code: str, **environment: str) -> str:
 
 
 REFUSAL = """
-from privet.datasets import DataError, load, partition
+from privet.datasets import DataError, load
 try:
-    {call}
+    load("mnist", data_path="hf:ylecun/mnist")
 except DataError as error:
     print(error)
 """
-MNIST = "load('mnist', data_path='hf:ylecun/mnist')"
 
 
 def test_an_unreachable_hub_is_one_line(tmp_path: Path) -> None:
-    said = ask(REFUSAL.format(call=MNIST), HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
+    said = ask(REFUSAL, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
     assert said.startswith("hf:ylecun/mnist: the hub cannot be reached (")
     assert "\n" not in said
 
@@ -278,14 +277,18 @@ def test_an_unreachable_hub_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("missing", "call"),
     [
-        ("datasets", MNIST),
-        ("flwr_datasets", "partition([0, 1], 2, 'flwr-iid')"),
+        ("datasets", lambda: load("mnist", data_path="hf:ylecun/mnist")),
+        ("flwr_datasets.partitioner", lambda: partition([0, 1], 2, "flwr-iid")),
     ],
 )
-def test_a_missing_library_names_the_extra(missing: str, call: str) -> None:
-    hide = f"import sys; sys.modules[{missing!r}] = None\n"
-    said = ask(hide + REFUSAL.format(call=call))
-    assert said.startswith(f"{missing} cannot be imported")
+def test_a_missing_library_names_the_extra(
+    missing: str, call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(DataError) as caught:
+        call()
+    said = str(caught.value)
+    assert said.startswith(f"{missing.partition('.')[0]} cannot be imported")
     assert said.endswith("pip install 'flwr-privet[datasets]'")
     assert "\n" not in said
 

@@ -67,11 +67,13 @@ def test_one_agent_gets_the_rows_the_federation_gives_it(index: int) -> None:
 def test_only_the_agent_asked_for_is_built_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     built = []
 
-    def counting(features: np.ndarray, *arguments: Any, **options: Any) -> BinaryLogistic:
-        built.append(len(features))
-        return BinaryLogistic(features, *arguments, **options)
+    class Counted(BinaryLogistic):
+        def __init__(self, features: np.ndarray, *arguments: Any, **options: Any) -> None:
+            built.append(len(features))
+            super().__init__(features, *arguments, **options)
 
-    monkeypatch.setattr(problem_module, "BinaryLogistic", counting)
+    monkeypatch.setitem(problem_module._AUTO, "binary", Counted)
+    monkeypatch.setattr(problem_module, "BinaryLogistic", Counted)
     config = {"dataset": "synthetic", "examples-per-agent": 30, "data-seed": 77}
     first = problem_from_config(config, 2, 50)
     assert problem_from_config(dict(config), 2, 50) is first

@@ -75,20 +75,13 @@ class LinearModel(ABC, Generic[Target]):
         self.divisor = (
             float(self.num_examples) if divisor is None else check_positive("divisor", divisor)
         )
-        self._set_scale()
         self._limits: tuple[float, Norm, Limits] | None = None
-
-    def _set_scale(self) -> None:
-        # 0-d arrays of the right dtype are twice as fast operands as Python floats.
-        self._wide_scale = np.asarray(1.0 / self.divisor)
-        self._scale = self._wide_scale.astype(self.dtype)
 
     def _set_data(self, design: FloatArray, targets: Target, dim: int) -> None:
         """Keep the matrix and targets the scores and residuals are computed from."""
         self._design = design
         self._targets = targets
         self.dim = dim
-        self._shape = (dim,)
 
     # What a loss provides
 
@@ -116,17 +109,20 @@ class LinearModel(ABC, Generic[Target]):
     def _clip_residuals(self, residuals: FloatArray, limits: Limits, norm: Norm) -> None:
         """Scale down, in place, the residual of example i to norm <= limits.most[i]."""
 
-    @abstractmethod
+    # What all losses share
+
     def _with_features(self, features: FloatArray) -> Self:
         """Return the same problem on other features of the same shape."""
-
-    # What all losses share
+        model: Any = type(self)
+        other: Self = model(
+            features, self._targets, regularizer=self.regularizer, divisor=self.divisor
+        )
+        return other
 
     def with_divisor(self, divisor: float) -> Self:
         """Return the problem on the same data, which it shares, with another divisor D."""
         other = copy.copy(self)
         other.divisor = check_positive("divisor", divisor)
-        other._set_scale()
         other.__dict__.pop("moduli", None)
         return other
 
@@ -170,7 +166,7 @@ class LinearModel(ABC, Generic[Target]):
         estimate under uniform sampling; with the default divisor it is their mean.
         """
         x = self._checked(x)
-        design, targets, scale = self._batch(rows, self._scale)
+        design, targets, scale = self._batch(rows)
         result = self._flatten(self._product(design, self._residuals(x, design, targets)))
         result *= scale
         result += self.regularizer.gradient(x)
@@ -242,7 +238,7 @@ class LinearModel(ABC, Generic[Target]):
     ) -> npt.NDArray[np.float64]:
         """Return the scaled sum of the examples' clipped gradients."""
         limits = self._residual_limits(clip, norm).of(rows)
-        design, targets, scale = self._batch(rows, self._wide_scale)
+        design, targets, scale = self._batch(rows)
         residuals = self._residuals(x, design, targets)
         _drop_unsound(residuals)
         if limits.dropped is not None:
@@ -262,7 +258,7 @@ class LinearModel(ABC, Generic[Target]):
 
     def _finite_sum(self, x: FloatArray, rows: RowIndex) -> npt.NDArray[np.float64]:
         """Return the scaled sum of the examples' gradients, of those that are finite."""
-        design, targets, scale = self._batch(rows, self._wide_scale)
+        design, targets, scale = self._batch(rows)
         residuals = self._residuals(x, design, targets)
         _drop_unsound(residuals)
         result = self._flatten(self._product(design, residuals))
@@ -290,21 +286,19 @@ class LinearModel(ABC, Generic[Target]):
         residuals = self._residuals(x, self._design, self._targets)
         largest = float(np.max(self._residual_norms(residuals, norm) / limits.most))
         result = self._flatten(self._product(self._design, residuals))
-        result *= self._scale
+        result *= 1.0 / self.divisor
         result += self.regularizer.gradient(x)
         return result, largest / self.divisor
 
     def _checked(self, x: FloatArray) -> FloatArray:
-        if x.shape != self._shape:
-            raise ValueError(f"x must have shape {self._shape}, found {x.shape}")
+        if x.shape != (self.dim,):
+            raise ValueError(f"x must have shape ({self.dim},), found {x.shape}")
         return x if x.dtype == self.dtype else x.astype(self.dtype)
 
-    def _batch(
-        self, rows: RowIndex, whole: npt.NDArray[Any]
-    ) -> tuple[FloatArray, Target, npt.NDArray[Any] | float]:
-        """Return rows, targets and the factor of their sum: ``whole`` for all of them."""
+    def _batch(self, rows: RowIndex) -> tuple[FloatArray, Target, float]:
+        """Return rows of the design, their targets, and the factor of their sum."""
         if rows is None:
-            return self._design, self._targets, whole
+            return self._design, self._targets, 1.0 / self.divisor
         if len(rows) == 0:
             raise ValueError("rows is an empty mini-batch")
         scale = self.num_examples / (self.divisor * len(rows))

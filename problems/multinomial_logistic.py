@@ -30,10 +30,6 @@ class MultinomialLogistic(MatrixScoreModel):
 
     kind: ClassVar[str] = "multinomial"
 
-    def _set_data(self, design: FloatArray, targets: npt.NDArray[np.intp], dim: int) -> None:
-        super()._set_data(design, targets, dim)
-        self._flat = _flat_index(targets)
-
     def _scores(self, x: FloatArray, design: FloatArray) -> FloatArray:
         # Scores minus the largest of each example, then rows of zeros up to a multiple of
         # `_TILE`. Classes first: reductions over the first axis are vectorised, over a last axis
@@ -59,8 +55,7 @@ class MultinomialLogistic(MatrixScoreModel):
         result = self._scores(x, design)
         self._to_probabilities(result[: self.classes])
         # One flat index is five times faster than a pair.
-        where = self._flat if targets is self._targets else _flat_index(targets)
-        result.reshape(-1)[where] -= 1.0
+        result.reshape(-1)[targets * len(targets) + np.arange(len(targets))] -= 1.0
         return result
 
     @staticmethod
@@ -94,8 +89,3 @@ class MultinomialLogistic(MatrixScoreModel):
         """Return the class scores <a_i, X_k>, shape (n, K); K follows from the length of x."""
         result: FloatArray = features @ x.reshape(features.shape[1], -1)
         return result
-
-
-def _flat_index(targets: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    """Return where each example's own class is in a flattened (classes, n) array."""
-    return targets * len(targets) + np.arange(len(targets))

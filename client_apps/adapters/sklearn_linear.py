@@ -261,8 +261,7 @@ def SklearnProblem(
         raise ConfigError(f"features have shape {shape}, expected (examples, features)")
     if classes is None:
         is_classifier = type(estimator).__name__ in CLASSIFIERS
-        classes = np.unique(np.asarray(targets)) if is_classifier else ()  # type: ignore[assignment]
-    assert classes is not None
+        classes = list(np.unique(targets)) if is_classifier else []
     model = SklearnModel(estimator, shape[1], classes, total_examples, regularize_intercept, dtype)
     return model.problem(features, targets, divisor=divisor)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.datasets import hub
-from privet.datasets.dataset import DataError, Dataset, LabelArray, Source
+from privet.datasets.dataset import DataError, Dataset, LabelArray, Source, brief
+from privet.wire.files import read_npz
 
 PIXELS = 784
 KEYS = ("x_train", "y_train", "x_test", "y_test")
-_DAMAGE = (
-    OSError, ValueError, EOFError, TypeError, MemoryError, RuntimeError, zipfile.BadZipFile,
-    zlib.error,
-)  # fmt: skip
 
 
 def load_mnist(source: Source) -> Dataset:
@@ -71,17 +66,11 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise DataError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}; {expected}")
     try:
-        # numpy leaves a file it opened itself open when the archive is damaged.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in KEYS}
-    except KeyError as error:
-        raise DataError(f"{path}: {expected}; {error.args[0]}") from None
-    except _DAMAGE:
-        raise DataError(f"{path}: {expected}") from None
-    for key, array in arrays.items():
-        # A member that is no .npy comes as its bytes.
-        if not isinstance(array, np.ndarray):
-            raise DataError(f"{path}: {expected}; {key} is no array")
+        arrays = read_npz(path)
+    except (OSError, ValueError, MemoryError) as error:
+        raise DataError(f"{path}: {expected} ({brief(error)})") from None
+    if missing := [key for key in KEYS if key not in arrays]:
+        raise DataError(f"{path}: {expected}; there is no {missing[0]}")
     return arrays
 
 

@@ -7,12 +7,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from privet.datasets.adult import load_adult
-from privet.datasets.built_in import BUILT_IN, synthetic
+from privet.datasets.built_in import BUILT_IN, regression, synthetic
 from privet.datasets.click import load_click
 from privet.datasets.dataset import UNUSABLE, DataError, Dataset, Source, brief, finished
 from privet.datasets.femnist import load_femnist
 from privet.datasets.mnist import load_mnist
-from privet.datasets.regression import regression
 
 DTYPES = ("float64", "float32")
 # Data sets whose columns carry a constant one unless the caller says otherwise.

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.datasets import hub
-from privet.datasets.dataset import DataError, Dataset, FloatArray, Source
+from privet.datasets.dataset import DataError, Dataset, Part, Source
 
 TRAIN_FILE = "adult-train.csv.gz"
 TEST_FILE = "adult-test.csv.gz"
@@ -80,7 +80,6 @@ _NAMES = (
 _TABLE = [_NAMES[field] for field in range(FIELDS)]
 
 Columns = list[tuple[str, ...]]
-Encoded = tuple[FloatArray, NDArray[np.int64]]
 
 
 def _rows(path: Path) -> list[list[str]]:
@@ -139,7 +138,7 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def _encode(columns: Columns, path: str) -> Encoded:
+def _encode(columns: Columns, path: str) -> Part:
     """Return features and labels; what is made of a row depends on that row alone."""
     numeric = np.column_stack([_numeric(columns[field], field, path) for field in NUMERIC])
     mean, deviation = np.array([SCALING[name] for name in NUMERIC.values()]).T
@@ -147,7 +146,7 @@ def _encode(columns: Columns, path: str) -> Encoded:
     # The distributed test file ends its labels in a full stop.
     incomes = tuple(value.rstrip(".") for value in columns[FIELDS - 1])
     labels = _codes(incomes, INCOME, path, "income is {}, not <=50K or >50K")
-    return np.hstack([(numeric - mean) / deviation, *one_hot]), labels
+    return Part(np.hstack([(numeric - mean) / deviation, *one_hot]), labels)
 
 
 def _table_columns(table: Any, source: str) -> Columns:
@@ -189,20 +188,17 @@ def load_adult(source: Source) -> Dataset:
         if not folder.is_dir():
             raise DataError(f"{folder}: expected a folder with {TRAIN_FILE} and {TEST_FILE}")
         train, test = (_read(folder / name) for name in (TRAIN_FILE, TEST_FILE))
-    columns = train[0].shape[1]
-    return Dataset(
-        name="adult",
-        train_features=train[0],
-        train_labels=train[1],
-        test_features=test[0],
-        test_labels=test[1],
+    columns = train.features.shape[1]
+    return Dataset.of(
+        "adult",
+        train._replace(ids=ids),
+        test,
         classes=2,
         task="binary",
         description=f"UCI Adult: {columns} columns, 6 numeric standardised as the published "
         f"training file and {columns - 6} drop-first one-hot, education left out",
-        train_ids=ids,
     )
 
 
-def _read(path: Path) -> Encoded:
+def _read(path: Path) -> Part:
     return _encode(list(zip(*_rows(path), strict=True)), str(path))

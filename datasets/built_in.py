@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.datasets.dataset import DENSE_BYTES, DataError, Dataset, FloatArray
-from privet.datasets.partitions import HELD_OUT, hold_out
+from privet.datasets.dataset import DENSE_BYTES, DataError, Dataset, FloatArray, Part
+from privet.datasets.partitions import HELD_OUT, split
 
 EIGENVALUES = (0.05, 1.0)
 NOISE_VARIANCES = (0.1, 0.3)
@@ -31,16 +31,13 @@ def _breast_cancer(seed: int | None) -> Dataset:
     from sklearn.datasets import load_breast_cancer
 
     features, target = load_breast_cancer(return_X_y=True)
-    train, test = hold_out(len(target), seed)
-    train_features, test_features = _standardise(features[train], features[test])
     # scikit-learn codes malignant as 0; +1 is the finding a screening looks for.
-    labels = np.where(target == 0, 1, -1)
-    return Dataset(
-        name="breast-cancer",
-        train_features=train_features,
-        train_labels=labels[train],
-        test_features=test_features,
-        test_labels=labels[test],
+    train, test = split(Part(features, np.where(target == 0, 1, -1)), seed)
+    ours, held_out = _standardise(train.features, test.features)
+    return Dataset.of(
+        "breast-cancer",
+        train._replace(features=ours),
+        test._replace(features=held_out),
         classes=2,
         task="binary",
         description="Wisconsin breast cancer (scikit-learn): 30 columns, standardised with "
@@ -52,13 +49,9 @@ def _digits(seed: int | None) -> Dataset:
     from sklearn.datasets import load_digits
 
     features, target = load_digits(return_X_y=True)
-    train, test = hold_out(len(target), seed)
-    return Dataset(
-        name="digits",
-        train_features=features[train] / 16.0,
-        train_labels=target[train],
-        test_features=features[test] / 16.0,
-        test_labels=target[test],
+    return Dataset.of(
+        "digits",
+        *split(Part(features / 16.0, target), seed),
         classes=10,
         task="multinomial",
         description="8 x 8 handwritten digits (scikit-learn): 64 columns in [0, 1], pixel / 16",
@@ -68,16 +61,14 @@ def _digits(seed: int | None) -> Dataset:
 def _diabetes(seed: int | None) -> Dataset:
     from sklearn.datasets import load_diabetes
 
-    features, target = load_diabetes(return_X_y=True)
-    train, test = hold_out(len(target), seed)
-    train_features, test_features = _standardise(features[train], features[test])
-    train_targets, test_targets = _standardise(target[train, None], target[test, None])
-    return Dataset(
-        name="diabetes",
-        train_features=train_features,
-        train_labels=train_targets[:, 0],
-        test_features=test_features,
-        test_labels=test_targets[:, 0],
+    train, test = split(Part(*load_diabetes(return_X_y=True)), seed)
+    features = _standardise(train.features, test.features)
+    targets = _standardise(train.labels, test.labels)
+    train, test = (Part(x, y) for x, y in zip(features, targets, strict=True))
+    return Dataset.of(
+        "diabetes",
+        train,
+        test,
         classes=0,
         task="regression",
         description="Diabetes progression (scikit-learn): 10 columns; columns and target "
@@ -111,12 +102,10 @@ def synthetic(seed: int, features: int, examples: int) -> Dataset:
         random_state=seed,
     )
     labels = np.where(target == 1, 1, -1)
-    return Dataset(
-        name="synthetic",
-        train_features=x[:examples],
-        train_labels=labels[:examples],
-        test_features=x[examples:],
-        test_labels=labels[examples:],
+    return Dataset.of(
+        "synthetic",
+        Part(x[:examples], labels[:examples]),
+        Part(x[examples:], labels[examples:]),
         classes=2,
         task="binary",
         description=f"scikit-learn make_classification: {features} columns, not scaled",
@@ -163,17 +152,14 @@ def regression(seed: int, features: int, examples: int, agents: int) -> Dataset:
     def flat(part: NDArray[Any]) -> NDArray[Any]:
         return part.reshape(-1, *part.shape[2:])
 
-    return Dataset(
-        name="regression",
-        train_features=flat(u[:, :each]),
-        train_labels=flat(d[:, :each]),
-        test_features=flat(u[:, each:]),
-        test_labels=flat(d[:, each:]),
+    return Dataset.of(
+        "regression",
+        Part(flat(u[:, :each]), flat(d[:, :each]), np.repeat(np.arange(agents), each)),
+        Part(flat(u[:, each:]), flat(d[:, each:])),
         classes=0,
         task="regression",
         description=f"Gaussian linear regression: {features} columns, another covariance and "
         f"another noise for each of {agents} agents",
-        train_ids=np.repeat(np.arange(agents), each),
     )
 
 

@@ -20,10 +20,11 @@ from privet.datasets.dataset import (
     Dataset,
     FloatArray,
     LabelArray,
+    Part,
     Source,
     brief,
 )
-from privet.datasets.partitions import hold_out
+from privet.datasets.partitions import split
 
 _EXPECTED = "expected LIBSVM rows: a label, then index:value ..., indices from 1 and rising"
 _LARGEST = 2**31 - 1
@@ -32,9 +33,6 @@ _LABEL_NAMES = ("label", "click")
 _DIMENSION = "columns = 0 reads the dimension from the file: give columns"
 
 Pairs = Iterator[tuple[str, float]]
-Part = tuple[FloatArray, LabelArray]
-Parts = tuple[Part, Part, LabelArray | None]
-"""Rows and labels to train on and to test on, and the ids of those to train on."""
 
 
 def load_click(source: Source) -> Dataset:
@@ -63,24 +61,22 @@ def load_click(source: Source) -> Dataset:
     hashing = source.hashing or table
     if columns == 0 and hashing:
         raise DataError(f"{source.path}: give columns, the number of columns that are hashed to")
-    (train, train_y), (test, test_y), ids = _from_hub(source) if table else _from_files(source)
-    train_labels, test_labels = _signs(source.path, train_y, test_y)
+    train, test = _from_hub(source) if table else _from_files(source)
+    train_labels, test_labels = _signs(source.path, train.labels, test.labels)
+    width = train.features.shape[1]
     how = "hashed" if hashing else "as in the file"
-    return Dataset(
-        name="click",
-        train_features=train,
-        train_labels=train_labels,
-        test_features=test,
-        test_labels=test_labels,
+    return Dataset.of(
+        "click",
+        train._replace(labels=train_labels),
+        test._replace(labels=test_labels),
         classes=2,
         task="binary",
-        description=f"click data: {train.shape[1]} columns, {how}, not scaled; +1 is a click",
-        train_ids=ids,
+        description=f"click data: {width} columns, {how}, not scaled; +1 is a click",
         data_dependent="" if columns else _DIMENSION,
     )
 
 
-def _from_files(source: Source) -> Parts:
+def _from_files(source: Source) -> tuple[Part, Part]:
     path = Path(source.path)
     if path.is_dir():
         files = [_one(path, "train"), _one(path, "test")]
@@ -89,15 +85,11 @@ def _from_files(source: Source) -> Parts:
     else:
         raise DataError(f"{path}: no such file; {_EXPECTED}")
     read = _read(files, 0 if source.hashing else source.columns)
-    parts: list[Part] = [
-        (_hash(_pairs(matrix), source.columns) if source.hashing else _dense(path, matrix), labels)
-        for matrix, labels in zip(read[::2], read[1::2], strict=True)
+    parts = [
+        Part(_hash(_pairs(matrix), source.columns) if source.hashing else _dense(path, matrix), y)
+        for matrix, y in zip(read[::2], read[1::2], strict=True)
     ]
-    if len(parts) == 1:
-        ((rows, labels),) = parts
-        train, test = hold_out(len(labels), source.held_out)
-        parts = [(rows[train], labels[train]), (rows[test], labels[test])]
-    return parts[0], parts[1], None
+    return split(parts[0], source.held_out) if len(parts) == 1 else (parts[0], parts[1])
 
 
 def _one(folder: Path, part: str) -> Path:
@@ -197,7 +189,7 @@ def _signs(source: str, *parts: LabelArray) -> list[NDArray[np.int64]]:
     return [np.where(part > 0, 1, -1) for part in parts]
 
 
-def _from_hub(source: Source) -> Parts:
+def _from_hub(source: Source) -> tuple[Part, Part]:
     path, id_column = source.path, source.id_column
     tables = hub.train_and_test(path, source.held_out, id_column)
     names = tables[0].column_names
@@ -210,11 +202,12 @@ def _from_hub(source: Source) -> Parts:
         used = [name for name in table.column_names if name not in {label, id_column}]
         values = zip(*(hub.column(table, name, path) for name in used), strict=True)
         if not len(labels):
-            return np.empty((0, source.columns)), labels.astype(float)
-        return _hash((_named(used, row) for row in values), source.columns), labels.astype(float)
+            return Part(np.empty((0, source.columns)), labels.astype(float))
+        rows = _hash((_named(used, row) for row in values), source.columns)
+        return Part(rows, labels.astype(float))
 
     train, test = tables
-    return part(train), part(test), hub.ids(train, id_column, path)
+    return part(train)._replace(ids=hub.ids(train, id_column, path)), part(test)
 
 
 def _named(names: list[str], row: tuple[Any, ...]) -> Pairs:

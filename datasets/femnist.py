@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.datasets import hub
-from privet.datasets.dataset import DataError, Dataset, Source
-from privet.datasets.partitions import hold_out
+from privet.datasets.dataset import DataError, Dataset, Part, Source
+from privet.datasets.partitions import split
 
 PIXELS = 784
 CLASSES = 62
 _EXPECTED = "expected LEAF's FEMNIST as JSON: users, num_samples, user_data"
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Examples with their writers."""
-
-    features: NDArray[np.float32]
-    labels: NDArray[np.int64]
-    writers: NDArray[Any]
-
-    def rows(self, chosen: NDArray[np.intp]) -> _Part:
-        return _Part(self.features[chosen], self.labels[chosen], self.writers[chosen])
 
 
 def load_femnist(source: Source) -> Dataset:
@@ -57,23 +44,18 @@ def load_femnist(source: Source) -> Dataset:
         if all((path / part).is_dir() for part in ("train", "test")):
             train, test = _read(path / "train"), _read(path / "test")
         else:
-            whole = _read(path)
-            first, second = hold_out(len(whole.labels), source.held_out, whole.writers)
-            train, test = whole.rows(first), whole.rows(second)
-    return Dataset(
-        name="femnist",
-        train_features=train.features,
-        train_labels=train.labels,
-        test_features=test.features,
-        test_labels=test.labels,
+            train, test = split(_read(path), source.held_out)
+    return Dataset.of(
+        "femnist",
+        train,
+        test,
         classes=CLASSES,
         task="multinomial",
         description="FEMNIST: 784 columns in [0, 1], white is 1; 62 characters, by writer",
-        train_ids=train.writers,
     )
 
 
-def _read(path: Path) -> _Part:
+def _read(path: Path) -> Part:
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
         raise DataError(f"{path}: no *.json file and no folders train and test; {_EXPECTED}")
@@ -89,7 +71,7 @@ def _read(path: Path) -> _Part:
             writers.append(np.repeat(writer, len(y)))
     if not sum(map(len, labels)):
         raise DataError(f"{path}: expected at least one example")
-    return _Part(np.concatenate(features), np.concatenate(labels), np.concatenate(writers))
+    return Part(np.concatenate(features), np.concatenate(labels), np.concatenate(writers))
 
 
 def _writers(file: Path) -> list[tuple[str, NDArray[np.float32], NDArray[np.int64]]]:
@@ -144,10 +126,10 @@ def _check(where: str, x: NDArray[Any], y: NDArray[Any]) -> None:
         raise DataError(f"{where}: expected each y a character's number in 0 ... {CLASSES - 1}")
 
 
-def _from_hub(source: Source) -> tuple[_Part, _Part]:
+def _from_hub(source: Source) -> tuple[Part, Part]:
     path, writer = source.path, source.id_column or "writer_id"
 
-    def part(table: Any) -> _Part:
+    def part(table: Any) -> Part:
         images = hub.image_rows(table, path)
         if images.dtype != np.uint8:
             raise DataError(f"{path}: expected grey images of 28 x 28 pixels of 8 bits")
@@ -155,7 +137,7 @@ def _from_hub(source: Source) -> tuple[_Part, _Part]:
         x = flat.astype(np.float32) / np.float32(255)
         y = np.asarray(hub.column(table, source.label_column or "character", path))
         _check(path, x, y)
-        return _Part(x, y, np.asarray(hub.ids(table, writer, path)))
+        return Part(x, y, np.asarray(hub.ids(table, writer, path)))
 
     train, test = hub.train_and_test(path, source.held_out, writer)
     return part(train), part(test)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.datasets import hub
-from privet.datasets.dataset import DataError, Dataset, LabelArray, Source, brief
+from privet.datasets.dataset import DataError, Dataset, LabelArray, Part, Source, brief
 from privet.wire.files import read_npz
 
 PIXELS = 784
@@ -48,16 +48,13 @@ def load_mnist(source: Source) -> Dataset:
         scaled /= 255
         return scaled
 
-    return Dataset(
-        name="mnist",
-        train_features=features("train"),
-        train_labels=arrays["y_train"],
-        test_features=features("test"),
-        test_labels=arrays["y_test"],
+    return Dataset.of(
+        "mnist",
+        Part(features("train"), arrays["y_train"], train_ids),
+        Part(features("test"), arrays["y_test"]),
         classes=10,
         task="multinomial",
         description="MNIST: 784 columns in [0, 1], pixel / 255",
-        train_ids=train_ids,
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.datasets.dataset import DataError, Indices, LabelArray
+from privet.datasets.dataset import DataError, Indices, LabelArray, Part
 
 FLWR_SCHEMES = ("flwr-iid", "flwr-dirichlet", "flwr-pathological")
 SCHEMES = ("iid", "label", "dirichlet", "natural-id", "none", *FLWR_SCHEMES)
@@ -49,6 +49,12 @@ def hold_out(
     test = np.concatenate([part[:cut] for part, cut in zip(parts, cuts, strict=True)])
     train = np.concatenate([part[cut:] for part, cut in zip(parts, cuts, strict=True)])
     return np.sort(train), np.sort(test)
+
+
+def split(whole: Part, seed: int | None) -> tuple[Part, Part]:
+    """Return the examples that `hold_out` leaves for training, and those that it holds out."""
+    train, test = hold_out(len(whole.labels), seed, whole.ids)
+    return whole.rows(train), whole.rows(test)
 
 
 def by_id(ids: LabelArray) -> list[Indices]:

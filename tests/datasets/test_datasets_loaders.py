@@ -110,22 +110,6 @@ class TestSynthetic:
         assert data.test_features.shape == (5_000, 5)
         assert set(data.train_labels) == {-1, 1}
 
-    def test_labels_belong_to_the_features(self) -> None:
-        from sklearn.linear_model import LogisticRegression
-
-        data = load("synthetic", features=20, examples=2_000, seed=1)
-        assert data.columns == 20
-        model = LogisticRegression().fit(data.train_features, data.train_labels)
-        assert model.score(data.test_features, data.test_labels) > 0.75
-
-    def test_leaves_the_global_generator_alone_and_does_not_depend_on_it(self) -> None:
-        np.random.seed(5)  # noqa: NPY002
-        before = np.random.get_state()[1].copy()  # type: ignore[index] # noqa: NPY002
-        first = load("synthetic", examples=50, seed=11).train_features
-        after = np.random.get_state()[1]  # type: ignore[index] # noqa: NPY002
-        assert np.array_equal(before, after)
-        assert not np.array_equal(first, load("synthetic", examples=50, seed=12).train_features)
-
     @pytest.mark.parametrize("size", [{"features": 1}, {"examples": 4}])
     def test_refuses_a_size_it_cannot_make(self, size: dict[str, Any]) -> None:
         with pytest.raises(DataError, match="features >= 2 and examples >= 5"):

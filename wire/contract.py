@@ -105,7 +105,7 @@ def encode_settings(settings: Settings) -> str:
 
 def decode_settings(text: str) -> dict[str, Any]:
     """Return the parameters of ``encode_settings`` (raises ``WireError``)."""
-    return parse_json(text, "settings", dict, LONGEST_SETTINGS)
+    return parse_json(text, "settings are", dict, LONGEST_SETTINGS)
 
 
 def means_privacy(settings: Settings) -> bool:
@@ -223,7 +223,9 @@ def read_update(content: RecordDict, protocol: str, version: int, round_: int) -
     record = read_record(content, RECORD)
     if record.get("kind") != "update":
         raise WireError(f"reply of kind {record.get('kind')!r}, expected 'update'")
-    about = parse_json(read_field(record, "about", str), "about", dict, LONGEST_ABOUT)
+    about = parse_json(
+        read_field(record, "about", str), "message field 'about' is", dict, LONGEST_ABOUT
+    )
     said = (about.get("protocol"), about.get("version"))
     if said != (protocol, version):
         raise WireError(

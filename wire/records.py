@@ -83,16 +83,23 @@ def read_field(held: Mapping[str, Any], name: str, kind: type[T], default: T | N
     return value
 
 
-def parse_json(text: str, name: str, kind: type[T], longest: int) -> T:
-    """Return a field's JSON text as a value of this type (raises ``WireError``)."""
+def parse_json(text: str, what: str, kind: type[T], longest: int) -> T:
+    """Return a JSON text as a value of this type.
+
+    Raises
+    ------
+    WireError
+        If it is too long, is not JSON, or of another type; the line begins with ``what``, as in
+        "settings are".
+    """
     if len(text) > longest:
-        raise WireError(f"message field {name!r} is longer than {longest} characters")
+        raise WireError(f"{what} longer than {longest} characters")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        raise WireError(f"message field {name!r} is not JSON") from None
+        raise WireError(f"{what} not JSON") from None
     if not isinstance(value, kind):
-        raise WireError(f"message field {name!r} is not a JSON {kind.__name__}")
+        raise WireError(f"{what} not a JSON {'object' if kind is dict else kind.__name__}")
     return value
 
 

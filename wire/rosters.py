@@ -36,7 +36,7 @@ def parse_roster(names: str, keys: bytes) -> tuple[tuple[str, bytes], ...]:
 
 @lru_cache(maxsize=64)
 def _agent_names(text: str) -> tuple[str, ...]:
-    names = parse_json(text, "names", list, LONGEST_NAMES)
+    names = parse_json(text, "message field 'names' is", list, LONGEST_NAMES)
     if not all(isinstance(name, str) and is_name(name) for name in names):
         raise WireError("message field 'names' is not a list of agent names")
     return tuple(names)

@@ -16,6 +16,7 @@ as un-noised, a node with a budget refuses it, and a run with noise is refused.
 
 from __future__ import annotations
 
+import importlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -29,7 +30,6 @@ from flwr.clientapp import ClientApp
 from privet.problems import Moduli
 from privet.wire import ConfigError, Layout, algorithm
 
-from .adapters.torch_tools import import_torch
 from .base import METRICS, Opened, Participant, agent_name
 from .half import Half, Vector
 from .local_task import LocalTask, Walk
@@ -354,7 +354,7 @@ class ModuleParameters(Parameters):
         if not self.parameters:
             raise ConfigError("module has no trainable parameters")
         self.names = tuple(self.parameters)
-        self.torch = import_torch()
+        self.torch = importlib.import_module("torch")  # which the module comes from
 
     def value(self, name: str) -> Any:
         return self.parameters[name].detach()

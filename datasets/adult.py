@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.datasets import hub
-from privet.datasets.dataset import DataError, Dataset, FloatArray
+from privet.datasets.dataset import DataError, Dataset, Part, Source
 
 TRAIN_FILE = "adult-train.csv.gz"
 TEST_FILE = "adult-test.csv.gz"
@@ -80,7 +80,6 @@ _NAMES = (
 _TABLE = [_NAMES[field] for field in range(FIELDS)]
 
 Columns = list[tuple[str, ...]]
-Encoded = tuple[FloatArray, NDArray[np.int64]]
 
 
 def _rows(path: Path) -> list[list[str]]:
@@ -100,18 +99,24 @@ def _rows(path: Path) -> list[list[str]]:
     return rows
 
 
+def _codes(
+    values: tuple[str, ...], known: dict[str, int], where: str, otherwise: str
+) -> NDArray[np.int64]:
+    """Return the numbers of values; ``otherwise`` says what one is that has none."""
+    try:
+        return np.array([known[value] for value in values], dtype=np.int64)
+    except KeyError as error:
+        (value,) = error.args
+        row = values.index(value) + 1
+        raise DataError(f"{where}, row {row}: {otherwise.format(repr(value))}") from None
+
+
 def _one_hot(values: tuple[str, ...], field: int, path: str) -> NDArray[np.float64]:
     """Drop-first one-hot: the first category and '?' are both the zero row."""
     name, text = CATEGORICAL[field]
-    codes = {value: code for code, value in enumerate(text.split())} | {"?": 0}
-    try:
-        code = np.array([codes[value] for value in values], dtype=np.intp)
-    except KeyError as error:
-        row = values.index(error.args[0]) + 1
-        raise DataError(
-            f"{path}, row {row}: {name} is {error.args[0]!r}, not a category of UCI Adult"
-        ) from None
-    result: NDArray[np.float64] = np.eye(len(codes) - 1)[code][:, 1:]
+    known = {value: code for code, value in enumerate(text.split())} | {"?": 0}
+    code = _codes(values, known, path, f"{name} is {{}}, not a category of UCI Adult")
+    result: NDArray[np.float64] = np.eye(len(known) - 1)[code][:, 1:]
     return result
 
 
@@ -133,23 +138,15 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def _income(values: tuple[str, ...], path: str) -> NDArray[np.int64]:
-    try:
-        # The distributed test file ends its labels in a full stop.
-        return np.array([INCOME[value.rstrip(".")] for value in values], dtype=np.int64)
-    except KeyError as error:
-        row = [value.rstrip(".") for value in values].index(error.args[0]) + 1
-        raise DataError(
-            f"{path}, row {row}: income is {error.args[0]!r}, not <=50K or >50K"
-        ) from None
-
-
-def _encode(columns: Columns, path: str) -> Encoded:
+def _encode(columns: Columns, path: str) -> Part:
     """Return features and labels; what is made of a row depends on that row alone."""
     numeric = np.column_stack([_numeric(columns[field], field, path) for field in NUMERIC])
     mean, deviation = np.array([SCALING[name] for name in NUMERIC.values()]).T
     one_hot = [_one_hot(columns[field], field, path) for field in CATEGORICAL]
-    return np.hstack([(numeric - mean) / deviation, *one_hot]), _income(columns[FIELDS - 1], path)
+    # The distributed test file ends its labels in a full stop.
+    incomes = tuple(value.rstrip(".") for value in columns[FIELDS - 1])
+    labels = _codes(incomes, INCOME, path, "income is {}, not <=50K or >50K")
+    return Part(np.hstack([(numeric - mean) / deviation, *one_hot]), labels)
 
 
 def _table_columns(table: Any, source: str) -> Columns:
@@ -166,7 +163,7 @@ def _table_columns(table: Any, source: str) -> Columns:
     ]
 
 
-def load_adult(source: str, *, seed: int | None, id_column: str) -> Dataset:
+def load_adult(source: Source) -> Dataset:
     """Read ``adult-train.csv.gz`` and ``adult-test.csv.gz`` of a folder, or an ``hf:`` table.
 
     82 columns: 6 numeric, standardised with ``SCALING`` whatever file is read, then 76 drop-first
@@ -182,29 +179,26 @@ def load_adult(source: str, *, seed: int | None, id_column: str) -> Dataset:
         A file is missing, or is not UCI Adult; names the file, and the row where there is one.
     """
     ids = None
-    if source.startswith(hub.PREFIX):
-        tables = hub.train_and_test(source, seed, id_column)
-        ids = hub.ids(tables[0], id_column, source)
-        train, test = (_encode(_table_columns(table, source), source) for table in tables)
+    if source.path.startswith(hub.PREFIX):
+        tables = hub.train_and_test(source.path, source.held_out, source.id_column)
+        ids = hub.ids(tables[0], source.id_column, source.path)
+        train, test = (_encode(_table_columns(one, source.path), source.path) for one in tables)
     else:
-        folder = Path(source)
+        folder = Path(source.path)
         if not folder.is_dir():
             raise DataError(f"{folder}: expected a folder with {TRAIN_FILE} and {TEST_FILE}")
         train, test = (_read(folder / name) for name in (TRAIN_FILE, TEST_FILE))
-    columns = train[0].shape[1]
-    return Dataset(
-        name="adult",
-        train_features=train[0],
-        train_labels=train[1],
-        test_features=test[0],
-        test_labels=test[1],
+    columns = train.features.shape[1]
+    return Dataset.of(
+        "adult",
+        train._replace(ids=ids),
+        test,
         classes=2,
         task="binary",
         description=f"UCI Adult: {columns} columns, 6 numeric standardised as the published "
         f"training file and {columns - 6} drop-first one-hot, education left out",
-        train_ids=ids,
     )
 
 
-def _read(path: Path) -> Encoded:
+def _read(path: Path) -> Part:
     return _encode(list(zip(*_rows(path), strict=True)), str(path))

@@ -14,8 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.datasets import hub
-from privet.datasets.dataset import DENSE_BYTES, DataError, Dataset, FloatArray, LabelArray, brief
-from privet.datasets.partitions import hold_out
+from privet.datasets.dataset import (
+    DENSE_BYTES,
+    DataError,
+    Dataset,
+    FloatArray,
+    LabelArray,
+    Part,
+    Source,
+    brief,
+)
+from privet.datasets.partitions import split
 
 _EXPECTED = "expected LIBSVM rows: a label, then index:value ..., indices from 1 and rising"
 _LARGEST = 2**31 - 1
@@ -26,15 +35,7 @@ _DIMENSION = "columns = 0 reads the dimension from the file: give columns"
 Pairs = Iterator[tuple[str, float]]
 
 
-def load_click(
-    source: str,
-    *,
-    seed: int | None,
-    columns: int,
-    hashing: bool,
-    label_column: str,
-    id_column: str,
-) -> Dataset:
+def load_click(source: Source) -> Dataset:
     """Read LIBSVM files, or an ``hf:`` table, into dense rows with labels -1 and +1.
 
     ``source`` is one file, of which a fifth of the rows is held out, or a folder with one file
@@ -53,54 +54,42 @@ def load_click(
         A missing file, a row that is not LIBSVM, other labels, an index above ``columns``, or
         more columns than fit in memory.
     """
+    columns = source.columns
     if columns < 0:
         raise DataError(f"columns must be >= 0, got {columns}")
-    table = source.startswith(hub.PREFIX)
-    if columns == 0 and (hashing or table):
-        raise DataError(f"{source}: give columns, the number of columns that are hashed to")
-    ids = None
-    if table:
-        (train, test), (train_y, test_y), ids = _from_hub(
-            source, seed, columns, label_column, id_column
-        )
-    else:
-        (train, test), (train_y, test_y) = _from_files(Path(source), seed, columns, hashing)
-    train_labels, test_labels = _signs(source, train_y, test_y)
-    how = "hashed" if hashing or table else "as in the file"
-    return Dataset(
-        name="click",
-        train_features=train,
-        train_labels=train_labels,
-        test_features=test,
-        test_labels=test_labels,
+    table = source.path.startswith(hub.PREFIX)
+    hashing = source.hashing or table
+    if columns == 0 and hashing:
+        raise DataError(f"{source.path}: give columns, the number of columns that are hashed to")
+    train, test = _from_hub(source) if table else _from_files(source)
+    train_labels, test_labels = _signs(source.path, train.labels, test.labels)
+    width = train.features.shape[1]
+    how = "hashed" if hashing else "as in the file"
+    return Dataset.of(
+        "click",
+        train._replace(labels=train_labels),
+        test._replace(labels=test_labels),
         classes=2,
         task="binary",
-        description=f"click data: {train.shape[1]} columns, {how}, not scaled; +1 is a click",
-        train_ids=ids,
-        data_dependent=""
-        if columns
-        else "columns = 0 reads the dimension from the file: give columns",
+        description=f"click data: {width} columns, {how}, not scaled; +1 is a click",
+        data_dependent="" if columns else _DIMENSION,
     )
 
 
-def _from_files(
-    path: Path, seed: int | None, columns: int, hashing: bool
-) -> tuple[tuple[FloatArray, FloatArray], tuple[LabelArray, LabelArray]]:
+def _from_files(source: Source) -> tuple[Part, Part]:
+    path = Path(source.path)
     if path.is_dir():
         files = [_one(path, "train"), _one(path, "test")]
     elif path.is_file():
         files = [path]
     else:
         raise DataError(f"{path}: no such file; {_EXPECTED}")
-    read = _read(files, 0 if hashing else columns)
-    matrices, labels = read[::2], read[1::2]
-    rows = [
-        _hash(_pairs(matrix), columns) if hashing else _dense(path, matrix) for matrix in matrices
+    read = _read(files, 0 if source.hashing else source.columns)
+    parts = [
+        Part(_hash(_pairs(matrix), source.columns) if source.hashing else _dense(path, matrix), y)
+        for matrix, y in zip(read[::2], read[1::2], strict=True)
     ]
-    if len(files) == 1:
-        train, test = hold_out(len(labels[0]), seed)
-        return (rows[0][train], rows[0][test]), (labels[0][train], labels[0][test])
-    return (rows[0], rows[1]), (labels[0], labels[1])
+    return split(parts[0], source.held_out) if len(parts) == 1 else (parts[0], parts[1])
 
 
 def _one(folder: Path, part: str) -> Path:
@@ -200,23 +189,25 @@ def _signs(source: str, *parts: LabelArray) -> list[NDArray[np.int64]]:
     return [np.where(part > 0, 1, -1) for part in parts]
 
 
-def _from_hub(
-    source: str, seed: int | None, columns: int, label_column: str, id_column: str
-) -> tuple[tuple[FloatArray, FloatArray], tuple[LabelArray, LabelArray], LabelArray | None]:
-    tables = hub.train_and_test(source, seed, id_column)
+def _from_hub(source: Source) -> tuple[Part, Part]:
+    path, id_column = source.path, source.id_column
+    tables = hub.train_and_test(path, source.held_out, id_column)
     names = tables[0].column_names
-    label = label_column or next((name for name in _LABEL_NAMES if name in names), "label")
-    rows, labels = [], []
-    for table in tables:
-        y = np.asarray(hub.column(table, label, source))
-        if y.dtype.kind not in "biuf":
-            raise DataError(f"{source}: expected {label} to be 0 or 1; name it with label-column")
-        labels.append(y.astype(float))
+    label = source.label_column or next((name for name in _LABEL_NAMES if name in names), "label")
+
+    def part(table: Any) -> Part:
+        labels = np.asarray(hub.column(table, label, path))
+        if labels.dtype.kind not in "biuf":
+            raise DataError(f"{path}: expected {label} to be 0 or 1; name it with label-column")
         used = [name for name in table.column_names if name not in {label, id_column}]
-        values = zip(*(hub.column(table, name, source) for name in used), strict=True)
-        hashed = _hash((_named(used, row) for row in values), columns) if len(y) else None
-        rows.append(np.empty((0, columns)) if hashed is None else hashed)
-    return (rows[0], rows[1]), (labels[0], labels[1]), hub.ids(tables[0], id_column, source)
+        values = zip(*(hub.column(table, name, path) for name in used), strict=True)
+        if not len(labels):
+            return Part(np.empty((0, source.columns)), labels.astype(float))
+        rows = _hash((_named(used, row) for row in values), source.columns)
+        return Part(rows, labels.astype(float))
+
+    train, test = tables
+    return part(train)._replace(ids=hub.ids(train, id_column, path)), part(test)
 
 
 def _named(names: list[str], row: tuple[Any, ...]) -> Pairs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,43 @@ def brief(error: Exception) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """What a loader is told: the arguments of `privet.datasets.load`, checked."""
+
+    name: str
+    path: str
+    seed: int
+    dtype: str
+    intercept: bool
+    features: int
+    examples: int
+    agents: int
+    columns: int
+    hashing: bool
+    label_column: str
+    id_column: str
+    whole: bool
+
+    @property
+    def held_out(self) -> int | None:
+        """The seed of the held-out fifth, None where nothing is held out."""
+        return None if self.whole else self.seed
+
+
+class Part(NamedTuple):
+    """Examples with their labels and, where there are any, natural ids."""
+
+    features: FloatArray
+    labels: LabelArray
+    ids: LabelArray | None = None
+
+    def rows(self, chosen: Indices) -> Part:
+        """Return some of the examples."""
+        ids = None if self.ids is None else self.ids[chosen]
+        return Part(self.features[chosen], self.labels[chosen], ids)
+
+
+@dataclass(frozen=True, slots=True)
 class Dataset:
     """Features and labels of a training and a test set; all arrays are read-only.
 
@@ -81,6 +118,11 @@ class Dataset:
     description: str
     train_ids: LabelArray | None = None
     data_dependent: str = ""
+
+    @classmethod
+    def of(cls, name: str, train: Part, test: Part, **about: Any) -> Dataset:
+        """Return a data set of two parts; ``about`` are the other attributes."""
+        return cls(name, *train[:2], *test[:2], train_ids=train.ids, **about)
 
     @property
     def columns(self) -> int:

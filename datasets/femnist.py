@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.datasets import hub
-from privet.datasets.dataset import DataError, Dataset
-from privet.datasets.partitions import hold_out
+from privet.datasets.dataset import DataError, Dataset, Part, Source
+from privet.datasets.partitions import split
 
 PIXELS = 784
 CLASSES = 62
 _EXPECTED = "expected LEAF's FEMNIST as JSON: users, num_samples, user_data"
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Examples with their writers."""
-
-    features: NDArray[np.float32]
-    labels: NDArray[np.int64]
-    writers: NDArray[Any]
-
-    def rows(self, chosen: NDArray[np.intp]) -> _Part:
-        return _Part(self.features[chosen], self.labels[chosen], self.writers[chosen])
-
-
-def load_femnist(source: str, *, seed: int | None, label_column: str, id_column: str) -> Dataset:
+def load_femnist(source: Source) -> Dataset:
     """Read LEAF's files, or an ``hf:`` table with ``image``, ``character`` and ``writer_id``.
 
     ``source`` is a folder with sub-folders ``train`` and ``test``, each with any number of
@@ -50,30 +37,25 @@ def load_femnist(source: str, *, seed: int | None, label_column: str, id_column:
     DataError
         A file is missing or is not of that format: names the file and the writer.
     """
-    if source.startswith(hub.PREFIX):
-        train, test = _from_hub(source, seed, label_column or "character", id_column or "writer_id")
+    if source.path.startswith(hub.PREFIX):
+        train, test = _from_hub(source)
     else:
-        path = Path(source)
+        path = Path(source.path)
         if all((path / part).is_dir() for part in ("train", "test")):
             train, test = _read(path / "train"), _read(path / "test")
         else:
-            whole = _read(path)
-            first, second = hold_out(len(whole.labels), seed, whole.writers)
-            train, test = whole.rows(first), whole.rows(second)
-    return Dataset(
-        name="femnist",
-        train_features=train.features,
-        train_labels=train.labels,
-        test_features=test.features,
-        test_labels=test.labels,
+            train, test = split(_read(path), source.held_out)
+    return Dataset.of(
+        "femnist",
+        train,
+        test,
         classes=CLASSES,
         task="multinomial",
         description="FEMNIST: 784 columns in [0, 1], white is 1; 62 characters, by writer",
-        train_ids=train.writers,
     )
 
 
-def _read(path: Path) -> _Part:
+def _read(path: Path) -> Part:
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
         raise DataError(f"{path}: no *.json file and no folders train and test; {_EXPECTED}")
@@ -89,7 +71,7 @@ def _read(path: Path) -> _Part:
             writers.append(np.repeat(writer, len(y)))
     if not sum(map(len, labels)):
         raise DataError(f"{path}: expected at least one example")
-    return _Part(np.concatenate(features), np.concatenate(labels), np.concatenate(writers))
+    return Part(np.concatenate(features), np.concatenate(labels), np.concatenate(writers))
 
 
 def _writers(file: Path) -> list[tuple[str, NDArray[np.float32], NDArray[np.int64]]]:
@@ -144,16 +126,18 @@ def _check(where: str, x: NDArray[Any], y: NDArray[Any]) -> None:
         raise DataError(f"{where}: expected each y a character's number in 0 ... {CLASSES - 1}")
 
 
-def _from_hub(source: str, seed: int | None, label: str, writer: str) -> tuple[_Part, _Part]:
-    def part(table: Any) -> _Part:
-        images = hub.image_rows(table, source)
+def _from_hub(source: Source) -> tuple[Part, Part]:
+    path, writer = source.path, source.id_column or "writer_id"
+
+    def part(table: Any) -> Part:
+        images = hub.image_rows(table, path)
         if images.dtype != np.uint8:
-            raise DataError(f"{source}: expected grey images of 28 x 28 pixels of 8 bits")
+            raise DataError(f"{path}: expected grey images of 28 x 28 pixels of 8 bits")
         flat = images.reshape(len(images), math.prod(images.shape[1:]))
         x = flat.astype(np.float32) / np.float32(255)
-        y = np.asarray(hub.column(table, label, source))
-        _check(source, x, y)
-        return _Part(x, y, np.asarray(hub.ids(table, writer, source)))
+        y = np.asarray(hub.column(table, source.label_column or "character", path))
+        _check(path, x, y)
+        return Part(x, y, np.asarray(hub.ids(table, writer, path)))
 
-    train, test = hub.train_and_test(source, seed, writer)
+    train, test = hub.train_and_test(path, source.held_out, writer)
     return part(train), part(test)

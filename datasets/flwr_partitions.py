@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import warnings
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.datasets.dataset import DataError, Indices
-from privet.datasets.optional import optional
+from privet.datasets.hub import optional
 
 log = logging.getLogger("flwr.privet")
 
@@ -31,7 +30,12 @@ def flwr_partition(
     DataError
         flwr-datasets is not installed, or cannot deal these examples to so many agents.
     """
-    _check(labels, scheme, classes_per_agent, alpha)
+    known = len(np.unique(labels))
+    if scheme == "flwr-pathological" and not 1 <= classes_per_agent <= known:
+        raise DataError(
+            f"partition {scheme}: classes-per-agent must be in 1 ... {known}, the number of "
+            f"labels, got {classes_per_agent}"
+        )
     library = optional("flwr_datasets.partitioner")
     table = optional("datasets").Dataset.from_dict(
         {"label": labels.tolist(), "row": np.arange(len(labels))}
@@ -59,19 +63,6 @@ def flwr_partition(
     if unused:
         log.warning("partition %s: %d examples are of labels that no agent has", scheme, unused)
     return parts
-
-
-def _check(labels: NDArray[Any], scheme: str, classes_per_agent: int, alpha: float) -> None:
-    if scheme == "flwr-dirichlet" and not (math.isfinite(alpha) and alpha > 0):
-        raise DataError(
-            f"partition {scheme}: dirichlet-alpha must be a positive number, got {alpha}"
-        )
-    known = len(np.unique(labels))
-    if scheme == "flwr-pathological" and not 1 <= classes_per_agent <= known:
-        raise DataError(
-            f"partition {scheme}: classes-per-agent must be in 1 ... {known}, the number of "
-            f"labels, got {classes_per_agent}"
-        )
 
 
 def _partitioner(

@@ -7,12 +7,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from privet.datasets.adult import load_adult
-from privet.datasets.built_in import BUILT_IN, synthetic
+from privet.datasets.built_in import BUILT_IN, regression, synthetic
 from privet.datasets.click import load_click
-from privet.datasets.dataset import UNUSABLE, DataError, Dataset, brief, finished
+from privet.datasets.dataset import UNUSABLE, DataError, Dataset, Source, brief, finished
 from privet.datasets.femnist import load_femnist
 from privet.datasets.mnist import load_mnist
-from privet.datasets.regression import regression
 
 DTYPES = ("float64", "float32")
 # Data sets whose columns carry a constant one unless the caller says otherwise.
@@ -101,22 +100,23 @@ def load(
         raise DataError(f"data-seed must be >= 0, got {seed}")
     if name in FROM_PATH and not data_path:
         raise DataError(f"data-path is needed for dataset {name}: {FROM_PATH[name]}")
-    constant = name in _INTERCEPT if intercept is None else intercept
+    source = Source(
+        name=name,
+        path=str(data_path or ""),
+        seed=seed,
+        dtype=dtype,
+        intercept=name in _INTERCEPT if intercept is None else intercept,
+        features=features,
+        examples=examples,
+        agents=agents,
+        columns=columns,
+        hashing=hashing,
+        label_column=label_column,
+        id_column=id_column,
+        whole=whole,
+    )
     try:
-        return _load(
-            name=name,
-            path=str(data_path or ""),
-            seed=seed,
-            dtype=dtype,
-            intercept=constant,
-            size=(features, examples),
-            agents=agents,
-            columns=columns,
-            hashing=hashing,
-            label_column=label_column,
-            id_column=id_column,
-            whole=whole,
-        )
+        return _load(source)
     except DataError as error:
         if name in FROM_PATH:
             error.told = UNUSABLE
@@ -129,43 +129,19 @@ def load(
 
 # Four covers a sweep over data sets; one MNIST in float64 is 125 MB.
 @lru_cache(maxsize=4)
-def _load(
-    *,
-    name: str,
-    path: str,
-    seed: int,
-    dtype: str,
-    intercept: bool,
-    size: tuple[int, int],
-    agents: int,
-    columns: int,
-    hashing: bool,
-    label_column: str,
-    id_column: str,
-    whole: bool,
-) -> Dataset:
-    held_out = None if whole else seed
-    if name == "synthetic":
-        dataset = synthetic(seed, *size)
-    elif name == "regression":
-        dataset = regression(seed, *size, agents)
-    elif name == "mnist":
-        dataset = load_mnist(
-            path, seed=held_out, dtype=dtype, label_column=label_column, id_column=id_column
-        )
-    elif name == "adult":
-        dataset = load_adult(path, seed=held_out, id_column=id_column)
-    elif name == "femnist":
-        dataset = load_femnist(path, seed=held_out, label_column=label_column, id_column=id_column)
-    elif name == "click":
-        dataset = load_click(
-            path,
-            seed=held_out,
-            columns=columns,
-            hashing=hashing,
-            label_column=label_column,
-            id_column=id_column,
-        )
+def _load(source: Source) -> Dataset:
+    if source.name == "synthetic":
+        dataset = synthetic(source.seed, source.features, source.examples)
+    elif source.name == "regression":
+        dataset = regression(source.seed, source.features, source.examples, source.agents)
+    elif source.name == "mnist":
+        dataset = load_mnist(source)
+    elif source.name == "adult":
+        dataset = load_adult(source)
+    elif source.name == "femnist":
+        dataset = load_femnist(source)
+    elif source.name == "click":
+        dataset = load_click(source)
     else:
-        dataset = BUILT_IN[name](held_out)
-    return finished(dataset, dtype, intercept)
+        dataset = BUILT_IN[source.name](source.held_out)
+    return finished(dataset, source.dtype, source.intercept)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.datasets import hub
-from privet.datasets.dataset import DataError, Dataset, LabelArray
+from privet.datasets.dataset import DataError, Dataset, LabelArray, Part, Source, brief
+from privet.wire.files import read_npz
 
 PIXELS = 784
 KEYS = ("x_train", "y_train", "x_test", "y_test")
-_DAMAGE = (
-    OSError, ValueError, EOFError, TypeError, MemoryError, RuntimeError, zipfile.BadZipFile,
-    zlib.error,
-)  # fmt: skip
 
 
-def load_mnist(
-    source: str, *, seed: int | None, dtype: str, label_column: str, id_column: str
-) -> Dataset:
+def load_mnist(source: Source) -> Dataset:
     """Read an ``.npz`` file with uint8 ``x_train, y_train, x_test, y_test``, or an ``hf:`` table.
 
     The table has columns ``image`` and ``label`` (or ``label_column``). Pixels are divided by 255.
@@ -34,37 +27,34 @@ def load_mnist(
         No such file or table, or not 28 x 28 uint8 images with labels 0 ... 9.
     """
     train_ids = None
-    if source.startswith(hub.PREFIX):
-        train, test = hub.train_and_test(source, seed, id_column)
-        train_ids = hub.ids(train, id_column, source)
+    if source.path.startswith(hub.PREFIX):
+        train, test = hub.train_and_test(source.path, source.held_out, source.id_column)
+        train_ids = hub.ids(train, source.id_column, source.path)
         arrays = {}
         for part, table in (("train", train), ("test", test)):
-            arrays[f"x_{part}"] = hub.image_rows(table, source)
-            label = label_column or "label"
-            arrays[f"y_{part}"] = np.asarray(hub.column(table, label, source))
+            arrays[f"x_{part}"] = hub.image_rows(table, source.path)
+            label = source.label_column or "label"
+            arrays[f"y_{part}"] = np.asarray(hub.column(table, label, source.path))
     else:
-        arrays = _read_npz(Path(source))
+        arrays = _read_npz(Path(source.path))
     for part in ("train", "test"):
         # Where nothing is held out, there may be no test set.
-        if part == "train" or seed is not None or arrays["y_test"].size:
-            _check(source, arrays[f"x_{part}"], arrays[f"y_{part}"], part)
+        if part == "train" or not source.whole or arrays["y_test"].size:
+            _check(source.path, arrays[f"x_{part}"], arrays[f"y_{part}"], part)
 
     def features(part: str) -> NDArray[Any]:
         images = arrays[f"x_{part}"]
-        scaled: NDArray[Any] = images.reshape(len(images), PIXELS).astype(dtype)
+        scaled: NDArray[Any] = images.reshape(len(images), PIXELS).astype(source.dtype)
         scaled /= 255
         return scaled
 
-    return Dataset(
-        name="mnist",
-        train_features=features("train"),
-        train_labels=arrays["y_train"],
-        test_features=features("test"),
-        test_labels=arrays["y_test"],
+    return Dataset.of(
+        "mnist",
+        Part(features("train"), arrays["y_train"], train_ids),
+        Part(features("test"), arrays["y_test"]),
         classes=10,
         task="multinomial",
         description="MNIST: 784 columns in [0, 1], pixel / 255",
-        train_ids=train_ids,
     )
 
 
@@ -73,17 +63,11 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise DataError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}; {expected}")
     try:
-        # numpy leaves a file it opened itself open when the archive is damaged.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in KEYS}
-    except KeyError as error:
-        raise DataError(f"{path}: {expected}; {error.args[0]}") from None
-    except _DAMAGE:
-        raise DataError(f"{path}: {expected}") from None
-    for key, array in arrays.items():
-        # A member that is no .npy comes as its bytes.
-        if not isinstance(array, np.ndarray):
-            raise DataError(f"{path}: {expected}; {key} is no array")
+        arrays = read_npz(path)
+    except (OSError, ValueError, MemoryError) as error:
+        raise DataError(f"{path}: {expected} ({brief(error)})") from None
+    if missing := [key for key in KEYS if key not in arrays]:
+        raise DataError(f"{path}: {expected}; there is no {missing[0]}")
     return arrays
 
 

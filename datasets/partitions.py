@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.datasets.dataset import DataError, Indices, LabelArray
+from privet.datasets.dataset import DataError, Indices, LabelArray, Part
 
 FLWR_SCHEMES = ("flwr-iid", "flwr-dirichlet", "flwr-pathological")
 SCHEMES = ("iid", "label", "dirichlet", "natural-id", "none", *FLWR_SCHEMES)
@@ -49,6 +49,12 @@ def hold_out(
     test = np.concatenate([part[:cut] for part, cut in zip(parts, cuts, strict=True)])
     train = np.concatenate([part[cut:] for part, cut in zip(parts, cuts, strict=True)])
     return np.sort(train), np.sort(test)
+
+
+def split(whole: Part, seed: int | None) -> tuple[Part, Part]:
+    """Return the examples that `hold_out` leaves for training, and those that it holds out."""
+    train, test = hold_out(len(whole.labels), seed, whole.ids)
+    return whole.rows(train), whole.rows(test)
 
 
 def by_id(ids: LabelArray) -> list[Indices]:
@@ -122,6 +128,10 @@ def partition(
         raise DataError(
             f"num-agents: {len(values)} examples cannot give each of {num_agents} agents one"
         )
+    if scheme.endswith("dirichlet") and not (math.isfinite(alpha) and alpha > 0):
+        raise DataError(
+            f"partition {scheme}: dirichlet-alpha must be a positive number, got {alpha}"
+        )
     source = np.random.Philox(seed)
     if scheme in FLWR_SCHEMES:
         from privet.datasets.flwr_partitions import flwr_partition
@@ -183,8 +193,6 @@ def _by_label(
 def _dirichlet(
     labels: NDArray[Any], num_agents: int, alpha: float, source: np.random.Philox
 ) -> list[Indices]:
-    if not (math.isfinite(alpha) and alpha > 0):
-        raise DataError(f"dirichlet-alpha must be a positive number, got {alpha}")
     generator = np.random.Generator(source)
     order = permutation(len(labels), source)
     members = [order[labels[order] == value] for value in np.unique(labels)]

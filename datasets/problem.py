@@ -34,15 +34,14 @@ from privet.problems import (
     clip_rows,
     make_regularizer,
 )
+from privet.problems.linear import MatrixScoreModel
 
-_AUTO = dict(zip(("binary", "multinomial", "regression"), LOSSES[:3], strict=True))
-_KINDS = {
-    "binary-logistic": BinaryLogistic.kind,
-    "multinomial-logistic": MultinomialLogistic.kind,
-    "one-class-logistic": OneClassLogistic.kind,
-    "ridge": RidgeRegression.kind,
+_AUTO = {
+    "binary": BinaryLogistic,
+    "multinomial": MultinomialLogistic,
+    "regression": RidgeRegression,
 }
-"""The name that a loss of the key ``loss`` has in privacy certificates."""
+"""The model of each task where ``loss`` is "auto"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +214,7 @@ def planned_facts(config: Mapping[str, Any], num_agents: int, num_examples: int,
             divisor=float(settings.divisor_of(num_examples, num_agents * num_examples)),
             dim=dim,
             dtype=settings.dtype,
-            loss=_KINDS.get(settings.loss, OTHER),
+            loss=OTHER if settings.loss == "auto" else LOSSES[settings.loss].kind,
             regularizer=regularizer.kind,
             modulus=float(l2),
         )
@@ -282,35 +281,27 @@ class _Agents:
         divisor: int | None,
     ) -> LinearModel[Any]:
         """Return the loss the settings ask for, on the given rows."""
+        dataset, settings = self.dataset, self.settings
+        task = dataset.task
+        kind: Any = _AUTO[task] if settings.loss == "auto" else LOSSES[settings.loss]
+        signs_fit = kind is BinaryLogistic and task == "binary"
+        reals_fit = kind is RidgeRegression and task != "multinomial"
+        classes_fit = issubclass(kind, MatrixScoreModel) and task != "regression"
+        if not (signs_fit or reals_fit or classes_fit):
+            raise DataError(
+                f"loss {settings.loss} does not fit dataset {dataset.name}, a {task} task"
+            )
+        targets: tuple[Any, ...] = (labels,)
+        if classes_fit:
+            targets = ((labels + 1) // 2 if task == "binary" else labels, dataset.classes)
         try:
-            model = self._model(features, labels, regularizer, divisor)
-            model.data_dependent = self._data_dependent
-            return model
-        except DataError:
-            raise
+            norm = settings.row_norm
+            rows = frozen(clip_rows(features, norm) if norm else features)
+            model: LinearModel[Any] = kind(rows, *targets, regularizer=regularizer, divisor=divisor)
         except ValueError as error:
-            raise DataError(f"{_where(self.settings)}: {error}") from None
-
-    def _model(
-        self,
-        features: FloatArray,
-        labels: LabelArray,
-        regularizer: Regularizer,
-        divisor: int | None,
-    ) -> LinearModel[Any]:
-        task, classes = self.dataset.task, self.dataset.classes
-        norm, loss = self.settings.row_norm, self.settings.loss
-        loss = _AUTO[task] if loss == "auto" else loss
-        rows = frozen(clip_rows(features, norm) if norm else features)
-        if loss in ("multinomial-logistic", "one-class-logistic") and task != "regression":
-            numbers = (labels + 1) // 2 if task == "binary" else labels
-            kind = MultinomialLogistic if loss == "multinomial-logistic" else OneClassLogistic
-            return kind(rows, numbers, classes, regularizer=regularizer, divisor=divisor)
-        if loss == "binary-logistic" and task == "binary":
-            return BinaryLogistic(rows, labels, regularizer=regularizer, divisor=divisor)
-        if loss == "ridge" and task != "multinomial":
-            return RidgeRegression(rows, labels, regularizer=regularizer, divisor=divisor)
-        raise DataError(f"loss {loss} does not fit dataset {self.dataset.name}, a {task} task")
+            raise DataError(f"{_where(settings)}: {error}") from None
+        model.data_dependent = self._data_dependent
+        return model
 
 
 # Bounded, so that a sweep over settings does not keep every federation it has visited.

@@ -9,11 +9,26 @@ from typing import Any
 from privet.datasets.dataset import DataError
 from privet.datasets.loaders import DTYPES, FROM_PATH, NAMES
 from privet.datasets.partitions import SCHEMES
-from privet.problems import REGULARIZER_NAMES, Regularizer, make_regularizer
+from privet.problems import (
+    REGULARIZER_NAMES,
+    BinaryLogistic,
+    LinearModel,
+    MultinomialLogistic,
+    OneClassLogistic,
+    Regularizer,
+    RidgeRegression,
+    make_regularizer,
+)
 from privet.wire import ConfigError, algorithms
 from privet.wire.key import LARGEST, read, setting
 
-LOSSES = ("binary-logistic", "multinomial-logistic", "ridge", "one-class-logistic")
+LOSSES: dict[str, type[LinearModel[Any]]] = {
+    "binary-logistic": BinaryLogistic,
+    "multinomial-logistic": MultinomialLogistic,
+    "ridge": RidgeRegression,
+    "one-class-logistic": OneClassLogistic,
+}
+"""The models by the names that the key ``loss`` has for them."""
 INTERCEPT = {"auto": None, "yes": True, "no": False}
 _GENERATED = ("synthetic", "regression")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from privet.problems.base import FloatArray, Norm
-from privet.problems.linear import Limits, ScalarScoreModel
+from privet.problems.clipping import Limits
+from privet.problems.linear import ScalarScoreModel
 from privet.problems.regularizers import Regularizer
 from privet.problems.validation import check_signs
 
@@ -46,12 +47,8 @@ class BinaryLogistic(ScalarScoreModel):
         self.labels = check_signs(labels, self.features)
         # With m = -b <a, x> the loss log(1 + exp(m)) has the derivative (1 + tanh(m/2))/2:
         # keeping -b a / 2 as the design leaves one tanh, which cannot overflow, and one sum.
-        self._one = np.ones((), self.dtype)
         half = (-0.5 * self.labels)[:, None]
         self._set_data(self.features * half, self.labels, self.num_features)
-
-    def _with_features(self, features: FloatArray) -> Self:
-        return type(self)(features, self.labels, regularizer=self.regularizer, divisor=self.divisor)
 
     def _losses(self, x: FloatArray) -> FloatArray:
         result: FloatArray = np.logaddexp(0.0, self._design.dot(x) * 2.0, dtype=self.dtype)
@@ -60,7 +57,7 @@ class BinaryLogistic(ScalarScoreModel):
     def _residuals(self, x: FloatArray, design: FloatArray, targets: FloatArray) -> FloatArray:
         result: FloatArray = design.dot(x)
         np.tanh(result, result)
-        np.add(result, self._one, result)
+        np.add(result, 1.0, result)
         return result
 
     def _clip_residuals(self, residuals: FloatArray, limits: Limits, norm: Norm) -> None:

@@ -292,13 +292,25 @@ def clipped_whole(vector: npt.NDArray[np.float64], clip: float) -> npt.NDArray[n
     return vector
 
 
-def residual_limits(
-    norms: npt.NDArray[np.float64], clip: float, dtype: np.dtype[Any]
-) -> tuple[FloatArray, npt.NDArray[np.bool_] | None]:
-    """Return the norms that residuals of rows of these norms may have: ``clip`` / norm.
+class Limits(NamedTuple):
+    """The norms that the residuals of examples may have, and which examples count as zero."""
 
-    Also which examples count as zero, None for none: those whose rows are so long (2^120 clips in
-    float32, 2^480 in float64) that a residual within the limit would lose its digits.
+    most: FloatArray
+    dropped: npt.NDArray[np.bool_] | None
+
+    def of(self, rows: RowIndex) -> Limits:
+        """Return those of some examples, or of all for None."""
+        if rows is None:
+            return self
+        dropped = None if self.dropped is None else self.dropped.take(rows)
+        return Limits(self.most.take(rows), dropped)
+
+
+def residual_limits(norms: npt.NDArray[np.float64], clip: float, dtype: np.dtype[Any]) -> Limits:
+    """Return ``clip`` / norm for rows of these norms.
+
+    Examples count as zero whose rows are so long (2^120 clips in float32, 2^480 in float64) that a
+    residual within the limit would lose its digits.
     """
     # Zero rows have no limit; half the largest number stands for that without warnings.
     floor = 2.0 * max(clip, 1.0) / float(np.finfo(dtype).max)
@@ -306,10 +318,10 @@ def residual_limits(
     shortest = _SHORTEST_RESIDUAL[dtype]
     dropped = ~(wide >= shortest)
     if not dropped.any():
-        return wide.astype(dtype), None
+        return Limits(wide.astype(dtype), None)
     # Their limit is never used; it stays a number that can be divided by.
     wide[dropped] = shortest
-    return wide.astype(dtype), dropped
+    return Limits(wide.astype(dtype), dropped)
 
 
 def row_norms(features: FloatArray, norm: Norm) -> npt.NDArray[np.float64]:

@@ -11,7 +11,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeGuard, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeGuard, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,35 +20,18 @@ from privet.problems.base import ClippableProblem, FloatArray, Moduli, Norm, Row
 from privet.problems.clipping import (
     BLOCK,
     Clipping,
+    Limits,
     clip_rows,
     clipped_whole,
     residual_limits,
     row_norms,
 )
-from privet.problems.curvature import loss_curvature, public_moduli
+from privet.problems.curvature import loss_curvature
 from privet.problems.regularizers import NoRegularizer, Regularizer
 from privet.problems.spectrum import gram_extremes
 from privet.problems.validation import check_classes, check_features, check_positive
 
 Target = TypeVar("Target", bound=npt.NDArray[Any])
-
-
-class Limits(NamedTuple):
-    """What `residual_limits` returns, the limits with both signs: scalar residuals need either."""
-
-    most: FloatArray
-    least: FloatArray
-    dropped: npt.NDArray[np.bool_] | None
-
-    def of(self, rows: RowIndex) -> Limits:
-        """Return those of some examples, or of all for None."""
-        if rows is None:
-            return self
-        dropped = None if self.dropped is None else self.dropped.take(rows)
-        return Limits(self.most.take(rows), self.least.take(rows), dropped)
-
-
-_Kept: TypeAlias = tuple[float, Norm, Limits]
 
 
 class LinearModel(ABC, Generic[Target]):
@@ -92,20 +75,13 @@ class LinearModel(ABC, Generic[Target]):
         self.divisor = (
             float(self.num_examples) if divisor is None else check_positive("divisor", divisor)
         )
-        self._set_scale()
-        self._limits: _Kept | None = None
-
-    def _set_scale(self) -> None:
-        # 0-d arrays of the right dtype are twice as fast operands as Python floats.
-        self._wide_scale = np.asarray(1.0 / self.divisor)
-        self._scale = self._wide_scale.astype(self.dtype)
+        self._limits: tuple[float, Norm, Limits] | None = None
 
     def _set_data(self, design: FloatArray, targets: Target, dim: int) -> None:
         """Keep the matrix and targets the scores and residuals are computed from."""
         self._design = design
         self._targets = targets
         self.dim = dim
-        self._shape = (dim,)
 
     # What a loss provides
 
@@ -133,20 +109,20 @@ class LinearModel(ABC, Generic[Target]):
     def _clip_residuals(self, residuals: FloatArray, limits: Limits, norm: Norm) -> None:
         """Scale down, in place, the residual of example i to norm <= limits.most[i]."""
 
-    @abstractmethod
-    def _with_features(self, features: FloatArray) -> Self:
-        """Return the same problem on other features of the same shape."""
-
     # What all losses share
 
-    def _pull_back(self, design: FloatArray, residuals: FloatArray) -> FloatArray:
-        return self._flatten(self._product(design, residuals))
+    def _with_features(self, features: FloatArray) -> Self:
+        """Return the same problem on other features of the same shape."""
+        model: Any = type(self)
+        other: Self = model(
+            features, self._targets, regularizer=self.regularizer, divisor=self.divisor
+        )
+        return other
 
     def with_divisor(self, divisor: float) -> Self:
         """Return the problem on the same data, which it shares, with another divisor D."""
         other = copy.copy(self)
         other.divisor = check_positive("divisor", divisor)
-        other._set_scale()
         other.__dict__.pop("moduli", None)
         return other
 
@@ -177,14 +153,6 @@ class LinearModel(ABC, Generic[Target]):
         lowest, largest = loss_curvature(self.kind)
         return Moduli(lowest * low / self.divisor, largest * high / self.divisor)
 
-    @classmethod
-    def public_moduli(
-        cls, radius: float, regularizer: Regularizer | None = None, *, share: float = 1.0
-    ) -> Moduli:
-        """Return moduli that hold for all data with ||a_i||_2 <= ``radius``: `public_moduli`."""
-        regularizer = NoRegularizer() if regularizer is None else regularizer
-        return public_moduli(cls.kind, radius, regularizer.moduli, share=share)
-
     def value(self, x: FloatArray) -> float:
         """Return f(x)."""
         x = self._checked(x)
@@ -198,8 +166,8 @@ class LinearModel(ABC, Generic[Target]):
         estimate under uniform sampling; with the default divisor it is their mean.
         """
         x = self._checked(x)
-        design, targets, scale = self._batch(rows, self._scale)
-        result = self._pull_back(design, self._residuals(x, design, targets))
+        design, targets, scale = self._batch(rows)
+        result = self._flatten(self._product(design, self._residuals(x, design, targets)))
         result *= scale
         result += self.regularizer.gradient(x)
         return result
@@ -270,7 +238,7 @@ class LinearModel(ABC, Generic[Target]):
     ) -> npt.NDArray[np.float64]:
         """Return the scaled sum of the examples' clipped gradients."""
         limits = self._residual_limits(clip, norm).of(rows)
-        design, targets, scale = self._batch(rows, self._wide_scale)
+        design, targets, scale = self._batch(rows)
         residuals = self._residuals(x, design, targets)
         _drop_unsound(residuals)
         if limits.dropped is not None:
@@ -290,17 +258,17 @@ class LinearModel(ABC, Generic[Target]):
 
     def _finite_sum(self, x: FloatArray, rows: RowIndex) -> npt.NDArray[np.float64]:
         """Return the scaled sum of the examples' gradients, of those that are finite."""
-        design, targets, scale = self._batch(rows, self._wide_scale)
+        design, targets, scale = self._batch(rows)
         residuals = self._residuals(x, design, targets)
         _drop_unsound(residuals)
-        result = self._pull_back(design, residuals)
+        result = self._flatten(self._product(design, residuals))
         if not np.isfinite(result).all():
             # The largest entry of an example's gradient is that of its residual times its row's.
             largest = np.abs(design).max(axis=1)
             heights = np.abs(residuals)
             heights = heights if heights.ndim == 1 else heights.max(axis=0)
             residuals[..., ~np.isfinite(heights * largest)] = 0.0
-            result = self._pull_back(design, residuals)
+            result = self._flatten(self._product(design, residuals))
         value: npt.NDArray[np.float64] = result.astype(np.float64, copy=False)
         value *= scale
         return value
@@ -317,22 +285,20 @@ class LinearModel(ABC, Generic[Target]):
         x = self._checked(x)
         residuals = self._residuals(x, self._design, self._targets)
         largest = float(np.max(self._residual_norms(residuals, norm) / limits.most))
-        result = self._pull_back(self._design, residuals)
-        result *= self._scale
+        result = self._flatten(self._product(self._design, residuals))
+        result *= 1.0 / self.divisor
         result += self.regularizer.gradient(x)
         return result, largest / self.divisor
 
     def _checked(self, x: FloatArray) -> FloatArray:
-        if x.shape != self._shape:
-            raise ValueError(f"x must have shape {self._shape}, found {x.shape}")
+        if x.shape != (self.dim,):
+            raise ValueError(f"x must have shape ({self.dim},), found {x.shape}")
         return x if x.dtype == self.dtype else x.astype(self.dtype)
 
-    def _batch(
-        self, rows: RowIndex, whole: npt.NDArray[Any]
-    ) -> tuple[FloatArray, Target, npt.NDArray[Any] | float]:
-        """Return rows, targets and the factor of their sum: ``whole`` for all of them."""
+    def _batch(self, rows: RowIndex) -> tuple[FloatArray, Target, float]:
+        """Return rows of the design, their targets, and the factor of their sum."""
         if rows is None:
-            return self._design, self._targets, whole
+            return self._design, self._targets, 1.0 / self.divisor
         if len(rows) == 0:
             raise ValueError("rows is an empty mini-batch")
         scale = self.num_examples / (self.divisor * len(rows))
@@ -344,10 +310,8 @@ class LinearModel(ABC, Generic[Target]):
         known = self._limits
         if known is not None and known[:2] == (clip, norm):
             return known[2]
-        most, dropped = residual_limits(
-            row_norms(self._design, norm), check_positive("clip", clip), self.dtype
-        )
-        found = Limits(most, -most, dropped)
+        norms = row_norms(self._design, norm)
+        found = residual_limits(norms, check_positive("clip", clip), self.dtype)
         self._limits = (clip, norm, found)
         return found
 
@@ -379,7 +343,7 @@ class ScalarScoreModel(LinearModel[FloatArray]):
 
     def _clip_residuals(self, residuals: FloatArray, limits: Limits, norm: Norm) -> None:
         np.minimum(residuals, limits.most, out=residuals)
-        np.maximum(residuals, limits.least, out=residuals)
+        np.maximum(residuals, -limits.most, out=residuals)
 
     @staticmethod
     def predict_margin(x: FloatArray, features: FloatArray) -> FloatArray:
@@ -421,6 +385,16 @@ class MatrixScoreModel(LinearModel[npt.NDArray[np.intp]]):
         return type(self)(
             features, self.labels, self.classes, regularizer=self.regularizer, divisor=self.divisor
         )
+
+    @staticmethod
+    @abstractmethod
+    def predict_margin(x: FloatArray, features: FloatArray) -> FloatArray:
+        """Return the class scores, shape (n, classes)."""
+
+    @classmethod
+    def accuracy(cls, x: FloatArray, features: FloatArray, labels: npt.NDArray[np.intp]) -> float:
+        """Return the fraction of examples whose largest score is that of their class."""
+        return float(np.mean(cls.predict_margin(x, features).argmax(axis=1) == labels))
 
     def _residual_norms(self, residuals: FloatArray, norm: Norm) -> FloatArray:
         result: FloatArray

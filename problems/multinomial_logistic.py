@@ -18,16 +18,8 @@ class MultinomialLogistic(MatrixScoreModel):
     """f(X) = (1/D) sum_i [log sum_k exp(<a_i, X_k>) - <a_i, X_{c_i}>] + r(X).
 
     X has shape (d, K), one column a class, and is flattened in C order; DP-IADMM's f_p is the
-    case D = samples of all agents, r = L2(2 beta / P).
-
-    Parameters
-    ----------
-    features : (n, d) array
-        The a_i; see `LinearModel` for this and the keywords.
-    labels : (n,) array
-        The c_i, integers 0..classes-1.
-    classes : int
-        K >= 2, whether or not all of them occur.
+    case D = samples of all agents, r = L2(2 beta / P). ``labels`` (n,) are the c_i,
+    integers 0..classes-1, K = ``classes`` >= 2; `LinearModel` has the other arguments.
 
     Notes
     -----
@@ -37,10 +29,6 @@ class MultinomialLogistic(MatrixScoreModel):
     """
 
     kind: ClassVar[str] = "multinomial"
-
-    def _set_data(self, design: FloatArray, targets: npt.NDArray[np.intp], dim: int) -> None:
-        super()._set_data(design, targets, dim)
-        self._flat = _flat_index(targets)
 
     def _scores(self, x: FloatArray, design: FloatArray) -> FloatArray:
         # Scores minus the largest of each example, then rows of zeros up to a multiple of
@@ -67,8 +55,7 @@ class MultinomialLogistic(MatrixScoreModel):
         result = self._scores(x, design)
         self._to_probabilities(result[: self.classes])
         # One flat index is five times faster than a pair.
-        where = self._flat if targets is self._targets else _flat_index(targets)
-        result.reshape(-1)[where] -= 1.0
+        result.reshape(-1)[targets * len(targets) + np.arange(len(targets))] -= 1.0
         return result
 
     @staticmethod
@@ -102,14 +89,3 @@ class MultinomialLogistic(MatrixScoreModel):
         """Return the class scores <a_i, X_k>, shape (n, K); K follows from the length of x."""
         result: FloatArray = features @ x.reshape(features.shape[1], -1)
         return result
-
-    @staticmethod
-    def accuracy(x: FloatArray, features: FloatArray, labels: npt.NDArray[np.intp]) -> float:
-        """Return the fraction of examples whose largest score is that of their class."""
-        scores = MultinomialLogistic.predict_margin(x, features)
-        return float(np.mean(scores.argmax(axis=1) == labels))
-
-
-def _flat_index(targets: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    """Return where each example's own class is in a flattened (classes, n) array."""
-    return targets * len(targets) + np.arange(len(targets))

@@ -18,16 +18,8 @@ class OneClassLogistic(MatrixScoreModel):
 
     X has shape (m, n): one row a class, flattened row-major. An example sees the row of its own
     class only, so the loss draws each row towards a centroid of its class; softmax regression
-    (`MultinomialLogistic`) classifies better.
-
-    Parameters
-    ----------
-    features : (examples, n) array
-        The a_i; see `LinearModel` for this and the keywords.
-    labels : (examples,) array
-        The c_i, integers 0..classes-1.
-    classes : int
-        m >= 2.
+    (`MultinomialLogistic`) classifies better. ``labels`` (n,) are the c_i,
+    integers 0..classes-1, m = ``classes`` >= 2; `LinearModel` has the other arguments.
     """
 
     kind: ClassVar[str] = "one-class-logistic"
@@ -86,9 +78,3 @@ class OneClassLogistic(MatrixScoreModel):
         """Return the class scores <X_k, a_i>, shape (examples, m)."""
         result: FloatArray = features @ x.reshape(-1, features.shape[1]).T
         return result
-
-    @staticmethod
-    def accuracy(x: FloatArray, features: FloatArray, labels: npt.NDArray[np.intp]) -> float:
-        """Return the fraction of examples whose largest score is that of their class (42)."""
-        scores = OneClassLogistic.predict_margin(x, features)
-        return float(np.mean(scores.argmax(axis=1) == labels))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -45,11 +45,6 @@ class RidgeRegression(ScalarScoreModel):
         super().__init__(features, regularizer=regularizer, divisor=divisor)
         self.targets = check_targets(targets, self.features)
         self._set_data(self.features, self.targets, self.num_features)
-
-    def _with_features(self, features: FloatArray) -> Self:
-        return type(self)(
-            features, self.targets, regularizer=self.regularizer, divisor=self.divisor
-        )
 
     def _losses(self, x: FloatArray) -> FloatArray:
         errors = self._design.dot(x) - self._targets

@@ -4,8 +4,7 @@
 gives them one by one, for pytest. An algorithm of another package is treated as ours are.
 """
 
-from .failure import CheckFailed
 from .kit import Check, Report, check_algorithm, checks
-from .subject import logistic_federation
+from .subject import CheckFailed, logistic_federation
 
 __all__ = ["Check", "CheckFailed", "Report", "check_algorithm", "checks", "logistic_federation"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,16 +12,25 @@ import numpy as np
 from flwr.app import ConfigRecord, Message
 from numpy.typing import NDArray
 
-from privet.client_apps import agent_name
 from privet.problems import Problem
 from privet.wire import RECORD
 from privet.wire.payload import ENCODED, encoded, from_payload, to_payload
 from privet.wire.records import read_field
 from privet.wire.sparse import decode, encode
 
-from .failure import CheckFailed, require
 from .grids import Fate, WatchedGrid, changed, disconnect, lose_reply, lose_state
-from .subject import FAULTS, HALF, ROUNDS, Played, Subject, app_of, begins_anew, require_same
+from .subject import (
+    FAULTS,
+    HALF,
+    ROUNDS,
+    CheckFailed,
+    Played,
+    Subject,
+    app_of,
+    begins_anew,
+    require,
+    require_same,
+)
 
 
 def absent_agents_are_not_waited_for(subject: Subject) -> None:
@@ -64,7 +72,10 @@ def lost_state_is_made_good(subject: Subject) -> None:
 
 def _require_made_good(subject: Subject, participants: dict[str, Any], whole: Played) -> None:
     """Play a run once more, in which agents lose their states."""
-    losses = [(_one_of(whole, number), number) for number in FAULTS.values()]
+    losses = []
+    for number in FAULTS.values():  # another participant in each round
+        participants_then = whole.result.history[number - 1].participants
+        losses.append((participants_then[number % len(participants_then)], number))
     settings = {**subject.settings, **participants}
     played = subject.play(settings, fates=dict.fromkeys(losses, lose_state))
     begun_anew = False
@@ -96,12 +107,6 @@ def _require_made_good(subject: Subject, participants: dict[str, Any], whole: Pl
     if not begun_anew:
         require_same(played.result, whole.result, "lost states that were sent back")
     require(bool(np.isfinite(played.model).all()), "the model is not finite after a lost state")
-
-
-def _one_of(played: Played, number: int) -> str:
-    """Return one of a round's participants, another one in each round."""
-    participants = played.result.history[number - 1].participants
-    return participants[number % len(participants)]
 
 
 # ------------------------------------------------------------------ replies that cannot be used
@@ -179,49 +184,34 @@ def _other_precision(x: NDArray[Any]) -> NDArray[Any]:
 
 def _spoilt_gradients_cost_their_agent_only(subject: Subject, value: float) -> None:
     """Let agents compute with spoilt gradients, so that all that they send fits together."""
-    problems = [_Spoilt(problem) for problem in subject.problems]
+    app = app_of(subject.name, [_spoilt(problem, value) for problem in subject.problems])
 
     def spoil(grid: WatchedGrid, message: Message) -> Message | None:
-        agent = agent_name(grid.contexts[message.metadata.dst_node_id])
-        with problems[int(agent)].spoilt(value):
-            return grid.deliver_as_is(message)
+        return app(message, grid.contexts[message.metadata.dst_node_id])
 
-    app = app_of(subject.name, [spoilt.problem for spoilt in problems])
-    _costs_its_agent_only(subject, spoil, f"a reply of gradients of {value}", app=app)
+    _costs_its_agent_only(subject, spoil, f"a reply of gradients of {value}")
 
 
 GRADIENTS = ("gradient", "clipped_gradient", "batch_clipped_gradient")
 """What agent halves ask a problem for."""
 
 
-class _Spoilt:
-    """A copy of a problem, with its data, whose gradients can be spoilt for a while."""
+def _spoilt(problem: Problem, value: float) -> Problem:
+    """Return a copy of a problem whose gradients all begin with this number."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem: Any = copy.copy(problem)
-        self._honest = {
-            name: getattr(problem, name) for name in GRADIENTS if hasattr(problem, name)
-        }
+    def spoil(honest: Callable[..., NDArray[Any]], *args: Any, **options: Any) -> NDArray[Any]:
+        slope: NDArray[Any] = np.array(honest(*args, **options))
+        slope[0] = value
+        return slope
 
-    @contextmanager
-    def spoilt(self, value: float) -> Iterator[None]:
-        """Let the first number of every gradient be this one."""
-
-        def spoil(honest: Callable[..., NDArray[Any]], *args: Any, **options: Any) -> NDArray[Any]:
-            slope: NDArray[Any] = np.array(honest(*args, **options))
-            slope[0] = value
-            return slope
-
-        for name, honest in self._honest.items():
-            setattr(self.problem, name, partial(spoil, honest))
-        try:
-            yield
-        finally:
-            for name in self._honest:
-                delattr(self.problem, name)
+    spoilt = copy.copy(problem)
+    for name in GRADIENTS:
+        if hasattr(problem, name):
+            setattr(spoilt, name, partial(spoil, getattr(problem, name)))
+    return spoilt
 
 
-def _costs_its_agent_only(subject: Subject, fate: Fate, what: str, **run: Any) -> None:
+def _costs_its_agent_only(subject: Subject, fate: Fate, what: str) -> None:
     """Require that a fate costs its agent that round: it is named, and as if it had been absent.
 
     Not so where a note says that what followed made the agent begin anew.
@@ -229,7 +219,7 @@ def _costs_its_agent_only(subject: Subject, fate: Fate, what: str, **run: Any) -
     require(len(subject.plain.failures) == ROUNDS, "the run in which nothing is wrong ended early")
     fates = dict.fromkeys(FAULTS.items(), fate)
     with np.errstate(all="ignore"):
-        played = subject.play(fates=fates, **run)
+        played = subject.play(fates=fates)
     _require_named(played, what)
     require(bool(np.isfinite(played.model).all()), f"{what}: the model is not finite")
     if subject.absent is not None and not any(map(begins_anew, played.result.history)):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 from privet.wire import ConfigError
 from privet.wire.contract import decode_settings, encode_settings
 
-from .failure import CheckFailed, require
-from .subject import Subject
+from .subject import CheckFailed, Subject, require
 
 OF_THE_DATA = ("row-norm",)
 """Keys of the data sets that are fields of an agent half too; of use in its private form alone."""
@@ -38,7 +36,8 @@ def settings_make_equal_agent_halves(subject: Subject) -> None:
     private = [subject.private_settings] if subject.noise_key else []
     for settings in (subject.settings, *private):
         text = subject.instruction(settings).settings
-        first, second = made(decode_settings(text)), made(_again(text))
+        again = encode_settings(decode_settings(text))
+        first, second = made(decode_settings(text)), made(decode_settings(again))
         require(first == second, "equal settings make agent halves that are not equal")
         require(hash(first) == hash(second), "equal agent halves have different hashes")
 
@@ -84,10 +83,6 @@ def keys_are_documented(subject: Subject) -> None:
         except ConfigError as error:
             raise CheckFailed(f"key {own.name!r} refuses its own default: {error}") from None
         require(checked == own.default, f"the default of key {own.name!r} is of another type")
-
-
-def _again(text: str) -> Mapping[str, Any]:
-    return decode_settings(encode_settings(decode_settings(text)))
 
 
 def _number_fields(half: Any) -> list[str]:

@@ -7,15 +7,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from privet.problems import Problem
 from privet.wire import algorithm
 from privet.wire.errors import one_line
 
-from . import absences, halves, noise, runs, sums
-from .failure import CheckFailed
-from .subject import ENGINES, Subject, logistic_federation
+from . import absences, halves, noise, runs
+from .subject import ENGINES, CheckFailed, Subject
 
 Promise = Callable[[Subject], None]
 
@@ -23,10 +22,18 @@ PROMISES: tuple[Promise, ...] = (
     *halves.CHECKS,
     *runs.CHECKS,
     *absences.CHECKS,
-    *sums.CHECKS,
     *noise.CHECKS,
 )
 """What is checked of every algorithm."""
+
+
+class SubjectArguments(TypedDict, total=False):
+    """What `checks` can be told of an algorithm."""
+
+    settings: Mapping[str, Any] | None
+    private: Mapping[str, Any] | None
+    problems: Sequence[Problem] | None
+    engines: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -35,9 +42,8 @@ class Check:
 
     Attributes
     ----------
-    algorithm : str
-    name : str
-        Name of the promise.
+    algorithm, name : str
+        Of the algorithm and of the promise.
     doc : str
         What is promised.
     """
@@ -74,12 +80,7 @@ class Check:
 class Report:
     """The checks that an algorithm has passed.
 
-    Attributes
-    ----------
-    algorithm : str
-    passed : tuple of str
-        Names of the checks.
-    seconds : float
+    ``passed`` names the checks, in order.
     """
 
     algorithm: str
@@ -91,14 +92,7 @@ class Report:
         return f"{self.algorithm}: {len(self.passed)} checks passed in {self.seconds:.1f} s"
 
 
-def checks(
-    name: str,
-    *,
-    settings: Mapping[str, Any] | None = None,
-    private: Mapping[str, Any] | None = None,
-    problems: Sequence[Problem] | None = None,
-    engines: Sequence[str] = ("inline",),
-) -> tuple[Check, ...]:
+def checks(name: str, **subject: Unpack[SubjectArguments]) -> tuple[Check, ...]:
     """Return the checks of an algorithm, to be called one by one.
 
     Parameters
@@ -132,25 +126,18 @@ def checks(
             check()
     """
     algorithm(name)
-    for engine in engines:
+    given: dict[str, Any] = {key: value for key, value in subject.items() if value is not None}
+    tested = Subject(name, **given)
+    for engine in tested.engines:
         if engine not in ENGINES:
             raise ValueError(f"engine {engine!r}: choose of {', '.join(ENGINES)}")
-    agents = logistic_federation() if problems is None else tuple(problems)
-    subject = Subject(name, settings or {}, private or {}, agents, tuple(engines))
-    promises = PROMISES + (noise.PRIVATE_CHECKS if subject.noise_key else ())
-    if len(subject.engines) > 1:
+    promises = PROMISES + (noise.PRIVATE_CHECKS if tested.noise_key else ())
+    if len(tested.engines) > 1:
         promises += (runs.engines_agree_to_the_bit,)
-    return tuple(Check(name, one.__name__, one.__doc__ or "", one, subject) for one in promises)
+    return tuple(Check(name, one.__name__, one.__doc__ or "", one, tested) for one in promises)
 
 
-def check_algorithm(
-    name: str,
-    *,
-    settings: Mapping[str, Any] | None = None,
-    private: Mapping[str, Any] | None = None,
-    problems: Sequence[Problem] | None = None,
-    engines: Sequence[str] = ("inline",),
-) -> Report:
+def check_algorithm(name: str, **subject: Unpack[SubjectArguments]) -> Report:
     """Run every check of an algorithm, with the arguments of ``checks``.
 
     Raises
@@ -165,9 +152,7 @@ def check_algorithm(
     """
     began = time.monotonic()
     passed = []
-    for check in checks(
-        name, settings=settings, private=private, problems=problems, engines=engines
-    ):
+    for check in checks(name, **subject):
         check()
         passed.append(check.name)
     return Report(name, tuple(passed), time.monotonic() - began)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,14 +14,14 @@ from privet.privacy import Facts, SeededNoise
 from privet.privacy.ledger import LedgerFile
 from privet.wire.contract import decode_settings
 
-from .failure import require
-from .grids import Exchange
-from .subject import Played, Subject, require_same
+from .subject import Played, Subject, require, require_same
 
 ROUNDS = 3
 TARGET = 8.0
 DELTA = 1e-5
 CLOSE = 1e-9
+LIMITED = "1"
+"""The agent whose node alone has a budget."""
 
 
 class CountedNoise(SeededNoise):
@@ -51,19 +50,16 @@ class CountedNoise(SeededNoise):
 
 def limited_node_vetoes_what_is_not_noised(subject: Subject) -> None:
     """A node with a budget sends nothing in an un-noised run, and the run goes on without it."""
-    limited = "1"
     with TemporaryDirectory() as folder:
-        rules = _budget(Path(folder), limited)
-        nodes = [{**node, **rules} if _name(node) == limited else node for node in subject.nodes()]
-        played = subject.play(nodes=nodes, rounds=ROUNDS)
+        played = subject.play(nodes=_with_budgets(subject, folder, LIMITED), rounds=ROUNDS)
         written = list(Path(folder).glob("*"))
-    for exchange in played.grid.exchanges:
+    for agent, instruction, reply in played.grid.exchanges:
         require(
-            exchange.agent != limited or _is_refusal(exchange),
-            f"a node with a budget sends an un-noised upload in round {exchange.instruction.round}",
+            agent != LIMITED or (reply is not None and reply.has_error()),
+            f"a node with a budget sends an un-noised upload in round {instruction.round}",
         )
+    others = tuple(name for name in subject.names if name != LIMITED)
     for done in played.result.history:
-        others = tuple(name for name in subject.names if name != limited)
         require(done.participants == others, "the veto of one node costs others their round")
     require(not written, "a refused reply was charged")
 
@@ -76,11 +72,10 @@ def charge_is_what_is_drawn(subject: Subject) -> None:
         return sources.setdefault((agent, round_), CountedNoise(0, agent, round_))
 
     played = _played_with(subject, factory)
-    for exchange in played.grid.exchanges:
-        agent, round_ = exchange.agent, exchange.instruction.round
-        half = subject.registered.load_agent().from_settings(
-            decode_settings(exchange.instruction.settings)
-        )
+    made = subject.registered.load_agent().from_settings
+    for agent, instruction, _ in played.grid.exchanges:
+        round_ = instruction.round
+        half = made(decode_settings(instruction.settings))
         require(half.private, "clip and noise do not make it private: give private=")
         problem = half.prepare(subject.problems[int(agent)])
         release = half.release(Facts.of(problem), round_)
@@ -108,7 +103,7 @@ def noise_is_the_only_chance(subject: Subject) -> None:
 def ledger_says_what_the_history_says(subject: Subject) -> None:
     """The nodes' ledgers hold every message once, and their epsilon is the history's."""
     with TemporaryDirectory() as folder:
-        nodes = [{**node, **_budget(Path(folder), _name(node))} for node in subject.nodes()]
+        nodes = _with_budgets(subject, folder, *subject.names)
         played = subject.play(subject.private_settings, nodes=nodes, rounds=ROUNDS)
         ledgers = [LedgerFile(str(node["ledger-path"])).spent(DELTA) for node in nodes]
     last = played.result.history[-1].epsilon
@@ -148,11 +143,10 @@ def seeded_noise_is_marked_not_private(subject: Subject) -> None:
         "no note says that a run with noise-seed is not private",
     )
     with TemporaryDirectory() as folder:
-        rules = _budget(Path(folder), "1")
-        nodes = [{**node, **rules} if _name(node) == "1" else node for node in subject.nodes()]
+        nodes = _with_budgets(subject, folder, LIMITED)
         played = subject.play(settings, nodes=nodes, rounds=1)
     require(
-        "1" not in played.result.history[0].participants,
+        LIMITED not in played.result.history[0].participants,
         "a node with a budget takes part in a run of seeded noise",
     )
 
@@ -166,17 +160,13 @@ def _played_with(subject: Subject, factory: Any) -> Played:
     return played
 
 
-def _name(node: Mapping[str, Any]) -> str:
-    return str(node["partition-id"])
-
-
-def _budget(folder: Path, name: str) -> dict[str, Any]:
-    """Return the rules of a node with a large budget and a ledger."""
-    return {"max-epsilon": 1e9, "delta": DELTA, "ledger-path": str(folder / f"{name}.jsonl")}
-
-
-def _is_refusal(exchange: Exchange) -> bool:
-    return exchange.reply is not None and exchange.reply.has_error()
+def _with_budgets(subject: Subject, folder: str, *limited: str) -> list[dict[str, Any]]:
+    """Return the nodes' configs, some with a large budget and a ledger in a folder."""
+    rules = {"max-epsilon": 1e9, "delta": DELTA}
+    return [
+        {**node, **rules, "ledger-path": f"{folder}/{name}.jsonl"} if name in limited else node
+        for name, node in zip(subject.names, subject.nodes(), strict=True)
+    ]
 
 
 CHECKS = (limited_node_vetoes_what_is_not_noised,)

@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from flwr.app import Context, Message
 from numpy.typing import NDArray
 
-from .failure import require
 from .subject import (
     ENGINES,
     HALF,
@@ -18,11 +18,18 @@ from .subject import (
     Played,
     Subject,
     begins_anew,
-    own_app_for_each,
+    first_failure,
+    require,
     require_same,
 )
 
 LONG = 3 * ROUNDS
+FEW = 3
+"""Rounds of a secure sum."""
+MASKED_ERROR = 256 * 2.0**-40
+"""What a few rounds make of the rounding of masked numbers, on problems of the size used here."""
+ARITHMETIC_ERROR = 16
+"""Roundings of the arithmetic itself, where that is coarser (float32)."""
 
 
 def run_is_finite_and_makes_progress(subject: Subject) -> None:
@@ -57,8 +64,13 @@ def order_of_nodes_changes_nothing(subject: Subject) -> None:
 
 def agents_share_nothing(subject: Subject) -> None:
     """Agents of one process are as if each had one: nobody writes into what another reads."""
-    apart = subject.play(app=own_app_for_each(subject))
-    require_same(apart.result, subject.plain.result, "every agent in a process of its own")
+    apps = {name: subject.app() for name in subject.names}
+
+    def apart(message: Message, context: Context) -> Message:
+        return apps[str(context.node_config["partition-id"])](message, context)
+
+    played = subject.play(app=apart)
+    require_same(played.result, subject.plain.result, "every agent in a process of its own")
 
 
 def data_are_not_written_to(subject: Subject) -> None:
@@ -104,10 +116,29 @@ def run_goes_on_when_all_nodes_restart(subject: Subject) -> None:
         require_same(resumed.result, subject.plain.result, "all nodes restarted")
 
 
+def secure_sum_is_the_sum_in_clear(subject: Subject) -> None:
+    """Masked uploads give the model of the run in clear, up to the rounding of what is masked."""
+    masked = subject.play_if_allowed({"secure-sum": True}, rounds=FEW)
+    if masked is None:
+        return
+    require(
+        all(exchange.instruction.attempt > 0 for exchange in masked.grid.exchanges),
+        "secure-sum = true is ignored: agents are asked for uploads in the clear",
+    )
+    require(not any(masked.failures), f"a secure sum has failures: {first_failure(masked)}")
+    clear = subject.play(rounds=FEW).model
+    gap = float(np.abs(masked.model - clear).max())
+    allowed = max(MASKED_ERROR, ARITHMETIC_ERROR * float(np.finfo(clear.dtype).eps))
+    require(
+        gap <= allowed * max(1.0, float(np.abs(clear).max())),
+        f"the model of the secure sum is {gap:.3g} away from that in clear",
+    )
+
+
 def engines_agree_to_the_bit(subject: Subject) -> None:
     """All engines give the bits of the in-process one."""
     for name in subject.engines:
-        with ENGINES[name](subject)(subject.nodes()) as grid:
+        with ENGINES[name](subject) as grid:
             result = subject.strategy().start(grid, subject.start(), num_rounds=ROUNDS)
         require_same(result, subject.plain.result, f"the engine {name!r}")
 
@@ -152,4 +183,5 @@ CHECKS = (
     data_are_not_written_to,
     resumed_run_is_the_uninterrupted_one,
     run_goes_on_when_all_nodes_restart,
+    secure_sum_is_the_sum_in_clear,
 )

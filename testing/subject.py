@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context
+from flwr.app import Array, ArrayRecord
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
@@ -22,7 +21,6 @@ from privet.sim.grid import LocalGrid
 from privet.strategies import PrivetResult, Round
 from privet.wire import Algorithm, ConfigError, Instruction, RunError, algorithm
 
-from .failure import CheckFailed, require
 from .grids import Fates, WatchedGrid, disconnect
 
 ROUNDS = 6
@@ -33,8 +31,15 @@ FAULTS = {"1": 3, "2": 4}
 HALF = {"participation": "fraction", "fraction": 0.5}
 """Run-config keys that let half of the agents take part in each round, drawn anew."""
 
-Fleet = Callable[[Sequence[Mapping[str, Any]]], AbstractContextManager[LocalGrid]]
-"""Node configs -> an engine that runs them, as a context that ends it."""
+
+class CheckFailed(AssertionError):
+    """A promise that an algorithm does not keep; its text is one line."""
+
+
+def require(kept: bool, otherwise: str) -> None:
+    """Raise ``CheckFailed`` with this text unless a promise is kept."""
+    if not kept:
+        raise CheckFailed(otherwise)
 
 
 def logistic_federation(
@@ -60,17 +65,12 @@ class Played:
     @property
     def model(self) -> NDArray[Any]:
         """The last model as a vector."""
-        return vector(self.result)
+        return self.result.arrays["x"].numpy()
 
     @property
     def failures(self) -> list[dict[str, str]]:
         """Agents that were asked and not folded, with the reason, by round from the first."""
         return [dict(done.failures) for done in self.result.history]
-
-
-def vector(result: PrivetResult) -> NDArray[Any]:
-    """Return a run's last model as a vector."""
-    return result.arrays["x"].numpy()
 
 
 def app_of(name: str, problems: Sequence[Problem], **options: Any) -> ClientApp:
@@ -82,27 +82,13 @@ def app_of(name: str, problems: Sequence[Problem], **options: Any) -> ClientApp:
 
 @dataclass(frozen=True)
 class Subject:
-    """An algorithm, the settings it is run with, and the agents' problems.
-
-    Attributes
-    ----------
-    name : str
-        As registered.
-    settings : mapping
-        Run-config keys of an un-noised run.
-    private : mapping
-        Run-config keys that, on top of these, make it private.
-    problems : tuple of Problem
-        One for each agent.
-    engines : tuple of str
-        Engines that must agree to the bit, of "inline" and "ray".
-    """
+    """An algorithm, the settings it is run with, and the agents' problems: see `checks`."""
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     private: Mapping[str, Any] = field(default_factory=dict)
-    problems: tuple[Problem, ...] = field(default_factory=logistic_federation)
-    engines: tuple[str, ...] = ("inline",)
+    problems: Sequence[Problem] = field(default_factory=logistic_federation)
+    engines: Sequence[str] = ("inline",)
 
     @property
     def registered(self) -> Algorithm:
@@ -124,8 +110,6 @@ class Subject:
         """Settings of a private run, where there is one: clipped, noised, with bounded rows."""
         noised = {"clip": 1.0, "row-norm": 4.0, self.noise_key: 1.0}
         return {**self.settings, **noised, **self.private}
-
-    # ------------------------------------------------------------------ how a run is played
 
     def config(self, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the resolved run config (raises ``ConfigError``)."""
@@ -200,9 +184,7 @@ class Subject:
             ",".join(name for name in self.names if FAULTS.get(name) != number)
             for number in range(1, ROUNDS + 1)
         ]
-        return self.play_if_allowed(
-            {"participation": "schedule", "schedule": ";".join(rounds)},
-        )
+        return self.play_if_allowed({"participation": "schedule", "schedule": ";".join(rounds)})
 
     def play_if_allowed(self, changes: Mapping[str, Any], **run: Any) -> Played | None:
         """Play with some settings changed; None where they are refused, which takes a reason."""
@@ -245,39 +227,34 @@ def first_failure(played: Played) -> str:
 
 def require_same(found: PrivetResult, expected: PrivetResult, what: str) -> None:
     """Raise ``CheckFailed`` unless two runs have the same models and history, to the bit."""
-    for name in sorted({*found.models, *expected.models}):
-        if name not in found.models or name not in expected.models:
-            raise CheckFailed(f"{what}: only one of the runs has a model {name!r}")
+    require(found.models.keys() == expected.models.keys(), f"{what}: the models are of other names")
+    for name in found.models:
         ours, theirs = (run.models[name]["x"].numpy() for run in (found, expected))
-        if ours.tobytes() != theirs.tobytes():
-            gap = float(np.abs(ours - theirs).max())
-            raise CheckFailed(f"{what}: model {name!r} differs by {gap:.3g}")
-    for ours_done, theirs_done in zip(found.history, expected.history, strict=False):
-        for field_name in ("round", "participants", "residual"):
-            one, other = (getattr(done, field_name) for done in (ours_done, theirs_done))
-            both_nan = field_name == "residual" and math.isnan(one) and math.isnan(other)
-            if one != other and not both_nan:
-                raise CheckFailed(f"{what}: {field_name} of round {theirs_done.round} differs")
+        gap = float(np.abs(ours - theirs).max())
+        require(ours.tobytes() == theirs.tobytes(), f"{what}: model {name!r} differs by {gap:.3g}")
     require(len(found.history) == len(expected.history), f"{what}: the histories differ in length")
+    for ours_done, theirs_done in zip(found.history, expected.history, strict=True):
+        for part in ("round", "participants", "residual"):
+            # As text, so that a residual that is no number equals itself.
+            one, other = (repr(getattr(done, part)) for done in (ours_done, theirs_done))
+            require(one == other, f"{what}: {part} of round {theirs_done.round} differs")
 
 
-def inline_engine(subject: Subject) -> Fleet:
+def inline_engine(subject: Subject) -> AbstractContextManager[LocalGrid]:
     """Return the in-process engine."""
-    return lambda nodes: nullcontext(InlineGrid(subject.app(), nodes))
+    return nullcontext(InlineGrid(subject.app(), subject.nodes()))
 
 
-def ray_engine(subject: Subject) -> Fleet:
+def ray_engine(subject: Subject) -> AbstractContextManager[LocalGrid]:
     """Return the Ray engine, with two actors."""
     from privet.sim.ray.engine import RayGrid
 
     factory = partial(app_of, subject.name, subject.problems)
-    return lambda nodes: RayGrid(factory, nodes, actors=2)
+    return RayGrid(factory, subject.nodes(), actors=2)
 
 
-ENGINES: dict[str, Callable[[Subject], Fleet]] = {"inline": inline_engine, "ray": ray_engine}
-
-
-def own_app_for_each(subject: Subject) -> Callable[[Any, Context], Any]:
-    """Return a ClientApp that gives every node one of its own, as if each were a process."""
-    apps = {name: subject.app() for name in subject.names}
-    return lambda message, context: apps[str(context.node_config["partition-id"])](message, context)
+ENGINES: dict[str, Callable[[Subject], AbstractContextManager[LocalGrid]]] = {
+    "inline": inline_engine,
+    "ray": ray_engine,
+}
+"""Engines that run the nodes of a subject, as contexts that end them."""

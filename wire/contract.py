@@ -21,7 +21,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from flwr.app import ConfigRecord, RecordDict
@@ -29,7 +28,7 @@ from numpy.typing import NDArray
 
 from .errors import WireError
 from .payload import from_payload, to_payload
-from .records import config_record, read_field, read_record
+from .records import config_record, parse_json, read_field, read_record
 from .rosters import parse_roster
 
 CONTRACT_VERSION = 1
@@ -105,22 +104,8 @@ def encode_settings(settings: Settings) -> str:
 
 
 def decode_settings(text: str) -> dict[str, Any]:
-    """Return the parameters of ``encode_settings``.
-
-    Raises
-    ------
-    WireError
-        If the text is not a JSON object, or too long for one.
-    """
-    if len(text) > LONGEST_SETTINGS:
-        raise WireError(f"settings are longer than {LONGEST_SETTINGS} characters")
-    try:
-        settings = json.loads(text)
-    except (ValueError, RecursionError):
-        raise WireError("settings are not JSON") from None
-    if not isinstance(settings, dict):
-        raise WireError("settings are not a JSON object")
-    return settings
+    """Return the parameters of ``encode_settings`` (raises ``WireError``)."""
+    return parse_json(text, "settings are", dict, LONGEST_SETTINGS)
 
 
 def means_privacy(settings: Settings) -> bool:
@@ -170,33 +155,30 @@ def read_instruction(content: RecordDict) -> Instruction:
     """
     shared = read_record(content, RECORD)
     own = read_record(content, AGENT_RECORD)
+    masked = "attempt" in shared
     if shared.get("contract") != CONTRACT_VERSION:
         raise WireError(
             f"message contract version {shared.get('contract')!r}, "
             f"this side speaks {CONTRACT_VERSION}"
         )
-    if not 1 <= read_field(shared, "round", int) <= LAST_ROUND:
-        raise WireError(f"message field 'round' is {shared['round']}, expected 1 to {LAST_ROUND}")
-    recovery = own.get("recovery")
-    if recovery is not None and not isinstance(recovery, bytes):
-        raise WireError("message field 'recovery' is not bytes")
+    round_ = read_field(shared, "round", int)
+    if not 1 <= round_ <= LAST_ROUND:
+        raise WireError(f"message field 'round' is {round_}, expected 1 to {LAST_ROUND}")
     return Instruction(
         protocol=read_field(shared, "protocol", str),
         version=read_field(shared, "version", int),
         experiment=read_field(shared, "experiment", str),
-        round=read_field(shared, "round", int),
+        round=round_,
         settings=read_field(shared, "settings", str),
         payload=read_field(shared, "payload", bytes),
         tag=read_field(own, "tag", int),
-        recovery=recovery,
-        ledger=read_field(own, "ledger", str) if "ledger" in own else "",
-        attempt=read_field(shared, "attempt", int) if "attempt" in shared else 0,
-        roster=_roster(shared) if "attempt" in shared else (),
+        recovery=read_field(own, "recovery", bytes) if "recovery" in own else None,
+        ledger=read_field(own, "ledger", str, ""),
+        attempt=read_field(shared, "attempt", int, 0),
+        roster=parse_roster(read_field(shared, "names", str), read_field(shared, "keys", bytes))
+        if masked
+        else (),
     )
-
-
-def _roster(shared: Mapping[str, Any]) -> tuple[tuple[str, bytes], ...]:
-    return parse_roster(read_field(shared, "names", str), read_field(shared, "keys", bytes))
 
 
 def update_record(protocol: str, version: int, update: Update) -> ConfigRecord:
@@ -205,30 +187,19 @@ def update_record(protocol: str, version: int, update: Update) -> ConfigRecord:
     The small fields are one JSON text: Flower checks every field of a record on both sides, and
     twelve of them cost more than the payload.
     """
-    head = _about_head(protocol, version, update.agent, update.num_examples)
-    epsilon = repr(float(update.epsilon)) if math.isfinite(update.epsilon) else '"inf"'
-    about = (
-        f'{head}, "round": {update.round}, "digest": {update.digest}, '
-        f'"epsilon": {epsilon}, "delta": {float(update.delta)!r}'
-    )
-    if update.note:
-        about += f', "note": {json.dumps(update.note)}'
-    if update.ledger:
-        about += f', "ledger": {_quoted(update.ledger)}'
-    return config_record({"kind": "update", "about": about + "}", "payload": update.payload})
-
-
-@lru_cache(maxsize=64)
-def _quoted(text: str) -> str:
-    """Return a text as JSON; agents of one history have the same ledger."""
-    return json.dumps(text)
-
-
-@lru_cache(maxsize=4096)
-def _about_head(protocol: str, version: int, agent: str, num_examples: int) -> str:
-    """Return the part of an upload's JSON that is the same in every round, without its brace."""
-    same = {"protocol": protocol, "version": version, "agent": agent, "num-examples": num_examples}
-    return json.dumps(same)[:-1]
+    about: dict[str, Any] = {
+        "protocol": protocol,
+        "version": version,
+        "agent": update.agent,
+        "num-examples": update.num_examples,
+        "round": update.round,
+        "digest": update.digest,
+        "epsilon": float(update.epsilon) if math.isfinite(update.epsilon) else "inf",
+        "delta": float(update.delta),
+    }
+    texts = {"note": update.note, "ledger": update.ledger}
+    about |= {name: text for name, text in texts.items() if text}
+    return config_record({"kind": "update", "about": json.dumps(about), "payload": update.payload})
 
 
 def need_state_record(agent: str) -> ConfigRecord:
@@ -255,7 +226,9 @@ def read_update(content: RecordDict, protocol: str, version: int, round_: int) -
     record = read_record(content, RECORD)
     if record.get("kind") != "update":
         raise WireError(f"reply of kind {record.get('kind')!r}, expected 'update'")
-    about = _read_about(read_field(record, "about", str))
+    about = parse_json(
+        read_field(record, "about", str), "message field 'about' is", dict, LONGEST_ABOUT
+    )
     said = (about.get("protocol"), about.get("version"))
     if said != (protocol, version):
         raise WireError(
@@ -271,18 +244,6 @@ def read_update(content: RecordDict, protocol: str, version: int, round_: int) -
         payload=read_field(record, "payload", bytes),
         epsilon=math.inf if about.get("epsilon") == "inf" else read_field(about, "epsilon", float),
         delta=read_field(about, "delta", float),
-        note=read_field(about, "note", str) if "note" in about else "",
-        ledger=read_field(about, "ledger", str) if "ledger" in about else "",
+        note=read_field(about, "note", str, ""),
+        ledger=read_field(about, "ledger", str, ""),
     )
-
-
-def _read_about(text: str) -> dict[str, Any]:
-    if len(text) > LONGEST_ABOUT:
-        raise WireError(f"message field 'about' is longer than {LONGEST_ABOUT} characters")
-    try:
-        about = json.loads(text)
-    except (ValueError, RecursionError):
-        raise WireError("message field 'about' is not JSON") from None
-    if not isinstance(about, dict):
-        raise WireError("message field 'about' is not a JSON object")
-    return about

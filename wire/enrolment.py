@@ -66,19 +66,19 @@ def read_enrolment(content: RecordDict) -> Enrolment:
     record = read_record(content, RECORD)
     if record.get("kind") != "enrolment" or record.get("contract") != CONTRACT_VERSION:
         raise WireError("reply is not an enrolment of this contract version")
-    rounds = read_field(record, "rounds", list) if "rounds" in record else []
+    rounds = read_field(record, "rounds", list, [])
     if any(type(value) is not int for value in rounds):
         raise WireError("message field 'rounds' holds more than whole numbers")
     agent = read_field(record, "agent", str)
     if not is_name(agent):
         raise WireError(f"agent name is not 1 to {LONGEST_NAME} printable characters")
-    unit = read_field(record, "unit", str) if "unit" in record else ""
+    unit = read_field(record, "unit", str, "")
     if len(unit) > LONGEST_NAME or not unit.isprintable():
         raise WireError(f"unit is not up to {LONGEST_NAME} printable characters")
-    public_key = read_field(record, "public-key", bytes) if "public-key" in record else b""
+    public_key = read_field(record, "public-key", bytes, b"")
     if len(public_key) not in (0, KEY_BYTES):
         raise WireError(f"public key has {len(public_key)} bytes, expected {KEY_BYTES}")
-    facts = read_field(record, "facts", str) if "facts" in record else ""
+    facts = read_field(record, "facts", str, "")
     if len(facts) > LONGEST_FACTS:
         raise WireError(f"facts have {len(facts)} characters, at most {LONGEST_FACTS} are read")
     return Enrolment(
@@ -88,7 +88,7 @@ def read_enrolment(content: RecordDict) -> Enrolment:
         dtype=read_field(record, "dtype", str),
         protocol=read_field(record, "protocol", str),
         version=read_field(record, "version", int),
-        experiment=read_field(record, "experiment", str) if "experiment" in record else "",
+        experiment=read_field(record, "experiment", str, ""),
         rounds=tuple(rounds),
         unit=unit,
         public_key=public_key,

@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+_DAMAGE = (
+    ValueError, KeyError, EOFError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 
 def write_npz(path: Path, members: Mapping[str, NDArray[Any]]) -> None:
@@ -39,13 +44,18 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     OSError
         If the file cannot be read.
     ValueError
-        If it is damaged.
+        If it is damaged, or is no archive of arrays.
     """
     try:
+        # numpy leaves a file it opened itself open when the archive is damaged.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as members:
-            return {name: members[name] for name in members.files}
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            arrays = {name: members[name] for name in members.files}
+    except _DAMAGE as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):  # a member that is no .npy comes as its bytes
+            raise ValueError(f"{name} is no array")
+    return arrays
 
 
 def _sync_folder(folder: Path) -> None:

@@ -8,10 +8,9 @@ reference page, the block of pyproject.toml, "did you mean" - reads it from ther
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from .errors import ConfigError
 
@@ -104,9 +103,6 @@ class Key:
         return ""
 
 
-_KEYS: WeakKeyDictionary[type, Mapping[str, Key]] = WeakKeyDictionary()
-
-
 def setting(
     default: Scalar,
     doc: str,
@@ -119,16 +115,11 @@ def setting(
     needs: Mapping[str, Scalar | tuple[Scalar, ...] | None] | None = None,
 ) -> Any:
     """Declare a dataclass field that is a run-config key; the arguments are those of `Key`."""
-    described: dict[str, Any] = {
-        "doc": doc,
-        "choices": tuple(choices),
-        "low": low,
-        "high": high,
-        "open_low": open_low,
-        "floor": floor,
-        "needs": _needs(needs or {}),
-    }
-    return field(default=default, metadata={"key": described})
+    key = Key("", default, doc, tuple(choices), low, high, open_low, floor, _needs(needs or {}))
+    return field(default=default, metadata={"key": key})
+
+
+_KEYS: dict[type, Mapping[str, Key]] = {}
 
 
 def _needs(
@@ -146,24 +137,22 @@ def keys_of(owner: type) -> Mapping[str, Key]:
     A subclass that declares a field anew without `setting` gives it another default, and keeps
     what else the key is.
     """
-    known = _KEYS.get(owner)
-    if known is not None:
-        return known
-    found: dict[str, Key] = {}
-    for entry in fields(owner):
-        described = entry.metadata.get("key") or _inherited(owner, entry.name)
-        if described and entry.default is not MISSING:
-            found[entry.name] = Key(entry.name.replace("_", "-"), entry.default, **described)
-    _KEYS[owner] = found
-    return found
+    if owner not in _KEYS:
+        declared = {entry: next(_declared(owner, entry.name), None) for entry in fields(owner)}
+        _KEYS[owner] = {
+            entry.name: replace(key, name=entry.name.replace("_", "-"), default=entry.default)
+            for entry, key in declared.items()
+            if key and entry.default is not MISSING
+        }
+    return _KEYS[owner]
 
 
-def _inherited(owner: type, name: str) -> Any:
-    for base in owner.__mro__[1:]:
+def _declared(owner: type, name: str) -> Iterator[Key]:
+    """Yield what a field is as a key, from the class itself to its oldest base."""
+    for base in owner.__mro__:
         entry = getattr(base, "__dataclass_fields__", {}).get(name)
-        if entry is not None and entry.metadata.get("key"):
-            return entry.metadata["key"]
-    return None
+        if entry is not None and "key" in entry.metadata:
+            yield entry.metadata["key"]
 
 
 def same(
@@ -179,8 +168,8 @@ def same(
     entry = next(entry for entry in fields(owner) if entry.name == name)
     if needs is None:
         return field(default=entry.default, metadata=entry.metadata)
-    described = {**entry.metadata["key"], "needs": _needs(needs)}
-    return field(default=entry.default, metadata={"key": described})
+    key = replace(entry.metadata["key"], needs=_needs(needs))
+    return field(default=entry.default, metadata={"key": key})
 
 
 def values_of(instance: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ constructors.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from .errors import WireError
 
 T = TypeVar("T")
+R = TypeVar("R")
 Record = ArrayRecord | ConfigRecord | MetricRecord
 
 _CONFIG, _METRIC, _CONTENT = ConfigRecord(), MetricRecord(), RecordDict()
@@ -22,20 +24,17 @@ _CONFIG, _METRIC, _CONTENT = ConfigRecord(), MetricRecord(), RecordDict()
 
 def config_record(held: dict[str, Any]) -> ConfigRecord:
     """Return a record that holds, from now on, this very dict."""
-    made: ConfigRecord = _like(_CONFIG, held)
-    return made
+    return _like(_CONFIG, held)
 
 
 def metric_record(held: dict[str, Any]) -> MetricRecord:
     """Return a record that holds, from now on, this very dict."""
-    made: MetricRecord = _like(_METRIC, held)
-    return made
+    return _like(_METRIC, held)
 
 
 def record_dict(held: dict[str, Any]) -> RecordDict:
     """Return a message's content that holds, from now on, this very dict of records."""
-    made: RecordDict = _like(_CONTENT, held)
-    return made
+    return _like(_CONTENT, held)
 
 
 def own_content(content: RecordDict) -> RecordDict:
@@ -56,11 +55,10 @@ def own_record(record: Record) -> Record:
         if list in map(type, held.values())
         else held.copy()
     )
-    own: Record = _like(record, copied)
-    return own
+    return _like(record, copied)
 
 
-def _like(record: Any, held: dict[str, Any]) -> Any:
+def _like(record: R, held: dict[str, Any]) -> R:
     """Return a record of the same kind that holds this dict: Flower's ``copy`` but for that."""
     made = object.__new__(record.__class__)
     made.__dict__ = inside = record.__dict__.copy()
@@ -77,11 +75,31 @@ def read_record(content: RecordDict, name: str) -> dict[str, Any]:
     return dict(record.items())
 
 
-def read_field(held: Mapping[str, Any], name: str, kind: type[T]) -> T:
-    """Return a field of exactly this type (raises ``WireError``)."""
-    value = held.get(name)
+def read_field(held: Mapping[str, Any], name: str, kind: type[T], default: T | None = None) -> T:
+    """Return a field of exactly this type, or its default if it has one (raises ``WireError``)."""
+    value = held.get(name, default)
     if type(value) is not kind:
         raise WireError(f"message field {name!r} is {type(value).__name__}, not {kind.__name__}")
+    return value
+
+
+def parse_json(text: str, what: str, kind: type[T], longest: int) -> T:
+    """Return a JSON text as a value of this type.
+
+    Raises
+    ------
+    WireError
+        If it is too long, is not JSON, or of another type; the line begins with ``what``, as in
+        "settings are".
+    """
+    if len(text) > longest:
+        raise WireError(f"{what} longer than {longest} characters")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise WireError(f"{what} not JSON") from None
+    if not isinstance(value, kind):
+        raise WireError(f"{what} not a JSON {'object' if kind is dict else kind.__name__}")
     return value
 
 

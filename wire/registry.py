@@ -6,7 +6,6 @@ Other packages add theirs by the entry point group ``privet.algorithms``, whose 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -49,50 +48,26 @@ class Algorithm:
         return _load(self.agent)
 
 
+def _of_this_library(name: str, module: str, strategy: str) -> Algorithm:
+    """Return an algorithm whose halves are in modules of the same name."""
+    agent = f"privet.client_apps.{module}:Agent"
+    return Algorithm(name, f"privet.strategies.{module}:{strategy}", agent)
+
+
 BUILT_IN: tuple[Algorithm, ...] = (
-    Algorithm("fed-plt", "privet.strategies.fed_plt:FedPLT", "privet.client_apps.fed_plt:Agent"),
-    Algorithm(
-        "dp-iadmm", "privet.strategies.dp_iadmm:DPIADMM", "privet.client_apps.dp_iadmm:Agent"
-    ),
-    Algorithm("fed-pdm", "privet.strategies.fed_pdm:FedPDM", "privet.client_apps.fed_pdm:Agent"),
-    Algorithm(
-        "dp-fedsgd",
-        "privet.strategies.rivals.dp_fedsgd:DPFedSGD",
-        "privet.client_apps.rivals.dp_fedsgd:Agent",
-    ),
-    Algorithm(
-        "fed-dyn",
-        "privet.strategies.rivals.fed_dyn:FedDyn",
-        "privet.client_apps.rivals.fed_dyn:Agent",
-    ),
-    Algorithm(
-        "scaffold",
-        "privet.strategies.rivals.scaffold:Scaffold",
-        "privet.client_apps.rivals.scaffold:Agent",
-    ),
-    Algorithm(
-        "fed-lin",
-        "privet.strategies.rivals.fed_lin:FedLin",
-        "privet.client_apps.rivals.fed_lin:Agent",
-    ),
-    Algorithm(
-        "fed-pd", "privet.strategies.rivals.fed_pd:FedPD", "privet.client_apps.rivals.fed_pd:Agent"
-    ),
-    Algorithm(
-        "fed-split",
-        "privet.strategies.rivals.fed_split:FedSplit",
-        "privet.client_apps.rivals.fed_split:Agent",
-    ),
-    Algorithm(
-        "five-gcs",
-        "privet.strategies.rivals.five_gcs:FiveGCS",
-        "privet.client_apps.rivals.five_gcs:Agent",
-    ),
-    Algorithm("led", "privet.strategies.rivals.led:LED", "privet.client_apps.rivals.led:Agent"),
-    Algorithm(
-        "tamuna", "privet.strategies.rivals.tamuna:Tamuna", "privet.client_apps.rivals.tamuna:Agent"
-    ),
-    Algorithm("gfl", "privet.strategies.gfl:GFL", "privet.client_apps.gfl:Agent"),
+    _of_this_library("fed-plt", "fed_plt", "FedPLT"),
+    _of_this_library("dp-iadmm", "dp_iadmm", "DPIADMM"),
+    _of_this_library("fed-pdm", "fed_pdm", "FedPDM"),
+    _of_this_library("dp-fedsgd", "rivals.dp_fedsgd", "DPFedSGD"),
+    _of_this_library("fed-dyn", "rivals.fed_dyn", "FedDyn"),
+    _of_this_library("scaffold", "rivals.scaffold", "Scaffold"),
+    _of_this_library("fed-lin", "rivals.fed_lin", "FedLin"),
+    _of_this_library("fed-pd", "rivals.fed_pd", "FedPD"),
+    _of_this_library("fed-split", "rivals.fed_split", "FedSplit"),
+    _of_this_library("five-gcs", "rivals.five_gcs", "FiveGCS"),
+    _of_this_library("led", "rivals.led", "LED"),
+    _of_this_library("tamuna", "rivals.tamuna", "Tamuna"),
+    _of_this_library("gfl", "gfl", "GFL"),
 )
 
 
@@ -120,7 +95,6 @@ def algorithm(name: str) -> Algorithm:
     return found[name]
 
 
-def _load(dotted: str) -> Callable[..., Any]:
+def _load(dotted: str) -> Any:
     module, _, attribute = dotted.partition(":")
-    loaded: Callable[..., Any] = getattr(import_module(module), attribute)
-    return loaded
+    return getattr(import_module(module), attribute)

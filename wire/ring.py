@@ -186,19 +186,3 @@ def from_bytes(data: bytes, expected: Shapes | None = None) -> Words:
 
 def _said(layout: tuple[tuple[str, tuple[int, ...]], ...]) -> str:
     return ", ".join(f"{name} {shape}" for name, shape in layout) or "nothing"
-
-
-__all__ = [
-    "FRACTION_BITS",
-    "MAGIC",
-    "MEMBERS",
-    "Shapes",
-    "Word",
-    "Words",
-    "add",
-    "decode",
-    "encode",
-    "from_bytes",
-    "largest",
-    "rounded",
-]

@@ -9,6 +9,7 @@ from functools import lru_cache
 from flwr.app import ConfigRecord
 
 from .errors import WireError
+from .records import parse_json
 
 KEY_BYTES = 32
 """Bytes of a public key of the secure sum."""
@@ -27,19 +28,16 @@ def with_roster(shared: ConfigRecord, attempt: int, roster: Mapping[str, bytes])
 
 def parse_roster(names: str, keys: bytes) -> tuple[tuple[str, bytes], ...]:
     """Return names and public keys of ``with_roster`` (raises ``WireError``)."""
-    listed = _names(names)
+    listed = _agent_names(names)
     if len(keys) != KEY_BYTES * len(listed):
         raise WireError(f"roster has {len(listed)} names and {len(keys)} bytes of keys")
     return tuple((name, keys[KEY_BYTES * i : KEY_BYTES * (i + 1)]) for i, name in enumerate(listed))
 
 
 @lru_cache(maxsize=64)
-def _names(text: str) -> tuple[str, ...]:
-    try:
-        names = json.loads(text) if len(text) <= LONGEST_NAMES else None
-    except (ValueError, RecursionError):
-        names = None
-    if not isinstance(names, list) or not all(isinstance(n, str) and is_name(n) for n in names):
+def _agent_names(text: str) -> tuple[str, ...]:
+    names = parse_json(text, "message field 'names' is", list, LONGEST_NAMES)
+    if not all(isinstance(name, str) and is_name(name) for name in names):
         raise WireError("message field 'names' is not a list of agent names")
     return tuple(names)
 

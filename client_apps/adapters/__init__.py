@@ -5,8 +5,7 @@ torch and scikit-learn are imported by the objects that need them, never by this
 
 from .functions import CallableProblem
 from .sklearn_linear import SklearnModel, SklearnProblem
-from .torch_module import TorchProblem
-from .torch_tools import trainable_arrays
+from .torch_module import TorchProblem, trainable_arrays
 
 __all__ = [
     "CallableProblem",

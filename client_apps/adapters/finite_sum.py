@@ -139,10 +139,6 @@ class FiniteSum(ABC):
         """
         x = self._checked(x)
         _require_rows(rows)
-        if not (math.isfinite(clip) and clip > 0):
-            raise ConfigError(f"clip must be finite and positive, found {clip}")
-        if norm not in ("l1", "l2"):
-            raise ConfigError(f"norm must be l1 or l2, found {norm!r}")
         if clipping == "batch":
             value = clipped_whole(self._data_gradient(x, rows, np.dtype(np.float64)), clip)
         else:

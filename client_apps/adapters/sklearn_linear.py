@@ -22,9 +22,8 @@ from privet.problems import (
     Regularizer,
     RidgeRegression,
 )
+from privet.problems.linear import MatrixScoreModel
 from privet.wire import ConfigError, Layout
-
-from .one_vs_rest import OneVsRestLogistic
 
 CLASSIFIERS = ("LogisticRegression", "SGDClassifier")
 REGRESSORS = ("LinearRegression", "Ridge", "SGDRegressor")
@@ -57,6 +56,47 @@ class SlopesL2:
     def moduli(self) -> Moduli:
         """The range of the curvature: from 0, as the intercepts have none."""
         return Moduli(0.0, self.weight)
+
+
+class OneVsRestLogistic(MatrixScoreModel):
+    """f(X) = (1/D) sum_i sum_k log(1 + exp(-b_ik <a_i, X_k>)) + r(X), b_ik = +1 iff c_i = k.
+
+    X has shape (d, K), one column a class, and is flattened in C order. ``labels`` (n,) are the
+    c_i, integers 0..classes-1, K = ``classes`` >= 2; `LinearModel` has the other arguments.
+    """
+
+    kind: ClassVar[str] = "one-vs-rest-logistic"
+
+    def _scores(self, x: FloatArray, design: FloatArray) -> FloatArray:
+        scores: FloatArray = x.reshape(-1, self.classes).T.dot(design.T)
+        return scores
+
+    def _losses(self, x: FloatArray) -> FloatArray:
+        signed = self._scores(x, self._design)
+        signed[self._targets, np.arange(self.num_examples)] *= -1.0
+        result: FloatArray = np.logaddexp(0.0, signed, dtype=self.dtype).sum(axis=0)
+        return result
+
+    def _residuals(
+        self, x: FloatArray, design: FloatArray, targets: npt.NDArray[np.intp]
+    ) -> FloatArray:
+        # The sigmoid through tanh, which cannot overflow.
+        result = self._scores(x, design)
+        result *= 0.5
+        np.tanh(result, result)
+        result *= 0.5
+        result += 0.5
+        result[targets, np.arange(len(targets))] -= 1.0
+        return result
+
+    def _product(self, design: FloatArray, residuals: FloatArray) -> FloatArray:
+        result: FloatArray = residuals.dot(design)
+        return result
+
+    def _flatten(self, product: FloatArray) -> FloatArray:
+        return product.T.reshape(-1)
+
+    predict_margin = staticmethod(MultinomialLogistic.predict_margin)
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,8 +301,7 @@ def SklearnProblem(
         raise ConfigError(f"features have shape {shape}, expected (examples, features)")
     if classes is None:
         is_classifier = type(estimator).__name__ in CLASSIFIERS
-        classes = np.unique(np.asarray(targets)) if is_classifier else ()  # type: ignore[assignment]
-    assert classes is not None
+        classes = list(np.unique(targets)) if is_classifier else []
     model = SklearnModel(estimator, shape[1], classes, total_examples, regularize_intercept, dtype)
     return model.problem(features, targets, divisor=divisor)
 

@@ -15,7 +15,6 @@ from privet.problems import Moduli, Regularizer, RowIndex
 from privet.wire import ConfigError
 
 from .finite_sum import ClippableSum
-from .torch_tools import check_buffers, import_torch, tensors, trainable, trainable_arrays
 
 BLOCK_FLOATS = 1 << 23
 """Per-example gradients held at a time, as a number of floats."""
@@ -84,20 +83,20 @@ class TorchProblem(ClippableSum):
         buffers: str = "refuse",
         chunk_size: int = 1024,
     ) -> None:
-        self._torch = torch = import_torch()
+        self._torch = torch = _import_torch()
         if per_example not in ("vmap", "loop"):
             raise ConfigError(f"per_example is {per_example!r}, expected vmap or loop")
         if chunk_size < 1:
             raise ConfigError(f"chunk_size must be >= 1, found {chunk_size}")
         self.module = copy.deepcopy(module).eval()
-        check_buffers(self.module, buffers)
-        parameters = trainable(self.module)
+        _check_buffers(self.module, buffers)
+        parameters = _trainable(self.module)
         self.names = tuple(parameters)
         self._shapes = [tuple(p.shape) for p in parameters.values()]
         self._sizes = [p.numel() for p in parameters.values()]
         first = next(iter(parameters.values()))
         self._device = first.device
-        self._inputs, self._targets = tensors(torch, data, first.dtype, self._device)
+        self._inputs, self._targets = _tensors(torch, data, first.dtype, self._device)
         dtype = str(first.dtype).removeprefix("torch.")
         if dtype not in ("float32", "float64"):
             raise ConfigError(f"module parameters must be float32 or float64, found {dtype}")
@@ -237,3 +236,85 @@ class TorchProblem(ClippableSum):
                 "the loss of two examples is not the mean of their losses: give a loss with "
                 "reduction='mean' and no class weights, and a module without BatchNorm"
             )
+
+
+def _import_torch() -> Any:
+    """Return the torch module (raises ``ConfigError`` where it is not installed)."""
+    try:
+        import torch
+        import torch.func
+    except ImportError as error:
+        raise ConfigError(
+            f"TorchProblem needs PyTorch: pip install torch ({type(error).__name__}: {error})"
+        ) from None
+    return torch
+
+
+def trainable_arrays(module: Any) -> ArrayRecord:
+    """Return a module's trainable parameters by name: what a run of `TorchProblem` begins with.
+
+    Equal to ``ArrayRecord(module.state_dict())`` for a module without buffers and frozen
+    parameters.
+    """
+    return ArrayRecord(
+        {
+            name: Array(parameter.detach().cpu().numpy())
+            for name, parameter in module.named_parameters()
+            if parameter.requires_grad
+        }
+    )
+
+
+def _trainable(module: Any) -> dict[str, Any]:
+    """Return the trainable parameters in the order of the state dict."""
+    every = list(module.named_parameters(remove_duplicate=False))
+    if len({id(parameter) for _, parameter in every}) < len(every):
+        raise ConfigError("module has tied parameters: two names of one tensor are not supported")
+    chosen = {name: parameter for name, parameter in every if parameter.requires_grad}
+    if not chosen:
+        raise ConfigError("module has no trainable parameters")
+    kinds = {(str(p.dtype), str(p.device)) for p in chosen.values()}
+    if len(kinds) > 1:
+        raise ConfigError(f"module mixes parameters: {sorted(kinds)}")
+    return chosen
+
+
+def _check_buffers(module: Any, buffers: str) -> None:
+    """Refuse persistent buffers, unless they are to be kept as constants."""
+    if buffers not in ("refuse", "keep"):
+        raise ConfigError(f"buffers is {buffers!r}, expected refuse or keep")
+    parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
+    kept = [name for name in module.state_dict() if name not in parameters]
+    if kept and buffers == "refuse":
+        raise ConfigError(
+            f"module has buffers ({kept[0]}), which no gradient moves: use GroupNorm or LayerNorm "
+            "in place of BatchNorm, or buffers='keep' to hold them constant"
+        )
+
+
+def _tensors(torch: Any, data: Any, dtype: Any, device: Any) -> tuple[Any, Any]:
+    """Return inputs and targets as tensors with one example a row."""
+    if isinstance(data, torch.utils.data.DataLoader):
+        data = data.dataset
+    if not isinstance(data, tuple | list):
+        pairs = [data[i] for i in range(len(data))]
+        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+            raise ConfigError("data must be (inputs, targets), or a dataset of such pairs")
+        data = [torch.stack([torch.as_tensor(pair[k]) for pair in pairs]) for k in (0, 1)]
+    if len(data) != 2:
+        raise ConfigError(f"data must be (inputs, targets), found {len(data)} parts")
+    inputs, targets = (_tensor(torch, part, dtype, device) for part in data)
+    if len(inputs) != len(targets):
+        raise ConfigError(f"data has {len(inputs)} inputs and {len(targets)} targets")
+    if not len(inputs):
+        raise ConfigError("agent has no data")
+    return inputs, targets
+
+
+def _tensor(torch: Any, part: Any, dtype: Any, device: Any) -> Any:
+    tensor = part if isinstance(part, torch.Tensor) else torch.from_numpy(np.array(part))
+    tensor = tensor.detach()
+    if tensor.is_floating_point():
+        return tensor.to(device, dtype)
+    whole = (torch.int8, torch.int16, torch.int32)
+    return tensor.to(device, torch.int64 if tensor.dtype in whole else tensor.dtype)

@@ -26,7 +26,7 @@ from privet.client_apps import (
     client_app,
 )
 from privet.client_apps.adapters.finite_sum import FiniteSum
-from privet.client_apps.adapters.one_vs_rest import OneVsRestLogistic
+from privet.client_apps.adapters.sklearn_linear import OneVsRestLogistic
 from privet.problems import (
     L2,
     ClippableProblem,

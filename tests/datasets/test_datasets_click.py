@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privet.datasets import DataError, federation_from_config, load
+from privet.datasets import DataError, load
 from privet.datasets import click as click_module
 
 ROWS = (
@@ -91,23 +91,6 @@ class TestHashing:
         assert np.count_nonzero(rows.any(axis=0)) >= 60
         assert 150 <= np.count_nonzero(rows.sum(axis=1) > 0) <= 250
 
-    def test_is_linear_in_the_values_and_keeps_inner_products_on_average(
-        self, tmp_path: Path
-    ) -> None:
-        draw = np.random.default_rng(0)
-        values = draw.normal(size=(50, 300))
-        lines = [
-            "1 " + " ".join(f"{i}:{float(v)!r}" for i, v in enumerate(row, start=1))
-            for row in values
-        ]
-        write(tmp_path / "train", *lines)
-        write(tmp_path / "test", *(f"0 {i}:1" for i in range(1, 301)))
-        rows = self.hashed(tmp_path, 2_000)
-        images, units = rows[:50], rows[50:]
-        np.testing.assert_allclose(images, values @ units, atol=1e-9)
-        gram = images @ images.T - values @ values.T
-        assert abs(gram[np.triu_indices(50, 1)].mean()) < 1.0
-
     def test_takes_memory_for_the_indices_there_are(self, tmp_path: Path) -> None:
         file = write(tmp_path / "click.svm", "1 1:1 3000000:1", "0 2:1", "1 3000000:1")
         self.hashed(write(tmp_path / "small.svm", *ROWS), 8)  # imports scikit-learn
@@ -125,30 +108,6 @@ class TestHashing:
             load("click", data_path=file, hashing=True)
         with pytest.raises(DataError, match="columns must be >= 0, got -1"):
             load("click", data_path=file, columns=-1)
-
-
-def test_trains_over_agents(tmp_path: Path) -> None:
-    draw = np.random.default_rng(1)
-    rows = []
-    for _ in range(400):
-        on = sorted(draw.choice(np.arange(1, 10_001), size=5, replace=False).tolist())
-        clicked = int(draw.random() < 0.5)
-        # One of two indices says which it is.
-        on = sorted({*on, 9_998 + clicked})
-        rows.append(f"{clicked} " + " ".join(f"{i}:1" for i in on))
-    config = {
-        "dataset": "click",
-        "data-path": str(write(tmp_path / "click.svm", *rows)),
-        "columns": 256,
-        "hashing": True,
-        "partition": "iid",
-    }
-    federation = federation_from_config(config, 4)
-    assert federation.dim == 257
-    x = np.zeros(257)
-    for _ in range(200):
-        x -= 0.3 * federation.gradient(x)
-    assert federation.evaluate(x)["accuracy"] > 0.9
 
 
 @pytest.mark.parametrize(

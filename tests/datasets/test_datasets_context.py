@@ -34,21 +34,6 @@ def test_the_agents_number_is_the_nodes_own() -> None:
         problem_from_context(context({}, {"partition-id": 0, "num-agents": 2}))
 
 
-def test_a_node_with_a_file_of_its_own_trains_on_all_of_it(tmp_path: Path) -> None:
-    (tmp_path / "train.svm").write_text("1 2:0.5\n0 1:1\n1 3:2\n")
-    (tmp_path / "test.svm").write_text("0 1:1\n")
-    node = {
-        "partition-id": 5,
-        "num-partitions": 8,
-        "dataset": "click",
-        "data-path": str(tmp_path),
-        "columns": 4,
-        "partition": "none",
-    }
-    found = problem_from_context(context(node, {"dataset": "digits", "num-agents": 3}))
-    assert found.features.tolist() == [[0, 0.5, 0, 0, 1], [1, 0, 0, 0, 1], [0, 0, 2, 0, 1]]
-
-
 @pytest.fixture
 def clicks(tmp_path: Path) -> Path:
     file = tmp_path / "clicks.svm"
@@ -83,12 +68,6 @@ def test_a_path_of_the_run_config_needs_the_operators_word(clicks: Path) -> None
 def test_no_name_of_a_run_config_gets_by(run: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="is not read on this node"):
         problem_from_context(context(NODE, {"num-agents": 2, **run}))
-
-
-@pytest.mark.parametrize("dataset", ["breast-cancer", "digits", "diabetes", "synthetic"])
-def test_data_that_need_no_path_are_free(dataset: str) -> None:
-    run = {"num-agents": 2, "dataset": dataset, "data-path": "", "partition": "iid"}
-    assert problem_from_context(context(NODE, run)).data_dependent == ""
 
 
 def test_a_data_set_that_needs_a_path_does_not_get_one() -> None:

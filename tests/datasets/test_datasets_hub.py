@@ -7,25 +7,19 @@ import gzip
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from privet.datasets import DataError, federation_from_config, load
+from privet.datasets import DataError, federation_from_config, load, partition
 from support.extras import extra
 from support.paths import ROOT, data_file
 
 extra("flwr_datasets")
-
-
-@pytest.fixture
-def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Hugging Face's library with a cache of its own."""
-    found = extra("datasets")
-    monkeypatch.setattr(found.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    return found
+Save = Callable[..., str]
 
 
 def pictures(count: int, seed: int = 0) -> np.ndarray:
@@ -44,47 +38,35 @@ class TestMnist:
         columns = {"image": list(images), "label": labels.tolist(), **more}
         return library.Dataset.from_dict(columns, features=features)
 
-    def test_is_the_pixels_over_255(self, library: Any, tmp_path: Path) -> None:
+    def test_is_the_pixels_over_255(self, library: Any, saved: Save) -> None:
         images, labels = pictures(30), np.arange(30) % 10
-        library.DatasetDict(
+        path = saved(
             train=self.table(library, images[:20], labels[:20]),
             test=self.table(library, images[20:], labels[20:]),
-        ).save_to_disk(tmp_path / "saved")
-        data = load("mnist", data_path=f"hf:{tmp_path / 'saved'}")
+        )
+        data = load("mnist", data_path=path)
         np.testing.assert_allclose(data.train_features * 255, images[:20].reshape(20, 784))
         np.testing.assert_allclose(data.test_features * 255, images[20:].reshape(10, 784))
         assert data.train_labels.tolist() == labels[:20].tolist()
         assert data.test_labels.tolist() == labels[20:].tolist()
 
     def test_without_a_test_split_a_fifth_is_held_out_and_ids_deal_it(
-        self, library: Any, tmp_path: Path
+        self, library: Any, saved: Save
     ) -> None:
         images, labels = pictures(30), np.arange(30) % 10
         sites = [f"site-{number % 3}" for number in range(30)]
-        self.table(library, images, labels, site=sites).save_to_disk(tmp_path / "saved")
         config = {
             "dataset": "mnist",
-            "data-path": f"hf:{tmp_path / 'saved'}",
+            "data-path": saved(train=self.table(library, images, labels, site=sites)),
             "partition": "natural-id",
             "id-column": "site",
         }
         federation = federation_from_config(config, 3)
-        data = federation.dataset
         assert [problem.num_examples for problem in federation.problems] == [8, 8, 8]
         known = {image.tobytes(): site for image, site in zip(images, sites, strict=True)}
         for number, problem in enumerate(federation.problems):
             pixels = np.rint(problem.features * 255).astype(np.uint8)
             assert {known[row.tobytes()] for row in pixels} == {f"site-{number}"}
-        both = np.vstack([data.train_features, data.test_features])
-        assert len({row.tobytes() for row in both}) == 30
-
-    def test_nested_lists_serve_as_images(self, library: Any, tmp_path: Path) -> None:
-        images = pictures(10)
-        table = library.Dataset.from_dict({"image": images.tolist(), "digit": list(range(10))})
-        table.save_to_disk(tmp_path / "saved")
-        data = load("mnist", data_path=f"hf:{tmp_path / 'saved'}", label_column="digit")
-        assert data.train_features.shape == (8, 784)
-        assert sorted([*data.train_labels, *data.test_labels]) == list(range(10))
 
     @pytest.mark.parametrize(
         ("columns", "expected"),
@@ -97,25 +79,19 @@ class TestMnist:
         ],
     )
     def test_a_wrong_table_is_named(
-        self, library: Any, tmp_path: Path, columns: dict[str, Any], expected: str
+        self, saved: Save, columns: dict[str, Any], expected: str
     ) -> None:
-        library.Dataset.from_dict(columns).save_to_disk(tmp_path / "wrong")
-        with pytest.raises(DataError, match=rf"wrong: {expected}|wrong: .*{expected}") as caught:
-            load("mnist", data_path=f"hf:{tmp_path / 'wrong'}")
+        with pytest.raises(DataError, match=rf"saved: (.*){expected}") as caught:
+            load("mnist", data_path=saved(train=columns))
         assert "\n" not in str(caught.value)
 
 
-def test_femnist_comes_by_writer(library: Any, tmp_path: Path) -> None:
+def test_femnist_comes_by_writer(saved: Save) -> None:
     images = pictures(24)
     writers = ["b", "a", "c"] * 8
-    library.Dataset.from_dict(
-        {"image": images.tolist(), "character": list(range(24)), "writer_id": writers}
-    ).save_to_disk(tmp_path / "saved")
-    config = {
-        "dataset": "femnist",
-        "data-path": f"hf:{tmp_path / 'saved'}",
-        "partition": "natural-id",
-    }
+    columns = {"image": images.tolist(), "character": list(range(24)), "writer_id": writers}
+    path = saved(train=columns)
+    config = {"dataset": "femnist", "data-path": path, "partition": "natural-id"}
     federation = federation_from_config(config, 3)
     for number, problem in enumerate(federation.problems):
         # Rows are numbered by their character, and held by the writers in turn.
@@ -130,7 +106,7 @@ ADULT = """age workclass fnlwgt education education.num marital.status occupatio
 sex capital.gain capital.loss hours.per.week native.country income"""
 
 
-def test_adult_is_what_its_files_are(library: Any, tmp_path: Path) -> None:
+def test_adult_is_what_its_files_are(saved: Save) -> None:
     folder = data_file("adult-train.csv.gz").parent
     splits = {}
     for part in ("train", "test"):
@@ -142,15 +118,16 @@ def test_adult_is_what_its_files_are(library: Any, tmp_path: Path) -> None:
             for name, values in reversed(columns.items())
         }
         typed["workclass"] = [None if value == "?" else value for value in typed["workclass"]]
-        splits[part] = library.Dataset.from_dict(typed)
-    library.DatasetDict(splits).save_to_disk(tmp_path / "saved")
-    table = load("adult", data_path=f"hf:{tmp_path / 'saved'}")
+        splits[part] = typed
+    table = load("adult", data_path=saved(**splits))
     files = load("adult", data_path=folder)
     for name in ("train_features", "train_labels", "test_features", "test_labels"):
         assert np.array_equal(getattr(table, name), getattr(files, name)), name
-    library.Dataset.from_dict({"age": [1], "sex": ["Male"]}).save_to_disk(tmp_path / "wrong")
-    with pytest.raises(DataError, match=r"wrong: .*columns of UCI Adult, there is no workclass"):
-        load("adult", data_path=f"hf:{tmp_path / 'wrong'}")
+
+
+def test_a_table_that_is_not_adult_is_named(saved: Save) -> None:
+    with pytest.raises(DataError, match=r"saved: .*columns of UCI Adult, there is no workclass"):
+        load("adult", data_path=saved(train={"age": [1], "sex": ["Male"]}))
 
 
 class TestClick:
@@ -161,22 +138,17 @@ class TestClick:
         "price": [0.5, 2.0, None, 1.0, 1.0, 0.0],
     }
 
-    def save(self, library: Any, folder: Path, **changes: list[Any]) -> str:
-        table = library.Dataset.from_dict(self.COLUMNS | changes)
+    def save(self, saved: Save, **changes: list[Any]) -> str:
         # The split in the table itself, so that rows keep their order.
-        library.DatasetDict(train=table.select(range(4)), test=table.select([4, 5])).save_to_disk(
-            folder
+        columns = (self.COLUMNS | changes).items()
+        return saved(
+            train={name: values[:4] for name, values in columns},
+            test={name: values[4:] for name, values in columns},
         )
-        return f"hf:{folder}"
 
-    def test_categories_are_hashed_and_decimals_weigh(self, library: Any, tmp_path: Path) -> None:
-        data = load(
-            "click",
-            data_path=self.save(library, tmp_path / "saved"),
-            columns=1_000,
-            id_column="site",
-            intercept=False,
-        )
+    def test_categories_are_hashed_and_decimals_weigh(self, saved: Save) -> None:
+        path = self.save(saved)
+        data = load("click", data_path=path, columns=1_000, id_column="site", intercept=False)
         rows = np.vstack([data.train_features, data.test_features])
         assert [*data.train_labels, *data.test_labels] == [-1, 1, 1, -1, 1, -1]
         assert data.train_ids is not None
@@ -188,17 +160,14 @@ class TestClick:
         assert np.abs(rows[:, price[0]]).tolist() == [0.5, 2.0, 0.0, 1.0, 1.0, 0.0]
         assert np.array_equal(rows[2], rows[5])
 
-    def test_a_table_needs_columns_and_a_label(self, library: Any, tmp_path: Path) -> None:
-        source = self.save(library, tmp_path / "saved")
+    def test_a_table_needs_columns_and_a_label(self, saved: Save) -> None:
+        source = self.save(saved)
         with pytest.raises(DataError, match="saved: give columns"):
             load("click", data_path=source)
         with pytest.raises(DataError, match=r"saved: expected site to be 0 or 1.*label-column"):
             load("click", data_path=source, columns=8, label_column="site")
         with pytest.raises(DataError, match="saved: expected a column shop, got banner, click"):
             load("click", data_path=source, columns=8, id_column="shop")
-        bad = self.save(library, tmp_path / "bad", click=[0, 1, 2, 0, 1, 0])
-        with pytest.raises(DataError, match=r"expected labels 0 and 1, or -1 and .1, got 0, 1, 2"):
-            load("click", data_path=bad, columns=8)
 
 
 PIXELS = [[0] * 28] * 28
@@ -217,30 +186,27 @@ WRITTEN = {"image": [PIXELS] * 3, "character": [1, 2, 3], "writer_id": ["a", "b"
         ("femnist", {"character": [1, None, 3]}, "expected each y a character's number"),
         ("mnist", {"label": ["1", "2", "3"]}, "expected y_train a non-empty vector of integers"),
         ("mnist", {"label": [[1], [1, 2], [3]]}, "cannot be used"),
+        ("click", {"click": [0, 1, 2]}, "expected labels 0 and 1, or -1 and .1, got 0, 1, 2"),
         ("click", {"click": ["yes", "no", "no"]}, "expected click to be 0 or 1"),
         ("click", {"click": [1, None, 0]}, "expected click to be 0 or 1"),
     ],
 )
 def test_a_wrong_cell_is_named(
-    library: Any, tmp_path: Path, name: str, columns: dict[str, Any], expected: str
+    saved: Save, name: str, columns: dict[str, Any], expected: str
 ) -> None:
-    library.Dataset.from_dict(WRITTEN | columns).save_to_disk(tmp_path / "wrong")
-    with pytest.raises(DataError, match=rf"wrong.*{expected}") as caught:
-        load(name, data_path=f"hf:{tmp_path / 'wrong'}", columns=4)
+    with pytest.raises(DataError, match=rf"saved.*{expected}") as caught:
+        load(name, data_path=saved(train=WRITTEN | columns), columns=4)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["mnist", "femnist", "adult", "click"])
 @pytest.mark.parametrize("part", ["train", "test"])
-def test_an_empty_table_is_named(
-    library: Any, monkeypatch: pytest.MonkeyPatch, name: str, part: str
-) -> None:
+def test_an_empty_table_is_named(library: Any, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     # Some versions of the library read back what has no rows, others refuse it.
     table = library.Dataset.from_dict(WRITTEN)
     splits = {"train": table, "test": table} | {part: table.select([])}
     monkeypatch.setattr(library, "load_dataset", lambda name: splits)
     with pytest.raises(DataError, match=f"hf:empty: expected rows in split {part}"):
-        load(name, data_path="hf:empty", columns=4)
+        load("mnist", data_path="hf:empty")
 
 
 def test_an_image_that_cannot_be_decoded_is_named(library: Any, tmp_path: Path) -> None:
@@ -266,11 +232,10 @@ class TestSource:
         assert data.train_labels.tolist() == list(range(10))
         assert np.array_equal(data.train_features, data.test_features)
 
-    def test_a_table_without_train_is_named(self, library: Any, tmp_path: Path) -> None:
-        table = library.Dataset.from_dict({"image": pictures(2).tolist(), "label": [0, 1]})
-        library.DatasetDict(valid=table).save_to_disk(tmp_path / "saved")
+    def test_a_table_without_train_is_named(self, saved: Save) -> None:
+        path = saved(valid={"image": pictures(2).tolist(), "label": [0, 1]})
         with pytest.raises(DataError, match="saved: expected a split train, got valid"):
-            load("mnist", data_path=f"hf:{tmp_path / 'saved'}")
+            load("mnist", data_path=path)
 
     def test_an_empty_folder_is_named(self, library: Any, tmp_path: Path) -> None:
         assert library is not None
@@ -295,17 +260,16 @@ def ask(code: str, **environment: str) -> str:
 
 
 REFUSAL = """
-from privet.datasets import DataError, load, partition
+from privet.datasets import DataError, load
 try:
-    {call}
+    load("mnist", data_path="hf:ylecun/mnist")
 except DataError as error:
     print(error)
 """
-MNIST = "load('mnist', data_path='hf:ylecun/mnist')"
 
 
 def test_an_unreachable_hub_is_one_line(tmp_path: Path) -> None:
-    said = ask(REFUSAL.format(call=MNIST), HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
+    said = ask(REFUSAL, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
     assert said.startswith("hf:ylecun/mnist: the hub cannot be reached (")
     assert "\n" not in said
 
@@ -313,21 +277,25 @@ def test_an_unreachable_hub_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("missing", "call"),
     [
-        ("datasets", MNIST),
-        ("flwr_datasets", "partition([0, 1], 2, 'flwr-iid')"),
+        ("datasets", lambda: load("mnist", data_path="hf:ylecun/mnist")),
+        ("flwr_datasets.partitioner", lambda: partition([0, 1], 2, "flwr-iid")),
     ],
 )
-def test_a_missing_library_names_the_extra(missing: str, call: str) -> None:
-    hide = f"import sys; sys.modules[{missing!r}] = None\n"
-    said = ask(hide + REFUSAL.format(call=call))
-    assert said.startswith(f"{missing} cannot be imported")
+def test_a_missing_library_names_the_extra(
+    missing: str, call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(DataError) as caught:
+        call()
+    said = str(caught.value)
+    assert said.startswith(f"{missing.partition('.')[0]} cannot be imported")
     assert said.endswith("pip install 'flwr-privet[datasets]'")
     assert "\n" not in said
 
 
 def test_the_room_of_a_checkout_does_not_hide_the_library() -> None:
     said = ask(
-        "import sys; from privet.datasets.optional import optional; before = list(sys.path)\n"
+        "import sys; from privet.datasets.hub import optional; before = list(sys.path)\n"
         "print(hasattr(optional('datasets'), 'load_from_disk'), before == sys.path)"
     )
     assert said == "True True"

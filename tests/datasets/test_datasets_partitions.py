@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privet.datasets import SCHEMES, DataError, load, partition
-from privet.datasets.optional import optional
+from privet.datasets import SCHEMES, DataError, partition
+from privet.datasets.hub import optional
 from privet.datasets.partitions import FLWR_SCHEMES, hold_out
 from support.extras import extra
 
@@ -112,15 +112,6 @@ def test_label_shards_bound_the_labels_of_an_agent() -> None:
         assert max(len(set(labels[part])) for part in parts) <= shards
 
 
-def test_the_breast_cancer_split_is_strongly_skewed() -> None:
-    labels = load("breast-cancer").train_labels
-    parts = partition(labels, 10, "label")
-    share = shares(labels, parts, 1)
-    assert min(len(part) for part in parts) >= 44
-    assert share.min() < 0.05
-    assert share.max() > 0.95
-
-
 def test_dirichlet_runs_from_iid_to_skewed() -> None:
     labels = np.repeat(np.arange(5), 400)
     even = partition(labels, 8, "dirichlet", seed=1, alpha=1e7)
@@ -208,10 +199,9 @@ class TestFlowers:
         for agent, part in enumerate(parts):
             assert part.tolist() == sorted(federated.load_partition(agent)["row"])
 
-    @pytest.mark.parametrize("seed", range(5))
     @pytest.mark.parametrize("scheme", FLWR_SCHEMES)
-    def test_deal_every_example_to_one_agent(self, scheme: str, seed: int) -> None:
-        check_partition(self.LABELS, 8, scheme, {"seed": seed, "alpha": 1.0})
+    def test_deal_every_example_to_one_agent(self, scheme: str) -> None:
+        check_partition(self.LABELS, 8, scheme, {"seed": 1, "alpha": 1.0})
 
     @pytest.mark.parametrize("count", [1, 2, 4])
     def test_pathological_agents_have_just_so_many_labels(self, count: int) -> None:
@@ -225,15 +215,6 @@ class TestFlowers:
         assert [set(self.LABELS[part]) for part in parts] == [{0}, {1}, {2}]
         unused = int(np.sum(self.LABELS > 2))
         assert f"{unused} examples are of labels that no agent has" in caplog.text
-
-    def test_natural_ids_are_dealt_as_by_flower(self) -> None:
-        ids = np.array(["b", "a", "10", "9", "a", "b"])
-        table = optional("datasets").Dataset.from_dict({"id": ids, "row": range(6)})
-        dealer = optional("flwr_datasets.partitioner").NaturalIdPartitioner("id")
-        dealer.dataset = table
-        parts = partition(np.zeros(6), 4, "natural-id", ids=ids)
-        for agent, part in enumerate(parts):
-            assert part.tolist() == dealer.load_partition(agent)["row"][:]
 
     @pytest.mark.parametrize(
         ("scheme", "options", "expected"),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from privet.datasets import DataError, federation_from_config, problem_from_config
+from privet.datasets.built_in import EIGENVALUES, NOISE_VARIANCES, regression
 from privet.datasets.loaders import load
-from privet.datasets.regression import EIGENVALUES, NOISE_VARIANCES, regression
 from privet.problems import RidgeRegression
 
 CONFIG = {

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from privet.datasets import (
@@ -16,23 +15,11 @@ from privet.datasets import (
     problem_from_config,
     problem_from_context,
 )
-from support.extras import extra
 
 
 def click(folder: Path, rows: int) -> Path:
     file = folder / "click.svm"
     file.write_text("".join(f"{row % 2} {1 + row % 3}:{row + 1}\n" for row in range(rows)))
-    return file
-
-
-def leaf(folder: Path, **writers: int) -> Path:
-    data = {
-        name: {"x": [[0.5] * 784] * count, "y": list(range(count))}
-        for name, count in writers.items()
-    }
-    content = {"users": [*writers], "num_samples": [*writers.values()], "user_data": data}
-    file = folder / "all_data_0.json"
-    file.write_text(json.dumps(content))
     return file
 
 
@@ -64,11 +51,6 @@ def test_a_built_in_set_is_whole_too(name: str, rows: int) -> None:
     assert len(load(name).test_labels) == round(rows / 5)
 
 
-def test_a_writer_keeps_all_examples(tmp_path: Path) -> None:
-    config = own(dataset="femnist", data_path=str(leaf(tmp_path, a=12, b=5)))
-    assert problem_from_config(config, 0, 1).num_examples == 17
-
-
 def test_a_test_set_of_its_own_stays_out(tmp_path: Path) -> None:
     (tmp_path / "train.svm").write_text("1 1:1\n0 2:1\n")
     (tmp_path / "test.svm").write_text("1 1:1\n")
@@ -92,11 +74,10 @@ def test_where_nothing_is_held_out_nothing_is_evaluated(tmp_path: Path) -> None:
         federation_from_config(own(dataset="click", data_path=str(file)), 1)
 
 
-@pytest.mark.parametrize("kind", ["click", "femnist"])
-def test_too_few_examples_for_a_held_out_fifth_are_named(tmp_path: Path, kind: str) -> None:
-    file = click(tmp_path, 2) if kind == "click" else leaf(tmp_path, a=2, b=1)
-    config = {"dataset": kind, "data-path": str(file), "partition": "iid"}
-    with pytest.raises(DataError, match=r"\d examples are too few .* at least 3") as caught:
+def test_too_few_examples_for_a_held_out_fifth_are_named(tmp_path: Path) -> None:
+    file = click(tmp_path, 2)
+    config = {"dataset": "click", "data-path": str(file), "partition": "iid"}
+    with pytest.raises(DataError, match=r"2 examples are too few .* at least 3") as caught:
         federation_from_config(config, 1)
     assert str(caught.value).startswith(f"{file}: ")
     assert "\n" not in str(caught.value)
@@ -119,27 +100,8 @@ def test_what_cannot_be_dealt_names_key_and_file(tmp_path: Path) -> None:
     assert str(caught.value) == expected
 
 
-@pytest.mark.parametrize("name", ["mnist", "femnist", "adult", "click"])
-def test_a_table_is_whole_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    extra("flwr_datasets")
-    library = extra("datasets")
-    monkeypatch.setattr(library.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    images = np.zeros((6, 28, 28), dtype=np.uint8).tolist()
-    adult = {
-        "age": [30, 40, 50, 60, 70, 80], "workclass": ["Private"] * 6, "fnlwgt": [1] * 6,
-        "education": ["Bachelors"] * 6, "education-num": [13] * 6,
-        "marital-status": ["Divorced"] * 6, "occupation": ["Sales"] * 6,
-        "relationship": ["Wife"] * 6, "race": ["White"] * 6, "sex": ["Male"] * 6,
-        "capital-gain": [0] * 6, "capital-loss": [0] * 6, "hours-per-week": [40] * 6,
-        "native-country": ["China"] * 6, "income": ["<=50K", ">50K"] * 3,
-    }  # fmt: skip
-    columns = {
-        "mnist": {"image": images, "label": list(range(6))},
-        "femnist": {"image": images, "character": list(range(6)), "writer_id": ["a"] * 6},
-        "adult": adult,
-        "click": {"click": [0, 1] * 3, "site": ["a"] * 6},
-    }[name]
-    library.Dataset.from_dict(columns).save_to_disk(tmp_path / "saved")
-    config = own(dataset=name, data_path=f"hf:{tmp_path / 'saved'}", columns=8)
+def test_a_table_is_whole_too(saved: Callable[..., str]) -> None:
+    path = saved(train={"click": [0, 1] * 3, "site": ["a"] * 6})
+    config = own(dataset="click", data_path=path, columns=8)
     assert problem_from_config(config, 0, 1).num_examples == 6
-    assert len(load(name, data_path=config["data-path"], columns=8).test_labels) == 1
+    assert len(load("click", data_path=path, columns=8).test_labels) == 1

@@ -17,7 +17,8 @@ import pytest
 from support.paths import ROOT
 from support.wheel import Built, bare_environment, clean_environ, install_with_dependencies, run
 
-pytestmark = pytest.mark.ray
+# An environment of its own and `flwr run`: a minute for each model.
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 PROJECT = ROOT / "tests" / "foreign" / "hospital_digits"
 ROUNDS = 20

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.problems import clip_rows, make_regularizer
+from privet.problems import clip_rows
 from support.problem_cases import LOSSES, build, example_gradient, random_case
 
 ORDER = {"l2": 2, "l1": 1}
@@ -57,18 +57,6 @@ def test_float32_clipping_and_mini_batches(loss, norm):
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("norm", ["l1", "l2"])
-def test_a_large_clip_changes_nothing_and_a_small_one_bounds_the_data_term(loss, norm):
-    case = random_case(loss, regularizer="l2", weight=0.3)
-    plain = case.problem.gradient(case.point)
-    np.testing.assert_allclose(
-        case.problem.clipped_gradient(case.point, 1e300, norm), plain, rtol=1e-13
-    )
-    data = case.problem.clipped_gradient(case.point, 1e-6, norm) - 0.3 * case.point
-    assert np.linalg.norm(data, ORDER[norm]) <= 1e-6 * (1 + 1e-9)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("norm", ["l1", "l2"])
 def test_the_last_clip_and_norm_are_not_confused_with_the_next(loss, norm):
     case = random_case(loss)
     other = "l1" if norm == "l2" else "l2"
@@ -97,22 +85,6 @@ def test_zero_rows_contribute_nothing(loss, dtype, clip):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_neighbouring_data_move_the_clipped_sum_by_at_most_twice_the_clip(loss):
-    generator = np.random.default_rng(3)
-    case = random_case(loss, examples=6)
-    for _ in range(50):
-        features, targets = case.features.copy(), case.targets.copy()
-        features[2] = 100.0 * generator.standard_normal(features.shape[1])
-        targets[2] = generator.choice(case.targets)
-        neighbour = build(loss, features, targets, regularizer=make_regularizer("l2", 0.3))
-        for norm in ("l1", "l2"):
-            change = case.problem.clipped_gradient(
-                case.point, 0.7, norm
-            ) - neighbour.clipped_gradient(case.point, 0.7, norm)
-            assert np.linalg.norm(change, ORDER[norm]) <= 2.0 * 0.7 / 6.0 * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("clip", [0.01, 0.3, 100.0])
 @pytest.mark.parametrize("divisor", [None, 40.0])
 def test_the_whole_batch_is_clipped_as_one_vector(loss, clip, divisor):
@@ -136,29 +108,6 @@ def test_an_unknown_norm_is_refused():
     case = random_case("ridge")
     with pytest.raises(ValueError, match="norm must be l1 or l2, found 'max'"):
         case.problem.clipped_gradient(case.point, 1.0, "max")
-
-
-@given(
-    seed=st.integers(0, 10**6),
-    scale=st.floats(1e-3, 1e6),
-    radius=st.floats(1e-3, 1e3),
-    dtype=st.sampled_from([np.float64, np.float32]),
-)
-@settings(deadline=None, max_examples=100)
-def test_clipped_rows_are_inside_the_ball(seed, scale, radius, dtype):
-    generator = np.random.default_rng(seed)
-    features = (scale * generator.standard_normal((20, 3)) ** 3).astype(dtype)
-    clipped = clip_rows(features, radius)
-    assert clipped.dtype == dtype
-    before = np.linalg.norm(features.astype(np.float64), axis=1)
-    after = np.linalg.norm(clipped.astype(np.float64), axis=1)
-    assert (after <= radius).all()
-    inside = before <= radius
-    np.testing.assert_array_equal(clipped[inside], features[inside])
-    np.testing.assert_allclose(after[~inside], radius, rtol=1e-5)
-    # Directions are kept.
-    cosines = np.sum(features.astype(np.float64) * clipped, axis=1) / (before * after)
-    np.testing.assert_allclose(cosines, 1.0, rtol=1e-5)
 
 
 def test_clip_rows_leaves_its_argument_alone():

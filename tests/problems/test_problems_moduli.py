@@ -71,27 +71,6 @@ def test_smoothness_is_attained_at_zero(loss, regularizer):
     assert case.problem.moduli.smoothness == pytest.approx(high, rel=1e-12)
 
 
-def test_ridge_strong_convexity_is_exact():
-    for regularizer, extra in (("none", 0.0), ("l2", 0.3)):
-        case = random_case("ridge", examples=30, regularizer=regularizer, weight=0.3)
-        low, _ = spectra(case, [case.point])
-        assert case.problem.moduli.strong_convexity == pytest.approx(low, rel=1e-10)
-        assert low > extra
-    wide = random_case("ridge", examples=3, width=4, regularizer="none")
-    assert wide.problem.moduli.strong_convexity == 0.0
-
-
-def test_multinomial_smoothness_is_attained_between_two_classes():
-    # Equal scores of two classes and a far lower third make every block's eigenvalue 1/2.
-    generator = np.random.default_rng(0)
-    features = np.abs(generator.standard_normal((30, 4)))
-    problem = MultinomialLogistic(features, generator.integers(0, 3, 30), 3)
-    x = np.zeros((4, 3))
-    x[:, 2] = -1e3
-    high = np.linalg.eigvalsh(problem.hessian(x.ravel()))[-1]
-    assert problem.moduli.smoothness == pytest.approx(high, rel=1e-9)
-
-
 def test_convex_data_terms_claim_no_strong_convexity():
     for loss in ("binary", "multinomial", "one-class"):
         case = random_case(loss, examples=50, regularizer="l2", weight=0.3)
@@ -100,19 +79,13 @@ def test_convex_data_terms_claim_no_strong_convexity():
         assert case.problem.moduli.strong_convexity == -0.15
 
 
-def test_one_class_moduli_use_the_largest_class_only():
-    features = np.ones((6, 1))
-    problem = OneClassLogistic(features, [0, 0, 0, 0, 1, 2], 3)
-    assert problem.moduli.smoothness == pytest.approx(4.0 / (4.0 * 6.0), rel=1e-14)
-
-
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("regularizer", REGULARIZERS)
 @pytest.mark.parametrize("divisor", [None, 30.0])
 def test_public_moduli_cover_the_data_and_are_tight_for_equal_rows(loss, regularizer, divisor):
     r = make_regularizer(regularizer, 0.2)
     share = 12.0 / (divisor or 12.0)
-    public = KIND[loss].public_moduli(1.5, r, share=share)
+    public = public_moduli(KIND[loss].kind, 1.5, r.moduli, share=share)
     case = random_case(loss)
     clipped = build(
         loss, clip_rows(case.features, 1.5), case.targets, regularizer=r, divisor=divisor
@@ -126,11 +99,14 @@ def test_public_moduli_cover_the_data_and_are_tight_for_equal_rows(loss, regular
 
 
 def test_public_moduli_closed_forms():
-    assert BinaryLogistic.public_moduli(2.0) == Moduli(0.0, 1.0)
-    assert OneClassLogistic.public_moduli(2.0) == Moduli(0.0, 1.0)
-    assert MultinomialLogistic.public_moduli(2.0) == Moduli(0.0, 2.0)
-    assert RidgeRegression.public_moduli(2.0) == Moduli(0.0, 8.0)
-    with_l2 = BinaryLogistic.public_moduli(2.0, make_regularizer("l2", 0.5), share=0.5)
+    for loss, smoothness in (
+        ("binary", 1.0),
+        ("one-class", 1.0),
+        ("multinomial", 2.0),
+        ("ridge", 8.0),
+    ):
+        assert public_moduli(KIND[loss].kind, 2.0) == Moduli(0.0, smoothness)
+    with_l2 = public_moduli("logistic", 2.0, make_regularizer("l2", 0.5).moduli, share=0.5)
     assert with_l2 == Moduli(0.5, 1.0)
 
 
@@ -154,15 +130,6 @@ def test_curvature_by_name_is_that_of_the_loss(loss):
     assert np.linalg.eigvalsh(far)[-1] == pytest.approx(high, rel=1e-12)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_public_moduli_need_no_problem(loss):
-    r = make_regularizer("nonconvex", 0.5)
-    found = public_moduli(KIND[loss].kind, 1.5, r.moduli, share=0.3)
-    assert found == KIND[loss].public_moduli(1.5, r, share=0.3)
-    without = public_moduli(KIND[loss].kind, 1.5)
-    assert without == Moduli(0.0, 2.25 * loss_curvature(KIND[loss].kind)[1])
-
-
 def test_a_loss_of_unknown_curvature_is_refused():
     with pytest.raises(ValueError, match="loss 'hinge' has no known curvature: expected one of"):
         loss_curvature("hinge")
@@ -179,7 +146,7 @@ def test_the_clipped_gradient_of_a_scalar_score_keeps_the_public_moduli(kind, no
     problem = kind(
         features, generator.choice([-1.0, 1.0], 20), regularizer=make_regularizer("l2", 0.1)
     )
-    bound = kind.public_moduli(1.0, make_regularizer("l2", 0.1))
+    bound = public_moduli(kind.kind, 1.0, problem.regularizer.moduli)
     for _ in range(200):
         x, y = 3.0 * generator.standard_normal((2, 3))
         change = problem.clipped_gradient(x, 0.3, norm) - problem.clipped_gradient(y, 0.3, norm)

@@ -17,6 +17,7 @@ from privet.problems import (
     GroupL1,
     L2Ball,
     ProximalFunction,
+    Scaled,
     Zero,
     make_h,
     make_set,
@@ -61,7 +62,7 @@ def conjugate_prox(name, v, step):
 
 
 @given(name=names, v=vectors, step=steps)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_moreau_identity(name, v, step):
     h = make_h(name, **PARAMS)
     total = h.prox(v, step) + step * conjugate_prox(name, v / step, 1.0 / step)
@@ -69,7 +70,7 @@ def test_moreau_identity(name, v, step):
 
 
 @given(name=names, v=vectors, step=steps)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_prox_satisfies_its_optimality_condition(name, v, step):
     h = make_h(name, **PARAMS)
     x = h.prox(v, step)
@@ -77,46 +78,8 @@ def test_prox_satisfies_its_optimality_condition(name, v, step):
     assert h.value(x) < math.inf
 
 
-@given(name=names, v=vectors, step=steps, seed=st.integers(0, 10**6))
-@settings(deadline=None, max_examples=200)
-def test_prox_minimises_its_objective(name, v, step, seed):
-    h = make_h(name, **PARAMS)
-    x = h.prox(v, step)
-
-    def objective(u):
-        return h.value(u) + float((u - v) @ (u - v)) / (2.0 * step)
-
-    generator = np.random.default_rng(seed)
-    for scale in (1e-3, 0.1, 1.0):
-        for other in (x + scale * generator.standard_normal(DIM), np.zeros(DIM), (1 - scale) * x):
-            assert objective(x) <= objective(other) * (1 + 1e-12) + 1e-12
-
-
-@given(name=names, u=vectors, v=vectors, step=steps)
-@settings(deadline=None, max_examples=200)
-def test_prox_is_firmly_nonexpansive(name, u, v, step):
-    h = make_h(name, **PARAMS)
-    change = h.prox(u, step) - h.prox(v, step)
-    assert change @ change <= change @ (u - v) + 1e-10
-
-
-@given(name=names, v=vectors, step=steps, g=vectors, seed=st.integers(0, 10**6))
-@settings(deadline=None, max_examples=200)
-def test_residual_bounds_the_slope_of_every_direction(name, v, step, g, seed):
-    # With r the distance of -g to the subdifferential at x, h(u) - h(x) + <g, u - x> is at
-    # least -r ||u - x|| for every u.
-    h = make_h(name, **PARAMS)
-    x = h.prox(v, step)
-    r = h.subgradient_residual(x, g)
-    generator = np.random.default_rng(seed)
-    for u in [*generator.standard_normal((5, DIM)), h.prox(x - g, 1.0), np.zeros(DIM)]:
-        distance = float(np.linalg.norm(u - x))
-        rise = h.value(u) - h.value(x) + float(g @ (u - x))
-        assert rise >= -r * distance - 1e-9 * (1.0 + distance + np.linalg.norm(x))
-
-
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("scale", [0.5, 3.0])
 def test_residual_is_the_length_of_a_tiny_prox_gradient_step(name, seed, scale):
     # As its length t falls, the step -t g followed by prox moves x by t times the distance.
@@ -169,6 +132,19 @@ def test_closed_forms():
     assert Zero().value(v) == 0.0
 
 
+@given(name=names, v=vectors, step=steps, factor=st.floats(0.1, 10.0))
+@settings(deadline=None, max_examples=60)
+def test_a_multiple_of_h_has_its_value_prox_and_residual(name, v, step, factor):
+    h, multiple = make_h(name, **PARAMS), Scaled(make_h(name, **PARAMS), factor)
+    x = multiple.prox(v, step)
+    assert multiple.value(x) == factor * h.value(x)
+    np.testing.assert_array_equal(x, h.prox(v, step * factor))
+    residual = multiple.subgradient_residual(x, (x - v) / step)
+    assert residual <= 1e-11 * (1.0 + factor) * (1.0 + np.linalg.norm(v) / step)
+    with pytest.raises(ValueError, match="factor"):
+        Scaled(h, 0.0)
+
+
 @pytest.mark.parametrize("name", ["l1", "group-l1", "elastic-net"])
 def test_a_zero_weight_is_no_term(name):
     v = np.array([1e-200, -3.0, 0.0, 2.0, 0.0, 0.0])
@@ -192,7 +168,7 @@ def test_values_outside_the_sets_are_infinite():
     name=st.sampled_from(["none", "box", "l2"]),
     dtype=st.sampled_from([np.float32, np.float64]),
 )
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_projections_are_idempotent_and_feasible(v, radius, name, dtype):
     w = make_set(name, None if name == "none" else radius)
     assert isinstance(w, ConvexSet)
@@ -202,15 +178,6 @@ def test_projections_are_idempotent_and_feasible(v, radius, name, dtype):
     assert w.value(x) == 0.0
     size = {"none": 0.0, "box": np.abs(x).max(), "l2": np.linalg.norm(x.astype(np.float64))}
     assert size[name] <= radius * (1 + 1e-5)
-
-
-@given(u=vectors, v=vectors, radius=st.floats(0.1, 20.0), name=st.sampled_from(["box", "l2"]))
-@settings(deadline=None, max_examples=100)
-def test_projections_satisfy_the_variational_inequality(u, v, radius, name):
-    # <v - Pv, w - Pv> <= 0 for every w in the set characterises the projection.
-    w = make_set(name, radius)
-    projected, inside = w.project(v), w.project(u)
-    assert (v - projected) @ (inside - projected) <= 1e-9 * (1.0 + v @ v)
 
 
 def test_sets_and_indicators_are_one_implementation():

@@ -13,6 +13,7 @@ from privet.client_apps import client_app
 from privet.problems import L2, BinaryLogistic
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT, PrivetResult
+from privet.testing import logistic_federation
 
 Reaction = Callable[["FaultyGrid", Message, int], Message | None]
 
@@ -20,14 +21,9 @@ Reaction = Callable[["FaultyGrid", Message, int], Message | None]
 def logistic_agents(
     count: int, *, rows: int = 20, dim: int = 4, weight: float = 0.5, seed: int = 0
 ) -> list[BinaryLogistic]:
-    """Return agents whose data differ: each has its own separating direction."""
-    rng = np.random.default_rng(seed)
-    problems = []
-    for _ in range(count):
-        features = rng.standard_normal((rows, dim))
-        labels = np.where(features @ rng.standard_normal(dim) > 0, 1.0, -1.0)
-        problems.append(BinaryLogistic(features, labels, regularizer=L2(weight)))
-    return problems
+    """Return the conformance kit's agents, with a regulariser of their own weight."""
+    agents = logistic_federation(count, examples=rows, dim=dim, seed=seed)
+    return [BinaryLogistic(a.features, a.labels, regularizer=L2(weight)) for a in agents]
 
 
 def position(context: Context) -> int:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from privet.sim.ports import free_ports, wait_until_listening
@@ -156,12 +155,7 @@ class Deployment:
     def __enter__(self) -> Deployment:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.processes.end()
 
     def start_superlink(self) -> None:

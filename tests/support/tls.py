@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
 
-_CONFIGURATION = """\
-[req]
-prompt = no
-distinguished_name = name
-[name]
-C = DE
-O = Privet tests
-CN = localhost
-[authority]
-basicConstraints = critical, CA:TRUE
-keyUsage = critical, keyCertSign, cRLSign
-subjectKeyIdentifier = hash
-[server]
-basicConstraints = critical, CA:FALSE
-authorityKeyIdentifier = keyid
-subjectAltName = DNS:localhost, IP:127.0.0.1, IP:::1
-"""
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+Key = ec.EllipticCurvePrivateKey
+LOOPBACK = ("127.0.0.1", "::1")
 _KEY_USES = (
     "digital_signature",
     "content_commitment",
@@ -49,27 +39,15 @@ class Certificates:
 
 
 def make_certificates(folder: Path) -> Certificates:
-    """Make an authority and a server certificate, valid for a day.
-
-    2048 bits rather than the 4096 of a real deployment: making the keys takes a tenth of the time.
-    """
-    (folder / "certificate.conf").write_text(_CONFIGURATION)
-    for command in (
-        "openssl genrsa -out ca.key 2048",
-        "openssl req -new -x509 -key ca.key -sha256 -subj /C=DE/O=CA -days 1 -out ca.crt"
-        " -config certificate.conf -extensions authority",
-        "openssl genrsa -out server.key 2048",
-        "openssl req -new -key server.key -out server.csr -config certificate.conf",
-        "openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial"
-        " -out server.pem -days 1 -sha256 -extfile certificate.conf -extensions server",
-    ):
-        _make(command.split(), folder)
-    return Certificates(folder / "ca.crt", folder / "server.pem", folder / "server.key")
+    """Make an authority and a certificate of a server on loopback."""
+    local = [x509.DNSName("localhost"), *(x509.IPAddress(ip_address(a)) for a in LOOPBACK)]
+    return _make(folder, "ca", {"server": local})["server"]
 
 
 def make_node_key(folder: Path, name: str) -> Path:
     """Make a node's key pair; return the private key, beside which `name`.pub is the public one."""
-    _make(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", name], folder)
+    command = ["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", name]
+    subprocess.run(command, cwd=folder, check=True)
     return folder / name
 
 
@@ -80,34 +58,36 @@ def make_unit_certificates(
 
     They carry no address: who a server is does not depend on where it listens.
     """
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     folder.mkdir(parents=True, exist_ok=True)
+    made = _make(folder, authority, {f"unit-{n}": [x509.DNSName(f"unit-{n}")] for n in names})
+    return {name.removeprefix("unit-"): paths for name, paths in made.items()}
+
+
+def _make(
+    folder: Path, authority: str, names: Mapping[str, list[x509.GeneralName]]
+) -> dict[str, Certificates]:
     root = ec.generate_private_key(ec.SECP256R1())
     ca = folder / f"{authority}.crt"
     ca.write_bytes(_certificate(authority, root, authority, root))
     made = {}
-    for name in names:
+    for name, known_as in names.items():
         key = ec.generate_private_key(ec.SECP256R1())
-        paths = Certificates(ca, folder / f"unit-{name}.pem", folder / f"unit-{name}.key")
-        paths.certificate.write_bytes(_certificate(f"unit-{name}", key, authority, root))
-        paths.key.write_bytes(_private(key))
+        paths = Certificates(ca, folder / f"{name}.pem", folder / f"{name}.key")
+        paths.certificate.write_bytes(_certificate(name, key, authority, root, known_as))
+        paths.key.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
         made[name] = paths
     return made
 
 
-def _private(key: Any) -> bytes:
-    from cryptography.hazmat.primitives import serialization as form
-
-    pem: bytes = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
-    return pem
-
-
-def _certificate(name: str, key: Any, issuer: str, signer: Any) -> bytes:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.x509.oid import NameOID
-
+def _certificate(
+    name: str, key: Key, issuer: str, signer: Key, known_as: Iterable[x509.GeneralName] = ()
+) -> bytes:
     def called(text: str) -> x509.Name:
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
@@ -130,13 +110,6 @@ def _certificate(name: str, key: Any, issuer: str, signer: Any) -> bytes:
         uses = dict.fromkeys(_KEY_USES, False) | {"key_cert_sign": True, "crl_sign": True}
         builder = builder.add_extension(x509.KeyUsage(**uses), critical=True)
     else:
-        builder = builder.add_extension(
-            x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False
-        )
+        builder = builder.add_extension(x509.SubjectAlternativeName(known_as), critical=False)
     signed = builder.sign(signer, hashes.SHA256())
     return signed.public_bytes(serialization.Encoding.PEM)
-
-
-def _make(command: list[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"

@@ -83,12 +83,14 @@ def agent_half_of_another_version(patch: Patch) -> None:
     patch.setattr(agent(), "version", 2)
 
 
+def sending(patch: Patch, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Let the server half send what ``change`` makes of its settings."""
+    wrapped(patch, server(), "settings", lambda original, half: change(dict(original(half))))
+
+
 @mutant("every_number_reaches_the_agent_half", says="gamma = 0.05 in the run config is 0.1")
 def step_size_that_is_not_sent(patch: Patch) -> None:
-    def settings(original: Any, half: Any) -> Any:
-        return {name: value for name, value in original(half).items() if name != "gamma"}
-
-    wrapped(patch, server(), "settings", settings)
+    sending(patch, lambda settings: settings | {"gamma": 0.1})
 
 
 @mutant("settings_make_equal_agent_halves", says="not equal")
@@ -96,15 +98,21 @@ def agent_half_that_equals_itself_only(patch: Patch) -> None:
     patch.setattr(agent(), "__eq__", lambda self, other: self is other)
 
 
-@mutant("unknown_arguments_are_refused", says="takes an argument that it does not have")
-def misspelt_arguments_are_swallowed(patch: Patch) -> None:
+def configured(patch: Patch, change: Callable[[dict[str, Any], dict[str, Any]], Any]) -> None:
+    """Let the Strategy be made of a run config and options that ``change`` has changed."""
     made = strategy().from_config.__func__
 
     def from_config(cls: Any, config: Any, **options: Any) -> Any:
-        options.pop("no_such_argument", None)
+        config = dict(config)
+        change(config, options)
         return made(cls, config, **options)
 
     patch.setattr(strategy(), "from_config", classmethod(from_config))
+
+
+@mutant("unknown_arguments_are_refused", says="takes an argument that it does not have")
+def misspelt_arguments_are_swallowed(patch: Patch) -> None:
+    configured(patch, lambda config, options: options.pop("no_such_argument", None))
 
 
 def declaring(patch: Patch, gamma: Any) -> None:
@@ -290,12 +298,7 @@ def server_that_folds_what_it_has_not_accepted(patch: Patch) -> None:
 
 @mutant("secure_sum_is_the_sum_in_clear", says="secure-sum = true is ignored")
 def secure_sum_that_is_ignored(patch: Patch) -> None:
-    made = strategy().from_config.__func__
-
-    def from_config(cls: Any, config: Any, **options: Any) -> Any:
-        return made(cls, {**config, "secure-sum": False}, **options)
-
-    patch.setattr(strategy(), "from_config", classmethod(from_config))
+    configured(patch, lambda config, options: config.update({"secure-sum": False}))
 
 
 # ------------------------------------------------------------------ what a reply costs
@@ -363,18 +366,12 @@ def nodes_that_write_no_ledger(patch: Patch) -> None:
 
 @mutant("target_epsilon_is_met_and_not_passed")
 def noise_that_is_found_and_not_sent(patch: Patch) -> None:
-    def settings(original: Any, half: Any) -> Any:
-        return {**original(half), "noise-scale": 1.0}
-
-    wrapped(patch, server(), "settings", settings)
+    sending(patch, lambda settings: settings | {"noise-scale": 1.0})
 
 
 @mutant("seeded_noise_is_marked_not_private")
 def seed_of_the_noise_that_is_not_sent(patch: Patch) -> None:
-    def settings(original: Any, half: Any) -> Any:
-        return {name: value for name, value in original(half).items() if name != "noise-seed"}
-
-    wrapped(patch, server(), "settings", settings)
+    sending(patch, lambda settings: settings | {"noise-seed": -1})
 
 
 # ------------------------------------------------------------------ the mutants meet the checks

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -49,7 +49,6 @@ def test_overhead_is_a_few_bytes() -> None:
     assert len(pack({"x": np.zeros(1000)})) <= 8000 + 32
 
 
-@settings(max_examples=300)
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_raise_only_the_codecs_error(data: bytes) -> None:
     for candidate in (data, b"PVD1" + data):
@@ -59,7 +58,6 @@ def test_arbitrary_bytes_raise_only_the_codecs_error(data: bytes) -> None:
             continue
 
 
-@settings(max_examples=300)
 @given(ARRAYS, st.data())
 def test_cut_and_extended_payloads_are_refused(arrays: dict[str, NDArray[Any]], data: Any) -> None:
     whole = pack(arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from flwr.app import Array, ArrayRecord
 
 from privet.wire import ConfigError, Layout
-from privet.wire.files import write_npz
+from privet.wire.files import read_npz, write_npz
 
 
 def test_layout_flattens_and_restores_the_users_arrays() -> None:
@@ -56,3 +57,15 @@ def test_failed_write_leaves_the_previous_file(tmp_path: Path, monkeypatch: Any)
         write_npz(path, {"a": np.zeros(3)})
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_no_archive_of_arrays_is_a_value_error(tmp_path: Path) -> None:
+    single, texts, junk = (tmp_path / name for name in ("single.npz", "texts.npz", "junk.npz"))
+    with single.open("wb") as file:
+        np.save(file, np.zeros(3))
+    with zipfile.ZipFile(texts, "w") as archive:
+        archive.writestr("x", b"no numpy array")
+    junk.write_bytes(b"PK\x03\x04 cut off")
+    for path in (single, texts, junk):
+        with pytest.raises(ValueError, match=r"^(\w+: .*|x is no array)$"):
+            read_npz(path)

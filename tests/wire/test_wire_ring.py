@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -136,8 +137,6 @@ def message(roster: dict[str, bytes]) -> dict[str, Any]:
 
 
 def test_a_roster_travels_once_for_all() -> None:
-    from flwr.app import RecordDict
-
     roster = {"ward-b": bytes(range(32)), "2": bytes(32), "10": bytes([7] * 32)}
     asked = read_instruction(RecordDict(message(roster)))
     assert (asked.attempt, asked.round) == (2, 3)
@@ -157,8 +156,6 @@ def test_a_roster_travels_once_for_all() -> None:
     ],
 )
 def test_a_malformed_roster_is_refused(field: str, value: Any, match: str) -> None:
-    from flwr.app import RecordDict
-
     content = message({"a": bytes(32), "b": bytes(32), "c": bytes(32)})
     content["privet"][field] = value
     with pytest.raises(WireError, match=match):
@@ -167,8 +164,6 @@ def test_a_malformed_roster_is_refused(field: str, value: Any, match: str) -> No
 
 @pytest.mark.parametrize("key", [bytes(31), bytes(33), bytes(1)])
 def test_a_public_key_has_32_bytes(key: bytes) -> None:
-    from flwr.app import RecordDict
-
     said = Enrolment("a", 5, 2, "float64", "fed-plt", 1, "e", (), public_key=key)
     with pytest.raises(WireError, match="public key has"):
         read_enrolment(RecordDict({"privet": enrolment_record(said)}))

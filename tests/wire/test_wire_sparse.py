@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import struct
-import time
 import tracemalloc
 import zlib
 
@@ -77,9 +76,7 @@ def test_bits_are_those_of_the_rice_code(case: tuple[int, list[int]], parameter:
 
 
 @pytest.mark.parametrize("dim", [785, 7850, 100_000, 1_000_000])
-@pytest.mark.parametrize(
-    "share", [0.0005, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 0.9, 0.97, 0.99, 1.0]
-)
+@pytest.mark.parametrize("share", [0.0005, 0.01, 0.1, 0.4, 0.5, 0.6, 0.9, 0.99, 1.0])
 def test_size_is_near_the_entropy(dim: int, share: float) -> None:
     k = max(1, int(share * dim))
     data = encode(RNG.standard_normal(k).astype("f4"), random_set(dim, k), dim)
@@ -193,30 +190,17 @@ def test_any_header_is_refused_or_sound(
         check(sealed(bytearray(head + body)), 1000)
 
 
-def test_fuzzed_messages_are_refused_or_sound() -> None:
-    rng = np.random.default_rng(11)
-    good = examples()
-    deadline = time.monotonic() + 8.0
-    for number in range(3000):
-        data = bytearray(good[number % len(good)])
-        for _ in range(rng.integers(1, 4)):
-            action = rng.integers(4)
-            at = int(rng.integers(len(data)))
-            if action == 0:
-                data[at] ^= 1 << int(rng.integers(8))
-            elif action == 1:
-                del data[at:]
-            elif action == 2:
-                data += rng.bytes(int(rng.integers(1, 20)))
-            else:
-                data[at : at + 4] = rng.bytes(4)
-            data = data or bytearray(b"\0")
-        check(bytes(data), 10_000)
-        if len(data) >= 24:
-            check(sealed(data), 10_000)
-        if time.monotonic() > deadline:
-            break
-    assert number > 500
+@settings(max_examples=400)
+@given(st.sampled_from(examples()), st.integers(0, 2**20), st.binary(max_size=8), st.booleans())
+def test_changed_messages_are_refused_or_sound(
+    whole: bytes, at: int, other: bytes, cut: bool
+) -> None:
+    data = bytearray(whole)
+    at %= len(data)
+    data[at : None if cut else at + len(other)] = other
+    check(bytes(data), 10_000)
+    if len(data) >= 24:
+        check(sealed(data), 10_000)
 
 
 def test_one_flipped_bit_is_noticed() -> None:

@@ -221,6 +221,3 @@ def _assemble(kind: int, parameter: int, values: NDArray[Any], dim: int, code: b
 def _checksum(raw: NDArray[np.uint8]) -> int:
     """Return the CRC-32 of everything but the checksum itself."""
     return zlib.crc32(raw[_CHECKSUM_AT + 4 :].data, zlib.crc32(raw[:_CHECKSUM_AT].data))
-
-
-__all__ = ["SparseError", "SparseVector", "decode", "encode"]

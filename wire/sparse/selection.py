@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .index_coding import Indices, SparseError
 
 _BLOCK = 1 << 15
-"""Entries compared at a time, so that they are read from memory once."""
+"""Entries searched for ties at a time."""
 
 
 def top_k(vector: NDArray[Any], k: int) -> Indices:
@@ -39,16 +39,14 @@ def top_k(vector: NDArray[Any], k: int) -> Indices:
     if 2 * np.count_nonzero(sample) > len(sample):
         return _largest(vector, k)
     # A partition over very many equal entries is slow: without the zeros, if possible.
-    nonzero = vector != 0
-    support = int(np.count_nonzero(nonzero))
-    if support <= k:
-        if np.isnan(vector.max()):
-            raise SparseError("top-k: the vector holds numbers that are not numbers")
-        nonzero[np.flatnonzero(~nonzero)[: k - support]] = True
-        return np.flatnonzero(nonzero)
-    places = np.flatnonzero(nonzero)
-    found: Indices = places[_largest(vector[places], k)]
-    return found
+    support = np.flatnonzero(vector)
+    if len(support) > k:
+        return support[_largest(vector[support], k)]
+    if np.isnan(vector.max()):
+        raise SparseError("top-k: the vector holds numbers that are not numbers")
+    chosen = vector != 0
+    chosen[np.flatnonzero(~chosen)[: k - len(support)]] = True
+    return np.flatnonzero(chosen)
 
 
 def _largest(vector: NDArray[Any], k: int) -> Indices:
@@ -60,44 +58,16 @@ def _largest(vector: NDArray[Any], k: int) -> Indices:
         raise SparseError("top-k: the vector holds numbers that are not numbers")
     # The partition has scrambled the magnitudes; comparing twice is cheaper than a copy of them.
     mask, chosen = _mask(vector.size, k)
-    for start in range(0, vector.size, _BLOCK):
-        own = vector[start : start + _BLOCK]
-        part = chosen[start : start + _BLOCK]
-        np.greater_equal(own, threshold, out=part)
-        part |= own <= -threshold
-    _drop_ties(vector, threshold, chosen, int(np.count_nonzero(chosen)) - k)
-    return np.flatnonzero(mask)[:k]
-
-
-def _drop_ties(
-    vector: NDArray[Any], threshold: Any, chosen: NDArray[np.bool_], excess: int
-) -> None:
-    """Give up the ``excess`` entries of the largest index whose magnitude is the threshold."""
-    end = vector.size
-    while excess > 0:
+    np.greater_equal(vector, threshold, out=chosen)
+    chosen |= vector <= -threshold
+    excess, end = int(np.count_nonzero(chosen)) - k, vector.size
+    while excess > 0:  # of entries as large as the threshold, those of the largest index go
         start = max(0, end - _BLOCK)
-        own, part = vector[start:end], chosen[start:end]
-        above = own > threshold
-        above |= own < -threshold
-        ties = int(np.count_nonzero(part)) - int(np.count_nonzero(above))
-        cut = _after(part ^ above, ties - excess) if ties > excess else 0
-        part[cut:] = above[cut:]
-        excess -= min(ties, excess)
-        end = start
-
-
-def _after(mask: NDArray[np.bool_], count: int) -> int:
-    """Return the position after the ``count``-th true entry, by bisection."""
-    low, high = 0, len(mask) if count else 0
-    while high - low > 1:
-        middle = (low + high) // 2
-        found = int(np.count_nonzero(mask[low:middle]))
-        if found >= count:
-            high = middle
-        else:
-            count -= found
-            low = middle
-    return high
+        ties = start + np.flatnonzero(np.abs(vector[start:end]) == threshold)
+        dropped = ties[max(0, len(ties) - excess) :]
+        chosen[dropped] = False
+        excess, end = excess - len(dropped), start
+    return np.flatnonzero(mask)[:k]
 
 
 def _mask(dim: int, k: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from privet.sim.ray.arena import Arena, new_arena
 from privet.sim.ray.session import cluster_cpus
 from privet.wire import RunError
 from privet.wire.errors import one_line
@@ -28,26 +27,22 @@ DEATH_PATIENCE = 1.0
 MOST_FAILURES = 3
 """Replacements of one seat that may fail to start in a row."""
 
-Start = Callable[[list[int], Arena | None], Any]
-"""Makes the actor for some nodes, with memory for its replies."""
+Start = Callable[[list[int]], Any]
+"""Makes the actor for some nodes."""
 
 
 @dataclass(slots=True)
 class Seat:
-    """An actor, its nodes, and the memory for its replies.
+    """An actor and its nodes.
 
-    ``ready`` is the actor's answer that its ClientApp is made. ``room`` is how much of the memory
-    its next replies may take: the most that the replies to one batch have needed so far, up to the
-    arena's limit, or None while the actor is not known to see the memory. ``failures`` is how many
-    actors in a row did not start in this seat before this one.
+    ``ready`` is the actor's answer that its ClientApp is made. ``failures`` is how many actors in a
+    row did not start in this seat before this one.
     """
 
     number: int
     nodes: list[int]
     actor: Any
     ready: Any
-    arena: Arena | None
-    room: int | None = None
     failures: int = 0
 
 
@@ -139,10 +134,9 @@ class Actors:
             raise RunError(f"the agents' states could not be put back: {error}")
 
     def end(self) -> None:
-        """End the actors and let go of their memory."""
+        """End the actors."""
         for seat in self.seats:
             self._ray.kill(seat.actor)
-            seat.arena = None
 
     def _answers(
         self, asked: list[Any], take: Callable[[Any], object]
@@ -166,9 +160,8 @@ class Actors:
         return missing
 
     def _seat(self, number: int, nodes: list[int]) -> Seat:
-        arena = new_arena()
-        actor = self._start(nodes, arena)
-        return Seat(number, nodes, actor, actor.ready.remote(), arena)
+        actor = self._start(nodes)
+        return Seat(number, nodes, actor, actor.ready.remote())
 
     def _has_started(self, seat: Seat) -> bool:
         """Return whether an actor that is gone had made its ClientApp before."""

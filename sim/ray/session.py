@@ -91,11 +91,6 @@ def is_connected() -> bool:
     return ray is not None and bool(ray.is_initialized())
 
 
-def is_ray_client(ray: Any) -> bool:
-    """Return whether the open session reaches its cluster through Ray Client (``ray://``)."""
-    return bool(ray.util.client.ray.is_connected())
-
-
 def cluster_cpus(ray: Any) -> int:
     """Return the number of processes the connected Ray runs at a time, at least 1."""
     return max(1, int(ray.cluster_resources().get("CPU", 1)))

@@ -8,9 +8,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from privet.server_apps.report import format as fmt
-from privet.server_apps.report.history import COUNTS, IDENTITY, MEASURES, NAMES
-from privet.server_apps.report.json import ReportError
-from privet.server_apps.report.runs import Run, extras_of
+from privet.server_apps.report.runs import (
+    COUNTS,
+    IDENTITY,
+    MEASURES,
+    NAMES,
+    ReportError,
+    Run,
+    extras_of,
+)
 
 _WHOLE = {"num-agents", "partition-seed", "seed", "round", *COUNTS, "bytes-up", "bytes-down"}
 _TEXTS = {"run", "algorithm", "dataset", "partition"}

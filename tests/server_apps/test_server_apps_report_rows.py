@@ -13,7 +13,7 @@ import pytest
 
 from privet.server_apps.report import ReportError
 from privet.server_apps.report.rows import csv_table, parquet_table
-from privet.server_apps.report.runs import read_runs
+from privet.server_apps.report.runs import IDENTITY, read_runs
 from support.reports import rounds, run_folder
 
 
@@ -132,9 +132,9 @@ class TestRows:
         assert table.column("bytes-up").to_pylist() == [1e20, 1e20]
 
     def test_runs_without_a_summary_have_rows_too(self, tmp_path: Path) -> None:
-        folder = run_folder(tmp_path / "bare", [{"round": 1}])
-        (row,) = csv_rows([folder])
-        assert {key for key, value in row.items() if value} == {"run", "round"}
+        (row,) = csv_rows([run_folder(tmp_path / "bare", rounds(1))])
+        assert {key for key in IDENTITY if row[key]} == set()
+        assert (row["run"], row["round"]) == ("bare", "1")
 
     def test_parquet_without_pyarrow_names_the_extra(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from privet.sim.ray.batches import Arena, new_arena
 from privet.sim.ray.session import cluster_cpus
 from privet.wire import RunError
 from privet.wire.errors import one_line
@@ -27,15 +28,16 @@ DEATH_PATIENCE = 1.0
 MOST_FAILURES = 3
 """Replacements of one seat that may fail to start in a row."""
 
-Start = Callable[[list[int]], Any]
-"""Makes the actor for some nodes."""
+Start = Callable[[list[int], str], Any]
+"""Makes the actor for some nodes, which finds its arena at an address ("" where there is none)."""
 
 
 @dataclass(slots=True)
 class Seat:
-    """An actor and its nodes.
+    """An actor, its nodes, and the memory for its messages and replies.
 
-    ``ready`` is the actor's answer that its ClientApp is made. ``failures`` is how many actors in a
+    ``ready`` is the actor's answer that its ClientApp is made. ``shared`` says that the actor is
+    known to see the arena. ``failures`` is how many actors in a
     row did not start in this seat before this one.
     """
 
@@ -43,6 +45,8 @@ class Seat:
     nodes: list[int]
     actor: Any
     ready: Any
+    arena: Arena | None
+    shared: bool = False
     failures: int = 0
 
 
@@ -134,9 +138,10 @@ class Actors:
             raise RunError(f"the agents' states could not be put back: {error}")
 
     def end(self) -> None:
-        """End the actors."""
+        """End the actors and let go of their memory."""
         for seat in self.seats:
             self._ray.kill(seat.actor)
+            seat.arena = None
 
     def _answers(
         self, asked: list[Any], take: Callable[[Any], object]
@@ -160,8 +165,9 @@ class Actors:
         return missing
 
     def _seat(self, number: int, nodes: list[int]) -> Seat:
-        actor = self._start(nodes)
-        return Seat(number, nodes, actor, actor.ready.remote())
+        arena = new_arena()
+        actor = self._start(nodes, arena.address if arena else "")
+        return Seat(number, nodes, actor, actor.ready.remote(), arena)
 
     def _has_started(self, seat: Seat) -> bool:
         """Return whether an actor that is gone had made its ClientApp before."""

@@ -1,9 +1,7 @@
 """The Ray engine: agents sharded over processes, one batch of messages per process and round.
 
 Same Strategy, same ClientApp and same messages as on the in-process engine, and the same bits. The
-agents' states stay where the agents are. A batch is one pickle, in which a record that several
-messages share, such as the broadcast, is stored once; Ray is handed bytes, which it carries as they
-are, where each record would be an object for its own pickler.
+agents' states stay where the agents are. How a batch travels is said in ``privet.sim.ray.batches``.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from flwr.app import Error, Message
 
 from privet.sim.grid import CRASHED, LocalGrid, NodeConfig
 from privet.sim.ray.actors import Actors, Seat
+from privet.sim.ray.batches import pack, unpack
 from privet.sim.ray.session import cluster_cpus, ray_session
 from privet.sim.ray.shard import Factory, Shard
 from privet.wire import ConfigError
@@ -49,6 +48,9 @@ class RayGrid(LocalGrid):
     An actor whose process ends is replaced. The messages it was working on are answered with
     Flower's error for a crashed ClientApp, so that its agents count as absent from the round; in
     the next one they hold no state, and the algorithm's rule for that applies.
+
+    Values of more than 4 kB go to actors on this machine, and come back, in memory that they share
+    with the grid, up to 64 MB for each; to and from other machines they travel with the rest.
 
     Parameters
     ----------
@@ -143,10 +145,13 @@ class RayGrid(LocalGrid):
                 self.arrived(message, self.not_connected(message))
             else:
                 batches.setdefault(number_of[node], []).append(message)
+        busy = self._busy()
         for position, batch in batches.items():
             seat = seats[position]
-            sent = pickle.dumps(batch, protocol=pickle.HIGHEST_PROTOCOL)
-            self._under_way[seat.actor.answer.remote(sent)] = Batch(seat, batch)
+            # What is not read yet must not be written over.
+            free = position not in busy
+            sent = pack(batch, seat.arena if seat.shared and free else None)
+            self._under_way[seat.actor.answer.remote(sent, free)] = Batch(seat, batch)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies to these messages, each once, waiting for them a short while."""
@@ -194,13 +199,15 @@ class RayGrid(LocalGrid):
         self._forgotten -= unwanted
         asked = zip(ids, batch.messages, strict=True)
         try:
-            replies: list[Message] = pickle.loads(self._ray.get(reference))
+            answers = self._ray.get(reference)
+            replies = unpack(answers.replies, seat.arena)
         except (self._ray.exceptions.RayError, *UNREADABLE) as error:
             reason = self._actors.lost(seat, error)
             for message_id, message in asked:
                 if message_id not in unwanted:
                     self.arrived(message, Message(Error(CRASHED, reason), reply_to=message))
         else:
+            seat.shared = answers.shared
             for (message_id, message), reply in zip(asked, replies, strict=True):
                 if message_id not in unwanted:
                     self.arrived(message, reply)
@@ -230,8 +237,8 @@ class RayGrid(LocalGrid):
         """Return the numbers of the seats with batches under way."""
         return {batch.seat.number for batch in self._under_way.values()}
 
-    def _start(self, nodes: list[int]) -> Any:
-        """Start an actor for some nodes."""
+    def _start(self, nodes: list[int], address: str) -> Any:
+        """Start an actor for some nodes, which finds its arena at an address."""
         configs = {node: self.node_configs[node] for node in nodes}
         shard = self._ray.remote(num_cpus=1, max_restarts=0)(Shard)
-        return shard.remote(self._factory, self.run.run_id, configs, self._run_config)
+        return shard.remote(self._factory, self.run.run_id, configs, self._run_config, address)

@@ -58,8 +58,9 @@ def ray_session(*, address: str | None = None, num_cpus: int | None = None) -> I
     ----------
     address : str, optional
         A running cluster, ``host:port`` or, through Ray Client, ``ray://host:port``; its nodes
-        need this library installed. By default a local Ray is started, whatever ``RAY_ADDRESS``
-        says.
+        need this library installed. Where Ray Client is refused because "Starting Ray client
+        server failed" (Ray's issue 63202), start the head with GRPC_ENABLE_FORK_SUPPORT=0. By
+        default a local Ray is started, whatever ``RAY_ADDRESS`` says.
     num_cpus : int, optional
         Processes that a local Ray runs at a time; one per core by default.
 
@@ -113,7 +114,7 @@ def _connect(ray: Any, address: str | None, num_cpus: int | None, folder: str | 
         if address:
             _require_listener(address)
         ray.init(address=address or "local", **options)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+    except Exception as error:  # Ray raises a plain one where its processes start too slowly
         where = f"no Ray cluster at {address}" if address else "Ray did not start"
         raise RunError(f"{where}: {one_line(str(error))}") from None
 

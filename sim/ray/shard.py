@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from flwr.app import Message
 
 from privet.sim.grid import App, NodeConfig, Nodes, raised
+from privet.sim.ray.batches import new_arena, pack, unpack
 
 Factory = Callable[[], App]
 """Makes the ClientApp, in the process where it is to run."""
 
 
+class Answers(NamedTuple):
+    """The packed replies to a batch, and whether the actor sees the arena."""
+
+    replies: bytes
+    shared: bool
+
+
 class Shard:
-    """Some of the nodes of a ``RayGrid``; the arguments are those of ``Nodes``."""
+    """Some of the nodes of a ``RayGrid``.
+
+    ``address`` is that of the arena, empty where there is none; the other arguments are those of
+    ``Nodes``.
+    """
 
     def __init__(
         self,
@@ -23,24 +34,30 @@ class Shard:
         run_id: int,
         configs: Mapping[int, NodeConfig],
         run_config: Mapping[str, Any],
+        address: str,
     ) -> None:
         self._nodes = Nodes(factory(), run_id, configs, run_config)
+        self._arena = new_arena(address) if address else None
 
     def ready(self) -> bool:
         """Return once the ClientApp is built."""
         return True
 
-    def answer(self, batch: bytes) -> bytes:
-        """Run pickled messages through their nodes and return the pickled replies, in order.
+    def answer(self, batch: bytes, free: bool) -> Answers:
+        """Run messages through their nodes and return the replies, in order.
 
-        A reply that cannot be sent is an error of its own node only.
+        ``free`` says that the arena may be written. A reply that cannot be sent is an error of its
+        own node only.
         """
-        messages: list[Message] = pickle.loads(batch)
+        messages = unpack(batch, self._arena)
         replies = [self._nodes.answer(message) for message in messages]
+        arena = self._arena if free else None
         try:
-            return _pickled(replies)
+            packed = pack(replies, arena)
         except Exception:  # some reply holds a value that cannot be pickled
-            return _pickled([_sendable(*one) for one in zip(messages, replies, strict=True)])
+            fit = [_sendable(*one) for one in zip(messages, replies, strict=True)]
+            packed = pack(fit, arena)
+        return Answers(packed, self._arena is not None)
 
     def states(self) -> dict[str, bytes]:
         """Return the packed states of the agents here, by name."""
@@ -54,11 +71,7 @@ class Shard:
 def _sendable(message: Message, reply: Message) -> Message:
     """Return a reply if it can be pickled, else the error in its place."""
     try:
-        _pickled(reply)
+        pack([reply], None)
     except Exception as error:
         return raised(message, error)
     return reply
-
-
-def _pickled(value: Any) -> bytes:
-    return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)

@@ -64,6 +64,7 @@ def test_ray_simulation_gives_the_bits_of_the_inline_run(tmp_path: Path) -> None
     assert len({len(participants) for participants in lines[0]}) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_too_few_nodes_end_a_flower_run_with_one_line(tmp_path: Path) -> None:
     lines: list[str] = []

@@ -52,30 +52,17 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
 class RunArguments(FlowerArguments, total=False):
     """What every strategy takes besides its algorithm's own arguments.
 
+    Those that are not listed are the run-config keys of `RunSettings`, which says what they mean.
+
     Attributes
     ----------
-    num_agents : int
-        Agents to wait for before round 1; 0 takes those that are there.
-    min_agents : int
-        Fewer folded replies than this (or than were asked, if that is less) end the run.
     participation : Participation, optional
         Who takes part in a round; all by default.
-    seed : int
-        Seed of participation and of the agents' mini-batches.
-    wait_timeout, round_timeout : float
-        Seconds to wait for the agents, and for the replies of one round.
     fraction_evaluate : float
         Share of the agents asked for a federated evaluation after each round, as in FedAvg; 0 asks
         none. Agents in a private run decline: an evaluation is an un-noised release.
     monitor : callable, optional
         ``(round, models) -> {"loss": ..., "accuracy": ..., "stationarity": ...}`` on the server.
-    secure_sum : bool
-        Whether the agents mask their uploads so that the server sees sums of them only.
-    recover_by_name : {"auto", "yes", "no", "node-key"}
-        What becomes of a name whose node is gone. ``"yes"``: the next node that says it goes on
-        with the agent's state and account. ``"no"``: that node begins anew and is sent nothing of
-        what was before. ``"node-key"``: the name stays with its node to the end, for nodes that
-        authenticate and so come back as the same node. ``"auto"``: yes in simulation, else no.
     """
 
     num_agents: int

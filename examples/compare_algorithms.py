@@ -30,6 +30,7 @@ COMMON = {
     "partition": "label",
     "num-agents": 10,
     "num-server-rounds": 60,
+    "checkpoint-every": 0,
     "output-dir": str(RUNS),
 }
 LOCAL = {"step-size-base": 0.5, "step-size-rule": "constant", "max-local-steps": 10}

@@ -12,7 +12,6 @@ from typing import Any
 from flwr.app import Context, Message
 
 from privet.sim.grid import App, LocalGrid, NodeConfig, Nodes
-from privet.wire.records import own_content
 
 
 class InlineGrid(LocalGrid):
@@ -53,12 +52,7 @@ class InlineGrid(LocalGrid):
         """Run one message at its node; None is a reply that never arrives."""
         if message.metadata.dst_node_id not in self.online:
             return self.not_connected(message)
-        sent = message.content
-        message.content = own_content(sent)
-        try:
-            return self._nodes.answer(message)
-        finally:
-            message.content = sent
+        return self._nodes.answer(message)
 
     def node_states(self) -> dict[str, bytes]:
         """Return the packed state of every agent that has one, by agent name."""

@@ -1,7 +1,7 @@
 """What the engines of this library have in common: nodes, message ids, replies, checkpoints.
 
 An engine differs only in where a ``Nodes`` lives and in how messages reach it. This file leans on
-Flower's internals: on what a message and its metadata hold, and on the task identity (as
+Flower's internals: on where a message has its id, and on the task identity (as
 ``privet.wire.records`` does on what a record holds).
 """
 
@@ -18,7 +18,6 @@ from flwr.app import (
     Context,
     Error,
     Message,
-    Metadata,
     RecordDict,
 )
 from flwr.clientapp import ClientApp
@@ -31,6 +30,7 @@ from privet.client_apps.state import STATE_RECORD, AgentState
 from privet.privacy.node_rules import ALLOW_RUN_DATA
 from privet.sim.memory import keep_freed_memory
 from privet.wire import pack, unpack
+from privet.wire.records import own_content
 from privet.wire.threads import pin_blas_threads
 
 log = logging.getLogger("flwr.privet")
@@ -80,21 +80,24 @@ class Nodes:
         }
 
     def answer(self, message: Message) -> Message:
-        """Return a node's reply to a message that shares nothing with others (``own_content``).
+        """Return a node's reply to a message, of whose content the ClientApp gets a copy.
 
         What the ClientApp raises becomes the error reply that Flower's runtimes send, and so does
         what it returns if that is not a reply to the message.
         """
+        sent = message.content
+        message.content = own_content(sent)
         try:
             reply = self.client_app(message, self.contexts[message.metadata.dst_node_id])
             if not isinstance(reply, Message):
                 raise TypeError(f"the ClientApp returned {type(reply).__name__}, not a Message")
-            said = about(reply)
-            if said["_reply_to_message_id"] != about(message)["_message_id"]:
+            if reply.metadata.reply_to_message_id != message.metadata.message_id:
                 raise TypeError("the ClientApp returned a Message that is no reply to the one sent")
             return reply
         except Exception as error:
             return raised(message, error)
+        finally:
+            message.content = sent
 
     def states(self) -> dict[str, bytes]:
         """Return the packed state of every agent that has one, by agent name."""
@@ -138,25 +141,6 @@ def become_server(run_id: int) -> None:
 def set_message_id(message: Message, message_id: str) -> None:
     """Give a message its id, which has no setter."""
     message.metadata.__dict__["_message_id"] = message_id
-
-
-def about(message: Message) -> dict[str, Any]:
-    """Return what is said of a message beside its content, as plain values."""
-    return message.metadata.__dict__
-
-
-def message_about(
-    said: dict[str, Any], content: RecordDict | None, error: Error | None = None
-) -> Message:
-    """Return the message of which ``about`` said this; it keeps the very dict.
-
-    Flower checks, dates and limits what it builds itself; this one it has built before.
-    """
-    metadata = Metadata.__new__(Metadata)
-    metadata.__dict__ = said
-    made = Message.__new__(Message)
-    made.__dict__.update(_metadata=metadata, _content=content, _error=error)
-    return made
 
 
 class LocalGrid(Grid):

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -29,6 +28,7 @@ from privet.server_apps.build import (
 )
 from privet.server_apps.config import keys_of_algorithm, read_config
 from privet.sim.engine import InlineGrid
+from privet.sim.logs import hushed
 from privet.strategies import PrimalDualStrategy, Round
 from privet.wire import ConfigError, RunError
 from privet.wire.registry import DEFAULT_ALGORITHM
@@ -272,7 +272,8 @@ def race(
     problems = [_Counted(problem, trace.tally) for problem in task.problems]
     app = client_app(name, lambda context: problems[int(context.node_config["partition-id"])])
     reached = False
-    with _silence(), np.errstate(all="ignore"):
+    # Settings that diverge are part of a search: nothing is said of them.
+    with hushed(logging.CRITICAL), np.errstate(all="ignore"):
         try:
             result = strategy.start(
                 InlineGrid(app, count),
@@ -305,18 +306,6 @@ def _outcome(trace: _Trace, exchanges: int, reached: bool, tolerance: float) -> 
         before[2] + share * (messages - before[2]),
     )
     return Outcome(True, -(-rounds // exchanges), rounds, gradients, messages, measure, smooth)
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Log nothing: settings that diverge are part of a search."""
-    log = logging.getLogger("flwr.privet")
-    before = log.disabled
-    log.disabled = True
-    try:
-        yield
-    finally:
-        log.disabled = before
 
 
 __all__ = ["Outcome", "Task", "race"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import httpx
@@ -62,12 +61,7 @@ class Link:
     def __enter__(self) -> Link:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def post(self, path: str, body: bytes, timeout: float) -> Answer:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any
@@ -123,18 +123,7 @@ class Shape:
 
 def encode(head: Head, data: bytes = b"") -> bytes:
     """Return the body of a request."""
-    fields = {
-        "unit": head.unit,
-        "to": head.to,
-        "run": head.run,
-        "agreement": head.agreement,
-        "round": head.round,
-        "attempt": head.attempt,
-        "checksum": head.checksum,
-        "yours": head.yours,
-        "outcomes": {str(number): str(outcome) for number, outcome in head.outcomes.items()},
-    }
-    text = json.dumps(fields, separators=(",", ":")).encode()
+    text = json.dumps(asdict(head), separators=(",", ":")).encode()
     return struct.pack("<I", len(text)) + text + data
 
 

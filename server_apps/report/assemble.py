@@ -11,8 +11,7 @@ from privet.server_apps.report import plots, tables
 from privet.server_apps.report.document import document
 from privet.server_apps.report.files import PAGE, Output, write_outputs
 from privet.server_apps.report.format import text
-from privet.server_apps.report.json import ReportError
-from privet.server_apps.report.runs import Run, read_runs
+from privet.server_apps.report.runs import ReportError, Run, read_runs
 
 __all__ = ["ReportError", "page", "write_report"]
 
@@ -61,7 +60,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     ------
     ReportError
         No run folder, or one whose files are missing or malformed: file, line, expectation. Or
-        ``out`` cannot be written; what was there then is as it was.
+        ``out`` is a file that a run left behind.
     """
     folders = [Path(folder) for folder in run_dirs]
     path = Path(out) / PAGE if Path(out).is_dir() else Path(out)

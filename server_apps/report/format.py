@@ -8,7 +8,7 @@ from decimal import ROUND_CEILING, Decimal
 from html import escape
 from typing import Any
 
-from privet.server_apps.report.history import Number
+Number = int | float
 
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

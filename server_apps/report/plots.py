@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from privet.server_apps.report.format import byte_unit, number, power_of_ten
-from privet.server_apps.report.history import Number
+from privet.server_apps.report.format import Number, byte_unit, number, power_of_ten
 from privet.server_apps.report.runs import Run, extras_of
 from privet.server_apps.report.tables import title
 
@@ -44,58 +43,24 @@ class Panel:
     steps: Literal["default", "steps-post", "steps-mid"] = "default"
 
 
+def _panel(key: str, title: str, label: str, *how: Any) -> Panel:
+    """Return a panel with the column of the same name as its curve."""
+    return Panel(key, title, label, (("", lambda run: run.series(key)),), *how)
+
+
+_BYTES: tuple[tuple[str, Callable[[Run], Series]], ...] = (
+    ("up", lambda run: run.cumulative("bytes-up")),
+    ("down", lambda run: run.cumulative("bytes-down")),
+)
 PANELS: tuple[Panel, ...] = (
-    Panel("loss", "Loss", "loss", (("", lambda run: run.series("loss")),), "auto"),
-    Panel(
-        "accuracy", "Accuracy", "accuracy", (("", lambda run: run.series("accuracy")),), "percent"
-    ),
-    Panel(
-        "stationarity",
-        "Stationarity",
-        "stationarity",
-        (("", lambda run: run.series("stationarity")),),
-        "log",
-    ),
-    Panel(
-        "residual",
-        "Fixed-point residual",
-        "squared residual",
-        (("", lambda run: run.series("residual")),),
-        "log",
-    ),
-    Panel(
-        "bytes",
-        "Bytes up and down, cumulative",
-        "total",
-        (
-            ("up", lambda run: run.cumulative("bytes-up")),
-            ("down", lambda run: run.cumulative("bytes-down")),
-        ),
-        "bytes",
-    ),
-    Panel(
-        "epsilon",
-        "Privacy spend",
-        "ε spent so far",
-        (("", lambda run: run.series("epsilon")),),
-        steps="steps-post",
-    ),
-    Panel(
-        "participants",
-        "Participation",
-        "agents in the round",
-        (("", lambda run: run.series("participants")),),
-        "count",
-        "steps-mid",
-    ),
-    Panel(
-        "failures",
-        "Failures",
-        "failures in the round",
-        (("", lambda run: run.series("failures")),),
-        "count",
-        "steps-mid",
-    ),
+    _panel("loss", "Loss", "loss", "auto"),
+    _panel("accuracy", "Accuracy", "accuracy", "percent"),
+    _panel("stationarity", "Stationarity", "stationarity", "log"),
+    _panel("residual", "Fixed-point residual", "squared residual", "log"),
+    Panel("bytes", "Bytes up and down, cumulative", "total", _BYTES, "bytes"),
+    _panel("epsilon", "Privacy spend", "ε spent so far", "linear", "steps-post"),
+    _panel("participants", "Participation", "agents in the round", "count", "steps-mid"),
+    _panel("failures", "Failures", "failures in the round", "count", "steps-mid"),
 )
 
 

@@ -8,11 +8,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from privet.server_apps.report import format as fmt
-from privet.server_apps.report.history import COUNTS, IDENTITY, MEASURES, NAMES
-from privet.server_apps.report.json import ReportError
-from privet.server_apps.report.runs import Run, extras_of
+from privet.server_apps.report.runs import (
+    COUNTS,
+    IDENTITY,
+    MEASURES,
+    NAMES,
+    ReportError,
+    Run,
+    extras_of,
+)
 
-_WHOLE = {"num-agents", "partition-seed", "seed", "round", *COUNTS, "bytes-up", "bytes-down"}
+_WHOLE = {"round", *COUNTS, "bytes-up", "bytes-down"}
 _TEXTS = {"run", "algorithm", "dataset", "partition"}
 
 Columns = dict[str, list[Any]]
@@ -79,9 +85,8 @@ def csv_table(runs: Sequence[Run]) -> bytes:
 def parquet_table(runs: Sequence[Run]) -> bytes:
     """Return `history_columns` of the runs as a Parquet file.
 
-    Counts, seeds and bytes are int64, measures float64, participants' names lists of strings;
-    ``config.KEY`` is int64, float64 or bool where every run's value is one, else text. So is a
-    column of the summary's whole numbers where one of them is none, or does not fit int64.
+    Counts and bytes are int64, measures float64, participants' names lists of strings; a key of the
+    configuration is int64, float64 or bool where every run's value is one, else text.
 
     Raises
     ------
@@ -96,35 +101,29 @@ def parquet_table(runs: Sequence[Run]) -> bytes:
             "Parquet needs pyarrow, which is not installed: pip install 'flwr-privet[parquet]'"
         ) from None
     columns = history_columns(runs)
-    arrays = {key: pyarrow.array(*_typed(key, values, pyarrow)) for key, values in columns.items()}
+    arrays = {key: _array(key, values, pyarrow) for key, values in columns.items()}
     file = io.BytesIO()
     parquet.write_table(pyarrow.table(arrays), file)
     return file.getvalue()
 
 
-def _typed(key: str, values: list[Any], arrow: Any) -> tuple[list[Any], Any]:
-    known = [value for value in values if value is not None]
+def _array(key: str, values: list[Any], arrow: Any) -> Any:
     if key == NAMES:
-        return [list(names) for names in values], arrow.list_(arrow.string())
+        return arrow.array(map(list, values), arrow.list_(arrow.string()))
     if key in _TEXTS:
-        return [value if value is None else str(value) for value in values], arrow.string()
-    if key in _WHOLE and all(map(_is_int64, known)):
-        return values, arrow.int64()
+        return arrow.array(values, arrow.string())
+    if key in _WHOLE or (key in IDENTITY and all(value is None for value in values)):
+        return arrow.array(values, arrow.int64())
     if key in IDENTITY or key.startswith("config."):
-        return _setting_typed(values, known, arrow)
-    return [value if value is None else float(value) for value in values], arrow.float64()
+        return _settings_array(values, arrow)
+    return arrow.array(values, arrow.float64())
 
 
-def _setting_typed(values: list[Any], known: list[Any], arrow: Any) -> tuple[list[Any], Any]:
-    if all(type(value) is bool for value in known):
-        return values, arrow.bool_()
-    if all(map(_is_int64, known)):
-        return values, arrow.int64()
+def _settings_array(values: list[Any], arrow: Any) -> Any:
     # JSON has no infinity: a configuration has it as a string.
-    if all(_is_int64(v) or type(v) is float or v in ("inf", "-inf") for v in known):
-        return [value if value is None else float(value) for value in values], arrow.float64()
-    return [value if value is None else fmt.setting(value) for value in values], arrow.string()
-
-
-def _is_int64(value: Any) -> bool:
-    return type(value) is int and -(2**63) <= value < 2**63
+    numbers = [float(value) if value in ("inf", "-inf") else value for value in values]
+    try:
+        return arrow.array(numbers)
+    except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError):
+        texts = [value if value is None else fmt.setting(value) for value in values]
+        return arrow.array(texts, arrow.string())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -10,11 +12,37 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from privet.server_apps.report.history import COUNTS, MEASURES, Incident, Number, read_history
-from privet.server_apps.report.json import ReportError, check_floats, parse
-from privet.wire.errors import one_line
+from privet.server_apps.report.format import Number
+from privet.strategies import Round
+from privet.wire.errors import PrivetError, one_line
 
+IDENTITY = ("algorithm", "dataset", "num-agents", "partition", "partition-seed", "seed")
+"""Of the summary and configuration, what tells runs apart in every table."""
+COUNTS = ("participants", "failures")
+MEASURES = tuple(
+    key
+    for key in Round(1, ()).to_dict()
+    if key not in {"round", "participants", "failures", "notes"}
+)
+"""The numbers that every round has."""
+NAMES = "participant-names"
+
+_TAKEN = {"run", *IDENTITY, "round", "rounds", *COUNTS, NAMES, *MEASURES, "distance"}
+_EXTRA_NAME = re.compile(r"(?!privacy-)[a-z0-9][a-z0-9-]*")
 _RUN_NAME = re.compile(r"\d{8}-(\d\d)(\d\d)(\d\d)-\d+-(.+)")
+
+
+class ReportError(PrivetError, ValueError):
+    """What keeps a report from being made: one line with the file or option and what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A failure of an agent in a round, or a note about the round (agent "")."""
+
+    round: int
+    agent: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,65 +143,85 @@ def extras_of(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def _read_run(folder: Path, name: str, label: str) -> Run:
-    records, notes = read_history(folder / "history.jsonl")
-    summary = _read_json(folder / "summary.json")
-    if not isinstance(summary, dict | None):
-        raise ReportError(f"{folder / 'summary.json'}: expected a JSON object")
-    # A configuration may have a seed of any length.
-    found = {key: value for key, value in (summary or {}).items() if key != "config"}
-    check_floats(found, str(folder / "summary.json"))
-    rounds = tuple(sorted(records))
-    rows = [records[t] for t in rounds]
-    extras = tuple(dict.fromkeys(key for row in rows for key in row["extras"]))
-    columns = {key: tuple(row[key] for row in rows) for key in (*COUNTS, *MEASURES)}
-    columns |= {key: tuple(row["extras"].get(key) for row in rows) for key in extras}
+    history, notes = _read_history(folder / "history.jsonl")
+    extras = tuple(dict.fromkeys(key for done in history for key in done.measures))
+    keys = (*COUNTS, *MEASURES, *extras)
     return Run(
         name=name,
         label=label,
         folder=folder,
-        rounds=rounds,
-        columns=columns,
+        rounds=tuple(done.round for done in history),
+        columns={key: tuple(_value(done, key) for done in history) for key in keys},
         extras=extras,
-        participants=tuple(row["names"] for row in rows),
-        incidents=tuple(incident for row in rows for incident in row["incidents"]),
-        summary=summary or {},
-        privacy=_privacy(folder / "privacy.json"),
+        participants=tuple(done.participants for done in history),
+        incidents=tuple(incident for done in history for incident in _incidents(done)),
+        summary=_read_json(folder / "summary.json"),
+        privacy=_privacy(_read_json(folder / "privacy.json")),
         notes=tuple(notes),
     )
 
 
-def _read_json(path: Path) -> Any:
+def _read_history(path: Path) -> tuple[list[Round], list[str]]:
+    """Return the rounds in order and notes on what was repaired."""
     try:
-        text = path.read_text(encoding="utf-8")
+        lines = path.read_text(encoding="utf-8").split("\n")
     except FileNotFoundError:
-        return None
+        raise ReportError(f"{path}: no such file; expected a run folder") from None
+    history: dict[int, Round] = {}
+    notes = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            done = Round.from_dict(json.loads(line))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if number == len(lines):  # a process that is killed leaves half a line
+                notes.append(f"the last line of {path.name} is incomplete and was left out")
+                break
+            raise ReportError(f"{path}, line {number}: not a round ({_said(error)})") from None
+        for name in done.measures:
+            if not _EXTRA_NAME.fullmatch(name) or name in _TAKEN:
+                raise ReportError(
+                    f"{path}, line {number}: expected a new name in kebab-case, "
+                    f"got measure {name!r}"
+                )
+        if done.round in history:
+            notes.append(f"round {done.round} was recorded more than once; the last record counts")
+        history[done.round] = done
+    return [history[number] for number in sorted(history)], notes
+
+
+def _value(done: Round, key: str) -> Number | None:
+    if key in COUNTS:
+        return len(getattr(done, key))
+    known = key in MEASURES
+    value = getattr(done, key.replace("-", "_")) if known else done.measures.get(key, math.nan)
+    return None if math.isnan(value) else value
+
+
+def _incidents(done: Round) -> list[Incident]:
+    failures = [Incident(done.round, agent, reason) for agent, reason in done.failures.items()]
+    return failures + [Incident(done.round, "", note) for note in done.notes]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """Return the object of a file, an empty one where there is no file."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
     except (OSError, ValueError) as error:
-        raise ReportError(f"{path}: cannot be read ({one_line(str(error))})") from None
-    return parse(text, str(path), "JSON")
+        raise ReportError(f"{path}: expected JSON ({_said(error)})") from None
+    if not isinstance(found, dict):
+        raise ReportError(f"{path}: expected a JSON object")
+    return found
 
 
-def _privacy(path: Path) -> Privacy:
-    """Accept one entry, a list of entries, or an object that holds such a list."""
-    account = _read_json(path)
-    if account is None:
-        return Privacy(private=None, reason="", entries=())
-    check_floats(account, str(path))
-    parts = account if isinstance(account, list) else [account]
-    if not all(isinstance(part, dict) for part in parts):
-        raise ReportError(f"{path}: expected a JSON object or a list of objects")
-    nested = [
-        entry
-        for part in parts
-        for value in part.values()
-        if isinstance(value, list)
-        for entry in value
-        if isinstance(entry, dict)
-    ]
-    entries = [entry for entry in (*parts, *nested) if "epsilon" in entry]
-    stated = [entry["private"] for entry in (*parts, *nested) if "private" in entry]
-    reasons = [str(entry["reason"]) for entry in (*parts, *nested) if entry.get("reason")]
+def _privacy(account: Mapping[str, Any]) -> Privacy:
     return Privacy(
-        private=all(value is True for value in stated) if stated else None,
-        reason="; ".join(dict.fromkeys(reasons)),
-        entries=tuple(entries),
+        account.get("private"), account.get("reason", ""), tuple(account.get("accounts", ()))
     )
+
+
+def _said(error: Exception) -> str:
+    return one_line(f"{type(error).__name__}: {error}")

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from privet.server_apps.report import format as fmt
-from privet.server_apps.report.format import text
-from privet.server_apps.report.history import COUNTS, MEASURES, Number
-from privet.server_apps.report.runs import Privacy, Run, extras_of
+from privet.server_apps.report.format import Number, text
+from privet.server_apps.report.runs import COUNTS, MEASURES, Privacy, Run, extras_of
 
 _SHOWN_ROUNDS = 20
 _SHOWN_INCIDENTS = 30

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from privet.sim.ray.arena import Arena, new_arena
+from privet.sim.ray.batches import Arena, new_arena
 from privet.sim.ray.session import cluster_cpus
 from privet.wire import RunError
 from privet.wire.errors import one_line
@@ -28,18 +28,17 @@ DEATH_PATIENCE = 1.0
 MOST_FAILURES = 3
 """Replacements of one seat that may fail to start in a row."""
 
-Start = Callable[[list[int], Arena | None], Any]
-"""Makes the actor for some nodes, with memory for its replies."""
+Start = Callable[[list[int], str], Any]
+"""Makes the actor for some nodes, which finds its arena at an address ("" where there is none)."""
 
 
 @dataclass(slots=True)
 class Seat:
-    """An actor, its nodes, and the memory for its replies.
+    """An actor, its nodes, and the memory for its messages and replies.
 
-    ``ready`` is the actor's answer that its ClientApp is made. ``room`` is how much of the memory
-    its next replies may take: the most that the replies to one batch have needed so far, up to the
-    arena's limit, or None while the actor is not known to see the memory. ``failures`` is how many
-    actors in a row did not start in this seat before this one.
+    ``ready`` is the actor's answer that its ClientApp is made. ``shared`` says that the actor is
+    known to see the arena. ``failures`` is how many actors in a
+    row did not start in this seat before this one.
     """
 
     number: int
@@ -47,7 +46,7 @@ class Seat:
     actor: Any
     ready: Any
     arena: Arena | None
-    room: int | None = None
+    shared: bool = False
     failures: int = 0
 
 
@@ -167,7 +166,7 @@ class Actors:
 
     def _seat(self, number: int, nodes: list[int]) -> Seat:
         arena = new_arena()
-        actor = self._start(nodes, arena)
+        actor = self._start(nodes, arena.address if arena else "")
         return Seat(number, nodes, actor, actor.ready.remote(), arena)
 
     def _has_started(self, seat: Seat) -> bool:

@@ -1,7 +1,7 @@
 """The Ray engine: agents sharded over processes, one batch of messages per process and round.
 
 Same Strategy, same ClientApp and same messages as on the in-process engine, and the same bits. The
-agents' states stay where the agents are; what is the same for all of them is sent once.
+agents' states stay where the agents are. How a batch travels is said in ``privet.sim.ray.batches``.
 """
 
 from __future__ import annotations
@@ -11,32 +11,20 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain, pairwise
-from types import TracebackType
 from typing import Any
 
+import numpy as np
 from flwr.app import Error, Message
 
 from privet.sim.grid import CRASHED, LocalGrid, NodeConfig
 from privet.sim.ray.actors import Actors, Seat
-from privet.sim.ray.arena import Arena, Tray, new_arena
-from privet.sim.ray.batches import (
-    decode_letter,
-    encode_messages,
-    encode_shared,
-    seal,
-    unseal,
-    weight,
-)
-from privet.sim.ray.session import cluster_cpus, is_ray_client, ray_session
-from privet.sim.ray.shard import Answers, Factory, Shard
+from privet.sim.ray.batches import pack, unpack
+from privet.sim.ray.session import cluster_cpus, ray_session
+from privet.sim.ray.shard import Factory, Shard
 from privet.wire import ConfigError
 
 PULL_PATIENCE = 1.0
 """Seconds a pull waits for replies under way; a deadline is overrun by that much at most."""
-WITH_THE_CALL = 96_000
-"""Bytes of shared records up to which they go with every actor's call: a look-up in the object
-store takes longer. Ray itself carries up to 100 kB so."""
 UNREADABLE = (pickle.UnpicklingError, AttributeError, ImportError)
 """What reading replies raises if they hold values of classes that are not known here."""
 
@@ -61,7 +49,7 @@ class RayGrid(LocalGrid):
     the next one they hold no state, and the algorithm's rule for that applies.
 
     Values of more than 4 kB go to actors on this machine, and come back, in memory that they share
-    with the grid (``shared_memory``); to and from other machines they travel as Ray's own objects.
+    with the grid, up to 64 MB for each; to and from other machines they travel with the rest.
 
     Parameters
     ----------
@@ -114,12 +102,9 @@ class RayGrid(LocalGrid):
             session = ray_session(address=address, num_cpus=actors)
             self._ray = self._open.enter_context(session)
             count = min(actors or cluster_cpus(self._ray), max(1, len(self.node_configs)))
-            self._in_band = is_ray_client(self._ray)
-            self._broadcast = new_arena()
-            self._broadcast_room = 0
-            blocks = _blocks(list(self.node_configs), count)
-            self._actors = Actors(self._ray, self._start, blocks)
-            self._open.callback(self._end_actors)
+            blocks = np.array_split(list(self.node_configs), count)
+            self._actors = Actors(self._ray, self._start, [block.tolist() for block in blocks])
+            self._open.callback(self._actors.end)
             self._actors.wait_until_ready()
         except BaseException:
             self.close()
@@ -129,12 +114,7 @@ class RayGrid(LocalGrid):
         """Return the grid."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End the actors, and Ray if it was started here."""
         self.close()
 
@@ -146,14 +126,6 @@ class RayGrid(LocalGrid):
     def actors(self) -> list[Any]:
         """The Ray actors, in the order of their nodes."""
         return [seat.actor for seat in self._actors.seats]
-
-    @property
-    def shared_memory(self) -> int:
-        """Bytes of memory that large values travel in; 0 before it is used or where it cannot be.
-
-        It grows to what the largest round needs, up to 64 MB per actor and 64 MB for the messages.
-        """
-        return self._broadcast_room + sum(seat.room or 0 for seat in self._actors.seats)
 
     # ------------------------------------------------------------------ messages
 
@@ -168,20 +140,12 @@ class RayGrid(LocalGrid):
             else:
                 batches.setdefault(number_of[node], []).append(message)
         busy = self._busy()
-        seen = all(seats[number].room is not None for number in batches)
-        # What an actor may still be reading must not be written over.
-        tray = Tray(self._broadcast, self._broadcast_room if seen and not busy else 0)
-        shared, number = encode_shared(chain(*batches.values()), tray)
-        parcel = seal(shared, in_band=self._in_band)
-        sent = self._ray.put(parcel) if weight(parcel) > WITH_THE_CALL else parcel
         for position, batch in batches.items():
             seat = seats[position]
-            # Replies that were not read yet must not be written over.
-            room = 0 if position in busy else seat.room or 0
-            letters = seal(encode_messages(batch, number, tray), in_band=self._in_band)
-            self._under_way[seat.actor.answer.remote(sent, letters, room)] = Batch(seat, batch)
-        if seen and self._broadcast is not None:
-            self._broadcast_room = self._broadcast.grow(tray.needed)
+            # What is not read yet must not be written over.
+            free = position not in busy
+            sent = pack(batch, seat.arena if seat.shared and free else None)
+            self._under_way[seat.actor.answer.remote(sent, free)] = Batch(seat, batch)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies to these messages, each once, waiting for them a short while."""
@@ -229,18 +193,18 @@ class RayGrid(LocalGrid):
         self._forgotten -= unwanted
         asked = zip(ids, batch.messages, strict=True)
         try:
-            answers: Answers = unseal(self._ray.get(reference))
+            answers = self._ray.get(reference)
+            replies = unpack(answers.replies, seat.arena)
         except (self._ray.exceptions.RayError, *UNREADABLE) as error:
             reason = self._actors.lost(seat, error)
             for message_id, message in asked:
                 if message_id not in unwanted:
                     self.arrived(message, Message(Error(CRASHED, reason), reply_to=message))
         else:
-            for (message_id, message), answer in zip(asked, answers.replies, strict=True):
+            seat.shared = answers.shared
+            for (message_id, message), reply in zip(asked, replies, strict=True):
                 if message_id not in unwanted:
-                    self.arrived(message, decode_letter(answer, (), seat.arena))
-            if seat.arena is not None and answers.needed is not None:
-                seat.room = seat.arena.grow(answers.needed)
+                    self.arrived(message, reply)
         return set(ids)
 
     # ------------------------------------------------------------------ checkpoints
@@ -267,21 +231,8 @@ class RayGrid(LocalGrid):
         """Return the numbers of the seats with batches under way."""
         return {batch.seat.number for batch in self._under_way.values()}
 
-    def _start(self, nodes: list[int], arena: Arena | None) -> Any:
-        """Start an actor for some nodes, with memory of its own for its replies."""
+    def _start(self, nodes: list[int], address: str) -> Any:
+        """Start an actor for some nodes, which finds its arena at an address."""
         configs = {node: self.node_configs[node] for node in nodes}
-        seen = (self._broadcast.address, arena.address) if self._broadcast and arena else None
         shard = self._ray.remote(num_cpus=1, max_restarts=0)(Shard)
-        run_id = self.run.run_id
-        return shard.remote(self._factory, run_id, configs, self._run_config, seen, self._in_band)
-
-    def _end_actors(self) -> None:
-        self._actors.end()
-        self._broadcast = None
-
-
-def _blocks(nodes: list[int], count: int) -> list[list[int]]:
-    """Deal nodes to ``count`` blocks of consecutive ones whose sizes differ by one at most."""
-    size, larger = divmod(len(nodes), count)
-    ends = [i * size + min(i, larger) for i in range(count + 1)]
-    return [nodes[begin:end] for begin, end in pairwise(ends)]
+        return shard.remote(self._factory, self.run.run_id, configs, self._run_config, address)

@@ -58,8 +58,9 @@ def ray_session(*, address: str | None = None, num_cpus: int | None = None) -> I
     ----------
     address : str, optional
         A running cluster, ``host:port`` or, through Ray Client, ``ray://host:port``; its nodes
-        need this library installed. By default a local Ray is started, whatever ``RAY_ADDRESS``
-        says.
+        need this library installed. Where Ray Client is refused because "Starting Ray client
+        server failed" (Ray's issue 63202), start the head with GRPC_ENABLE_FORK_SUPPORT=0. By
+        default a local Ray is started, whatever ``RAY_ADDRESS`` says.
     num_cpus : int, optional
         Processes that a local Ray runs at a time; one per core by default.
 
@@ -91,11 +92,6 @@ def is_connected() -> bool:
     return ray is not None and bool(ray.is_initialized())
 
 
-def is_ray_client(ray: Any) -> bool:
-    """Return whether the open session reaches its cluster through Ray Client (``ray://``)."""
-    return bool(ray.util.client.ray.is_connected())
-
-
 def cluster_cpus(ray: Any) -> int:
     """Return the number of processes the connected Ray runs at a time, at least 1."""
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -118,7 +114,7 @@ def _connect(ray: Any, address: str | None, num_cpus: int | None, folder: str | 
         if address:
             _require_listener(address)
         ray.init(address=address or "local", **options)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+    except Exception as error:  # Ray raises a plain one where its processes start too slowly
         where = f"no Ray cluster at {address}" if address else "Ray did not start"
         raise RunError(f"{where}: {one_line(str(error))}") from None
 

@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from privet.sim.grid import App, NodeConfig, Nodes, message_about, raised
-from privet.sim.ray.arena import Arena, Tray
-from privet.sim.ray.batches import (
-    Letter,
-    Parcel,
-    decode_letter,
-    decode_shared,
-    encode_reply,
-    seal,
-    unseal,
-)
-from privet.wire.records import Record
+from flwr.app import Message
+
+from privet.sim.grid import App, NodeConfig, Nodes, raised
+from privet.sim.ray.batches import new_arena, pack, unpack
 
 Factory = Callable[[], App]
 """Makes the ClientApp, in the process where it is to run."""
 
 
 class Answers(NamedTuple):
-    """The replies to a batch.
+    """The packed replies to a batch, and whether the actor sees the arena."""
 
-    ``needed`` is the shared memory with which their large values would all have fitted, in bytes;
-    None where the actor sees none, being on another machine than the grid.
-    """
-
-    replies: list[Letter]
-    needed: int | None
+    replies: bytes
+    shared: bool
 
 
 class Shard:
     """Some of the nodes of a ``RayGrid``.
 
-    ``arenas`` are the addresses of the grid's memory for messages to all actors and for replies of
-    this one, and ``in_band`` is how answers are sealed; the other arguments are those of ``Nodes``.
+    ``address`` is that of the arena, empty where there is none; the other arguments are those of
+    ``Nodes``.
     """
 
     def __init__(
@@ -47,45 +34,30 @@ class Shard:
         run_id: int,
         configs: Mapping[int, NodeConfig],
         run_config: Mapping[str, Any],
-        arenas: tuple[str, str] | None = None,
-        in_band: bool = False,
+        address: str,
     ) -> None:
-        self._in_band = in_band
         self._nodes = Nodes(factory(), run_id, configs, run_config)
-        self._asked: Arena | None = None
-        self._answered: Arena | None = None
-        if arenas is not None:
-            with suppress(OSError):
-                self._asked, self._answered = map(Arena, arenas)
+        self._arena = new_arena(address) if address else None
 
     def ready(self) -> bool:
         """Return once the ClientApp is built."""
         return True
 
-    def answer(self, shared: Parcel, letters: Parcel, room: int) -> Parcel:
-        """Run a batch of messages through their nodes and return ``Answers``, in order.
+    def answer(self, batch: bytes, free: bool) -> Answers:
+        """Run messages through their nodes and return the replies, in order.
 
-        ``room`` is how many bytes of the memory for replies may be written. A message that cannot
-        be read, or a reply that cannot be sent, is an error of its own node only.
+        ``free`` says that the arena may be written. A reply that cannot be sent is an error of its
+        own node only.
         """
-        tray = Tray(self._answered, room)
-        records = decode_shared(unseal(shared), self._asked)
-        asked: list[Letter] = unseal(letters)
-        replies = [self._reply(letter, records, tray) for letter in asked]
-        needed = None if self._answered is None else tray.needed
+        messages = unpack(batch, self._arena)
+        replies = [self._nodes.answer(message) for message in messages]
+        arena = self._arena if free else None
         try:
-            return seal(Answers(replies, needed), in_band=self._in_band)
+            packed = pack(replies, arena)
         except Exception:  # some reply holds a value that cannot be pickled
-            fit = [_sealable(*one) for one in zip(asked, replies, strict=True)]
-            return seal(Answers(fit, needed), in_band=self._in_band)
-
-    def _reply(self, letter: Letter, shared: Sequence[Record], tray: Tray) -> Letter:
-        try:
-            return encode_reply(
-                self._nodes.answer(decode_letter(letter, shared, self._asked)), tray
-            )
-        except Exception as error:
-            return _failed(letter, error)
+            fit = [_sendable(*one) for one in zip(messages, replies, strict=True)]
+            packed = pack(fit, arena)
+        return Answers(packed, self._arena is not None)
 
     def states(self) -> dict[str, bytes]:
         """Return the packed states of the agents here, by name."""
@@ -96,14 +68,10 @@ class Shard:
         self._nodes.restore(states)
 
 
-def _sealable(asked: Letter, reply: Letter) -> Letter:
+def _sendable(message: Message, reply: Message) -> Message:
     """Return a reply if it can be pickled, else the error in its place."""
     try:
-        seal(reply, in_band=True)
+        pack([reply], None)
     except Exception as error:
-        return _failed(asked, error)
+        return raised(message, error)
     return reply
-
-
-def _failed(asked: Letter, error: Exception) -> Letter:
-    return encode_reply(raised(message_about(asked[0], None), error), Tray())

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.deployment
 
 COMMON: dict[str, Any] = {
     "num-agents": 3,
-    "num-server-rounds": 5,
+    "num-server-rounds": 3,
     "participation": "fraction",
     "fraction": 0.67,
     "local-solver": "noisy-gd",

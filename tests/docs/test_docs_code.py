@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from privet.client_apps import LOCAL_KEYS
 from privet.datasets.context import DATA_KEYS
 from privet.privacy.node_rules import KEYS
 from privet.server_apps.config import defaults
+from privet.sim.cli.main import main
 from support.paths import ROOT
 
 DOCS = ROOT / "docs"
@@ -52,19 +51,18 @@ def test_python_blocks_import_what_exists(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [p for p in OURS if blocks(p, "bash")], ids=title)
-def test_commands_run(page: Path, tmp_path: Path) -> None:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    script = "set -e\n" + "\n".join(blocks(page, "bash"))
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process; a shell only expands what they are given."""
+    monkeypatch.chdir(tmp_path)
+    for command in "".join(blocks(page, "bash")).replace("\\\n", " ").splitlines():
+        expanded = subprocess.run(
+            ["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, text=True, check=True
+        )
+        program, *arguments = expanded.stdout.rstrip("\0").split("\0")
+        assert program == "privet"
+        with pytest.raises(SystemExit) as left:
+            main(arguments)
+        assert left.value.code == 0, command
 
 
 @pytest.mark.parametrize("page", OURS, ids=title)

@@ -5,10 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from functools import cache
-from typing import Any
-
-import pytest
 
 from support.wheel import ROOMS
 
@@ -40,7 +36,6 @@ print(json.dumps([spent, sorted({name.partition(".")[0] for name in sys.modules}
 """
 
 
-@cache
 def imported(*names: str) -> tuple[float, set[str]]:
     """Return the processor's seconds of importing these in a new process, and what is loaded."""
     done = subprocess.run(
@@ -50,13 +45,8 @@ def imported(*names: str) -> tuple[float, set[str]]:
     return spent, set(loaded)
 
 
-def rooms() -> list[Any]:
-    return [*((f"privet.{room}",) for room in ROOMS), tuple(f"privet.{room}" for room in ROOMS)]
-
-
-@pytest.mark.parametrize("names", rooms(), ids=lambda names: names[0] if len(names) == 1 else "all")
-def test_a_room_is_there_in_two_seconds_and_loads_nothing_heavy(names: tuple[str, ...]) -> None:
-    spent, loaded = imported(*names)
+def test_all_rooms_are_there_in_two_seconds_and_load_nothing_heavy() -> None:
+    spent, loaded = imported(*(f"privet.{room}" for room in ROOMS))
     # Flower itself talks HTTP with httpx; what it loads is not for the rooms to avoid.
     own = loaded - imported("flwr.app", "flwr.serverapp", "flwr.clientapp")[1]
     assert own.isdisjoint(WHEN_USED), sorted(own & WHEN_USED)

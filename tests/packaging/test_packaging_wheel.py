@@ -14,8 +14,6 @@ import pytest
 
 from support.wheel import ROOMS, Built, bare_environment, clean_environ, install, run
 
-HEAVY = ("ray", "sklearn", "matplotlib", "dp_accounting", "scipy")
-
 LOADED_BY = """
 import importlib, json, sys
 for name in sys.argv[1:]:
@@ -80,22 +78,6 @@ def test_every_room_imports_from_the_wheel(installed: Installed) -> None:
     files = [Path(name) for name in printed.stdout.split()]
     assert len(files) == len(ROOMS)
     assert all(file.is_relative_to(installed.python.parents[1]) for file in files)
-
-
-def test_importing_the_rooms_loads_nothing_heavy(installed: Installed) -> None:
-    loaded = installed.modules_loaded_by(*(f"privet.{room}" for room in ROOMS))
-    assert loaded.isdisjoint(HEAVY), sorted(loaded & set(HEAVY))
-
-
-def test_importing_the_rooms_takes_less_than_two_seconds(installed: Installed) -> None:
-    script = (
-        "import importlib, sys, time; [importlib.import_module(n) for n in sys.argv[1:]];"
-        "print(time.process_time())"
-    )
-    rooms = [f"privet.{room}" for room in ROOMS]
-    # Time of this process's own, so that what else runs on the machine counts little.
-    seconds = [float(installed.run(installed.python, "-c", script, *rooms).stdout) for _ in "ab"]
-    assert min(seconds) < 2.0
 
 
 def test_problems_needs_numpy_alone(installed: Installed) -> None:

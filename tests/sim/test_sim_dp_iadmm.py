@@ -337,22 +337,6 @@ def test_labels_of_a_file_outside_the_classes_exit_2(
 # ------------------------------------------------------------------ long runs
 
 
-@pytest.mark.parametrize("updates", [1, 3])
-def test_resume_is_bit_identical(updates: int, tmp_path: Path) -> None:
-    problems = softmax_agents()
-    options: dict[str, Any] = {"local_updates": updates, "set": "l2", "set_radius": 0.5}
-    whole, strategy = train(problems, 9, **options)
-    path = tmp_path / "checkpoint.npz"
-    train(problems, 4, start={"checkpoint": path}, **options)
-    resumed, again = train(problems, 9, start={"resume": path}, **options)
-    assert last(resumed) == last(whole)
-    assert strategy.session is not None
-    assert again.session is not None
-    for name, model in strategy.half.models(strategy.session.state).items():
-        assert again.half.models(again.session.state)[name].tobytes() == model.tobytes()
-    assert [done.residual for done in resumed.history] == [done.residual for done in whole.history]
-
-
 @pytest.mark.slow
 def test_20_000_iterations_in_bounded_memory_and_resumed_bit_identically(tmp_path: Path) -> None:
     """The second 10,000 rounds may keep their history, 2 kB a round, and nothing else."""

@@ -64,17 +64,6 @@ def test_ray_simulation_gives_the_bits_of_the_inline_run(tmp_path: Path) -> None
     assert len({len(participants) for participants in lines[0]}) > 1
 
 
-@pytest.mark.ray
-def test_too_few_nodes_end_a_flower_run_with_one_line(tmp_path: Path) -> None:
-    lines: list[str] = []
-    config = {"num-agents": 3, "wait-timeout": 2.0, "output-dir": str(tmp_path)}
-    outcome = run_simulation(ROOT, num_supernodes=2, run_config=config, on_line=lines.append)
-    assert outcome.status == "finished:failed"
-    (said,) = [line for line in lines if "run failed: " in line]
-    assert "waited 2 s for 3 agents and 2 came" in said
-    assert "--federation-config 'num-supernodes=3'" in said
-
-
 def foreign_app(problems: list[Any]) -> ClientApp:
     """Return a ClientApp as a user writes it: own training handler, no enrolment."""
     app = ClientApp()

@@ -78,6 +78,7 @@ def test_a_completed_run_streams_its_log_and_leaves_no_process(tmp_path: Path) -
     assert not survivors(watch.processes)
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_server_that_raises_is_a_failed_run(tmp_path: Path) -> None:
     watch = Watch()

@@ -1,12 +1,22 @@
-"""The Ray engine: the bits of the in-process engine, and what the end of a process costs."""
+"""The Ray engine: the bits of the in-process engine, and what the end of a process costs.
+
+Agents that are late, break, or are reached in another way hold up no run, and each costs the agents
+it concerns only.
+"""
 
 from __future__ import annotations
 
+import enum
 import os
+import socket
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +25,11 @@ import pytest
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
 from privet.client_apps import client_app
+from privet.problems import BinaryLogistic
 from privet.sim.cli.main import main
+from privet.sim.engine import InlineGrid
+from privet.sim.ports import free_ports
 from privet.sim.ray import actors as ray_actors
-from privet.sim.ray import engine as ray_engine
 from privet.sim.ray.engine import RayGrid
 from privet.sim.ray.session import ray_session
 from privet.sim.sweep import SweepError, sweep
@@ -26,7 +38,6 @@ from privet.wire import ConfigError, RunError
 from support.federations import FaultyGrid, logistic_agents, lose_state, position, zeros
 from support.memory import resident_megabytes
 from support.paths import ROOT
-from support.traps import Trapped
 
 pytestmark = [
     pytest.mark.ray,
@@ -37,7 +48,6 @@ pytestmark = [
 AGENTS = 5
 NAMES = tuple(map(str, range(AGENTS)))
 DIM = 600
-"""Vectors of more than 4 kB travel beside the pickle."""
 PROBLEMS = logistic_agents(AGENTS, dim=DIM)
 PLT: dict[str, Any] = {"rho": 1.0, "local_epochs": 3}
 NOISY: dict[str, Any] = {
@@ -56,13 +66,44 @@ def session() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         paths = [str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-        with ray_session(num_cpus=4) as ray:
+        with ray_session(num_cpus=6) as ray:
             folder = Path(ray.nodes()[0]["ObjectStoreSocketName"]).parents[2]
             assert folder.exists()
             yield ray
             assert ray.is_initialized()  # whoever used it on the way has left it as it was
         assert not ray.is_initialized()
         assert not folder.exists()
+
+
+def kill(ray: Any, actor: Any) -> None:
+    """Kill an actor and wait until calls of it fail: Ray only begins to when it is told."""
+    ray.kill(actor)
+    for _ in range(1000):
+        try:
+            ray.get(actor.__ray_call__.remote(lambda _: None))
+        except ray.exceptions.RayActorError:
+            return
+        time.sleep(0.01)
+    raise AssertionError("a killed actor goes on answering")
+
+
+def wait_for_the_end_of(file: str) -> None:
+    while os.path.exists(file):
+        time.sleep(0.01)
+
+
+class Trapped(BinaryLogistic):
+    """Waits while the file ``trap`` exists, and says that it does."""
+
+    def __init__(self, problem: BinaryLogistic, trap: Path) -> None:
+        super().__init__(problem.features, problem.labels, regularizer=problem.regularizer)
+        self.trap = trap
+
+    def gradient(self, x: Any, rows: Any = None) -> Any:
+        if self.trap.exists():
+            self.trap.with_suffix(".caught").touch()
+        wait_for_the_end_of(str(self.trap))
+        return super().gradient(x, rows)
 
 
 @pytest.fixture(scope="module")
@@ -82,15 +123,15 @@ class Killing(RayGrid):
             super().dispatch(messages)
             return
         caught = trap.with_suffix(".caught")
+        caught.unlink(missing_ok=True)
         trap.touch()
         super().dispatch(messages)
         deadline = time.monotonic() + 30.0
         while not caught.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         assert caught.exists()
+        kill(self._ray, self.actors[0])
         trap.unlink()
-        caught.unlink()
-        self._ray.kill(self.actors[0])
 
 
 @pytest.fixture(scope="module")
@@ -119,76 +160,6 @@ def bits(result: PrivetResult) -> bytes:
 def run(strategy: Any, grid: Any, rounds: int, **options: Any) -> PrivetResult:
     result: PrivetResult = strategy.start(grid, zeros(DIM), num_rounds=rounds, **options)
     return result
-
-
-def test_partial_participation_and_seeded_noise_give_the_bits_of_the_inline_run(
-    grid: Killing,
-) -> None:
-    ours = run(FedPLT(num_agents=AGENTS, **NOISY), grid, 8)
-    reference = run(FedPLT(num_agents=AGENTS, **NOISY), inline(), 8)
-    assert bits(ours) == bits(reference)
-    taking_part = [done.participants for done in ours.history]
-    assert taking_part == [done.participants for done in reference.history]
-    assert len(set(taking_part)) > 1
-    assert [done.bytes_up for done in ours.history] == [d.bytes_up for d in reference.history]
-
-
-def echo() -> Any:
-    """Return a ClientApp that sends back what it got; the bytes of a model are large."""
-
-    def answer(message: Message, context: Any) -> Message:
-        return Message(RecordDict(dict(message.content.items())), reply_to=message)
-
-    return answer
-
-
-def sent(grid: RayGrid, number: int) -> tuple[list[str], list[bytes]]:
-    """Push a message to every node; return the ids, and what each of them holds."""
-    nodes = sorted(grid.node_configs)
-    all_ = ConfigRecord({"payload": bytes([number]) * 50_000})
-    own = [bytes([number, node % 256]) * (3_000 + 1_000 * number) for node in nodes]
-    messages = [
-        Message(RecordDict({"all": all_, "own": ConfigRecord({"payload": one})}), node, "train")
-        for node, one in zip(nodes, own, strict=True)
-    ]
-    ids = list(grid.push_messages(messages))
-    return ids, [bytes([number]) * 50_000 + one for one in own]
-
-
-def pulled(grid: RayGrid, ids: list[str]) -> list[bytes]:
-    """Wait for the replies; return what each of them holds."""
-    found: dict[str, bytes] = {}
-    deadline = time.monotonic() + 30.0
-    while len(found) < len(ids) and time.monotonic() < deadline:
-        for reply in grid.pull_messages(ids):
-            both: Any = [reply.content[name] for name in ("all", "own")]
-            held = b"".join(one["payload"] for one in both)
-            found[reply.metadata.reply_to_message_id] = held
-    return [found[one] for one in ids]
-
-
-@pytest.mark.parametrize("without", [None, ray_engine, ray_actors])
-def test_every_reply_holds_what_its_own_message_held(
-    session: Any, without: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where batches overtake the reading of replies, and where they grow and shrink.
-
-    Memory for the messages that no actor sees is not used, and does not count.
-    """
-    if without is not None:
-        monkeypatch.setattr(without, "new_arena", lambda: None)
-    with RayGrid(echo, 6, actors=2) as made:
-        for number in (1, 2, 3):
-            ids, held = sent(made, number)
-            assert pulled(made, ids) == held
-        replies, messages = 6 * (50_000 + 12_000), 50_000 + 6 * 12_000
-        seen = without is None and sys.platform.startswith("linux")
-        expected = replies + messages if seen else 0
-        assert made.shared_memory == expected
-        for first, second in ((4, 5), (6, 2)):
-            batches = [sent(made, number) for number in (first, second)]
-            for ids, held in batches:
-                assert pulled(made, ids) == held
 
 
 def test_run_resumes_on_either_engine_with_the_same_bits(grid: Killing, tmp_path: Path) -> None:
@@ -298,6 +269,90 @@ def test_reply_that_is_late_is_left_for_later(grid: Killing, trap: Path) -> None
     assert all(one == "metrics" or "declines evaluation" in str(one) for one in said)
 
 
+def test_checkpoint_does_not_wait_for_agents_at_work_and_their_late_replies_are_dropped(
+    session: Any, grid: Killing, trap: Path, caplog: Any
+) -> None:
+    strategy = FedPLT(num_agents=AGENTS, round_timeout=30.0, **PLT)
+    strategy.start(grid, zeros(DIM), num_rounds=2)
+    assert sorted(grid.node_states()) == list(NAMES)
+    assert "holds no state" not in caplog.text
+    strategy.run.options = replace(strategy.run.options, round_timeout=1.0)
+    trap.touch()
+    try:
+        for number in (3, 4):
+            late = strategy.play_round(grid, number)
+            assert late.participants == ("3", "4")
+        begun = time.monotonic()
+        assert sorted(grid.node_states()) == ["3", "4"]
+        assert time.monotonic() - begun < 10.0
+    finally:
+        trap.unlink()
+    said = [line for line in caplog.messages if "holds no state" in line]
+    assert said == [
+        "the checkpoint holds no state of 3 of 6 agents: still at work on an earlier round (3)"
+    ]
+    assert len(grid._forgotten) == 6
+    late_batches = list(grid._under_way)
+    session.wait(late_batches, num_returns=len(late_batches), timeout=30.0)
+    assert sorted(grid.node_states()) == list(NAMES)  # what has ended does not count as at work
+    strategy.run.options = replace(strategy.run.options, round_timeout=30.0)
+    for number in (5, 6):
+        assert strategy.play_round(grid, number).participants == NAMES
+    assert (grid._replies, grid._forgotten, grid._under_way) == ({}, set(), {})
+    assert sorted(grid.node_states()) == list(NAMES)
+
+
+def test_replies_that_came_too_late_for_send_and_receive_are_dropped(
+    grid: Killing, trap: Path
+) -> None:
+    """Another caller's late replies are left for it."""
+    content = RecordDict({"any": ConfigRecord({"number": 1})})
+
+    def messages() -> list[Message]:
+        return [Message(content, node, MessageType.EVALUATE) for node in sorted(grid.online)]
+
+    grid.actors[0].__ray_call__.remote(lambda _: time.sleep(1.0))
+    kept = list(grid.push_messages(messages()))
+    assert len(list(grid.send_and_receive(messages(), timeout=0.0))) < AGENTS
+    assert len(grid._forgotten) >= 3
+    grid.forget(["no such message"])
+    found: list[Message] = []
+    deadline = time.monotonic() + 30.0
+    while len(found) < AGENTS and time.monotonic() < deadline:
+        found += grid.pull_messages(kept)
+    assert {reply.metadata.reply_to_message_id for reply in found} == set(kept)
+    assert len(list(grid.send_and_receive(messages(), timeout=30.0))) == AGENTS
+    assert (grid._replies, grid._forgotten) == ({}, set())
+
+
+def test_actor_that_does_not_answer_costs_a_checkpoint_its_agents_only(
+    session: Any, grid: Killing, trap: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FedPLT(num_agents=AGENTS, **PLT).start(grid, zeros(DIM), num_rounds=1)
+    whole = grid.node_states()
+    trap.touch()
+    file = str(trap)
+    blocked = grid.actors[0].__ray_call__.remote(lambda _: wait_for_the_end_of(file))
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(ray_actors, "STATES_PATIENCE", 0.3)
+            assert grid.node_states() == {name: whole[name] for name in ("3", "4")}
+            with pytest.raises(RunError, match=r"could not be put back: no answer within 0.3 s$"):
+                grid.restore_node_states(whole)
+    finally:
+        trap.unlink()
+    session.get(blocked)
+    assert "no state of 3 of 6 agents: no answer within 0.3 s (3)" in caplog.text
+    with pytest.raises(RunError, match=r"could not be put back: .*not a dense payload") as caught:
+        grid.restore_node_states({"4": b"nonsense"})
+    assert "\n" not in str(caught.value)
+    kill(session, grid.actors[1])
+    assert grid.node_states() == {name: whole[name] for name in ("0", "1", "2")}
+    assert "no state of 3 of 6 agents: their process ended (3)" in caplog.text
+    with pytest.raises(RunError, match=r"could not be put back: their process ended$"):
+        grid.restore_node_states(whole)
+
+
 def test_client_app_that_cannot_be_made_is_one_line(session: Any) -> None:
     def make_app() -> Any:
         raise FileNotFoundError("no data here")
@@ -305,6 +360,44 @@ def test_client_app_that_cannot_be_made_is_one_line(session: Any) -> None:
     with pytest.raises(RunError, match=r"ClientApp could not be made: .*no data here"):
         RayGrid(make_app, 2, actors=1)
     assert session.is_initialized()  # the session was there before, so it stays
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (False, "its process did not start: FileNotFoundError: no data here"),
+        pytest.param(True, "its process did not start: ", marks=pytest.mark.slow),
+    ],
+)
+def test_actor_that_cannot_be_replaced_ends_the_run_with_the_cause(
+    session: Any, tmp_path: Path, end: bool, reason: str
+) -> None:
+    missing = tmp_path / "missing"
+
+    def make_app() -> Any:
+        if missing.exists():
+            if end:
+                os._exit(1)
+            raise FileNotFoundError("no data here")
+        return lambda message, context: Message(message.content, reply_to=message)
+
+    def asked(grid: RayGrid) -> list[str]:
+        content = RecordDict({"any": ConfigRecord({"number": 1})})
+        messages = [Message(content, node, "train") for node in sorted(grid.node_configs)]
+        replies = grid.send_and_receive(messages, timeout=30.0)
+        return [str(one.error.reason) if one.has_error() else "" for one in replies]
+
+    with RayGrid(make_app, 2, actors=2) as made:
+        missing.touch()
+        kill(session, made.actors[0])
+        assert asked(made) == ["its process ended", ""]
+        for _ in range(2):
+            said, fine = asked(made)
+            assert said.startswith(reason)
+            assert fine == ""
+        line = f"^process 1 of 2 was replaced 3 times in a row in vain: {reason}"
+        with pytest.raises(RunError, match=line):
+            asked(made)
 
 
 @pytest.mark.slow
@@ -321,6 +414,105 @@ def test_memory_of_all_processes_is_flat(grid: Killing, session: Any) -> None:
     grown = [resident_megabytes(pid) - old for pid, old in zip(pids, before, strict=True)]
     assert grown[0] < 7_000 / 1024
     assert max(grown[1:]) < 1.0
+
+
+# ------------------------------------------------------------------ agents that compute nothing
+
+
+def answering() -> Any:
+    """Return a ClientApp that answers as a record of the message says, by default with all of it.
+
+    ``count`` changes what it was sent and says what it has then; ``strange`` answers differently at
+    every node, mostly wrongly.
+    """
+
+    class Local(enum.IntEnum):
+        ONE = 1
+
+    def answer(message: Message, context: Any) -> Any:
+        reply = Message(RecordDict(dict(message.content.items())), reply_to=message)
+        if "count" in message.content:
+            config: Any = message.content["count"]
+            config["round"] += 1
+            config["list"].append(config["round"])
+        if "strange" in message.content:
+            node = context.node_config["partition-id"]
+            if node == 1:
+                reply.content["mine"] = ConfigRecord({"cannot": Local.ONE})
+            return {0: None, 2: message}.get(node, reply)
+        return reply
+
+    return answer
+
+
+@pytest.fixture(scope="module")
+def plain(session: Any) -> Iterator[RayGrid]:
+    """Return two actors with four agents that compute nothing."""
+    with RayGrid(answering, 4, actors=2) as made:
+        yield made
+
+
+def sent(grid: RayGrid, number: int) -> tuple[list[str], list[bytes]]:
+    """Push a message to every node; return the ids, and what each of them holds."""
+    nodes = sorted(grid.node_configs)
+    all_ = ConfigRecord({"payload": bytes([number]) * 50_000})
+    own = [bytes([number, node % 256]) * (3_000 + 1_000 * number) for node in nodes]
+    messages = [
+        Message(RecordDict({"all": all_, "own": ConfigRecord({"payload": one})}), node, "train")
+        for node, one in zip(nodes, own, strict=True)
+    ]
+    ids = list(grid.push_messages(messages))
+    return ids, [bytes([number]) * 50_000 + one for one in own]
+
+
+def pulled(grid: RayGrid, ids: list[str]) -> list[bytes]:
+    """Wait for the replies; return what each of them holds."""
+    found: dict[str, bytes] = {}
+    deadline = time.monotonic() + 30.0
+    while len(found) < len(ids) and time.monotonic() < deadline:
+        for reply in grid.pull_messages(ids):
+            both: Any = [reply.content[name] for name in ("all", "own")]
+            held = b"".join(one["payload"] for one in both)
+            found[reply.metadata.reply_to_message_id] = held
+    return [found[one] for one in ids]
+
+
+def test_every_reply_holds_what_its_own_message_held(plain: RayGrid) -> None:
+    """Also where batches overtake the reading of replies."""
+    batches = [sent(plain, number) for number in (1, 2)]
+    for ids, held in batches:
+        assert pulled(plain, ids) == held
+
+
+def test_reply_that_cannot_be_sent_costs_its_own_agent_only(plain: RayGrid) -> None:
+    content = RecordDict({"strange": ConfigRecord({"number": 1})})
+    messages = [Message(content, node, "train") for node in sorted(plain.node_configs)]
+    replies = list(plain.send_and_receive(messages, timeout=30.0))
+    assert [reply.has_error() for reply in replies] == [True] * 3 + [False]
+    reasons = ("returned NoneType", "local object", "no reply to the one")
+    for reply, reason in zip(replies, reasons, strict=False):
+        assert reply.error.code == 2
+        assert reason in str(reply.error.reason)
+    assert replies[3].content == content
+
+
+@pytest.mark.parametrize("engine", ["inline", "ray"])
+def test_agents_that_change_what_they_were_sent_do_not_see_one_another(
+    plain: RayGrid, engine: str
+) -> None:
+    """On every engine, as in a deployment."""
+    made: Any = plain if engine == "ray" else InlineGrid(answering(), 4)
+    config = ConfigRecord({"round": 3, "list": [1]})
+    content = RecordDict({"count": config})
+    contents = [content, content, RecordDict({"count": config}), content]
+    messages = [
+        Message(one, node, "train")
+        for one, node in zip(contents, sorted(made.node_configs), strict=True)
+    ]
+    replies = list(made.send_and_receive(messages, timeout=30.0))
+    assert [dict(one.content["count"]) for one in replies] == [{"round": 4, "list": [1, 4]}] * 4
+    assert all(message.content["count"] is config for message in messages)
+    assert dict(config) == {"round": 3, "list": [1]}
 
 
 # ------------------------------------------------------------------ sweeps
@@ -390,6 +582,7 @@ def test_sweep_gives_the_results_of_this_process_whatever_happens_to_others() ->
     assert not any(same for _, same in kept.values())
 
 
+@pytest.mark.slow
 def test_tune_finds_the_same_with_several_processes(capsys: Any) -> None:
     said = []
     for options in ([], ["--workers", "2"]):
@@ -413,3 +606,72 @@ def test_run_command_takes_the_ray_engine(tmp_path: Path, capsys: Any) -> None:
         assert sorted(ours.files) == sorted(reference.files)
         for member in reference.files:
             assert ours[member].tobytes() == reference[member].tobytes()
+
+
+# ------------------------------------------------------------------ Ray Client
+
+
+THROUGH_RAY_CLIENT = """
+import sys
+from flwr.app import ConfigRecord, Message, RecordDict
+from privet.sim.ray.engine import RayGrid
+
+def echo():
+    return lambda message, context: Message(message.content, reply_to=message)
+
+with RayGrid(echo, 4, actors=2, address=sys.argv[1]) as grid:
+    for size in (10, 50_000, 200_000):
+        everyone = ConfigRecord({"payload": bytes(size)})
+        held = {n: b"%d" % n * size for n in grid.node_configs}
+        messages = [
+            Message(RecordDict({"all": everyone, "own": ConfigRecord({"own": one})}), n, "train")
+            for n, one in held.items()
+        ]
+        replies = list(grid.send_and_receive(messages, timeout=30.0))
+        assert [reply.content["own"]["own"] for reply in replies] == list(held.values())
+    assert grid.node_states() == {}
+print("as it was")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_cluster_is_reached_through_ray_client(tmp_path: Path) -> None:
+    """Large values come back although Ray Client carries nothing beside a pickle."""
+    port, client = free_ports(2)
+    program = Path(sys.executable).with_name("ray")
+    with tempfile.TemporaryDirectory(prefix="privet-", dir="/tmp") as folder:
+        head = subprocess.Popen(
+            [
+                *(program, "start", "--head", "--block", "--num-cpus=2", f"--port={port}"),
+                *(f"--ray-client-server-port={client}", f"--temp-dir={folder}"),
+                *("--include-dashboard=false", "--disable-usage-stats"),
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            # Else the process that Ray Client's proxy forks for a client may die of the threads of
+            # gRPC that it was forked beside: https://github.com/ray-project/ray/issues/63202
+            env={**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0"},
+        )
+        try:
+            wait_for_listener(client)
+            ran = subprocess.run(
+                [sys.executable, "-c", THROUGH_RAY_CLIENT, f"ray://127.0.0.1:{client}"],
+                capture_output=True,
+                text=True,
+                timeout=120.0,
+                check=False,
+            )
+        finally:
+            head.terminate()
+            head.wait(60.0)
+    assert ran.stdout == "as it was\n", ran.stderr
+
+
+def wait_for_listener(port: int) -> None:
+    deadline = time.monotonic() + 60.0
+    while time.monotonic() < deadline:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+            return
+        time.sleep(0.2)
+    raise TimeoutError(f"nothing listens on {port}")

@@ -55,7 +55,7 @@ def reproduce(
     if not studies:
         raise ConfigError("name a study, a paper or all; --list prints the names")
     quiet() if json_lines else plain()
-    wanted = chosen(studies)
+    wanted = chosen(studies, full=full)
     if data_path is not None and not data_path.is_dir():
         raise ConfigError(f"--data-path {data_path}: no such folder")
     options = Options(full, None if data_path is None else data_path.resolve())

@@ -54,8 +54,8 @@ def play(case: Case) -> Result:
 
     ``options`` of a case, all of them optional: ``participation`` {kind: share}, ``every`` rounds
     between evaluations, ``tail`` rounds that a final mean is taken over, ``tolerance``, ``at``
-    "last-gradient" to measure at the mean of the agents' last gradient points, ``noise`` a drawer
-    of `noises`, ``epsilon`` a total to calibrate Gaussian noise to,
+    "last-gradient" to measure at the mean of the agents' last gradient points, ``noise`` "authors"
+    for the deviation of the authors' OutP, ``epsilon`` a total to calibrate Gaussian noise to,
     ``over-smoothness`` {setting: factor} for settings in units of 1/L.
 
     Raises
@@ -66,9 +66,9 @@ def play(case: Case) -> Result:
         If agents cannot take part, for another reason than numbers that overflow.
     """
     if case.measure == "theorem":
-        from .theorems import CHECKS
+        from .theorems import judged
 
-        return CHECKS[case.algorithm](case.seed)
+        return judged(case.algorithm, case.seed)
     if case.measure not in MEASURES:
         raise ConfigError(f"measure {case.measure!r}: known are {', '.join(MEASURES)}")
     with silence(), np.errstate(all="ignore"):
@@ -349,10 +349,10 @@ def _flowers_own(case: Case, workload: Workload) -> Result:
 
 def error_and_noise(case: Case, workload: Workload) -> Result:
     """Return test errors in per cent and the mean magnitude of the noise that arrives in z_p."""
-    from .noises import recorder
+    from .noises import Recorder
 
     scores = Scores(case, workload)
-    noise = recorder(case, workload)
+    noise = Recorder(case, workload)
 
     def monitor(number: int, models: Models) -> dict[str, float]:
         scores(number, models["last"])

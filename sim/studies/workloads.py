@@ -16,6 +16,7 @@ from privet.problems import (
     L2,
     BinaryLogistic,
     LinearModel,
+    Moduli,
     MultinomialLogistic,
     OneClassLogistic,
     RidgeRegression,
@@ -100,11 +101,19 @@ def logistic(
     return Workload(federation.problems, start)
 
 
+class AuthorsLogistic(MultinomialLogistic):
+    """A loss of the authors' OutP, divided by an agent's own examples: they take L = I_p / 4."""
+
+    @property
+    def moduli(self) -> Moduli:
+        """Return what the authors' code takes for bounds of the Hessian."""
+        return Moduli(0.0, self.num_examples / 4.0)
+
+
 def digits_in_ten(folder: str, divisor: str = "all") -> Workload:
     """Return the MNIST half of the DP-IADMM paper: P = 10 iid, x/255, zero start, beta 1e-6.
 
-    ``divisor`` "own" divides an agent's loss by its own number of examples, as the authors' OutP
-    does, in place of everybody's.
+    ``divisor`` "own" is for the authors' OutP (`AuthorsLogistic`).
     """
     config = {
         "algorithm": "dp-iadmm",
@@ -118,7 +127,17 @@ def digits_in_ten(folder: str, divisor: str = "all") -> Workload:
     federation = federation_from_config(config, 10)
     problems = federation.problems
     if divisor == "own":
-        problems = tuple(problem.with_divisor(problem.num_examples) for problem in problems)
+        problems = tuple(
+            AuthorsLogistic(
+                own.features,
+                own.labels,
+                10,
+                regularizer=own.regularizer,
+                divisor=float(own.num_examples),
+            )
+            for own in problems
+            if isinstance(own, MultinomialLogistic)
+        )
 
     def score(model: Vector) -> float:
         return federation.evaluate(model)["accuracy"]
@@ -132,12 +151,13 @@ def femnist(folder: str, divisor: str = "all") -> Workload:
         features = {part: 1.0 - data[f"x_{part}"].astype(np.float32) / 255 for part in SPLIT}
         labels = {part: data[f"y_{part}"].astype(int) for part in SPLIT}
         writers = data["w_train"]
+    kind = MultinomialLogistic if divisor == "all" else AuthorsLogistic
     total, agents = len(writers), sorted(set(writers.tolist()))
     problems = []
     for writer in agents:
         rows = np.flatnonzero(writers == writer)
         problems.append(
-            MultinomialLogistic(
+            kind(
                 features["train"][rows],
                 labels["train"][rows],
                 62,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, MetricRecord
-from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, FedProx
 from numpy.typing import NDArray
 
@@ -32,6 +31,8 @@ from privet.strategies import (
 )
 from privet.wire import ConfigError, RunError, algorithm
 
+from .gfl_arrays import deviations_on_arrays
+from .noises import Recorder
 from .study import Case, Result
 from .workloads import Workload, build
 
@@ -147,7 +148,9 @@ def run(
 ) -> PrimalDualStrategy:
     """Play a case's rounds and return its Strategy."""
     strategy = build_strategy(case, workload, monitor=monitor)
-    app = app_of(case.algorithm, problems or workload.problems, noise_factory)
+    app = client_app(
+        case.algorithm, holder(problems or workload.problems), noise_factory=noise_factory
+    )
     strategy.start(
         InlineGrid(app, nodes_of(workload)),
         ArrayRecord({"x": Array(np.asarray(workload.start))}),
@@ -158,15 +161,9 @@ def run(
     return strategy
 
 
-def app_of(
-    name: str, problems: tuple[Problem, ...], noise_factory: NoiseFactory | None = None
-) -> ClientApp:
-    """Return a ClientApp whose agents hold the problems in order."""
-
-    def problem_of(context: Context) -> Problem:
-        return problems[int(context.node_config["partition-id"])]
-
-    return client_app(name, problem_of, noise_factory=noise_factory)
+def holder(problems: Sequence[Problem]) -> Callable[[Context], Problem]:
+    """Return what gives the agents the problems in order."""
+    return lambda context: problems[int(context.node_config["partition-id"])]
 
 
 def nodes_of(workload: Workload) -> list[NodeConfig]:
@@ -256,20 +253,14 @@ def distance(case: Case, workload: Workload) -> Result:
     """
     errors: list[float] = []
     optimum = workload.optimum
-    centred = Workload(workload.problems, optimum.copy(), None, workload.nodes, workload.strategy)
 
     def watch(done: Round, strategy: PrimalDualStrategy) -> None:
-        errors.append(float(np.linalg.norm(agents_models(strategy) - optimum)))
+        assert strategy.session is not None
+        errors.append(float(np.linalg.norm(strategy.session.state.x - optimum)))
 
+    centred = replace(workload, start=optimum.copy())
     run(case, centred, lambda number, models: {}, watch=watch)
     return {"value": float(np.mean(errors[-case.options["tail"] :]))}
-
-
-def agents_models(strategy: PrimalDualStrategy) -> Vector:
-    """Return x_i of every agent as the coordinator holds them, shape (N, d)."""
-    assert strategy.session is not None
-    models: Vector = strategy.session.state.x
-    return models
 
 
 @dataclass(slots=True)
@@ -333,12 +324,8 @@ def _flowers_own(case: Case, workload: Workload) -> Result:
     }
     flower = FedProx(proximal_mu=mu, **common) if case.algorithm == "fed-prox" else FedAvg(**common)
     random.seed(case.seed)  # Flower samples nodes with the global generator
-
-    def problem_of(context: Context) -> Problem:
-        return workload.problems[int(context.node_config["partition-id"])]
-
     mods = [sparse_mod(share)] if share < 1 else None
-    app = local_sgd_app(problem_of, mods=mods, seed=case.seed, **settings)
+    app = local_sgd_app(holder(workload.problems), mods=mods, seed=case.seed, **settings)
     outer = SparseUplink(flower) if share < 1 else flower
     start = ArrayRecord({"x": Array(np.asarray(workload.start))})
     outer.start(
@@ -349,8 +336,6 @@ def _flowers_own(case: Case, workload: Workload) -> Result:
 
 def error_and_noise(case: Case, workload: Workload) -> Result:
     """Return test errors in per cent and the mean magnitude of the noise that arrives in z_p."""
-    from .noises import Recorder
-
     scores = Scores(case, workload)
     noise = Recorder(case, workload)
 
@@ -388,21 +373,11 @@ def deviation(case: Case, workload: Workload) -> Result:
     return dict(courses)
 
 
-def deviation_on_arrays(case: Case, workload: Workload) -> Result:
-    """Return the same deviations from the recursion on arrays (`gfl_arrays`), for sweeps."""
-    from .gfl_arrays import deviations
-
-    return deviations(case, workload)
-
-
 MEASURES: Mapping[str, Callable[[Case, Workload], Result]] = {
     "iterations": iterations,
     "distance": distance,
     "accuracy": accuracy,
     "error-and-noise": error_and_noise,
     "deviation": deviation,
-    "deviation-on-arrays": deviation_on_arrays,
+    "deviation-on-arrays": deviations_on_arrays,
 }
-
-
-__all__ = ["MEASURES", "Probe", "build_strategy", "nodes_of", "play", "run", "silence"]

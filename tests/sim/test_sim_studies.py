@@ -237,9 +237,8 @@ def test_cases_are_data_with_five_seeds_or_more(full: bool) -> None:
     for one in catalogue.chosen(["all"], full=full):
         assert one.settings, one.name
         cases = one.cases(Options(full, Path("data")))
-        assert json.loads(json.dumps([asdict(case) for case in cases])) == [
-            asdict(case) for case in cases
-        ]
+        for case in {case.label: case for case in cases}.values():
+            assert json.loads(json.dumps(asdict(case))) == asdict(case)
         labels = [case.label for case in cases]
         exact = {"ObjP, epsilon inf", "ObjPM, epsilon inf"}
         if not one.name.endswith(("theorems", "horizon")):

@@ -183,7 +183,7 @@ def test_the_authors_output_noise_by_its_formula(half: dp_iadmm.Half) -> None:
 
 
 @DATA
-@pytest.mark.parametrize("weight", [0.0, 0.01, 0.5])
+@pytest.mark.parametrize("weight", [0.0, 0.5])
 def test_runs_of_figures_4_and_6_by_a_few_lines(weight: float) -> None:
     """With one full-batch step and rho eta = 1/2 dense FedPDM is proximal FedSGD.
 

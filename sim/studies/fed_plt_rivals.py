@@ -321,8 +321,9 @@ SHARED = (
         "theory",
         "not said",
         "LED and TAMUNA: dual step at most 1/N_e; FedLin: step 1/(L N_e); both kinds are shown. "
-        "Fed-PLT's free settings are within its own. FedPD and 5GCS have the free kind only: their "
-        "theory asks for local problems solved to an accuracy and names no step for N_e = 5",
+        "Fed-PLT's free settings of the convex problems are within its own (S is stable). FedPD "
+        "and 5GCS have the free kind only: their theory asks for local problems solved to an "
+        "accuracy and names no step for N_e = 5",
         "the best free settings of the three lie beyond their published theory",
     ),
     Setting(

@@ -44,7 +44,7 @@ LOCAL = {
     "batch_size": 10,
     "step_size_rule": "inverse-sqrt",
 }
-ONE_STEP = {"max_local_steps": 1, "step_size_rule": "constant", "clip": 1.0}
+ONE_STEP: Mapping[str, Any] = {"step_size_rule": "constant", "clip": 1.0}
 Arms = Mapping[str, Mapping[str, Any]]
 """Curves of a figure: what `arm` is given, by label."""
 
@@ -81,6 +81,8 @@ def arm(
     if whole or epsilon:
         run["participation"] = {"balanced": 0.3}
         own = {**ONE_STEP, **tuned(f"{data}, private", algorithm)}
+        if algorithm != "dp-fedsgd":  # it has no other number of steps
+            own["max_local_steps"] = 1
     else:
         run["participation"] = {"fraction": 0.3}
         own = {**LOCAL, "step_size_base": STEP[data]}

@@ -272,12 +272,14 @@ class Scores:
     rounds: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
 
-    def __call__(self, number: int, model: Vector) -> None:
+    def monitor(self, number: int, models: Models) -> dict[str, float]:
+        """Score the coordinator's model where it is time; a Strategy's ``monitor``."""
         assert self.workload.score is not None
         last = self.case.rounds - self.case.options["tail"]
         if number > last or number % self.case.options["every"] == 0:
             self.rounds.append(number)
-            self.values.append(self.workload.score(model))
+            self.values.append(self.workload.score(models["last"]))
+        return {}
 
     def result(self, **more: Any) -> Result:
         """Return the course, and the mean of the last rounds as ``value``."""
@@ -292,14 +294,10 @@ def accuracy(case: Case, workload: Workload) -> Result:
         return _flowers_own(case, workload)
     scores, sent = Scores(case, workload), [0]
 
-    def monitor(number: int, models: Models) -> dict[str, float]:
-        scores(number, models["last"])
-        return {}
-
     def watch(done: Round, strategy: PrimalDualStrategy) -> None:
         sent[0] += done.bytes_up
 
-    run(case, workload, monitor, watch=watch)
+    run(case, workload, scores.monitor, watch=watch)
     return scores.result(bytes=sent[0])
 
 
@@ -314,7 +312,7 @@ def _flowers_own(case: Case, workload: Workload) -> Result:
 
     def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
         if number:
-            scores(number, arrays["x"].numpy())
+            scores.monitor(number, {"last": arrays["x"].numpy()})
         return None
 
     common: dict[str, Any] = {
@@ -336,14 +334,8 @@ def _flowers_own(case: Case, workload: Workload) -> Result:
 
 def error_and_noise(case: Case, workload: Workload) -> Result:
     """Return test errors in per cent and the mean magnitude of the noise that arrives in z_p."""
-    scores = Scores(case, workload)
-    noise = Recorder(case, workload)
-
-    def monitor(number: int, models: Models) -> dict[str, float]:
-        scores(number, models["last"])
-        return {}
-
-    run(case, workload, monitor, noise_factory=noise)
+    scores, noise = Scores(case, workload), Recorder(case, workload)
+    run(case, workload, scores.monitor, noise_factory=noise)
     errors = [100.0 * (1.0 - score) for score in scores.values]
     tail = case.options["tail"]
     return {

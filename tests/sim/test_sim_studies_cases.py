@@ -9,14 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.problems import LinearModel
-from privet.sim.studies import Case, Options, dp_iadmm, fed_pdm, fed_plt, fed_plt_rivals, gfl
+from privet.problems import L2, BinaryLogistic, LinearModel
+from privet.sim.studies import (
+    Case,
+    Options,
+    catalogue,
+    dp_iadmm,
+    fed_pdm,
+    fed_plt,
+    fed_plt_rivals,
+    gfl,
+)
 from privet.sim.studies.noises import authors_deviation, penalty
-from privet.sim.studies.runner import play
+from privet.sim.studies.runner import FLOWER, build_strategy, play
 from privet.sim.studies.search import FIRST_TUNING_DRAW, searched
 from privet.sim.studies.statistics import Estimate
 from privet.sim.studies.theorems import fed_plt_matrix, judged, radius, stability_matrix
-from privet.sim.studies.workloads import build
+from privet.sim.studies.workloads import Workload, build
 from privet.strategies import Balanced
 from privet.wire import ConfigError
 from support.paths import SHARED
@@ -128,6 +137,20 @@ def test_measures_and_workloads_are_named() -> None:
         play(Case("", 0, measure="speed"))
     with pytest.raises(ConfigError, match="workload 'nowhere': known are logistic"):
         build({"name": "nowhere"})
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_every_strategy_takes_the_settings_of_its_cases(full: bool) -> None:
+    """On two agents in place of the federations, which are dear to build."""
+    problems = [BinaryLogistic(np.ones((2, 3)), np.array([-1.0, 1.0]), regularizer=L2(0.5))] * 2
+    for study in catalogue.chosen(["all"], full=full):
+        for case in {one.label: one for one in study.cases(Options(full, SHARED))}.values():
+            if case.measure in ("theorem", "deviation-on-arrays") or case.algorithm in FLOWER:
+                continue
+            graph = {"weights": np.full((2, 2), 0.5)} if case.algorithm == "gfl" else {}
+            workload = Workload(tuple(problems), np.zeros(3), strategy=graph)
+            options = {key: value for key, value in case.options.items() if key != "epsilon"}
+            build_strategy(replace(case, options=options), workload)
 
 
 # ------------------------------------------------------------------ DP-IADMM, by a few lines

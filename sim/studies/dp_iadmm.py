@@ -290,51 +290,29 @@ def figure_4(half: Half, found: Results) -> Outcome:
 
 # ------------------------------------------------------------------ the printed horizon
 
-AT_LENGTH = {
-    "MNIST": (("ObjP", math.inf), ("OutP, authors", 0.05), ("ObjP", 0.05), ("ObjPM", 0.05)),
-    "FEMNIST": (("ObjP", math.inf),),
-}
-"""What is run once for 20,000 iterations; the rest takes many hours."""
+Runs = Sequence[tuple[str, float]]
+"""Methods and printed epsilons."""
 
 
-def at_length(options: Options) -> Sequence[Case]:
+def at_length(half: Half, runs: Runs, options: Options) -> Sequence[Case]:
     """Return single runs at the printed horizon."""
-    return [
-        case_of(
-            replace(options, full=True),
-            half,
-            method,
-            epsilon,
-            0,
-            label=f"{half.name}: {_label(method, epsilon)}",
-        )
-        for half in HALVES
-        for method, epsilon in AT_LENGTH[half.name]
-    ]
+    long = replace(options, full=True)
+    return [case_of(long, half, method, epsilon, 0) for method, epsilon in runs]
 
 
-def figures_at_length(found: Results) -> Outcome:
+def errors_at_length(half: Half, runs: Runs, found: Results) -> Outcome:
     """Conclude the single runs at the printed horizon."""
-    rows: list[Row] = []
-    panels = []
-    for half in HALVES:
-        own = Rows(f"{half.fewer}; one run")
-        labels = {one: f"{half.name}: {_label(*one)}" for one in AT_LENGTH[half.name]}
-        printed = {
-            ("ObjP", math.inf): half.free,
-            ("ObjPM", 0.05): half.best,
-            ("OutP, authors", 0.05): half.best_of_outp,
-        }
-        for one, label in labels.items():
-            if one in printed:
-                (result,) = found[label]
-                kind = "value" if math.isinf(one[1]) else "best"
-                what = f"{label}: {'last' if kind == 'value' else 'best'} error, %"
-                own.number(what, printed[one], Estimate(result[kind]))
-        rows += own
-        curves = {label.split(": ")[1]: Curve.course(found[label]) for label in labels.values()}
-        panels.append(Panel(half.name, "round", "test error, %", curves, x_log=True))
-    return Outcome(rows, panels)
+    rows = Rows(f"{half.fewer}; one run")
+    for method, epsilon in runs:
+        ours = found[_label(method, epsilon)][0]
+        if math.isinf(epsilon):
+            rows.number("error without noise, %", half.free, Estimate(ours["value"]))
+        elif method in ("ObjPM", "OutP, authors"):
+            printed = half.best if method == "ObjPM" else half.best_of_outp
+            what = f"best error of {method} at epsilon .05, %"
+            rows.number(what, printed, Estimate(ours["best"]))
+    curves = {label: Curve.course(results) for label, results in found.items()}
+    return Outcome(rows, [Panel("", "round", "test error, %", curves, x_log=True)])
 
 
 # ------------------------------------------------------------------ the data and the settings
@@ -415,6 +393,16 @@ FIGURES: tuple[tuple[int, str, Callable[..., Sequence[Case]], Callable[..., Outc
     (3, "mean noise magnitude by round", comparison, figure_3),
     (4, "OutP under five penalties", penalties, figure_4),
 )
+AT_LENGTH: tuple[tuple[str, Half, Runs, str], ...] = (
+    (
+        "horizon",
+        MNIST_HALF,
+        (("ObjP", math.inf), ("OutP, authors", 0.05), ("ObjP", 0.05)),
+        "five minutes of a core a run",
+    ),
+    ("horizon-objpm", MNIST_HALF, (("ObjPM", 0.05),), "half an hour of a core"),
+    ("horizon-femnist", FEMNIST_HALF, (("ObjP", math.inf),), "forty minutes of a core"),
+)
 STUDIES = (
     *(
         Study(
@@ -428,32 +416,30 @@ STUDIES = (
         for half in HALVES
         for number, title, plan, conclude in FIGURES
     ),
-    Study(
-        "dp-iadmm/horizon",
-        "DP-IADMM: single runs at the printed horizon",
-        at_length,
-        figures_at_length,
-        (
-            Setting(
-                "data",
-                "60,000 digits; 36,708 images of 195 writers",
-                "10,000 digits; 15,440 images of 114 writers",
-                "at hand",
+    *(
+        Study(
+            f"dp-iadmm/{name}",
+            f"DP-IADMM: single runs at the printed horizon ({half.name})",
+            partial(at_length, half, runs),
+            partial(errors_at_length, half, runs),
+            (
+                half.settings[0],
+                Setting(
+                    "epsilon",
+                    ".05 of a release, and none",
+                    half.settings[1].ours.partition(";")[0],
+                    "fewer examples; the page names the printed value",
+                ),
+                Setting("iterations", "20,000", "as printed"),
+                Setting("repetitions", "10", "1", f"time: {time}"),
+                half.settings[-1],
+                OUTP,
+                ETA,
+                ZERO,
             ),
-            Setting(
-                "epsilon",
-                ".05 of a release, and none",
-                "6 and 2.4 times as large, so that the noise is that of the printed one",
-                "fewer examples; the page names the printed value",
-            ),
-            Setting("iterations", "20,000", "as printed"),
-            Setting("repetitions", "10", "1", "time: five minutes to nine hours a run"),
-            Setting("rho", "(24)", "as printed"),
-            OUTP,
-            ETA,
-            ZERO,
-        ),
-        MNIST + FEMNIST,
-        full_only=True,
+            half.files,
+            full_only=True,
+        )
+        for name, half, runs, time in AT_LENGTH
     ),
 )

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -49,42 +48,59 @@ class Statement:
     check: Callable[[int], Iterator[Gap]] | None = None
 
 
-STATEMENTS: dict[str, list[Statement]] = {"fed-plt": [], "dp-iadmm": [], "fedpdm": [], "gfl": []}
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """The statements of a paper, in its order."""
+
+    name: str
+    title: str
+    statements: list[Statement] = field(default_factory=list)
+
+    def unchecked(self, what: str, why: str, *, verdict: Verdict = Verdict.NOT_TESTABLE) -> None:
+        """Add a statement that nothing is run for."""
+        self.statements.append(Statement(what, why, verdict))
+
+    def checked(
+        self,
+        what: str,
+        why: str = "",
+        *,
+        stream: int,
+        verdict: Verdict = Verdict.REPRODUCED,
+        **fixed: Any,
+    ) -> Callable[[Check], Check]:
+        """Add a statement with the check it decorates: random generator -> gaps."""
+
+        def add(check: Check) -> Check:
+            def gaps(seed: int) -> Iterator[Gap]:
+                return check(np.random.default_rng([seed, stream]), **fixed)
+
+            self.statements.append(Statement(what, why, verdict, gaps))
+            return check
+
+        return add
+
+    def cases(self, options: Options) -> Sequence[Case]:
+        """Return a case for every statement that has a check."""
+        checks = [one.what for one in self.statements if one.check]
+        return [Case(what, 0, algorithm=what, measure="theorem") for what in checks]
+
+    def conclude(self, found: Results) -> Outcome:
+        """Return a row for every statement."""
+        return Outcome([_row(one, found) for one in self.statements])
 
 
-def unchecked(paper: str, what: str, why: str, *, verdict: Verdict = Verdict.NOT_TESTABLE) -> None:
-    """Add a statement that nothing is run for."""
-    STATEMENTS[paper].append(Statement(what, why, verdict))
-
-
-def checked(
-    paper: str,
-    what: str,
-    why: str = "",
-    *,
-    stream: int,
-    verdict: Verdict = Verdict.REPRODUCED,
-    **fixed: Any,
-) -> Callable[[Check], Check]:
-    """Add a statement with the check it decorates, a generator of gaps of a random generator."""
-
-    def add(check: Check) -> Check:
-        def gaps(seed: int) -> Iterator[Gap]:
-            return check(np.random.default_rng([seed, stream]), **fixed)
-
-        STATEMENTS[paper].append(Statement(what, why, verdict, gaps))
-        return check
-
-    return add
+FED_PLT = Paper("fed-plt", "Fed-PLT")
+DP_IADMM = Paper("dp-iadmm", "DP-IADMM")
+FED_PDM = Paper("fedpdm", "FedPDM")
+GFL = Paper("gfl", "GFL")
+PAPERS = (FED_PLT, DP_IADMM, FED_PDM, GFL)
 
 
 def judged(what: str, seed: int) -> Result:
     """Return how many instances of a statement hold, and the worst of those that do not."""
     (check,) = [
-        one.check
-        for statements in STATEMENTS.values()
-        for one in statements
-        if one.what == what and one.check
+        one.check for paper in PAPERS for one in paper.statements if one.what == what and one.check
     ]
     gaps = list(check(seed))
     worst, instance = max(gaps, key=lambda gap: gap[0])
@@ -102,9 +118,9 @@ CONSTANTS = "an order of magnitude, its constants are not given"
 
 # ------------------------------------------------------------------ Fed-PLT
 
-unchecked("fed-plt", "Table I", "a survey of other methods' properties")
-unchecked("fed-plt", "Figure 1", "a drawing")
-unchecked("fed-plt", "Lemma 1", CITED)
+FED_PLT.unchecked("Table I", "a survey of other methods' properties")
+FED_PLT.unchecked("Figure 1", "a drawing")
+FED_PLT.unchecked("Lemma 1", CITED)
 
 
 def _moduli(rng: np.random.Generator) -> tuple[float, float]:
@@ -120,7 +136,7 @@ def _quadratic(rng: np.random.Generator, low: float, high: float, dim: int = 4) 
     return matrix
 
 
-@checked("fed-plt", "Lemma 2: contraction of gradient descent", stream=2)
+@FED_PLT.checked("Lemma 2: contraction of gradient descent", stream=2)
 def gradient_descent(rng: np.random.Generator) -> Iterator[Gap]:
     """x - rho grad f(x) contracts by max(|1 - rho lambda|, |1 - rho Lambda|)."""
     for _ in range(COUNT):
@@ -131,7 +147,7 @@ def gradient_descent(rng: np.random.Generator) -> Iterator[Gap]:
         yield float(rate - zeta), {"lambda": low, "Lambda": high, "rho": step}
 
 
-@checked("fed-plt", "Lemma 3: contraction of Peaceman-Rachford", stream=3)
+@FED_PLT.checked("Lemma 3: contraction of Peaceman-Rachford", stream=3)
 def peaceman_rachford(rng: np.random.Generator) -> Iterator[Gap]:
     """refl_f refl_g contracts by max |1 - rho m| / (1 + rho m) over m = lambda, Lambda."""
     for _ in range(COUNT):
@@ -149,11 +165,11 @@ def zeta_of(rho: float, low: float, high: float) -> float:
     return max(abs(1 - rho * m) / (1 + rho * m) for m in (low, high))
 
 
-unchecked("fed-plt", "Lemma 4", CITED)
-unchecked("fed-plt", "Lemma 5", CITED)
+FED_PLT.unchecked("Lemma 4", CITED)
+FED_PLT.unchecked("Lemma 5", CITED)
 
 
-@checked("fed-plt", "Lemma 6: the proximal operator of consensus and h", stream=6)
+@FED_PLT.checked("Lemma 6: the proximal operator of consensus and h", stream=6)
 def proximal_of_consensus(rng: np.random.Generator) -> Iterator[Gap]:
     """The prox of consensus + h is prox_{rho h / N} of the mean, for h = ||.||_1."""
     for _ in range(COUNT):
@@ -257,8 +273,7 @@ def _contracting(
     return islice(endless(), COUNT)
 
 
-@checked(
-    "fed-plt",
+@FED_PLT.checked(
     "Proposition 1: where S is stable Fed-PLT contracts",
     "S as printed, with 1/(lambda + 1/rho)",
     stream=7,
@@ -270,8 +285,7 @@ def contraction(rng: np.random.Generator, *, printed: bool) -> Iterator[Gap]:
         yield radius(one.matrix) - 1, {**one.numbers, "N_e": one.epochs}
 
 
-checked(
-    "fed-plt",
+FED_PLT.checked(
     "Proposition 1 with 1/(1 + rho lambda) in S",
     "corrected",
     stream=7,
@@ -280,8 +294,7 @@ checked(
 )(contraction)
 
 
-@checked(
-    "fed-plt",
+@FED_PLT.checked(
     "Lemma 7: a stable choice exists",
     "its proof's inequality is reversed; the statement holds",
     stream=77,
@@ -300,8 +313,7 @@ def a_stable_choice(rng: np.random.Generator) -> Iterator[Gap]:
         yield least - 1, {"lambda": low, "Lambda": high}
 
 
-@checked(
-    "fed-plt",
+@FED_PLT.checked(
     "Proposition 2: the bound (15)",
     "with the printed S of norm below 1, without noise",
     stream=15,
@@ -324,8 +336,7 @@ def bound_on_iterates(rng: np.random.Generator) -> Iterator[Gap]:
         yield mean / bound - 1, {**one.numbers, "N_e": one.epochs, "p": share.tolist()}
 
 
-@checked(
-    "fed-plt",
+@FED_PLT.checked(
     "Proposition 3, Lemma 8: contraction of the accelerated solver",
     "chi(N_e) as printed, without a root",
     stream=8,
@@ -347,23 +358,21 @@ def accelerated(rng: np.random.Generator, *, printed: bool) -> Iterator[Gap]:
         yield gap, {"kappa": kappa, "N_e": epochs}
 
 
-checked(
-    "fed-plt",
+FED_PLT.checked(
     "Lemma 8 with the root",
     "corrected",
     stream=8,
     verdict=Verdict.BEYOND,
     printed=False,
 )(accelerated)
-unchecked(
-    "fed-plt",
+FED_PLT.unchecked(
     "Proposition 4: a bounded Renyi divergence",
     "an upper bound for someone who sees the last model only; no sample refutes or proves it, and "
     "the coordinator sees every round (docs/privacy.md has the account for that)",
 )
 
 
-@checked("fed-plt", "Corollary 1: the bound (16)", "with the corrected S", stream=16)
+@FED_PLT.checked("Corollary 1: the bound (16)", "with the corrected S", stream=16)
 def accuracy_under_noise(rng: np.random.Generator) -> Iterator[Gap]:
     """The error under noise of tau = .3 after 60 rounds, where the norm of S is below 1."""
     rounds, tau = 60, 0.3
@@ -383,8 +392,7 @@ def accuracy_under_noise(rng: np.random.Generator) -> Iterator[Gap]:
         yield mean / bound - 1, one.numbers
 
 
-@checked(
-    "fed-plt",
+@FED_PLT.checked(
     "Remark 1: agents may have solvers of their own",
     "steps and N_e of their own, limits within 1e-6 of the optimum",
     stream=11,
@@ -410,11 +418,10 @@ def uncoordinated_solvers(rng: np.random.Generator) -> Iterator[Gap]:
 
 # ------------------------------------------------------------------ DP-IADMM
 
-unchecked("dp-iadmm", "Lemma 1", CITED)
+DP_IADMM.unchecked("Lemma 1", CITED)
 
 
-@checked(
-    "dp-iadmm",
+@DP_IADMM.checked(
     "Proposition 1: the penalised subproblem tends to (8)",
     "in one dimension, within .01 at l = 1e5",
     stream=21,
@@ -437,8 +444,7 @@ def penalised_subproblem(rng: np.random.Generator) -> Iterator[Gap]:
         yield error - 1e-2, {"a": curvature, "centre": centre, "r": bound}
 
 
-@checked(
-    "dp-iadmm",
+@DP_IADMM.checked(
     "Proposition 2, Theorem 1: every step is eps-DP",
     "noise scaled by (9b) of the data at hand: neighbours have other scales, and the ratio of "
     "their densities is not bounded by eps",
@@ -471,7 +477,7 @@ def _slope(records: Vector, z: float) -> Vector:
     return slope
 
 
-unchecked("dp-iadmm", "Remark 1", CITED)
+DP_IADMM.unchecked("Remark 1", CITED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -566,11 +572,10 @@ RULES = {
     "strong": "Theorem 4: the bound (23)",
 }
 for _rule, _what in RULES.items():
-    checked("dp-iadmm", _what, "one dimension, three agents, T = 40", stream=23, rule=_rule)(rate)
+    DP_IADMM.checked(_what, "one dimension, three agents, T = 40", stream=23, rule=_rule)(rate)
 
 
-@checked(
-    "dp-iadmm",
+@DP_IADMM.checked(
     "Corollary 1: more local updates lower the bounds",
     "the right sides; that errors fall is Figure 1",
     stream=24,
@@ -587,13 +592,12 @@ def more_updates(rng: np.random.Generator) -> Iterator[Gap]:
 
 # ------------------------------------------------------------------ FedPDM
 
-unchecked("fedpdm", "Figure 1", "a drawing")
-unchecked("fedpdm", "Table I", "a list of symbols")
-unchecked("fedpdm", "Lemma 1", CITED)
+FED_PDM.unchecked("Figure 1", "a drawing")
+FED_PDM.unchecked("Table I", "a list of symbols")
+FED_PDM.unchecked("Lemma 1", CITED)
 
 
-@checked(
-    "fedpdm",
+@FED_PDM.checked(
     "Theorem 1: the sensitivity (35), first round",
     "rho eta < 1.9",
     stream=31,
@@ -622,16 +626,14 @@ def sensitivity(rng: np.random.Generator, *, rounds: int, reach: float) -> Itera
         yield apart - allowed, {"rho": rho, "eta": eta, "Q": steps, "rounds": rounds}
 
 
-checked(
-    "fedpdm",
+FED_PDM.checked(
     "Theorem 1: the sensitivity (35), later rounds",
     "rho eta < 1.9: the duals are private state and differ as well",
     stream=31,
     rounds=30,
     reach=1.9,
 )(sensitivity)
-checked(
-    "fedpdm",
+FED_PDM.checked(
     "Theorem 1, later rounds, rho eta < 1",
     "the paper's experiments have rho eta = .4",
     stream=31,
@@ -639,18 +641,17 @@ checked(
     rounds=30,
     reach=0.99,
 )(sensitivity)
-unchecked("fedpdm", "Theorem 2: the total loss (36)", "asymptotic, with an unknown constant c_0")
-unchecked(
-    "fedpdm",
+FED_PDM.unchecked("Theorem 2: the total loss (36)", "asymptotic, with an unknown constant c_0")
+FED_PDM.unchecked(
     "Theorem 3, Lemmas 2 and 3",
     "bounds of the gap (37) with the constants of (C.5); not run",
     verdict=Verdict.NOT_DETERMINED,
 )
-unchecked("fedpdm", "Remark 1", "reads Theorem 3's terms off")
-unchecked("fedpdm", "Remark 2: T of order 1/zeta", "not run", verdict=Verdict.NOT_DETERMINED)
+FED_PDM.unchecked("Remark 1", "reads Theorem 3's terms off")
+FED_PDM.unchecked("Remark 2: T of order 1/zeta", "not run", verdict=Verdict.NOT_DETERMINED)
 
 
-@checked("fedpdm", "P1: DP-FedPDM is the dense case of BSDP-FedPDM", stream=32)
+@FED_PDM.checked("P1: DP-FedPDM is the dense case of BSDP-FedPDM", stream=32)
 def sparse_dense_identity(rng: np.random.Generator) -> Iterator[Gap]:
     """With alpha_U = alpha_D = 1 element-wise means are dense ones."""
     for _ in range(COUNT):
@@ -663,18 +664,17 @@ def sparse_dense_identity(rng: np.random.Generator) -> Iterator[Gap]:
         yield float(np.abs(sums / senders - y.mean(axis=0)).max()) - 1e-12, {}
 
 
-unchecked("fedpdm", "P2: sparse messages trade accuracy for bytes", "the rows of Figures 2 and 3")
-unchecked("fedpdm", "P3: robust against noise", "the rows of Figures 6 and 7")
-unchecked(
-    "fedpdm",
+FED_PDM.unchecked("P2: sparse messages trade accuracy for bytes", "the rows of Figures 2 and 3")
+FED_PDM.unchecked("P3: robust against noise", "the rows of Figures 6 and 7")
+FED_PDM.unchecked(
     "P4: the l1 norm suits the top-k sparsifier",
     "no experiment of the paper isolates it",
 )
 
 # ------------------------------------------------------------------ graph federated learning
 
-unchecked("gfl", "Figure 1", "a drawing")
-unchecked("gfl", "Lemmas 1 to 4", CONSTANTS)
+GFL.unchecked("Figure 1", "a drawing")
+GFL.unchecked("Lemmas 1 to 4", CONSTANTS)
 
 
 def _metropolis(rng: np.random.Generator, units: int) -> Vector:
@@ -686,8 +686,7 @@ def _metropolis(rng: np.random.Generator, units: int) -> Vector:
     return weights
 
 
-@checked(
-    "gfl",
+@GFL.checked(
     "(46), (47): the noise cancels in the centroid",
     "Metropolis weights of random graphs",
     stream=46,
@@ -728,8 +727,7 @@ def _exponents(rng: np.random.Generator, *, homomorphic: bool) -> Iterator[float
         yield math.log(found[1] / max(found[0], 1e-300)) / math.log(4.0)
 
 
-@checked(
-    "gfl",
+@GFL.checked(
     "Theorem 1, (45): independent noise leaves O(1/mu) sigma_g^2",
     "exponent of mu between .01 and .04 within .2 of -1",
     stream=45,
@@ -740,8 +738,7 @@ def random_noise_like_one_over_mu(rng: np.random.Generator) -> Iterator[Gap]:
         yield abs(exponent + 1) - 0.2, {"exponent": exponent}
 
 
-@checked(
-    "gfl",
+@GFL.checked(
     "Corollary 1, (50): homomorphic noise leaves no 1/mu",
     "exponent of mu between .01 and .04 not negative",
     stream=45,
@@ -752,17 +749,15 @@ def homomorphic_noise_falls_with_mu(rng: np.random.Generator) -> Iterator[Gap]:
         yield -exponent, {"exponent": exponent}
 
 
-unchecked(
-    "gfl",
+GFL.unchecked(
     "Theorem 2: eps(i)-differential privacy of a trajectory",
     "eps grows like i^2 and its constant B is not given; an observer of all links of a unit is "
     "left with one draw of the noise whatever the round (docs/gfl.md)",
 )
-unchecked("gfl", "Theorems 3 and 4", CONSTANTS)
+GFL.unchecked("Theorems 3 and 4", CONSTANTS)
 
 
-@checked(
-    "gfl",
+@GFL.checked(
     "a round of (47) adds no more noise to a unit's own model than independent noise",
     "for any graph; explains Figure 3(b)",
     stream=59,
@@ -779,16 +774,6 @@ def own_share_is_larger(rng: np.random.Generator) -> Iterator[Gap]:
 
 
 # ------------------------------------------------------------------ the studies
-
-
-def _cases(statements: Sequence[Statement], options: Options) -> Sequence[Case]:
-    return [
-        Case(one.what, 0, algorithm=one.what, measure="theorem") for one in statements if one.check
-    ]
-
-
-def _conclude(statements: Sequence[Statement], found: Results) -> Outcome:
-    return Outcome([_row(one, found) for one in statements])
 
 
 def _row(one: Statement, found: Results) -> Row:
@@ -819,16 +804,11 @@ INSTANCES = Setting(
 )
 STUDIES = tuple(
     Study(
-        f"{paper}/theorems",
-        f"{title}: theorems, lemmas, remarks",
-        partial(_cases, STATEMENTS[paper]),
-        partial(_conclude, STATEMENTS[paper]),
+        f"{paper.name}/theorems",
+        f"{paper.title}: theorems, lemmas, remarks",
+        paper.cases,
+        paper.conclude,
         (INSTANCES,),
     )
-    for paper, title in (
-        ("fed-plt", "Fed-PLT"),
-        ("dp-iadmm", "DP-IADMM"),
-        ("fedpdm", "FedPDM"),
-        ("gfl", "GFL"),
-    )
+    for paper in PAPERS
 )

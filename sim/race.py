@@ -7,10 +7,8 @@ counted where they are computed, messages where they are answered; nothing is ta
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -29,6 +27,7 @@ from privet.server_apps.build import (
 )
 from privet.server_apps.config import keys_of_algorithm, read_config
 from privet.sim.engine import InlineGrid
+from privet.sim.logs import SILENT, hushed
 from privet.strategies import PrimalDualStrategy, Round
 from privet.wire import ConfigError, RunError
 from privet.wire.registry import DEFAULT_ALGORITHM
@@ -272,7 +271,7 @@ def race(
     problems = [_Counted(problem, trace.tally) for problem in task.problems]
     app = client_app(name, lambda context: problems[int(context.node_config["partition-id"])])
     reached = False
-    with _silence(), np.errstate(all="ignore"):
+    with hushed(SILENT), np.errstate(all="ignore"):
         try:
             result = strategy.start(
                 InlineGrid(app, count),
@@ -305,18 +304,6 @@ def _outcome(trace: _Trace, exchanges: int, reached: bool, tolerance: float) -> 
         before[2] + share * (messages - before[2]),
     )
     return Outcome(True, -(-rounds // exchanges), rounds, gradients, messages, measure, smooth)
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Log nothing: settings that diverge are part of a search."""
-    log = logging.getLogger("flwr.privet")
-    before = log.disabled
-    log.disabled = True
-    try:
-        yield
-    finally:
-        log.disabled = before
 
 
 __all__ = ["Outcome", "Task", "race"]

@@ -20,7 +20,7 @@ def reproduce(
         Path, typer.Option(help="Folder for CSV, plots and verdicts; finished cases stay there.")
     ] = Path("reproduced"),
     data_path: Annotated[
-        Path | None, typer.Option(help="Folder with mnist_20k.npz and the Adult files.")
+        Path | None, typer.Option(help="Folder with MNIST, FEMNIST and Adult files.")
     ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="The papers' own horizons and repetitions: many hours.")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +19,7 @@ from privet.client_apps.local_sgd import local_sgd_app
 from privet.problems import Problem, make_h
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import NodeConfig
+from privet.sim.logs import SILENT, hushed
 from privet.strategies import (
     Balanced,
     Fraction,
@@ -72,7 +71,7 @@ def play(case: Case) -> Result:
         return judged(case.algorithm, case.seed)
     if case.measure not in MEASURES:
         raise ConfigError(f"measure {case.measure!r}: known are {', '.join(MEASURES)}")
-    with silence(), np.errstate(all="ignore"):
+    with hushed(SILENT), np.errstate(all="ignore"):
         found = MEASURES[case.measure](case, build(case.workload))
     return {**found, "settings": dict(case.settings)}
 
@@ -173,20 +172,6 @@ def nodes_of(workload: Workload) -> list[NodeConfig]:
     return [
         {"partition-id": index, "num-partitions": count, **own[index]} for index in range(count)
     ]
-
-
-@contextmanager
-def silence() -> Iterator[None]:
-    """Log nothing: settings that diverge are part of a search."""
-    logs = [logging.getLogger(name) for name in ("flwr", "flwr.privet")]
-    before = [log.disabled for log in logs]
-    for log in logs:
-        log.disabled = True
-    try:
-        yield
-    finally:
-        for log, disabled in zip(logs, before, strict=True):
-            log.disabled = disabled
 
 
 # ------------------------------------------------------------------ what is measured

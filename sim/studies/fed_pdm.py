@@ -109,7 +109,7 @@ def arm(
             seed,
             {"name": DATA[data], "folder": folder, "draw": seed, **workload},
             algorithm,
-            own,
+            {**own, "noise_seed": seed} if epsilon else own,
             FULL_ROUNDS if options.full else ROUNDS,
             "accuracy",
             run,

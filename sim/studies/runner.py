@@ -126,7 +126,11 @@ def calibrated(case: Case, workload: Workload) -> float:
     from privet.privacy import Facts
     from privet.strategies.run.calibration import Plan, smallest
 
-    settings = {key.replace("_", "-"): value for key, value in case.settings.items() if key != "h"}
+    settings = {
+        key.replace("_", "-"): value
+        for key, value in case.settings.items()
+        if key not in ("h", "noise_seed")  # what is charged for is noise without a seed
+    }
     share = case.options["participation"]["balanced"]
     rounds = tuple(range(1, round(share * case.rounds) + 1))
     plans = [Plan((), Facts.of(problem), rounds) for problem in workload.problems]

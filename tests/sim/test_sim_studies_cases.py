@@ -243,6 +243,13 @@ def _clipped(problem: LinearModel[Any], x: Any) -> Any:
 
 
 @DATA
+def test_a_private_run_is_the_same_again() -> None:
+    case = fed_pdm.arm(OPTIONS, "", "Adult", epsilon=0.5)[1]
+    case = replace(case, rounds=10, options={**case.options, "every": 1, "tail": 1})
+    assert play(case)["course"] == play(case)["course"]
+
+
+@DATA
 @pytest.mark.parametrize("loss", ["softmax", "(41)"])
 def test_accuracy_by_a_few_lines(loss: str) -> None:
     """The test rule (42) is an argmax of scores: rows of X for (41), columns for softmax."""

@@ -6,6 +6,9 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+SILENT = logging.CRITICAL + 1
+"""A level that shows nothing, for searches: settings that diverge are part of them."""
+
 
 def quiet() -> None:
     """Show warnings and errors only."""

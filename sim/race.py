@@ -7,7 +7,6 @@ counted where they are computed, messages where they are answered; nothing is ta
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from privet.server_apps.build import (
 )
 from privet.server_apps.config import keys_of_algorithm, read_config
 from privet.sim.engine import InlineGrid
-from privet.sim.logs import hushed
+from privet.sim.logs import SILENT, hushed
 from privet.strategies import PrimalDualStrategy, Round
 from privet.wire import ConfigError, RunError
 from privet.wire.registry import DEFAULT_ALGORITHM
@@ -272,8 +271,7 @@ def race(
     problems = [_Counted(problem, trace.tally) for problem in task.problems]
     app = client_app(name, lambda context: problems[int(context.node_config["partition-id"])])
     reached = False
-    # Settings that diverge are part of a search: nothing is said of them.
-    with hushed(logging.CRITICAL), np.errstate(all="ignore"):
+    with hushed(SILENT), np.errstate(all="ignore"):
         try:
             result = strategy.start(
                 InlineGrid(app, count),

@@ -20,7 +20,7 @@ def reproduce(
         Path, typer.Option(help="Folder for CSV, plots and verdicts; finished cases stay there.")
     ] = Path("reproduced"),
     data_path: Annotated[
-        Path | None, typer.Option(help="Folder with mnist_20k.npz and the Adult files.")
+        Path | None, typer.Option(help="Folder with MNIST, FEMNIST and Adult files.")
     ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="The papers' own horizons and repetitions: many hours.")
@@ -55,7 +55,7 @@ def reproduce(
     if not studies:
         raise ConfigError("name a study, a paper or all; --list prints the names")
     quiet() if json_lines else plain()
-    wanted = chosen(studies)
+    wanted = chosen(studies, full=full)
     if data_path is not None and not data_path.is_dir():
         raise ConfigError(f"--data-path {data_path}: no such folder")
     options = Options(full, None if data_path is None else data_path.resolve())

@@ -16,28 +16,29 @@ PAPERS = {
     "gfl": "Graph federated learning",
 }
 MODULES = {
-    "fed-plt": ("fed_plt_rivals", "fed_plt"),
-    "dp-iadmm": ("dp_iadmm",),
-    "fedpdm": ("fed_pdm",),
-    "gfl": ("gfl",),
+    "fed-plt": ("fed_plt_rivals", "fed_plt", "theorems"),
+    "dp-iadmm": ("dp_iadmm", "theorems"),
+    "fedpdm": ("fed_pdm", "theorems"),
+    "gfl": ("gfl", "theorems"),
 }
 
 
 def names() -> list[str]:
     """Return the names of all studies, in the papers' order."""
-    return [study.name for paper in MODULES for study in studies_of(paper)]
+    return [study.name for paper in PAPERS for study in studies_of(paper)]
 
 
-def studies_of(paper: str) -> tuple[Study, ...]:
+def studies_of(paper: str) -> list[Study]:
     """Return the studies of a paper, its theorems last."""
-    found: list[Study] = []
-    for module in MODULES[paper]:
-        found += import_module(f"{__package__}.{module}").STUDIES
-    theorems: dict[str, Study] = import_module(f"{__package__}.coverage").STUDIES
-    return (*found, theorems[paper])
+    return [
+        study
+        for module in MODULES[paper]
+        for study in import_module(f"{__package__}.{module}").STUDIES
+        if study.name.startswith(f"{paper}/")
+    ]
 
 
-def chosen(wanted: Iterable[str]) -> list[Study]:
+def chosen(wanted: Iterable[str], *, full: bool = False) -> list[Study]:
     """Return studies by name, by paper, or ``all``.
 
     Raises
@@ -48,10 +49,11 @@ def chosen(wanted: Iterable[str]) -> list[Study]:
     found: dict[str, Study] = {}
     for name in wanted:
         paper, _, _ = name.partition("/")
-        if name != "all" and paper not in MODULES:
-            raise ConfigError(f"unknown study {name!r}: papers are {', '.join(MODULES)}, or all")
-        own = [one for each in (MODULES if name == "all" else (paper,)) for one in studies_of(each)]
-        matching = own if name in ("all", paper) else [one for one in own if one.name == name]
+        if name != "all" and paper not in PAPERS:
+            raise ConfigError(f"unknown study {name!r}: papers are {', '.join(PAPERS)}, or all")
+        own = [one for each in (PAPERS if name == "all" else (paper,)) for one in studies_of(each)]
+        some = [one for one in own if full or not one.full_only]
+        matching = some if name in ("all", paper) else [one for one in own if one.name == name]
         if not matching:
             known = ", ".join(one.name for one in own)
             raise ConfigError(f"unknown study {name!r}: known are {known}")

@@ -1,19 +1,22 @@
 """Figures 1 to 4 of the DP-IADMM paper: MNIST on 10,000 digits, FEMNIST on 114 writers.
 
-The paper has 60,000 digits; the same noise on 10,000 has six times its epsilons. OutP is run twice:
-as the authors coded it (sigma^2 for a standard deviation, no 1/I_p in the sensitivity, losses
-divided by an agent's own examples), and with a fair, clipped sensitivity.
+The paper has 60,000 digits and 195 writers; the same noise on fewer examples has a larger epsilon.
+OutP is run twice: as the authors coded it (sigma^2 for a standard deviation, no 1/I_p in the
+sensitivity, losses divided by an agent's own examples), and with a fair, clipped sensitivity.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from .noises import DELTA
-from .statistics import Estimate, band, difference
+import numpy as np
+
+from .noises import DELTA, STRETCH
+from .statistics import Estimate, difference
 from .study import (
     FEMNIST,
     MNIST,
@@ -22,7 +25,6 @@ from .study import (
     Options,
     Outcome,
     Panel,
-    Result,
     Results,
     Row,
     Rows,
@@ -34,70 +36,103 @@ from .study import (
 PRINTED = (0.05, 0.1, 1.0, 5.0)
 FEWER = (0.05, 1.0)
 """Of them, those that are run without ``--full``."""
-RATIO = {"MNIST": 6.0, "FEMNIST": 36_708 / 15_440}
-"""Examples of the paper over examples here: what epsilon is multiplied by for the same noise."""
-ROUNDS, FULL_ROUNDS, FULL_SEEDS = 100, 20_000, 10
-FEMNIST_ROUNDS = 15
-RHO: Mapping[str, Mapping[str, Any]] = {
-    "MNIST": {"rho_c1": 2.0, "rho_c2": 5.0, "rho_period": 10_000},
-    "FEMNIST": {"rho_c1": 0.005, "rho_c2": 0.05, "rho_period": 2_000},
-}
+FULL_ROUNDS, FULL_SEEDS = 20_000, 10
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """One data set of the figures.
+
+    Attributes
+    ----------
+    ratio : float
+        Examples of the paper over examples here: what epsilon is multiplied by for the same noise.
+    rounds : int
+        Without ``--full``.
+    rho : mapping
+        The printed constants of (24).
+    free, best, best_of_outp : float
+        Printed errors in per cent: without noise, and the best at epsilon .05 of ObjPM and OutP.
+    fewer : str
+        What the data are in place of.
+    settings : tuple of Setting
+    """
+
+    name: str
+    workload: str
+    ratio: float
+    rounds: int
+    rho: Mapping[str, Any]
+    free: float
+    best: float
+    best_of_outp: float
+    fewer: str
+    settings: tuple[Setting, ...]
+    files: tuple[str, ...]
+
+
 OBJECTIVE = {"mechanism": "laplace", "sensitivity": "paper"}
 FAIR = {"perturbation": "output", "clip": 10.0, "delta": DELTA}
 """Hardly any gradient is longer than the clip, so that it costs OutP nothing but its noise."""
 METHODS = ("ObjP", "ObjPM", "OutP, authors", "OutP, fair")
-STRETCH = 2.0 * math.sqrt(math.log(1.25 / DELTA))
-"""1/eta_t of the authors' OutP is I_p / 4 + STRETCH sqrt(t) / eps: `noises.authors_proximity`."""
 FIGURE_4: Mapping[str, Mapping[str, Any]] = {
     "rho .1": {"rho": 0.1},
     "rho 1": {"rho": 1.0},
     "rho 10": {"rho": 10.0},
     "(24)": {},
-    "(24) / 100": {"of-rho": 0.01},
+    "(24) / 100": {"of_rho": 0.01},
 }
 
 
 def case_of(
-    options: Options, label: str, data: str, method: str, epsilon: float, seed: int, **more: Any
+    options: Options,
+    half: Half,
+    method: str,
+    epsilon: float,
+    seed: int,
+    *,
+    label: str = "",
+    rho: float = 0.0,
+    of_rho: float = 1.0,
 ) -> Case:
-    """Return a run of one method at a printed epsilon; infinity is without noise."""
-    own = epsilon * RATIO[data]
-    settings: dict[str, Any] = {**RHO[data], "epsilon": own}
+    """Return a run of one method at a printed epsilon (infinity is without noise).
+
+    ``rho`` is fixed, ``of_rho`` what (24) is multiplied by.
+    """
+    own = epsilon * half.ratio
+    settings: dict[str, Any] = {**half.rho, "epsilon": own}
     extras: dict[str, Any] = {}
-    workload = {"name": "digits-in-ten" if data == "MNIST" else "femnist"}
+    workload = {"name": half.workload, "folder": str(options.data_path)}
     if math.isinf(epsilon):
         settings |= {"perturbation": "none", "epsilon": "inf"}
     elif method == "OutP, fair":
         settings |= FAIR
     elif method == "OutP, authors":
-        scale = more.get("of-rho", 1.0)
         settings |= {
             "perturbation": "output",
             "noise_scale": 1.0,
             "eta_rule": "smooth",
-            "smoothness": 250.0,
             "epsilon": own / STRETCH,
-            "rho_c1": RHO[data]["rho_c1"] * scale,
-            "rho_c2": RHO[data]["rho_c2"] * scale / STRETCH,
+            "rho_c1": half.rho["rho_c1"] * of_rho,
+            "rho_c2": half.rho["rho_c2"] * of_rho / STRETCH,
         }
-        extras = {"noise": "authors", "printed-epsilon": own, "of-rho": scale}
+        extras = {"noise": "authors"}
         workload["divisor"] = "own"
     else:
         settings |= OBJECTIVE
     settings["local_updates"] = 10 if method == "ObjPM" else 1
-    if "rho" in more:
-        settings["rho"] = more["rho"]
-    rounds = ROUNDS if data == "MNIST" else FEMNIST_ROUNDS
-    rounds = FULL_ROUNDS if options.full else rounds
+    if rho:
+        settings["rho"] = rho
+    rounds = FULL_ROUNDS if options.full else half.rounds
     return Case(
-        label,
+        label or _label(method, epsilon),
         seed,
-        {**workload, "folder": str(options.data_path)},
+        workload,
         "dp-iadmm",
         settings,
         rounds,
         "error-and-noise",
-        {"every": max(1, rounds // 10), "tail": 1, **extras},
+        {"every": max(1, min(rounds // 10, 200)), "tail": 1, **extras},
     )
 
 
@@ -105,28 +140,19 @@ def _label(method: str, epsilon: float) -> str:
     return f"{method}, epsilon {epsilon:g}"
 
 
-def comparison(options: Options) -> Sequence[Case]:
-    """Return the cases of Figures 1 to 3: four methods, four epsilons, and no noise."""
+def comparison(half: Half, options: Options) -> Sequence[Case]:
+    """Return the cases of Figures 1 to 3: four methods at some epsilons, and no noise."""
     noisy = [
-        case_of(options, _label(method, epsilon), "MNIST", method, epsilon, seed)
+        case_of(options, half, method, epsilon, seed)
         for method in METHODS
         for epsilon in (PRINTED if options.full else FEWER)
         for seed in options.seeds(FULL_SEEDS)
     ]
-    plain = [
-        case_of(options, _label(method, math.inf), "MNIST", method, math.inf, 0)
-        for method in METHODS[:2]
-    ]
-    return [*noisy, *plain]
+    return [*noisy, *(case_of(options, half, method, math.inf, 0) for method in METHODS[:2])]
 
 
-def _of(found: Results, method: str, epsilon: float, what: str = "value") -> list[float | None]:
+def _of(found: Results, method: str, epsilon: float, what: str = "value") -> list[float]:
     return [result[what] for result in found[_label(method, epsilon)]]
-
-
-def _course(results: Sequence[Result], what: str = "course") -> Curve:
-    mean, low, high = band([result[what] for result in results])
-    return Curve(results[0]["rounds"], mean.tolist(), low.tolist(), high.tolist())
 
 
 PAIRS = (
@@ -140,14 +166,16 @@ PAIRS = (
 )
 
 
-def _panels(found: Results, what: str, label: str) -> list[Panel]:
+def _panels(
+    found: Results, names: Sequence[str], what: str, label: str, y_log: bool
+) -> list[Panel]:
     return [
         Panel(
             f"epsilon {epsilon:g}",
             "round",
             label,
-            {method: _course(found[_label(method, epsilon)], what) for method in METHODS},
-            y_log=True,
+            {name: Curve.course(found[_label(name, epsilon)], what) for name in names},
+            y_log=y_log,
         )
         for epsilon in epsilons_of(found)
     ]
@@ -159,20 +187,16 @@ def epsilons_of(found: Results) -> list[float]:
     return sorted(epsilon for epsilon in own if math.isfinite(epsilon))
 
 
-OPEN = "10,000 digits in place of 60,000, and a shorter horizon"
+def _open(half: Half) -> str:
+    return f"{half.fewer}, and a shorter horizon"
 
 
-def figure_1(found: Results) -> Outcome:
+def figure_1(half: Half, found: Results) -> Outcome:
     """Conclude Figure 1: who has the smaller error, and what epsilon does to it."""
-    epsilons, rows = epsilons_of(found), Rows(OPEN)
+    epsilons, rows = epsilons_of(found), Rows(_open(half))
     for method in METHODS[:3]:
-        steps = [
-            difference(_of(found, method, small), _of(found, method, large))
-            for small, large in pairwise(epsilons)
-        ]
-        said = " > ".join(f"{Estimate.of(_of(found, method, e)).mean:.2f}" for e in epsilons)
-        what = f"errors of {method} grow as epsilon shrinks"
-        rows.claim(what, min(steps, key=lambda step: step.low), said)
+        errors = [_of(found, method, epsilon) for epsilon in epsilons]
+        rows.falling(f"errors of {method} grow as epsilon shrinks", errors, "{:.2f}")
     for epsilon in epsilons:
         for better, worse, why in PAIRS:
             gap = difference(_of(found, worse, epsilon), _of(found, better, epsilon))
@@ -183,42 +207,44 @@ def figure_1(found: Results) -> Outcome:
                 rows[-1] = rows[-1].beyond()
     for method, name in (("ObjPM", "close to"), ("ObjP", "not close to")):
         free = found[_label(method, math.inf)][0]["value"]
-        gap = Estimate.of([(v or math.nan) - free for v in _of(found, method, 1.0)])
-        why = f'"close" is no number; points above {free:.2f} %; {OPEN}'
+        gap = Estimate.of([value - free for value in _of(found, method, 1.0)])
+        why = f'"close" is no number; points above {free:.2f} %; {rows.unprinted}'
         what = f"{method} at epsilon 1 is {name} the run without noise"
         rows.append(Row(what, "yes", gap, Verdict.NOT_DETERMINED, why))
-    free = Estimate(found[_label("ObjP", math.inf)][0]["value"])
-    rows.number("error without noise, %", 9.1, free)
-    return Outcome(rows, _panels(found, "course", "test error, %"))
+    rows.number("error without noise, %", half.free, Estimate(_of(found, "ObjP", math.inf)[0]))
+    return Outcome(rows, _panels(found, METHODS, "course", "test error, %", True))
 
 
-def figure_2(found: Results) -> Outcome:
+def figure_2(half: Half, found: Results) -> Outcome:
     """Conclude Figure 2: the best error of each method."""
-    epsilons, rows = epsilons_of(found), Rows(OPEN)
-    marks = {"ObjPM": Curve([0.05], [11.74]), "OutP, authors": Curve([0.05], [21.79])}
+    epsilons, rows = epsilons_of(found), Rows(_open(half))
+    best = {
+        (name, epsilon): _of(found, name, epsilon, "best")
+        for name in METHODS
+        for epsilon in epsilons
+    }
+    marks = {
+        "ObjPM": Curve([0.05], [half.best]),
+        "OutP, authors": Curve([0.05], [half.best_of_outp]),
+    }
     for name, printed in marks.items():
-        best = Estimate(min(_best(found, name, 0.05)))
-        rows.number(f"best error of {name} at epsilon .05, %", printed.y[0], best)
+        ours = Estimate(min(best[name, 0.05]))
+        rows.number(f"best error of {name} at epsilon .05, %", printed.y[0], ours)
     for epsilon in epsilons:
-        others = {name: min(_best(found, name, epsilon)) for name in ("ObjP", "OutP, authors")}
-        second = min(others, key=others.__getitem__)
-        gap = difference(_best(found, second, epsilon), _best(found, "ObjPM", epsilon))
+        second = min(("ObjP", "OutP, authors"), key=lambda name: min(best[name, epsilon]))
+        gap = difference(best[second, epsilon], best["ObjPM", epsilon])
         rows.claim(f"ObjPM is best of all at epsilon {epsilon:g}", gap, printed="ObjPM")
     curves = {
-        name: Curve(epsilons, [min(_best(found, name, epsilon)) for epsilon in epsilons])
+        name: Curve(epsilons, [min(best[name, epsilon]) for epsilon in epsilons])
         for name in METHODS
     }
     labels = ("best test error", "epsilon of a release", "test error, %")
     return Outcome(rows, [Panel(*labels, curves, marks, x_log=True)])
 
 
-def _best(found: Results, method: str, epsilon: float) -> list[float]:
-    return [float(result["best"]) for result in found[_label(method, epsilon)]]
-
-
-def figure_3(found: Results) -> Outcome:
+def figure_3(half: Half, found: Results) -> Outcome:
     """Conclude Figure 3: mean magnitude of the noise that arrives in z_p."""
-    epsilons, rows = epsilons_of(found), Rows(OPEN)
+    epsilons, rows = epsilons_of(found), Rows(_open(half))
     size = {
         (method, epsilon): [
             sum(one["noise"]) / len(one["noise"]) for one in found[_label(method, epsilon)]
@@ -227,108 +253,71 @@ def figure_3(found: Results) -> Outcome:
         for epsilon in epsilons
     }
     for method in METHODS[:3]:
-        steps = [difference(size[method, a], size[method, b]) for a, b in pairwise(epsilons)]
-        said = " > ".join(f"{Estimate.of(size[method, e]).mean:.2g}" for e in epsilons)
-        what = f"noise of {method} grows as epsilon shrinks"
-        rows.claim(what, min(steps, key=lambda step: step.low), said)
+        sizes = [size[method, epsilon] for epsilon in epsilons]
+        rows.falling(f"noise of {method} grows as epsilon shrinks", sizes, "{:.2g}")
     for epsilon in epsilons:
         gap = difference(size["ObjP", epsilon], size["OutP, authors", epsilon])
         pair = [Estimate.of(size[name, epsilon]) for name in ("ObjP", "OutP, authors")]
         what = f"noise of ObjP above OutP's at epsilon {epsilon:g}"
         rows.claim(what, gap, f"{pair[0]} against {pair[1]}")
-    return Outcome(rows, _panels(found, "noise", "mean |noise|"))
+    return Outcome(rows, _panels(found, METHODS, "noise", "mean |noise|", True))
 
 
-def penalties(options: Options) -> Sequence[Case]:
+def penalties(half: Half, options: Options) -> Sequence[Case]:
     """Return the cases of Figure 4: the authors' OutP under five choices of rho."""
     return [
         case_of(
-            options, f"{name}, epsilon {epsilon:g}", "MNIST", "OutP, authors", epsilon, seed, **more
+            options, half, "OutP, authors", epsilon, seed, label=_label(name, epsilon), **choice
         )
-        for name, more in FIGURE_4.items()
+        for name, choice in FIGURE_4.items()
         for epsilon in (PRINTED if options.full else FEWER)
         for seed in options.seeds(FULL_SEEDS)
     ]
 
 
-def figure_4(found: Results) -> Outcome:
+def figure_4(half: Half, found: Results) -> Outcome:
     """Conclude Figure 4: the penalty matters less than epsilon."""
-    own = {label: [one["value"] for one in results] for label, results in found.items()}
-    epsilons = epsilons_of(found)
-    count = len(next(iter(own.values())))
-    by_rho, by_epsilon = [], []
-    for seed in range(count):
-        error = {
-            (name, e): own[f"{name}, epsilon {e:g}"][seed] for name in FIGURE_4 for e in epsilons
-        }
-        by_rho.append(max(_span([error[name, e] for name in FIGURE_4]) for e in epsilons))
-        by_epsilon.append(min(_span([error[name, e] for e in epsilons]) for name in FIGURE_4))
-    rows = Rows(OPEN)
+    errors = np.array(
+        [[_of(found, name, epsilon) for epsilon in epsilons_of(found)] for name in FIGURE_4], float
+    )
+    by_rho = np.ptp(errors, axis=0).max(axis=0).tolist()
+    by_epsilon = np.ptp(errors, axis=1).min(axis=0).tolist()
+    rows = Rows(_open(half))
     said = f"{Estimate.of(by_rho)} points over rho, {Estimate.of(by_epsilon)} over epsilon"
     rows.claim("the choice of rho matters less than epsilon", difference(by_epsilon, by_rho), said)
-    panels = [
-        Panel(
-            f"epsilon {epsilon:g}",
-            "round",
-            "test error, %",
-            {name: _course(found[f"{name}, epsilon {epsilon:g}"]) for name in FIGURE_4},
-        )
-        for epsilon in epsilons
-    ]
-    return Outcome(rows, panels)
+    return Outcome(rows, _panels(found, tuple(FIGURE_4), "course", "test error, %", False))
 
 
-def _span(values: Sequence[float]) -> float:
-    return max(values) - min(values)
+# ------------------------------------------------------------------ the printed horizon
+
+Runs = Sequence[tuple[str, float]]
+"""Methods and printed epsilons."""
 
 
-WRITERS = ("ObjP", "ObjPM", "OutP, fair")
+def at_length(half: Half, runs: Runs, options: Options) -> Sequence[Case]:
+    """Return single runs at the printed horizon."""
+    long = replace(options, full=True)
+    return [case_of(long, half, method, epsilon, 0) for method, epsilon in runs]
 
 
-def writers(options: Options) -> Sequence[Case]:
-    """Return the cases of the FEMNIST halves at the smallest epsilon, and without noise."""
-    noisy = [
-        case_of(options, _label(method, 0.05), "FEMNIST", method, 0.05, seed)
-        for method in WRITERS
-        for seed in options.seeds(FULL_SEEDS)
-    ]
-    plain = case_of(options, _label("ObjP", math.inf), "FEMNIST", "ObjP", math.inf, 0)
-    return [*noisy, plain]
+def errors_at_length(half: Half, runs: Runs, found: Results) -> Outcome:
+    """Conclude the single runs at the printed horizon."""
+    rows, marks = Rows(f"{half.fewer}; one run"), {}
+    for method, epsilon in runs:
+        label, kind = _label(method, epsilon), "value" if math.isinf(epsilon) else "best"
+        printed = half.best if method == "ObjPM" else half.best_of_outp
+        what = f"best error of {method} at epsilon .05, %"
+        if math.isinf(epsilon):
+            what, printed = "error without noise, %", half.free
+        rows.number(what, printed, Estimate(found[label][0][kind]))
+        marks[label] = Curve([FULL_ROUNDS], [printed])
+    curves = {label: Curve.course(results) for label, results in found.items()}
+    return Outcome(rows, [Panel("", "round", "test error, %", curves, marks, x_log=True)])
 
 
-def femnist_halves(found: Results) -> Outcome:
-    """Conclude the FEMNIST halves of Figures 1 and 2."""
-    rows = Rows("114 writers in place of 195, and a shorter horizon")
-    free = Estimate(found[_label("ObjP", math.inf)][0]["value"])
-    rows.number("error without noise, %", 37.27, free)
-    best = Estimate(min(_best(found, "ObjPM", 0.05)))
-    rows.number("best error of ObjPM at epsilon .05, %", 59.42, best)
-    why = f"the authors' OutP has a step of each agent's own size, not run here; {rows.unprinted}"
-    said = f"{min(_best(found, 'OutP, fair', 0.05)):.2f} (fair OutP)"
-    what = "best error of OutP at epsilon .05, %"
-    rows.append(Row(what, 91.05, said, Verdict.NOT_DETERMINED, why))
-    gap = difference(_of(found, "ObjP", 0.05), _of(found, "ObjPM", 0.05))
-    rows.claim("ObjPM below ObjP at epsilon 0.05", gap, why=PAIRS[2][2])
-    curves = {method: _course(found[_label(method, 0.05)]) for method in WRITERS}
-    return Outcome(rows, [Panel("FEMNIST, epsilon 0.05", "round", "test error, %", curves)])
+# ------------------------------------------------------------------ the data and the settings
 
-
-EXAMPLES = Setting(
-    "data",
-    "MNIST, 60,000 digits over 10 agents, iid",
-    "10,000 digits over 10 agents, iid, x/255",
-    "10,000 are at hand",
-)
-EPSILON = Setting(
-    "epsilon",
-    ".05, .1, 1, 5 of a release",
-    "six times as large, so that the noise is that of the printed one on 60,000; .05 and 1 (all "
-    "with `--full`)",
-    "fewer digits; the page names the printed value; time",
-)
-HORIZON = Setting("iterations", "20,000", f"{ROUNDS} (20,000 with `--full`)", "time")
 SEEDS = Setting("repetitions", "10", "5 (10 with `--full`)", "time")
-PENALTY = Setting("rho", "(24): c_1 = 2, c_2 = 5, T_c = 10,000", "as printed")
 OUTP = Setting(
     "OutP",
     'the algorithm of "[2]", delta 1e-6',
@@ -337,35 +326,120 @@ OUTP = Setting(
 )
 ETA = Setting("eta of ObjP, ObjPM", "of Theorem 3: 1 / sqrt(t)", "as printed")
 ZERO = Setting("start, set W", "not printed", "zero, none", "as in the authors' code")
-COMMON = (EXAMPLES, EPSILON, HORIZON, SEEDS, PENALTY, OUTP, ETA, ZERO)
-WRITER_SETTINGS = (
-    Setting(
-        "data",
-        "36,708 images of 195 writers",
-        "15,440 of 114 writers, 1 - x/255",
-        "those of the authors' files that are whole",
+MNIST_HALF = Half(
+    name="MNIST",
+    workload="digits-in-ten",
+    ratio=6.0,
+    rounds=100,
+    rho={"rho_c1": 2.0, "rho_c2": 5.0, "rho_period": 10_000},
+    free=9.1,
+    best=11.74,
+    best_of_outp=21.79,
+    fewer="10,000 digits in place of 60,000",
+    settings=(
+        Setting(
+            "data",
+            "MNIST, 60,000 digits over 10 agents, iid",
+            "10,000 digits over 10 agents, iid, x/255",
+            "10,000 are at hand",
+        ),
+        Setting(
+            "epsilon",
+            ".05, .1, 1, 5 of a release",
+            "six times as large, so that the noise is that of the printed one on 60,000; .05 and 1 "
+            "(all with `--full`)",
+            "fewer digits; the page names the printed value; time",
+        ),
+        Setting("iterations", "20,000", "100 (20,000 with `--full`)", "time"),
+        SEEDS,
+        Setting("rho", "(24): c_1 = 2, c_2 = 5, T_c = 10,000", "as printed"),
     ),
-    Setting("rho", "(24): c_1 = .005, c_2 = .05, T_c = 2,000", "as printed"),
-    Setting("iterations", "20,000", f"{FEMNIST_ROUNDS} (20,000 with `--full`)", "time"),
-    Setting("OutP", 'the algorithm of "[2]"', "the fair one only", "see the row"),
-    SEEDS,
+    files=MNIST,
+)
+FEMNIST_HALF = Half(
+    name="FEMNIST",
+    workload="femnist",
+    ratio=36_708 / 15_440,
+    rounds=15,
+    rho={"rho_c1": 0.005, "rho_c2": 0.05, "rho_period": 2_000},
+    free=37.27,
+    best=59.42,
+    best_of_outp=91.05,
+    fewer="114 writers in place of 195",
+    settings=(
+        Setting(
+            "data",
+            "36,708 images of 195 writers",
+            "15,440 of 114 writers, 1 - x/255",
+            "those of the authors' files that are whole",
+        ),
+        Setting(
+            "epsilon",
+            ".05, .1, 1, 5 of a release",
+            "2.4 times as large, so that the noise is that of the printed one on 36,708; .05 and 1 "
+            "(all with `--full`)",
+            "fewer images; the page names the printed value; time",
+        ),
+        Setting("iterations", "20,000", "15 (20,000 with `--full`)", "time"),
+        SEEDS,
+        Setting("rho", "(24): c_1 = .005, c_2 = .05, T_c = 2,000", "as printed"),
+    ),
+    files=FEMNIST,
+)
+HALVES = (MNIST_HALF, FEMNIST_HALF)
+FIGURES: tuple[tuple[int, str, Callable[..., Sequence[Case]], Callable[..., Outcome]], ...] = (
+    (1, "test errors by round", comparison, figure_1),
+    (2, "best test errors", comparison, figure_2),
+    (3, "mean noise magnitude by round", comparison, figure_3),
+    (4, "OutP under five penalties", penalties, figure_4),
+)
+AT_LENGTH: tuple[tuple[str, Half, Runs, str], ...] = (
+    (
+        "horizon",
+        MNIST_HALF,
+        (("ObjP", math.inf), ("OutP, authors", 0.05)),
+        "five minutes of a core a run",
+    ),
+    ("horizon-objpm", MNIST_HALF, (("ObjPM", 0.05),), "half an hour of a core"),
+    ("horizon-femnist", FEMNIST_HALF, (("ObjP", math.inf),), "forty minutes of a core"),
 )
 STUDIES = (
     *(
-        Study(f"dp-iadmm/figure-{number}", title, plan, conclude, COMMON, MNIST)
-        for number, title, plan, conclude in (
-            (1, "DP-IADMM: test errors by round (MNIST)", comparison, figure_1),
-            (2, "DP-IADMM: best test errors (MNIST)", comparison, figure_2),
-            (3, "DP-IADMM: mean noise magnitude by round (MNIST)", comparison, figure_3),
-            (4, "DP-IADMM: OutP under five penalties (MNIST)", penalties, figure_4),
+        Study(
+            f"dp-iadmm/figure-{number}" + ("" if half is MNIST_HALF else "-femnist"),
+            f"DP-IADMM: {title} ({half.name})",
+            partial(plan, half),
+            partial(conclude, half),
+            (*half.settings, OUTP, ETA, ZERO),
+            half.files,
         )
+        for half in HALVES
+        for number, title, plan, conclude in FIGURES
     ),
-    Study(
-        "dp-iadmm/femnist",
-        "DP-IADMM: the FEMNIST halves of Figures 1 and 2",
-        writers,
-        femnist_halves,
-        WRITER_SETTINGS,
-        FEMNIST,
+    *(
+        Study(
+            f"dp-iadmm/{name}",
+            f"DP-IADMM: single runs at the printed horizon ({half.name})",
+            partial(at_length, half, runs),
+            partial(errors_at_length, half, runs),
+            (
+                half.settings[0],
+                Setting(
+                    "epsilon",
+                    ".05 of a release, and none",
+                    half.settings[1].ours.partition(";")[0],
+                    "fewer examples; the page names the printed value",
+                ),
+                Setting("iterations", "20,000", "as printed"),
+                Setting("repetitions", "10", "1", f"time: {time}"),
+                half.settings[-1],
+                OUTP,
+                ETA,
+                ZERO,
+            ),
+            half.files,
+            full_only=True,
+        )
+        for name, half, runs, time in AT_LENGTH
     ),
 )

@@ -6,7 +6,8 @@ table says how many iterations there were: those are compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -31,7 +32,7 @@ TABLE_VII = {
     10.0: 85.273,
 }
 TABLE_VIII = {0.1: 123, 1.0: 39, 10.0: 162}
-TABLE_IX = {1: 29, 2: 15, 5: 9, 8: 8, 10: 8, 20: 8}
+TABLE_IX: Mapping[float, float] = {1: 29, 2: 15, 5: 9, 8: 8, 10: 8, 20: 8}
 BEST_EPOCHS = {0.1: 2, 1.0: 2, 10.0: 5, 100.0: 8}
 """t_C -> N_e with the least time in Table IX."""
 
@@ -54,8 +55,8 @@ FITTED = Setting(
     f"{RHO:g}, **fitted** to the 13 entries of Tables VI and IX",
     "one free parameter; agreement of these two tables is a fit, not a prediction",
 )
-REPETITIONS = Setting("repetitions", "100 Monte Carlo", "5 draws (100 with `--full`)", "time")
-COMMON = (DATA, START, SOLVER, FITTED, REPETITIONS)
+DRAWS = Setting("repetitions", "100 Monte Carlo", "5 draws (100 with `--full`)", "time")
+COMMON = (DATA, START, SOLVER, FITTED, DRAWS)
 FIT = f"rho = {RHO:g}"
 OPEN = "rho, step and the generator of the data are not printed"
 
@@ -83,37 +84,24 @@ def values(results: Sequence[Result]) -> list[float | None]:
     return [result["value"] for result in results]
 
 
-def _arms(arms: Mapping[str, Mapping[str, Any]]) -> Callable[[Options], Sequence[Case]]:
-    def cases(options: Options) -> Sequence[Case]:
-        return [
-            alone(label, draw, **settings)
-            for label, settings in arms.items()
-            for draw in options.seeds(MONTE_CARLO)
-        ]
-
-    return cases
-
-
-def curve(x: Sequence[float], estimates: Sequence[Estimate]) -> Curve:
-    """Return ours with the interval as a band."""
-    return Curve(
-        x,
-        [one.mean for one in estimates],
-        [one.low for one in estimates],
-        [one.high for one in estimates],
-    )
+def _cases(arms: Mapping[str, Mapping[str, Any]], options: Options) -> Sequence[Case]:
+    return [
+        alone(label, draw, **settings)
+        for label, settings in arms.items()
+        for draw in options.seeds(MONTE_CARLO)
+    ]
 
 
 def _panel(
-    x: Sequence[float],
-    ours: Sequence[Estimate],
-    printed: Sequence[float],
     name: str,
-    measure: str = "iterations",
+    measure: str,
+    printed: Mapping[float, float],
+    ours: Mapping[str, Mapping[float, Estimate]],
     x_log: bool = False,
 ) -> Panel:
-    marks = {"printed": Curve(x, printed)}
-    return Panel("", name, measure, {"ours": curve(x, ours)}, marks, x_log=x_log, y_log=True)
+    curves = {label: Curve.of(own) for label, own in ours.items()}
+    marks = {"printed": Curve(list(printed), list(printed.values()))}
+    return Panel("", name, measure, curves, marks, x_log=x_log, y_log=True)
 
 
 SIX = {f"{share:.0%} active": {"fraction": share} for share in TABLE_VI}
@@ -130,9 +118,7 @@ def table_6(found: Results) -> Outcome:
     said = f"{1.5 * 0.4 * ours[0.4].mean:.3g}k to {1.5 * ours[1.0].mean:.3g}k"
     what = "computation time falls from 40 % to 100 % active"
     rows.claim(what, slower, said, printed="22.8k to 13.5k")
-    printed_ones = list(TABLE_VI.values())
-    panel = _panel(list(TABLE_VI), list(ours.values()), printed_ones, "share of the agents")
-    return Outcome(rows, [panel])
+    return Outcome(rows, [_panel("share of the agents", "iterations", TABLE_VI, {"ours": ours})])
 
 
 READINGS: Mapping[str, Mapping[str, float]] = {
@@ -186,45 +172,42 @@ def table_7(found: Results) -> Outcome:
         shares = [f"{name}: {one.mean / printed:.2f}" for name, one in there.items()]
         why = f"times printed, by reading of rho and step: {'; '.join(shares)}"
         rows.number(f"variance {variance:g}: ||x - x*||", printed, there[MAIN], why=why)
-    curves = {name: curve(list(own), list(own.values())) for name, own in ours.items()}
-    marks = {"printed": Curve(list(TABLE_VII), list(TABLE_VII.values()))}
-    panel = Panel("", "noise variance", "||x - x*||", curves, marks, x_log=True, y_log=True)
     note = (
         "The noise of (13) is sqrt(2 gamma) tau, so the error depends on the step, which is not "
         "printed; the data do not single out one of the readings."
     )
+    panel = _panel("noise variance", "||x - x*||", TABLE_VII, ours, x_log=True)
     return Outcome(rows, [panel], [note])
 
 
-def _eight(rho: float, step: str) -> str:
-    return f"rho {rho:g}, {step}"
-
-
+STEPS = {"step .1": STEP, "best step": 0.0}
 EIGHT = {
-    **{_eight(rho, "step .1"): {"rho": rho, "step_size": STEP} for rho in TABLE_VIII},
-    **{_eight(rho, "best step"): {"rho": rho, "step_size": 0.0} for rho in TABLE_VIII},
+    f"rho {rho:g}, {name}": {"rho": rho, "step_size": step}
+    for name, step in STEPS.items()
+    for rho in TABLE_VIII
 }
 
 
 def table_8(found: Results) -> Outcome:
     """Compare iterations by penalty: each printed number once, under both readings of the step."""
+    own = {
+        name: {rho: values(found[f"rho {rho:g}, {name}"]) for rho in TABLE_VIII} for name in STEPS
+    }
     ours = {
-        step: [Estimate.of(values(found[_eight(rho, step)])) for rho in TABLE_VIII]
-        for step in ("step .1", "best step")
+        name: {rho: Estimate.of(counts) for rho, counts in by_rho.items()}
+        for name, by_rho in own.items()
     }
     rows = Rows(OPEN)
-    for place, (rho, printed) in enumerate(TABLE_VIII.items()):
-        best = ours["best step"][place]
-        why = f"one step .1 for all rho, fitted; with the best step for each {best}"
-        rows.number(f"rho {rho:g}: iterations", printed, ours["step .1"][place], why=why)
+    for rho, printed in TABLE_VIII.items():
+        why = (
+            f"one step .1 for all rho, fitted; with the best step for each {ours['best step'][rho]}"
+        )
+        rows.number(f"rho {rho:g}: iterations", printed, ours["step .1"][rho], why=why)
     for far in (0.1, 10.0):
-        slower = difference(*(values(found[_eight(rho, "best step")]) for rho in (far, 1.0)))
+        slower = difference(own["best step"][far], own["best step"][1.0])
         rows.claim(f"rho = 1 is faster than {far:g} (best step for each)", slower)
-    x = list(TABLE_VIII)
-    curves = {f"ours, {step}": curve(x, own) for step, own in ours.items()}
-    marks = {"printed": Curve(x, list(TABLE_VIII.values()))}
-    panel = Panel("", "rho", "iterations", curves, marks, x_log=True, y_log=True)
-    return Outcome(rows, [panel])
+    named = {f"ours, {name}": by_rho for name, by_rho in ours.items()}
+    return Outcome(rows, [_panel("rho", "iterations", TABLE_VIII, named, x_log=True)])
 
 
 NINE = {f"N_e = {count}": {"local_epochs": count} for count in TABLE_IX}
@@ -245,8 +228,7 @@ def table_9(found: Results) -> Outcome:
     grows = all(a <= b for a, b in pairwise(best.values())) and best[0.1] < best[100.0]
     said = ", ".join(f"{count} at {cost:g}" for cost, count in best.items())
     rows.claim("the best N_e grows with t_C", Estimate(1.0 if grows else -1.0), said)
-    panel = _panel(list(TABLE_IX), list(ours.values()), list(TABLE_IX.values()), "local epochs")
-    return Outcome(rows, [panel])
+    return Outcome(rows, [_panel("local epochs", "iterations", TABLE_IX, {"ours": ours})])
 
 
 ONE_STEP = Setting(
@@ -255,36 +237,36 @@ ONE_STEP = Setting(
     f"{STEP:g} for all rho, **fitted** to Table VIII; the best step for each beside it",
     "not printed",
 )
-NOISE = Setting(
-    "noise", "N(0, 2 gamma tau^2 I) in every local step, (13)", "as printed, full variance"
+NOISE = (
+    Setting(
+        "noise", "N(0, 2 gamma tau^2 I) in every local step, (13)", "as printed, full variance"
+    ),
+    Setting(
+        "rho, step",
+        "not printed",
+        "three readings; the rows have the one whose step Table VIII suggests",
+        "not printed",
+    ),
+    Setting("start", "not printed", "the optimum, so that noise is left"),
 )
-READ = Setting(
-    "rho, step",
-    "not printed",
-    "three readings; the rows have the one whose step Table VIII suggests",
-    "not printed",
-)
-STUDIES = (
-    Study("fed-plt/table-6", "Fed-PLT with a share of the agents", _arms(SIX), table_6, COMMON),
-    Study(
-        "fed-plt/table-7",
-        "Fed-PLT's error under noisy gradients",
-        noisy_cases,
-        table_7,
+STUDIES = tuple(
+    Study(f"fed-plt/table-{number}", title, plan, conclude, settings)
+    for number, title, plan, conclude, settings in (
+        (6, "Fed-PLT with a share of the agents", partial(_cases, SIX), table_6, COMMON),
         (
-            DATA,
-            NOISE,
-            READ,
-            Setting("start", "not printed", "the optimum, so that noise is left"),
-            REPETITIONS,
+            7,
+            "Fed-PLT's error under noisy gradients",
+            noisy_cases,
+            table_7,
+            (DATA, *NOISE, DRAWS),
         ),
-    ),
-    Study(
-        "fed-plt/table-8",
-        "Fed-PLT and its penalty",
-        _arms(EIGHT),
-        table_8,
-        (DATA, START, ONE_STEP, REPETITIONS),
-    ),
-    Study("fed-plt/table-9", "Fed-PLT and its local epochs", _arms(NINE), table_9, COMMON),
+        (
+            8,
+            "Fed-PLT and its penalty",
+            partial(_cases, EIGHT),
+            table_8,
+            (DATA, START, ONE_STEP, DRAWS),
+        ),
+        (9, "Fed-PLT and its local epochs", partial(_cases, NINE), table_9, COMMON),
+    )
 )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import pairwise, product
 from statistics import fmean
 from typing import Any
 
@@ -32,16 +33,20 @@ VARIANCES = (0.001, 0.01, 0.1, 1.0, 2.0, 10.0)
 STEPS = (0.1, 0.5, 1.0, 5.0)
 SCALES = (1.0, 0.3, 0.1, 0.05)
 GRAPHS = ("erdos-renyi", "ring")
+READINGS = tuple(product(GRAPHS, SCALES, (0.1, MU)))
+"""Graph, scale of the covariances and mu that single units are looked at under."""
 ROUNDS, BURN_IN = 150, 50
 PLAYED, FULL_PLAYED = 40, 300
 OPEN = "the covariances, the noise of the data and the graph are not printed"
+Deviations = list[float | None]
+"""Steady deviations by seed; None where a run diverges."""
 
 
 def simulated(
-    label: str,
     kind: str,
     seed: int,
     *,
+    label: str = "",
     mu: float = MU,
     variance: float = VARIANCE,
     scale: float = 1.0,
@@ -54,51 +59,76 @@ def simulated(
     return Case(label, seed, workload, "gfl", settings, ROUNDS, "deviation-on-arrays")
 
 
-def steady(results: Sequence[Result], what: str) -> list[float | None]:
+def _sweep(arms: Mapping[str, Mapping[str, Any]], options: Options) -> Sequence[Case]:
+    return [
+        simulated(seed=seed, label=label, **asked)
+        for label, asked in arms.items()
+        for seed in options.seeds(10)
+    ]
+
+
+def steady(results: Sequence[Result], what: str) -> Deviations:
     """Return the mean deviation after the burn-in, by seed; None where a run diverges."""
-    means = [fmean(one[what][-(len(one[what]) - _burn_in(one)) :]) for one in results]
+    courses = [one[what] for one in results]
+    means = [fmean(course[min(BURN_IN, len(course) // 2) :]) for course in courses]
     return [mean if math.isfinite(mean) and mean < 1e6 else None for mean in means]
 
 
-def _burn_in(result: Result) -> int:
-    return min(BURN_IN, len(result["centroid"]) // 2)
+def ratio(above: Deviations, below: Deviations) -> Estimate:
+    """Return the difference of logarithms, by seed: deviations spread by factors."""
+    pair = [[None if v is None else math.log(v) for v in own] for own in (above, below)]
+    return difference(*pair)
 
 
-def logs(values: Sequence[float | None]) -> list[float | None]:
-    """Return logarithms: deviations spread by factors."""
-    return [None if value is None else math.log(value) for value in values]
+def mean_of(values: Deviations) -> str:
+    """Return the mean in two digits."""
+    return f"{Estimate.of(values).mean:.2g}"
+
+
+def least(estimates: Iterable[Estimate]) -> Estimate:
+    """Return the one whose interval reaches lowest."""
+    return min(estimates, key=lambda one: one.low)
 
 
 def course(results: Sequence[Result], what: str) -> Curve:
     """Return the mean course with its band, kept above zero for a logarithmic axis."""
-    kept = [one[what] for one in results if one[what][-1] < 1e6]
-    if not kept:
-        return Curve((), ())
-    mean, low, high = band(kept)
-    floor = mean / 10
+    mean, low, high = band([one[what] for one in results if one[what][-1] < 1e6])
     x = list(range(1, len(mean) + 1))
-    return Curve(x, mean.tolist(), low.clip(floor).tolist(), high.tolist())
+    return Curve(x, mean.tolist(), low.clip(mean / 10).tolist(), high.tolist())
+
+
+def _levels(values: Mapping[float, Deviations]) -> Curve:
+    """Return steady deviations where all runs arrive, with bands above zero."""
+    own = {x: one for x, v in values.items() if (one := Estimate.of(v)).complete}
+    curve = Curve.of(own)
+    low = [max(low, mean / 10) for low, mean in zip(curve.low, curve.y, strict=True)]
+    return Curve(curve.x, curve.y, low, curve.high)
 
 
 # ------------------------------------------------------------------ Figure 2, by real messages
 
 
+def _messages(kind: str, seed: int, step: float, variance: float) -> dict[str, Any]:
+    """Return the settings of a run with Strategy, ClientApps and messages."""
+    return {
+        "step_size": step,
+        "batch": "sample",
+        "perturbation": kind,
+        "noise_variance": 0.0 if kind == "none" else variance,
+        "mechanism": "laplace",
+        "noise_seed": seed,
+    }
+
+
 def played(options: Options) -> Sequence[Case]:
-    """Return the runs of Figure 2 with Strategy, ClientApps and messages."""
+    """Return the runs of Figure 2."""
     return [
         Case(
             kind,
             seed,
             {"name": "regression", "draw": seed},
             "gfl",
-            {
-                "step_size": MU,
-                "batch": "sample",
-                "perturbation": kind,
-                "noise_variance": 0.0 if kind == "none" else VARIANCE,
-                "mechanism": "laplace",
-                "noise_seed": seed,
-            },
+            _messages(kind, seed, MU, VARIANCE),
             FULL_PLAYED if options.full else PLAYED,
             "deviation",
         )
@@ -110,16 +140,16 @@ def played(options: Options) -> Sequence[Case]:
 def figure_2(found: Results) -> Outcome:
     """Conclude Figure 2: centroids of the three variants."""
     own = {kind: steady(found[kind], "centroid") for kind in KINDS}
-    said = {kind: f"{Estimate.of(own[kind]).mean:.2g}" for kind in KINDS}
+    said = {kind: mean_of(values) for kind, values in own.items()}
     rows = Rows(OPEN)
     rows.claim(
         "centroid: homomorphic noise tracks the algorithm without (within a factor of 3)",
-        difference(logs(own["homomorphic"]), logs(own["none"])).below(math.log(3.0)),
+        ratio(own["homomorphic"], own["none"]).below(math.log(3.0)),
         f"{said['homomorphic']} against {said['none']}",
     )
     rows.claim(
         "centroid: random noise is worse than homomorphic",
-        difference(logs(own["random"]), logs(own["homomorphic"])),
+        ratio(own["random"], own["homomorphic"]),
         f"{said['random']} against {said['homomorphic']}",
     )
     curves = {kind: course(found[kind], "centroid") for kind in KINDS}
@@ -129,51 +159,34 @@ def figure_2(found: Results) -> Outcome:
 # ------------------------------------------------------------------ Figures 3 and 4
 
 
-def _three(kind: str, variance: float) -> str:
-    return f"{kind}, sigma^2 {variance:g}"
-
-
-def growing(options: Options) -> Sequence[Case]:
-    """Return the cases of Figure 3: growing variances, and other readings for single units."""
-    cases = [
-        simulated(_three(kind, variance), kind, seed, variance=variance)
-        for kind in NOISY
-        for variance in VARIANCES
-        for seed in options.seeds(10)
-    ]
-    for graph in GRAPHS:
-        for scale in SCALES:
-            for mu in (0.1, MU):
-                cases += [
-                    simulated(
-                        _reading(kind, graph, scale, mu),
-                        kind,
-                        seed,
-                        mu=mu,
-                        scale=scale,
-                        graph=graph,
-                    )
-                    for kind in NOISY
-                    for seed in options.seeds(10)
-                ]
-    return cases
-
-
 def _reading(kind: str, graph: str, scale: float, mu: float) -> str:
     return f"{kind}, {graph}, covariances x {scale:g}, mu {mu:g}"
+
+
+GROWING: Mapping[str, Mapping[str, Any]] = {
+    f"{kind}, sigma^2 {variance:g}": {"kind": kind, "variance": variance}
+    for kind in NOISY
+    for variance in VARIANCES
+} | {
+    _reading(kind, *one): dict(zip(("kind", "graph", "scale", "mu"), (kind, *one), strict=True))
+    for one in READINGS
+    for kind in NOISY
+}
 
 
 def figure_3(found: Results) -> Outcome:
     """Conclude Figure 3: growing variances, for the centroid (a) and single units (b)."""
     own = {
-        (what, kind): [steady(found[_three(kind, variance)], what) for variance in VARIANCES]
+        (what, kind): {
+            variance: steady(found[f"{kind}, sigma^2 {variance:g}"], what) for variance in VARIANCES
+        }
         for what in ("centroid", "units")
         for kind in NOISY
     }
     rows = Rows(OPEN)
+    lowest, highest = VARIANCES[0], VARIANCES[-1]
     grown = {
-        kind: difference(logs(own["centroid", kind][-1]), logs(own["centroid", kind][0]))
-        for kind in NOISY
+        kind: ratio(own["centroid", kind][highest], own["centroid", kind][lowest]) for kind in NOISY
     }
     factors = [f"x {math.exp(grown[kind].mean):.0f}" for kind in ("random", "homomorphic")]
     rows.claim(
@@ -182,15 +195,13 @@ def figure_3(found: Results) -> Outcome:
         f"{factors[0]} against {factors[1]} from .001 to 10",
     )
     for kind in NOISY:
-        steps = [difference(logs(b), logs(a)) for a, b in pairwise(own["units", kind])]
-        text = " < ".join(f"{Estimate.of(one).mean:.2g}" for one in own["units", kind])
+        units = own["units", kind].values()
+        rises = [ratio(after, before) for before, after in pairwise(units)]
         what = f"(b) single units: {kind} noise grows with the variance"
-        rows.claim(what, min(steps, key=lambda step: step.low), text)
+        rows.claim(what, least(rises), " < ".join(map(mean_of, units)))
     gaps = [
-        difference(logs(random), logs(homomorphic))
-        for random, homomorphic in zip(
-            own["units", "random"], own["units", "homomorphic"], strict=True
-        )
+        ratio(own["units", "random"][variance], own["units", "homomorphic"][variance])
+        for variance in VARIANCES
     ]
     factors = [f"{math.exp(gap.mean):.2f}" for gap in gaps]
     rows.claim(
@@ -213,37 +224,18 @@ def figure_3(found: Results) -> Outcome:
     return Outcome(rows, panels)
 
 
-OWN_SHARE = (
-    "the own share -(1 - a_pp) g_p stays in a unit's model: a round adds sigma^2 (1 - a_pp)^2 more "
-    "than independent noise does, for any graph"
-)
-
-
 def _readings(found: Results) -> str:
     """Return in how many readings of what is not printed single units are better off."""
-    better = []
-    for graph in GRAPHS:
-        for scale in SCALES:
-            for mu in (0.1, MU):
-                pair = [
-                    Estimate.of(steady(found[_reading(kind, graph, scale, mu)], "units"))
-                    for kind in NOISY
-                ]
-                better.append(pair[0].mean < pair[1].mean)
+    better = 0
+    for one in READINGS:
+        homomorphic, random = (
+            Estimate.of(steady(found[_reading(kind, *one)], "units")).mean for kind in NOISY
+        )
+        better += homomorphic < random
     return (
-        f"better in {sum(better)} of {len(better)} readings (2 graphs, 4 scales of the "
-        f"covariances, 2 steps); {OWN_SHARE}"
-    )
-
-
-def _levels(values: Sequence[Sequence[float | None]], x: Sequence[float] = VARIANCES) -> Curve:
-    own = [(place, Estimate.of(one)) for place, one in zip(x, values, strict=True)]
-    own = [(place, one) for place, one in own if one.complete]
-    return Curve(
-        [place for place, _ in own],
-        [one.mean for _, one in own],
-        [max(one.low, one.mean / 10) for _, one in own],
-        [one.high for _, one in own],
+        f"better in {better} of {len(READINGS)} readings (2 graphs, 4 scales of the covariances, "
+        "2 steps); the own share -(1 - a_pp) g_p stays in a unit's model: a round adds "
+        "sigma^2 (1 - a_pp)^2 more than independent noise does, for any graph"
     )
 
 
@@ -251,50 +243,42 @@ def _four(kind: str, mu: float, scale: float) -> str:
     return f"{kind}, mu {mu:g}, covariances x {scale:g}"
 
 
-def steps(options: Options) -> Sequence[Case]:
-    """Return the cases of Figure 4: steps of four sizes at four scales of the covariances."""
-    return [
-        simulated(_four(kind, mu, scale), kind, seed, mu=mu, scale=scale)
-        for kind in NOISY
-        for mu in STEPS
-        for scale in SCALES
-        for seed in options.seeds(10)
-    ]
+STEPPING = {
+    _four(kind, mu, scale): {"kind": kind, "mu": mu, "scale": scale}
+    for kind in NOISY
+    for mu in STEPS
+    for scale in SCALES
+}
 
 
 def figure_4(found: Results) -> Outcome:
     """Conclude Figure 4: steps of different sizes, whatever the covariances are."""
     own = {
-        (kind, mu, scale): steady(found[_four(kind, mu, scale)], "centroid")
+        (kind, scale): {mu: steady(found[_four(kind, mu, scale)], "centroid") for mu in STEPS}
         for kind in NOISY
-        for mu in STEPS
         for scale in SCALES
     }
     rows = Rows(OPEN)
     arrives = {
-        scale: all(Estimate.of(own[kind, 5.0, scale]).complete for kind in NOISY)
+        scale: all(Estimate.of(own[kind, scale][5.0]).complete for kind in NOISY)
         for scale in SCALES
     }
     text = ", ".join(f"x {scale:g}: {'yes' if ok else 'no'}" for scale, ok in arrives.items())
     why = f"whether it does depends on the covariances; {OPEN}"
     said = f"covariances {text}"
     rows.append(Row("mu = 5 converges", "yes", said, Verdict.NOT_DETERMINED, why))
-    three = [own["homomorphic", mu, 1.0] for mu in STEPS[:3]]
-    rises = [difference(logs(b), logs(a)) for a, b in pairwise(three)]
+    three = [own["homomorphic", 1.0][mu] for mu in STEPS[:3]]
     rows.claim(
         "homomorphic: the deviation grows with mu",
-        min(rises, key=lambda step: step.low),
-        " < ".join(f"{Estimate.of(one).mean:.2g}" for one in three),
+        least(ratio(after, before) for before, after in pairwise(three)),
+        " < ".join(map(mean_of, three)),
         why="covariances x 1; at smaller ones mu = .1 is not steady after so many rounds",
     )
-    gaps = {
-        scale: difference(logs(own["random", 0.1, scale]), logs(own["random", 0.5, scale]))
-        for scale in SCALES
-    }
+    gaps = {scale: ratio(own["random", scale][0.1], own["random", scale][0.5]) for scale in SCALES}
     factors = ", ".join(f"{math.exp(gap.mean):.1f} (x {scale:g})" for scale, gap in gaps.items())
     rows.claim(
         "random: worse again at a small mu",
-        min(gaps.values(), key=lambda gap: gap.low),
+        least(gaps.values()),
         f"mu .1 is {factors} times mu .5",
         why="covariances times the scale in brackets",
     )
@@ -304,13 +288,10 @@ def figure_4(found: Results) -> Outcome:
     slower = difference(slow, fast)
     what = "the rate slows down as mu falls (.1 against .5, covariances x .1)"
     rows.claim(what, slower, f"{slower} rounds more to a tenth of the first deviation")
+    label = "steady MSD of the centroid"
     panels = []
     for kind in NOISY:
-        curves = {
-            f"covariances x {scale:g}": _levels([own[kind, mu, scale] for mu in STEPS], STEPS)
-            for scale in SCALES
-        }
-        label = "steady MSD of the centroid"
+        curves = {f"covariances x {scale:g}": _levels(own[kind, scale]) for scale in SCALES}
         panels.append(Panel(kind, "mu", label, curves, x_log=True, y_log=True))
     return Outcome(rows, panels)
 
@@ -332,14 +313,7 @@ def adult(options: Options) -> Sequence[Case]:
             seed,
             {"name": "adult-on-ring", "draw": seed, "folder": str(options.data_path)},
             "gfl",
-            {
-                "step_size": 0.5,
-                "batch": "sample",
-                "perturbation": kind,
-                "noise_variance": 0.0 if kind == "none" else 0.6,
-                "mechanism": "laplace",
-                "noise_seed": seed,
-            },
+            _messages(kind, seed, 0.5, 0.6),
             400 if options.full else 80,
             "accuracy",
             {"every": 4, "tail": 20},
@@ -366,39 +340,30 @@ def figure_5(found: Results) -> Outcome:
     )
     curves = {}
     for kind in KINDS:
-        mean, low, high = band([[1.0 - v for v in one["course"]] for one in found[kind]])
-        curves[kind] = Curve(found[kind][0]["rounds"], mean.tolist(), low.tolist(), high.tolist())
+        errors = [{**one, "course": [1.0 - v for v in one["course"]]} for one in found[kind]]
+        curves[kind] = Curve.course(errors)
     return Outcome(rows, [Panel("Adult, clean test set", "round", "test error", curves)])
 
 
-CONSENSUS = {"closing": 30}
-
-
-def remedies(options: Options) -> Sequence[Case]:
-    """Return what helps single units: a lazy matrix, closing exchanges."""
-    return [
-        simulated(name, "homomorphic", seed, **more)
-        for name, more in (("plain", {}), ("lazy", {"lazy": True}), ("closing", CONSENSUS))
-        for seed in options.seeds(10)
-    ]
+REMEDIES: Mapping[str, Mapping[str, Any]] = {
+    "plain": {"kind": "homomorphic"},
+    "lazy": {"kind": "homomorphic", "lazy": True},
+    "closing": {"kind": "homomorphic", "closing": 30},
+}
 
 
 def steady_state(found: Results) -> Outcome:
     """Conclude what the text says of a consensus step at the end, and what helps besides."""
-    plain, lazy, closing = (steady(found[name], "units") for name in ("plain", "lazy", "closing"))
+    plain, lazy, closing = (steady(found[name], "units") for name in REMEDIES)
     centre = steady(found["plain"], "centroid")
-    said = {
-        name: f"{Estimate.of(own).mean:.2g}"
-        for name, own in (("plain", plain), ("lazy", lazy), ("closing", closing), ("c", centre))
-    }
     rows = Rows(OPEN)
     rows.claim(
         "a consensus step at the end recovers the centroid (30 exchanges, within a factor of 2)",
-        difference(logs(closing), logs(centre)).below(math.log(2.0)),
-        f"{said['closing']}, centroid {said['c']}, without {said['plain']}",
+        ratio(closing, centre).below(math.log(2.0)),
+        f"{mean_of(closing)}, centroid {mean_of(centre)}, without {mean_of(plain)}",
     )
     what = "a lazy matrix (A + I)/2 helps single units"
-    rows.append(Row(what, "-", f"{said['lazy']} against {said['plain']}", Verdict.BEYOND))
+    rows.append(Row(what, "-", f"{mean_of(lazy)} against {mean_of(plain)}", Verdict.BEYOND))
     return Outcome(rows)
 
 
@@ -439,6 +404,7 @@ REST = Setting(
     "P = 5, K = 10, rho = .03, mu = .5; variance printed as .6",
     "as printed; ring; 80 rounds (400 with `--full`)",
 )
+SWEPT = (NETWORK, MODEL, LOCAL, ARRAYS, SEEDS)
 STUDIES = (
     Study(
         "gfl/figure-2",
@@ -447,22 +413,14 @@ STUDIES = (
         figure_2,
         (NETWORK, MODEL, LOCAL, REAL, SEEDS),
     ),
-    Study(
-        "gfl/figure-3",
-        "GFL: growing variance",
-        growing,
-        figure_3,
-        (NETWORK, MODEL, LOCAL, ARRAYS, SEEDS),
-    ),
-    Study(
-        "gfl/figure-4", "GFL: step sizes", steps, figure_4, (NETWORK, MODEL, LOCAL, ARRAYS, SEEDS)
-    ),
+    Study("gfl/figure-3", "GFL: growing variance", partial(_sweep, GROWING), figure_3, SWEPT),
+    Study("gfl/figure-4", "GFL: step sizes", partial(_sweep, STEPPING), figure_4, SWEPT),
     Study("gfl/figure-5", "GFL: classification", adult, figure_5, (CLICKS, REST, SEEDS), ADULT),
     Study(
         "gfl/steady-state",
         "GFL: what is left in single units",
-        remedies,
+        partial(_sweep, REMEDIES),
         steady_state,
-        (NETWORK, MODEL, LOCAL, ARRAYS, SEEDS),
+        SWEPT,
     ),
 )

@@ -21,7 +21,7 @@ SHRINK = 0.2
 """Modulus of the regulariser rho ||w||^2 with the printed rho = .1."""
 
 
-def deviations(case: Case, workload: Workload) -> Result:
+def deviations_on_arrays(case: Case, workload: Workload) -> Result:
     """Return squared deviations by round, of the centroid (58) and the units' mean (59).
 
     Settings: ``mu``, ``kind`` of the noise, ``variance``; and, of choice, ``lazy`` weights

@@ -86,7 +86,7 @@ def write_pages(folder: Path) -> Path:
     A file that cannot be read is named in the log and left out.
     """
     studies: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(folder.glob("*.json"), key=lambda path: path.stem):
         try:
             text = json.loads(path.read_text())
             if "study" in text:

@@ -49,7 +49,8 @@ def draw(path: Path, title: str, panels: Sequence[Panel]) -> None:
         for place, panel in enumerate(panels):
             axes = figure.add_subplot(grid[place])
             (_bars if panel.bars else _lines)(axes, panel)
-            axes.set(title=panel.title)
+            # Names of bars leave their axes little room: a title in the middle would be cut off.
+            axes.set_title(panel.title, loc="right" if panel.bars else "center")
             axes.grid(alpha=0.3)
         figure.savefig(path, metadata={"Date": None})
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, MetricRecord
-from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, FedProx
 from numpy.typing import NDArray
 
@@ -22,6 +19,7 @@ from privet.client_apps.local_sgd import local_sgd_app
 from privet.problems import Problem, make_h
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import NodeConfig
+from privet.sim.logs import SILENT, hushed
 from privet.strategies import (
     Balanced,
     Fraction,
@@ -32,6 +30,8 @@ from privet.strategies import (
 )
 from privet.wire import ConfigError, RunError, algorithm
 
+from .gfl_arrays import deviations_on_arrays
+from .noises import Recorder
 from .study import Case, Result
 from .workloads import Workload, build
 
@@ -54,8 +54,8 @@ def play(case: Case) -> Result:
 
     ``options`` of a case, all of them optional: ``participation`` {kind: share}, ``every`` rounds
     between evaluations, ``tail`` rounds that a final mean is taken over, ``tolerance``, ``at``
-    "last-gradient" to measure at the mean of the agents' last gradient points, ``noise`` a drawer
-    of `noises`, ``epsilon`` a total to calibrate Gaussian noise to,
+    "last-gradient" to measure at the mean of the agents' last gradient points, ``noise`` "authors"
+    for the deviation of the authors' OutP, ``epsilon`` a total to calibrate Gaussian noise to,
     ``over-smoothness`` {setting: factor} for settings in units of 1/L.
 
     Raises
@@ -66,12 +66,12 @@ def play(case: Case) -> Result:
         If agents cannot take part, for another reason than numbers that overflow.
     """
     if case.measure == "theorem":
-        from .theorems import CHECKS
+        from .theorems import judged
 
-        return CHECKS[case.algorithm](case.seed)
+        return judged(case.algorithm, case.seed)
     if case.measure not in MEASURES:
         raise ConfigError(f"measure {case.measure!r}: known are {', '.join(MEASURES)}")
-    with silence(), np.errstate(all="ignore"):
+    with hushed(SILENT), np.errstate(all="ignore"):
         found = MEASURES[case.measure](case, build(case.workload))
     return {**found, "settings": dict(case.settings)}
 
@@ -126,7 +126,11 @@ def calibrated(case: Case, workload: Workload) -> float:
     from privet.privacy import Facts
     from privet.strategies.run.calibration import Plan, smallest
 
-    settings = {key.replace("_", "-"): value for key, value in case.settings.items() if key != "h"}
+    settings = {
+        key.replace("_", "-"): value
+        for key, value in case.settings.items()
+        if key not in ("h", "noise_seed")  # what is charged for is noise without a seed
+    }
     share = case.options["participation"]["balanced"]
     rounds = tuple(range(1, round(share * case.rounds) + 1))
     plans = [Plan((), Facts.of(problem), rounds) for problem in workload.problems]
@@ -147,7 +151,9 @@ def run(
 ) -> PrimalDualStrategy:
     """Play a case's rounds and return its Strategy."""
     strategy = build_strategy(case, workload, monitor=monitor)
-    app = app_of(case.algorithm, problems or workload.problems, noise_factory)
+    app = client_app(
+        case.algorithm, holder(problems or workload.problems), noise_factory=noise_factory
+    )
     strategy.start(
         InlineGrid(app, nodes_of(workload)),
         ArrayRecord({"x": Array(np.asarray(workload.start))}),
@@ -158,15 +164,9 @@ def run(
     return strategy
 
 
-def app_of(
-    name: str, problems: tuple[Problem, ...], noise_factory: NoiseFactory | None = None
-) -> ClientApp:
-    """Return a ClientApp whose agents hold the problems in order."""
-
-    def problem_of(context: Context) -> Problem:
-        return problems[int(context.node_config["partition-id"])]
-
-    return client_app(name, problem_of, noise_factory=noise_factory)
+def holder(problems: Sequence[Problem]) -> Callable[[Context], Problem]:
+    """Return what gives the agents the problems in order."""
+    return lambda context: problems[int(context.node_config["partition-id"])]
 
 
 def nodes_of(workload: Workload) -> list[NodeConfig]:
@@ -176,20 +176,6 @@ def nodes_of(workload: Workload) -> list[NodeConfig]:
     return [
         {"partition-id": index, "num-partitions": count, **own[index]} for index in range(count)
     ]
-
-
-@contextmanager
-def silence() -> Iterator[None]:
-    """Log nothing: settings that diverge are part of a search."""
-    logs = [logging.getLogger(name) for name in ("flwr", "flwr.privet")]
-    before = [log.disabled for log in logs]
-    for log in logs:
-        log.disabled = True
-    try:
-        yield
-    finally:
-        for log, disabled in zip(logs, before, strict=True):
-            log.disabled = disabled
 
 
 # ------------------------------------------------------------------ what is measured
@@ -256,20 +242,14 @@ def distance(case: Case, workload: Workload) -> Result:
     """
     errors: list[float] = []
     optimum = workload.optimum
-    centred = Workload(workload.problems, optimum.copy(), None, workload.nodes, workload.strategy)
 
     def watch(done: Round, strategy: PrimalDualStrategy) -> None:
-        errors.append(float(np.linalg.norm(agents_models(strategy) - optimum)))
+        assert strategy.session is not None
+        errors.append(float(np.linalg.norm(strategy.session.state.x - optimum)))
 
+    centred = replace(workload, start=optimum.copy())
     run(case, centred, lambda number, models: {}, watch=watch)
     return {"value": float(np.mean(errors[-case.options["tail"] :]))}
-
-
-def agents_models(strategy: PrimalDualStrategy) -> Vector:
-    """Return x_i of every agent as the coordinator holds them, shape (N, d)."""
-    assert strategy.session is not None
-    models: Vector = strategy.session.state.x
-    return models
 
 
 @dataclass(slots=True)
@@ -281,12 +261,14 @@ class Scores:
     rounds: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
 
-    def __call__(self, number: int, model: Vector) -> None:
+    def monitor(self, number: int, models: Models) -> dict[str, float]:
+        """Score the coordinator's model where it is time; a Strategy's ``monitor``."""
         assert self.workload.score is not None
         last = self.case.rounds - self.case.options["tail"]
         if number > last or number % self.case.options["every"] == 0:
             self.rounds.append(number)
-            self.values.append(self.workload.score(model))
+            self.values.append(self.workload.score(models["last"]))
+        return {}
 
     def result(self, **more: Any) -> Result:
         """Return the course, and the mean of the last rounds as ``value``."""
@@ -301,14 +283,10 @@ def accuracy(case: Case, workload: Workload) -> Result:
         return _flowers_own(case, workload)
     scores, sent = Scores(case, workload), [0]
 
-    def monitor(number: int, models: Models) -> dict[str, float]:
-        scores(number, models["last"])
-        return {}
-
     def watch(done: Round, strategy: PrimalDualStrategy) -> None:
         sent[0] += done.bytes_up
 
-    run(case, workload, monitor, watch=watch)
+    run(case, workload, scores.monitor, watch=watch)
     return scores.result(bytes=sent[0])
 
 
@@ -323,7 +301,7 @@ def _flowers_own(case: Case, workload: Workload) -> Result:
 
     def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
         if number:
-            scores(number, arrays["x"].numpy())
+            scores.monitor(number, {"last": arrays["x"].numpy()})
         return None
 
     common: dict[str, Any] = {
@@ -333,12 +311,8 @@ def _flowers_own(case: Case, workload: Workload) -> Result:
     }
     flower = FedProx(proximal_mu=mu, **common) if case.algorithm == "fed-prox" else FedAvg(**common)
     random.seed(case.seed)  # Flower samples nodes with the global generator
-
-    def problem_of(context: Context) -> Problem:
-        return workload.problems[int(context.node_config["partition-id"])]
-
     mods = [sparse_mod(share)] if share < 1 else None
-    app = local_sgd_app(problem_of, mods=mods, seed=case.seed, **settings)
+    app = local_sgd_app(holder(workload.problems), mods=mods, seed=case.seed, **settings)
     outer = SparseUplink(flower) if share < 1 else flower
     start = ArrayRecord({"x": Array(np.asarray(workload.start))})
     outer.start(
@@ -349,16 +323,8 @@ def _flowers_own(case: Case, workload: Workload) -> Result:
 
 def error_and_noise(case: Case, workload: Workload) -> Result:
     """Return test errors in per cent and the mean magnitude of the noise that arrives in z_p."""
-    from .noises import recorder
-
-    scores = Scores(case, workload)
-    noise = recorder(case, workload)
-
-    def monitor(number: int, models: Models) -> dict[str, float]:
-        scores(number, models["last"])
-        return {}
-
-    run(case, workload, monitor, noise_factory=noise)
+    scores, noise = Scores(case, workload), Recorder(case, workload)
+    run(case, workload, scores.monitor, noise_factory=noise)
     errors = [100.0 * (1.0 - score) for score in scores.values]
     tail = case.options["tail"]
     return {
@@ -388,21 +354,11 @@ def deviation(case: Case, workload: Workload) -> Result:
     return dict(courses)
 
 
-def deviation_on_arrays(case: Case, workload: Workload) -> Result:
-    """Return the same deviations from the recursion on arrays (`gfl_arrays`), for sweeps."""
-    from .gfl_arrays import deviations
-
-    return deviations(case, workload)
-
-
 MEASURES: Mapping[str, Callable[[Case, Workload], Result]] = {
     "iterations": iterations,
     "distance": distance,
     "accuracy": accuracy,
     "error-and-noise": error_and_noise,
     "deviation": deviation,
-    "deviation-on-arrays": deviation_on_arrays,
+    "deviation-on-arrays": deviations_on_arrays,
 }
-
-
-__all__ = ["MEASURES", "Probe", "build_strategy", "nodes_of", "play", "run", "silence"]

@@ -1,10 +1,10 @@
 """Tuning: the same budget for every algorithm, on draws that are not reported, without a test set.
 
-A case with ``options["search"]`` names axes, a budget and tuning draws. An axis is
-``[key, low, high]`` on a logarithmic scale or ``[key, [values]]``; in place of axes there may be
-``points``, the settings themselves. Half of the budget is a Latin
-hypercube over the box, the rest a box a quarter as wide around the best so far. The objective is
-the mean over the tuning draws: iterations to the tolerance, or accuracy on validation examples.
+A case with ``options["search"]`` names tuning draws and what is tried: axes ``[key, low, high]`` on
+logarithmic scales with a ``budget``, axes ``[key, [values]]`` of a grid, or ``points``, which are
+settings themselves. Half of a budget is a Latin hypercube over the box, the rest a box a quarter as
+wide around the best so far. The objective is the mean over the tuning draws: iterations to the
+tolerance, or accuracy on validation examples.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from dataclasses import asdict, replace
+from functools import cache
+from importlib.resources import files
 from itertools import product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privet.wire import stream
 
@@ -26,10 +28,22 @@ from .study import Case
 
 FIRST_TUNING_DRAW = 1000
 """Draws from here on are for tuning; those that are reported begin at 0."""
-
-
 FAR = 1.5
 """A run is given up at this many times the iterations of the best settings so far."""
+Settings = dict[str, Any]
+
+
+@cache
+def _kept() -> dict[str, dict[str, Settings]]:
+    found: dict[str, dict[str, Settings]] = json.loads(
+        files(__package__).joinpath("tuned.json").read_text()
+    )
+    return found
+
+
+def tuned(comparison: str, algorithm: str) -> Settings:
+    """Return what an earlier search found; a full run searches again."""
+    return _kept()[comparison][algorithm]
 
 
 def searched(case: Case) -> Case:
@@ -42,90 +56,73 @@ def searched(case: Case) -> Case:
     return replace(case, settings={**case.settings, **best}, options=plain)
 
 
-@lru_cache(maxsize=64)
-def _best(text: str) -> Mapping[str, Any]:
+@cache
+def _best(text: str) -> Settings:
     content, plain = json.loads(text)
-    case = Case(**content)
-    asked = case.options["search"]
-    trials = [Trial(math.inf, {}, ())]
-    for point in _first(asked, case.algorithm):
-        trials.append(_tried(case, plain, point, min(trials).score))
-    if "points" not in asked and not _is_grid(asked):
-        for point in _second(asked, case.algorithm, min(trials).point):
-            trials.append(_tried(case, plain, point, min(trials).score))
-    return min(trials).settings
+    search = content["options"]["search"]
+    case = Case(**{**content, "options": plain})
+    if "points" in search:
+        return _least(case, search, search["points"])[1]
+    names, limits = [axis[0] for axis in search["axes"]], [axis[1:] for axis in search["axes"]]
+    if "budget" not in search:
+        grid = product(*(values for (values,) in limits))
+        return _least(case, search, [dict(zip(names, point, strict=True)) for point in grid])[1]
+
+    def settings_of(point: Sequence[float]) -> Settings:
+        scaled = zip(names, limits, point, strict=True)
+        return {name: float(low * (high / low) ** share) for name, (low, high), share in scaled}
+
+    budget, dim = search["budget"], len(names)
+    points = _hypercube(case.algorithm, -(-budget // 2), dim)
+    tried = [settings_of(point) for point in points]
+    score, best = _least(case, search, tried)
+    centre = points[tried.index(best)] if best else np.full(dim, 0.5)
+    around = (_hypercube(f"{case.algorithm} again", budget // 2, dim) - 0.5) / 4
+    closer = [settings_of(point) for point in np.clip(centre + around, 0.0, 1.0)]
+    return _least(case, search, closer, (score, best))[1]
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Trial:
-    """Settings that were tried: their mean score, the less the better."""
+def _least(
+    case: Case,
+    search: Mapping[str, Any],
+    candidates: Sequence[Settings],
+    best: tuple[float, Settings] = (math.inf, {}),
+) -> tuple[float, Settings]:
+    """Return the least score and its settings."""
+    for settings in candidates:
+        score = _score(case, search, settings, best[0])
+        if score < best[0]:
+            best = score, settings
+    return best
 
-    score: float
-    settings: dict[str, Any] = field(compare=False)
-    point: Any = field(compare=False)
 
-
-def _tried(case: Case, plain: Mapping[str, Any], point: Any, best: float) -> Trial:
-    """Return what settings give; they are given up where they fail or are far behind the best."""
-    asked = case.options["search"]
-    settings = _settings(asked, point)
+def _score(case: Case, search: Mapping[str, Any], settings: Settings, best: float) -> float:
+    """Return the mean over the tuning draws; infinity where a run fails or is far behind."""
     counted = case.measure == "iterations"
     rounds = case.rounds
     if counted and math.isfinite(best):
         rounds = min(rounds, math.ceil(FAR * best))
     scores = []
-    for number in range(asked["draws"]):
-        draw = FIRST_TUNING_DRAW + number
-        one = replace(
-            case,
-            seed=draw,
-            workload={**case.workload, "draw": draw, **asked.get("workload", {})},
-            settings={**case.settings, **settings},
-            rounds=rounds,
-            options=plain,
+    for draw in range(FIRST_TUNING_DRAW, FIRST_TUNING_DRAW + search["draws"]):
+        found = play(
+            replace(
+                case,
+                seed=draw,
+                workload={**case.workload, "draw": draw, **search.get("workload", {})},
+                settings={**case.settings, **settings},
+                rounds=rounds,
+            )
         )
-        found = play(one)
-        scores.append(found["smooth"] if counted else -found["value"])
-        if scores[-1] is None:
-            return Trial(math.inf, settings, point)
-    return Trial(float(np.mean(scores)), settings, point)
+        score = found["smooth"] if counted else -found["value"]
+        if score is None:
+            return math.inf
+        scores.append(score)
+    return float(np.mean(scores))
 
 
-def _is_grid(asked: Mapping[str, Any]) -> bool:
-    return all(len(axis) == 2 for axis in asked["axes"])
-
-
-def _first(asked: Mapping[str, Any], name: str) -> list[Any]:
-    if "points" in asked:
-        return list(asked["points"])
-    if _is_grid(asked):
-        return list(product(*(axis[1] for axis in asked["axes"])))
-    return list(_hypercube(name, -(-asked["budget"] // 2), len(asked["axes"])))
-
-
-def _second(asked: Mapping[str, Any], name: str, centre: Any) -> list[Any]:
-    count = asked["budget"] // 2
-    around = (_hypercube(f"{name} again", count, len(asked["axes"])) - 0.5) / 4
-    return list(np.clip(np.asarray(centre) + around, 0.0, 1.0))
-
-
-def _hypercube(name: str, count: int, dim: int) -> Any:
+def _hypercube(name: str, count: int, dim: int) -> NDArray[np.float64]:
     """Return points of [0, 1]^dim, one in each of ``count`` slices per axis."""
     rng = stream(0, "tuning", name)
     slices = np.stack([rng.permutation(count) for _ in range(dim)], axis=1)
-    return (slices + rng.random((count, dim))) / count
-
-
-def _settings(asked: Mapping[str, Any], point: Any) -> dict[str, Any]:
-    if "points" in asked:
-        return dict(point)
-    return dict(zip((axis[0] for axis in asked["axes"]), _values(asked, point), strict=True))
-
-
-def _values(asked: Mapping[str, Any], point: Sequence[Any]) -> list[Any]:
-    if _is_grid(asked):
-        return list(point)
-    return [
-        float(low * (high / low) ** share)
-        for (_, low, high), share in zip(asked["axes"], point, strict=True)
-    ]
+    points: NDArray[np.float64] = (slices + rng.random((count, dim))) / count
+    return points

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from .statistics import Estimate
+from .statistics import Estimate, band, difference
 
 Result: TypeAlias = Mapping[str, Any]
 """JSON values that a case gave."""
@@ -139,9 +140,7 @@ class Row:
 
     def beyond(self) -> Row:
         """Return the row as one that is not in the paper: what its verdict would be is said."""
-        return Row(
-            self.what, self.printed, self.ours, Verdict.BEYOND, f"{self.verdict}; {self.why}"
-        )
+        return replace(self, verdict=Verdict.BEYOND, why=f"{self.verdict}; {self.why}")
 
     @classmethod
     def number(
@@ -209,31 +208,20 @@ class Rows(list[Row]):
         self.unprinted = unprinted
 
     def claim(
-        self,
-        what: str,
-        difference: Estimate,
-        ours: str = "",
-        *,
-        printed: str = "yes",
-        why: str = "",
+        self, what: str, gap: Estimate, ours: str = "", *, printed: str = "yes", why: str = ""
     ) -> None:
         """Add a claim that says that a difference is positive."""
-        more = {"ours": ours, "unprinted": self.unprinted, "why": why}
-        self.append(Row.claim(what, printed, difference, **more))
+        self.append(Row.claim(what, printed, gap, ours=ours, unprinted=self.unprinted, why=why))
 
-    def number(
-        self,
-        what: str,
-        printed: float,
-        ours: Estimate,
-        *,
-        within: float = 0.2,
-        why: str = "",
-        fitted: str = "",
-    ) -> None:
-        """Add a number."""
-        more = {"unprinted": self.unprinted, "why": why, "fitted": fitted}
-        self.append(Row.number(what, printed, ours, within=within, **more))
+    def falling(self, what: str, values: Sequence[Sequence[float | None]], form: str) -> None:
+        """Add the claim that values, by seed, fall from each place to the next."""
+        steps = [difference(above, below) for above, below in pairwise(values)]
+        said = " > ".join(form.format(Estimate.of(own).mean) for own in values)
+        self.claim(what, min(steps, key=lambda step: step.low), said)
+
+    def number(self, what: str, printed: float, ours: Estimate, **more: Any) -> None:
+        """Add a number, see `Row.number`."""
+        self.append(Row.number(what, printed, ours, unprinted=self.unprinted, **more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +232,19 @@ class Curve:
     y: Sequence[float]
     low: Sequence[float] = ()
     high: Sequence[float] = ()
+
+    @classmethod
+    def of(cls, estimates: Mapping[float, Estimate]) -> Curve:
+        """Return means with their intervals, by x."""
+        own = estimates.values()
+        bounds = ([getattr(one, name) for one in own] for name in ("mean", "low", "high"))
+        return cls(list(estimates), *bounds)
+
+    @classmethod
+    def course(cls, results: Sequence[Result], what: str = "course") -> Curve:
+        """Return the mean of courses over their rounds, with its band."""
+        mean, low, high = band([result[what] for result in results])
+        return cls(results[0]["rounds"], mean.tolist(), low.tolist(), high.tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +294,8 @@ class Study:
         The table that its page opens with.
     files : tuple of str
         What it reads in ``options.data_path``.
+    full_only : bool
+        Whether ``all`` and the paper's name leave it out without ``--full``.
     """
 
     name: str
@@ -301,3 +304,4 @@ class Study:
     conclude: Callable[[Results], Outcome]
     settings: tuple[Setting, ...] = ()
     files: tuple[str, ...] = ()
+    full_only: bool = False

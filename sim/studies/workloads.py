@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.datasets import federation_from_config, load
+from privet.datasets import Dataset, federation_from_config, load
 from privet.problems import (
     L2,
     BinaryLogistic,
     LinearModel,
+    Moduli,
     MultinomialLogistic,
     OneClassLogistic,
     RidgeRegression,
@@ -100,11 +101,19 @@ def logistic(
     return Workload(federation.problems, start)
 
 
+class AuthorsLogistic(MultinomialLogistic):
+    """A loss of the authors' OutP, divided by an agent's own examples: they take L = I_p / 4."""
+
+    @property
+    def moduli(self) -> Moduli:
+        """Return what the authors' code takes for bounds of the Hessian."""
+        return Moduli(0.0, self.num_examples / 4.0)
+
+
 def digits_in_ten(folder: str, divisor: str = "all") -> Workload:
     """Return the MNIST half of the DP-IADMM paper: P = 10 iid, x/255, zero start, beta 1e-6.
 
-    ``divisor`` "own" divides an agent's loss by its own number of examples, as the authors' OutP
-    does, in place of everybody's.
+    ``divisor`` "own" is for the authors' OutP (`AuthorsLogistic`).
     """
     config = {
         "algorithm": "dp-iadmm",
@@ -118,7 +127,17 @@ def digits_in_ten(folder: str, divisor: str = "all") -> Workload:
     federation = federation_from_config(config, 10)
     problems = federation.problems
     if divisor == "own":
-        problems = tuple(problem.with_divisor(problem.num_examples) for problem in problems)
+        problems = tuple(
+            AuthorsLogistic(
+                own.features,
+                own.labels,
+                10,
+                regularizer=own.regularizer,
+                divisor=float(own.num_examples),
+            )
+            for own in problems
+            if isinstance(own, MultinomialLogistic)
+        )
 
     def score(model: Vector) -> float:
         return federation.evaluate(model)["accuracy"]
@@ -132,12 +151,13 @@ def femnist(folder: str, divisor: str = "all") -> Workload:
         features = {part: 1.0 - data[f"x_{part}"].astype(np.float32) / 255 for part in SPLIT}
         labels = {part: data[f"y_{part}"].astype(int) for part in SPLIT}
         writers = data["w_train"]
+    kind = MultinomialLogistic if divisor == "all" else AuthorsLogistic
     total, agents = len(writers), sorted(set(writers.tolist()))
     problems = []
     for writer in agents:
         rows = np.flatnonzero(writers == writer)
         problems.append(
-            MultinomialLogistic(
+            kind(
                 features["train"][rows],
                 labels["train"][rows],
                 62,
@@ -157,32 +177,18 @@ LOSSES: Mapping[str, Any] = {"softmax": MultinomialLogistic, "(41)": OneClassLog
 
 
 def digits_by_label(
-    folder: str,
-    draw: int,
-    images: int = 100,
-    loss: str = "softmax",
-    beta: float = 1e-4,
-    start_scale: float = 0.0,
-    validation: bool = False,
+    folder: str, draw: int, images: int = 100, validation: bool = False, **model: Any
 ) -> Workload:
     """Return the MNIST half of the FedPDM paper: 100 agents of four random labels, equal counts.
 
-    ``loss`` "(41)" is the paper's, with one-hot labels. With ``validation`` the score is the
-    accuracy on a fifth of the training digits, which no agent has: for tuning.
+    With ``validation`` the score is the accuracy on a fifth of the training digits, which no agent
+    has: for tuning. ``model`` is that of `_classified`.
     """
-    data = load(
-        "mnist",
-        data_path=str(Path(folder) / "mnist_20k.npz"),
-        dtype="float32",
-        intercept=True,
-    )
+    path = str(Path(folder) / "mnist_20k.npz")
+    data = load("mnist", data_path=path, dtype="float32", intercept=True)
     rng = np.random.default_rng([draw, 4])
-    features, labels = data.train_features, data.train_labels
-    held = (data.test_features, data.test_labels)
-    pool = np.arange(len(labels))
-    if validation:
-        pool, aside = _set_aside(rng, len(labels))
-        held = (features[aside], labels[aside])
+    labels = data.train_labels
+    pool, held = _held_out(rng, data, labels, data.test_labels, validation)
     by_label = [pool[labels[pool] == label] for label in range(10)]
     parts = []
     for _ in range(100):
@@ -190,37 +196,33 @@ def digits_by_label(
         parts.append(
             np.concatenate([rng.choice(by_label[label], images // 4, False) for label in own])
         )
-    return _classified(features, labels, held, parts, 10, (loss, beta, start_scale), rng)
+    return _classified(data.train_features, labels, held, parts, 10, rng, **model)
 
 
-def adult_by_class(
-    folder: str,
-    draw: int,
-    loss: str = "softmax",
-    beta: float = 1e-4,
-    start_scale: float = 0.0,
-    validation: bool = False,
-) -> Workload:
+def adult_by_class(folder: str, draw: int, validation: bool = False, **model: Any) -> Workload:
     """Return the Adult half of the FedPDM paper: 100 agents of one class each, equal counts."""
     data = load("adult", data_path=folder, dtype="float32", intercept=True)
     rng = np.random.default_rng([draw, 2])
-    features = data.train_features
     labels, test = ((part > 0).astype(int) for part in (data.train_labels, data.test_labels))
-    held = (data.test_features, test)
-    pool = np.arange(len(labels))
-    if validation:
-        pool, aside = _set_aside(rng, len(labels))
-        held = (features[aside], labels[aside])
+    pool, held = _held_out(rng, data, labels, test, validation)
     parts = []
     for label in (0, 1):
         rows = rng.permutation(pool[labels[pool] == label])
         parts += np.array_split(rows, round(100 * float(np.mean(labels[pool] == label))))
-    return _classified(features, labels, held, parts, 2, (loss, beta, start_scale), rng)
+    return _classified(data.train_features, labels, held, parts, 2, rng, **model)
 
 
-def _set_aside(rng: np.random.Generator, count: int) -> tuple[Vector, Vector]:
-    order = rng.permutation(count)
-    return np.sort(order[count // 5 :]), np.sort(order[: count // 5])
+def _held_out(
+    rng: np.random.Generator, data: Dataset, labels: Vector, test_labels: Vector, validation: bool
+) -> tuple[Vector, tuple[Vector, Vector]]:
+    """Return the rows that agents may have, and the examples that the score is taken on."""
+    if not validation:
+        return np.arange(len(labels)), (data.test_features, test_labels)
+    order = rng.permutation(len(labels))
+    aside, pool = np.split(order, [len(labels) // 5])
+    aside.sort()
+    pool.sort()
+    return pool, (data.train_features[aside], labels[aside])
 
 
 def _classified(
@@ -229,10 +231,13 @@ def _classified(
     held: tuple[Vector, Vector],
     parts: Sequence[Vector],
     classes: int,
-    model: tuple[str, float, float],
     rng: np.random.Generator,
+    *,
+    loss: str = "softmax",
+    beta: float = 1e-4,
+    start_scale: float = 0.0,
 ) -> Workload:
-    loss, beta, start_scale = model
+    """Return a classifier's workload; ``loss`` "(41)" is the paper's, with one-hot labels."""
     kind = LOSSES[loss]
     regularizer = make_regularizer("nonconvex", beta) if beta else make_regularizer("none", 0.0)
     problems = tuple(

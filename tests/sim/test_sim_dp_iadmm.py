@@ -20,7 +20,7 @@ from privet.sim.cli.main import main
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.sim.studies.replays import load_instance, replay_file
-from privet.sim.studies.replays.fed_plt import build_problems
+from privet.sim.studies.replays.instance import build_problems
 from privet.strategies import DPIADMM, PrivetResult, Schedule
 from privet.wire import RunError
 from support.federations import FaultyGrid, lose_state, position

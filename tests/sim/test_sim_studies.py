@@ -222,7 +222,9 @@ def test_the_catalogue_names_every_table_and_figure() -> None:
         *(f"fed-plt/table-{number}" for number in range(2, 10)),
         "fed-plt/theorems",
         *(f"dp-iadmm/figure-{number}" for number in range(1, 5)),
-        *("dp-iadmm/femnist", "dp-iadmm/theorems"),
+        *(f"dp-iadmm/figure-{number}-femnist" for number in range(1, 5)),
+        *(f"dp-iadmm/{name}" for name in ("horizon", "horizon-objpm", "horizon-femnist")),
+        "dp-iadmm/theorems",
         *(f"fedpdm/figure-{number}" for number in range(2, 9)),
         "fedpdm/theorems",
         *(f"gfl/figure-{number}" for number in range(2, 6)),
@@ -233,15 +235,14 @@ def test_the_catalogue_names_every_table_and_figure() -> None:
 
 @pytest.mark.parametrize("full", [False, True])
 def test_cases_are_data_with_five_seeds_or_more(full: bool) -> None:
-    for one in catalogue.chosen(["all"]):
+    for one in catalogue.chosen(["all"], full=full):
         assert one.settings, one.name
         cases = one.cases(Options(full, Path("data")))
-        assert json.loads(json.dumps([asdict(case) for case in cases])) == [
-            asdict(case) for case in cases
-        ]
+        for case in {case.label: case for case in cases}.values():
+            assert json.loads(json.dumps(asdict(case))) == asdict(case)
         labels = [case.label for case in cases]
         exact = {"ObjP, epsilon inf", "ObjPM, epsilon inf"}
-        if not one.name.endswith("theorems"):
+        if not (one.full_only or one.name.endswith("theorems")):
             assert all(labels.count(label) >= 5 for label in set(labels) - exact), one.name
 
 
@@ -249,7 +250,8 @@ def test_cases_are_data_with_five_seeds_or_more(full: bool) -> None:
     ("name", "expected"),
     [
         ("dp-iadmm/figure-1", MNIST),
-        ("dp-iadmm/femnist", FEMNIST),
+        ("dp-iadmm/figure-1-femnist", FEMNIST),
+        ("dp-iadmm/horizon-femnist", FEMNIST),
         ("gfl/figure-5", ADULT),
         ("gfl/figure-2", ()),
         ("fedpdm/figure-2", MNIST + ADULT),
@@ -258,6 +260,22 @@ def test_cases_are_data_with_five_seeds_or_more(full: bool) -> None:
 def test_a_study_needs_the_files_it_reads(name: str, expected: tuple[str, ...]) -> None:
     (found,) = catalogue.chosen([name])
     assert found.files == expected
+
+
+def test_the_printed_horizon_is_run_in_full_or_by_its_name() -> None:
+    name = "dp-iadmm/horizon"
+    for wanted in ("all", "dp-iadmm"):
+        assert name not in [one.name for one in catalogue.chosen([wanted])]
+        assert name in [one.name for one in catalogue.chosen([wanted], full=True)]
+    (found,) = catalogue.chosen([name])
+    cases = found.cases(Options(data_path=Path("data")))
+    assert {case.rounds for case in cases} == {20_000}
+    result = {"value": 9.5, "best": 20.0, "rounds": [200], "course": [9.5]}
+    rows = found.conclude({case.label: [result] for case in cases}).rows
+    assert [(row.printed, row.verdict) for row in rows] == [
+        (9.1, Verdict.REPRODUCED),
+        (21.79, Verdict.REPRODUCED),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -276,7 +294,7 @@ def test_unknown_studies_are_named(
 def test_json_lines_are_one_entry_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(catalogue, "chosen", lambda wanted: [study("a/one", 2, 4)])
+    monkeypatch.setattr(catalogue, "chosen", lambda wanted, full: [study("a/one", 2, 4)])
     command = ["reproduce", "a/one", "--json", "--workers", "1", "--output", str(tmp_path)]
     with pytest.raises(SystemExit):
         main(command)

@@ -9,14 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.problems import LinearModel
-from privet.sim.studies import Case, Options, dp_iadmm, fed_pdm, fed_plt, fed_plt_rivals, gfl
+from privet.problems import L2, BinaryLogistic, LinearModel
+from privet.sim.studies import (
+    Case,
+    Options,
+    catalogue,
+    dp_iadmm,
+    fed_pdm,
+    fed_plt,
+    fed_plt_rivals,
+    gfl,
+)
 from privet.sim.studies.noises import authors_deviation, penalty
-from privet.sim.studies.runner import play
+from privet.sim.studies.runner import FLOWER, build_strategy, play
 from privet.sim.studies.search import FIRST_TUNING_DRAW, searched
 from privet.sim.studies.statistics import Estimate
-from privet.sim.studies.theorems import CHECKS, fed_plt_matrix, radius, stability_matrix
-from privet.sim.studies.workloads import build
+from privet.sim.studies.theorems import fed_plt_matrix, judged, radius, stability_matrix
+from privet.sim.studies.workloads import Workload, build
 from privet.strategies import Balanced
 from privet.wire import ConfigError
 from support.paths import SHARED
@@ -83,7 +92,7 @@ def test_a_row_of_table_7_by_a_few_lines() -> None:
 def test_theory_of_the_rivals() -> None:
     cases = {
         name: fed_plt_rivals.case_of(fed_plt_rivals.CONVEX, name, fed_plt_rivals.THEORY, 0)
-        for name in fed_plt_rivals.BOUNDED
+        for name in fed_plt_rivals.IN_THEORY
     }
     assert cases["led"].settings["dual_step_size"] == 0.2
     assert cases["tamuna"].settings["dual_step_size"] == 0.0  # its theory's own
@@ -130,12 +139,26 @@ def test_measures_and_workloads_are_named() -> None:
         build({"name": "nowhere"})
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_every_strategy_takes_the_settings_of_its_cases(full: bool) -> None:
+    """On two agents in place of the federations, which are dear to build."""
+    problems = [BinaryLogistic(np.ones((2, 3)), np.array([-1.0, 1.0]), regularizer=L2(0.5))] * 2
+    for study in catalogue.chosen(["all"], full=full):
+        for case in {one.label: one for one in study.cases(Options(full, SHARED))}.values():
+            if case.measure in ("theorem", "deviation-on-arrays") or case.algorithm in FLOWER:
+                continue
+            graph = {"weights": np.full((2, 2), 0.5)} if case.algorithm == "gfl" else {}
+            workload = Workload(tuple(problems), np.zeros(3), strategy=graph)
+            options = {key: value for key, value in case.options.items() if key != "epsilon"}
+            build_strategy(replace(case, options=options), workload)
+
+
 # ------------------------------------------------------------------ DP-IADMM, by a few lines
 
 
 @DATA
 def test_the_run_without_noise_of_figure_1_by_a_few_lines() -> None:
-    case = dp_iadmm.case_of(OPTIONS, "", "MNIST", "ObjP", math.inf, 0)
+    case = dp_iadmm.case_of(OPTIONS, dp_iadmm.MNIST_HALF, "ObjP", math.inf, 0)
     case = replace(case, rounds=4, options={"every": 1, "tail": 1})
     workload = build(case.workload)
     z, lam = np.zeros((2, 10, len(workload.start)))
@@ -158,23 +181,32 @@ def test_the_run_without_noise_of_figure_1_by_a_few_lines() -> None:
 
 
 @DATA
-def test_the_authors_output_noise_by_its_formula() -> None:
-    """Mean |N(0, s^2)| with s = sigma^2, sigma = 2 sqrt(2 ln(1.25/delta)) / (eps (rho + 1/eta))."""
-    case = dp_iadmm.case_of(OPTIONS, "", "MNIST", "OutP, authors", 0.05, 1)
+@pytest.mark.parametrize("half", dp_iadmm.HALVES, ids=lambda half: half.name)
+def test_the_authors_output_noise_by_its_formula(half: dp_iadmm.Half) -> None:
+    """Mean |N(0, s^2)| with s = sigma^2, sigma = 2 sqrt(2 ln(1.25/delta)) / (eps (rho + 1/eta)).
+
+    1/eta = I_p/4 + 2 sqrt(t ln(1.25/delta)) / eps, of each agent's own number of examples.
+    """
+    case = dp_iadmm.case_of(OPTIONS, half, "OutP, authors", 0.05, 1)
     found = play(replace(case, rounds=2, options={**case.options, "every": 1, "tail": 1}))
+    epsilon, examples = 0.05 * half.ratio, [p.num_examples for p in build(case.workload).problems]
     for t, noise in enumerate(found["noise"], start=1):
-        spread = 2 + 5 / 0.3 + 1000 / 4 + 2 * math.sqrt(t * math.log(1.25e6)) / 0.3
-        sigma = 2 * math.sqrt(2 * math.log(1.25e6)) / (0.3 * spread)
-        assert noise == pytest.approx(math.sqrt(2 / math.pi) * sigma**2, rel=0.02)
-        own = authors_deviation(0.3, penalty(0.3, t), 1000, t)
-        assert own == pytest.approx(sigma**2, rel=1e-12)
+        rho = half.rho["rho_c1"] + half.rho["rho_c2"] / epsilon
+        deviations = []
+        for size in examples:
+            spread = rho + size / 4 + 2 * math.sqrt(t * math.log(1.25e6)) / epsilon
+            deviations.append((2 * math.sqrt(2 * math.log(1.25e6)) / (epsilon * spread)) ** 2)
+        assert noise == pytest.approx(math.sqrt(2 / math.pi) * np.mean(deviations), rel=0.02)
+        assert penalty(case.settings, t) == pytest.approx(rho, rel=1e-12)
+        own = authors_deviation(case.settings, examples[-1], t)
+        assert own == pytest.approx(deviations[-1], rel=1e-12)
 
 
 # ------------------------------------------------------------------ FedPDM, by a few lines
 
 
 @DATA
-@pytest.mark.parametrize("weight", [0.0, 0.01, 0.5])
+@pytest.mark.parametrize("weight", [0.0, 0.5])
 def test_runs_of_figures_4_and_6_by_a_few_lines(weight: float) -> None:
     """With one full-batch step and rho eta = 1/2 dense FedPDM is proximal FedSGD.
 
@@ -208,6 +240,13 @@ def _clipped(problem: LinearModel[Any], x: Any) -> Any:
         slope = plain.gradient(x, np.array([row])).astype(float)
         total += slope / max(1.0, float(np.linalg.norm(slope)))
     return total / size + problem.gradient(x) - plain.gradient(x)
+
+
+@DATA
+def test_a_private_run_is_the_same_again() -> None:
+    case = fed_pdm.arm(OPTIONS, "", "Adult", epsilon=0.5)[1]
+    case = replace(case, rounds=10, options={**case.options, "every": 1, "tail": 1})
+    assert play(case)["course"] == play(case)["course"]
 
 
 @DATA
@@ -267,7 +306,7 @@ def test_optimum_is_the_papers_closed_form() -> None:
 
 def test_the_ratio_of_figure_3b_by_a_few_lines() -> None:
     """Noise of single units, from the covariance of w <- A (1 - mu H) w + noise, mean curvature."""
-    case = gfl.simulated("", "random", 0, variance=10.0)
+    case = gfl.simulated("random", 0, variance=10.0)
     built = build(case.workload)
     a = np.asarray(built.strategy["weights"])
     hessians = [
@@ -309,20 +348,24 @@ def test_the_printed_stability_matrix_has_a_counterexample() -> None:
     assert radius(corrected) > 1
 
 
-@pytest.mark.parametrize("name", ["contraction-corrected", "accelerated-corrected"])
-def test_corrected_statements_hold(name: str) -> None:
-    found = CHECKS[name](1)
-    assert found["held"] == found["tried"] == 100
-
-
 @pytest.mark.parametrize(
-    "name",
-    ["contraction-as-printed", "accelerated-contraction", "privacy-of-a-step", "sensitivity-later"],
+    ("what", "holds"),
+    [
+        ("Proposition 1 with 1/(1 + rho lambda) in S", True),
+        ("Lemma 8 with the root", True),
+        ("Proposition 1: where S is stable Fed-PLT contracts", False),
+        ("Proposition 3, Lemma 8: contraction of the accelerated solver", False),
+        ("Proposition 2, Theorem 1: every step is eps-DP", False),
+        ("Theorem 1: the sensitivity (35), later rounds", False),
+    ],
 )
-def test_refuted_statements_keep_a_counterexample(name: str) -> None:
-    found = CHECKS[name](0)
-    assert found["held"] < found["tried"]
-    assert found["instance"]
+def test_refuted_statements_keep_a_counterexample_and_corrected_ones_hold(
+    what: str, holds: bool
+) -> None:
+    found = judged(what, 1)
+    assert found["tried"] == 100
+    assert (found["held"] == 100) is holds
+    assert bool(found["instance"]) is not holds
 
 
 def test_estimates_of_what_never_arrives_are_not_numbers() -> None:

@@ -8,15 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.client_apps import client_app
 from privet.privacy import Facts
 from privet.problems import L2
-from privet.sim.engine import InlineGrid
 from privet.strategies import DPIADMM
 from privet.strategies.dp_iadmm import Server
 
-from .fed_plt import ExplicitNoise, build_problems
-from .instance import Found, Instance, agent_states, arguments, position
+from .instance import Found, Instance, agent_states, arguments, build_problems
 
 
 def play(instance: Instance) -> Iterator[Found]:
@@ -29,21 +26,12 @@ def play(instance: Instance) -> Iterator[Found]:
         regularizer=L2(2.0 * config.pop("beta", 0.0) / count),
         divisor=sum(len(labels) for labels in spec["labels"]),
     )
-    noise = None if instance.noise is None else np.asarray(instance.noise, float)
     # Given draws are added as they are; without any, epsilon shapes the schedules only.
-    config |= {"perturbation": "none"} if noise is None else {"noise-scale": 1.0}
+    config |= {"perturbation": "none"} if instance.noise is None else {"noise-scale": 1.0}
     strategy = DPIADMM(**arguments(config), participation=instance.schedule, num_agents=count)
 
-    def draws(agent: str, round_: int) -> ExplicitNoise:
-        assert noise is not None
-        return ExplicitNoise(noise[round_ - 1, :, int(agent)])
-
-    app = client_app(
-        "dp-iadmm",
-        lambda context: problems[position(context)],
-        noise_factory=None if noise is None else draws,
-    )
-    grid = InlineGrid(app, count)
+    draws = instance.draws(lambda own, agent: np.asarray(own)[:, agent])
+    grid = instance.grid(problems, noise_factory=draws)
     z, lam = (np.asarray(instance.init[name], float) for name in ("z", "lam"))
     half: Server = strategy.half  # type: ignore[assignment]
     agent = half.agent

@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.client_apps import client_app
-from privet.sim.engine import InlineGrid
 from privet.strategies import FedPDM
 from privet.wire import ConfigError
 
-from .fed_plt import ExplicitNoise, build_problems
-from .instance import Found, Instance, agent_states, arguments, position
+from .instance import Found, Instance, agent_states, arguments, build_problems
 
 RULES = {
     "base/sqrt(1+t)": "inverse-sqrt",
@@ -32,17 +29,10 @@ def play(instance: Instance) -> Iterator[Found]:
         **arguments(_run_config(instance)), participation=instance.schedule, num_agents=count
     )
 
-    def given(agent: str, round_: int) -> ExplicitNoise:
-        draws = instance.noise[round_ - 1]
-        own = draws[agent] if isinstance(draws, Mapping) else draws[int(agent)]
-        return ExplicitNoise(np.asarray(own, float))
+    def own(draws: Any, agent: int) -> Any:
+        return draws[str(agent)] if isinstance(draws, Mapping) else draws[agent]
 
-    app = client_app(
-        "fed-pdm",
-        lambda context: problems[position(context)],
-        noise_factory=None if instance.noise is None else given,
-    )
-    grid = InlineGrid(app, count)
+    grid = instance.grid(problems, noise_factory=instance.draws(own))
     start = np.asarray(instance.init["x0"], float)
     for state in instance.play(strategy, grid, start):
         lam: NDArray[Any] = np.zeros((count, start.size))

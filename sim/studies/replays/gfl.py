@@ -10,17 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.client_apps import client_app
 from privet.client_apps.masking import MaskFactory
 from privet.privacy import GivenMasks
 from privet.problems import L2, Problem
-from privet.sim.engine import InlineGrid
 from privet.sim.grid import NodeConfig
 from privet.strategies import GFL
 from privet.wire import ConfigError, ring
 
-from .fed_plt import build_problems
-from .instance import Found, Instance, position
+from .instance import Found, Instance, build_problems
 
 
 class GivenNoise:
@@ -77,15 +74,12 @@ def play(instance: Instance) -> Iterator[Found]:
     strategy.options = replace(strategy.options, least_roster=2)
     nodes: list[NodeConfig] = [
         {
-            "partition-id": number,
-            "num-partitions": len(names),
             "unit": str(number // each),
             "local-epochs": _of(config["local-epochs"], number // each, number % each),
         }
         for number in range(len(names))
     ]
-    app = client_app("gfl", lambda context: problems[position(context)], mask_factory=masks)
-    grid = InlineGrid(app, nodes)
+    grid = instance.grid(problems, nodes, mask_factory=masks)
     for state in instance.play(strategy, grid, np.asarray(instance.init["w"], float)):
         center, before = state.models.mean(axis=0), state.psi.mean(axis=0)
         yield {

@@ -7,20 +7,31 @@ after every round; replaying it runs the in-process engine and reports the large
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context
-from numpy.typing import NDArray
+from flwr.app import Array, ArrayRecord, ConfigRecord
+from numpy.typing import DTypeLike, NDArray
 
-from privet.client_apps import agent_name
+from privet.client_apps import agent_name, client_app
+from privet.client_apps.guard import NoiseFactory
 from privet.client_apps.state import STATE_RECORD, AgentState
-from privet.problems import make_h
+from privet.problems import (
+    BinaryLogistic,
+    MultinomialLogistic,
+    OneClassLogistic,
+    Problem,
+    Regularizer,
+    RidgeRegression,
+    make_h,
+    make_regularizer,
+)
 from privet.sim.engine import InlineGrid
+from privet.sim.grid import NodeConfig
 from privet.strategies import All, Participation, PrimalDualStrategy, Schedule
 from privet.wire import ConfigError
 
@@ -36,6 +47,34 @@ REPLAYERS = {
 Arrays = dict[str, NDArray[Any]]
 Found = dict[str, list[NDArray[Any]]]
 """Every copy of an array after a round, by name."""
+
+MODELS: Mapping[str, tuple[Any, bool]] = {
+    "logistic": (BinaryLogistic, False),
+    "multinomial": (MultinomialLogistic, True),
+    "one-class-logistic": (OneClassLogistic, True),
+    "ridge": (RidgeRegression, False),
+}
+"""Kind of problem -> model, and whether it has classes."""
+
+
+class ExplicitNoise:
+    """The draws of an instance for one agent and round, handed out one after the other."""
+
+    private = False
+
+    def __init__(self, draws: NDArray[Any]) -> None:
+        self._draws = draws.reshape(-1)
+        self._taken = 0
+
+    def gaussian(
+        self, size: int | tuple[int, ...], scale: float, dtype: DTypeLike = float
+    ) -> NDArray[Any]:
+        """Return the given draws, whatever the scale."""
+        count = int(np.prod(size))
+        self._taken += count
+        return self._draws[self._taken - count : self._taken].reshape(size).astype(dtype)
+
+    laplace = gaussian
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +97,29 @@ class Instance:
         if self.participation is None:
             return All()
         return Schedule(tuple(tuple(str(agent) for agent in own) for own in self.participation))
+
+    def draws(self, pick: Callable[[Any, int], Any]) -> NoiseFactory | None:
+        """Return what hands the given draws out; ``pick`` finds an agent's in those of a round."""
+        if self.noise is None:
+            return None
+        return lambda agent, round_: ExplicitNoise(
+            np.asarray(pick(self.noise[round_ - 1], int(agent)), float)
+        )
+
+    def grid(
+        self, problems: Sequence[Problem], nodes: Sequence[NodeConfig] = (), **more: Any
+    ) -> InlineGrid:
+        """Return the engine whose agents hold the problems; ``more`` goes to the ClientApp."""
+        count = len(problems)
+        own = nodes or ({},) * count
+        app = client_app(
+            self.algorithm,
+            lambda context: problems[int(context.node_config["partition-id"])],
+            **more,
+        )
+        return InlineGrid(
+            app, [{"partition-id": i, "num-partitions": count, **own[i]} for i in range(count)]
+        )
 
     def play(
         self,
@@ -163,11 +225,6 @@ def arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def position(context: Context) -> int:
-    """Return the place of a node's agent."""
-    return int(context.node_config["partition-id"])
-
-
 def agent_states(grid: InlineGrid) -> dict[str, Arrays]:
     """Return the newest state every agent of the engine holds, by agent name."""
     states: dict[str, Arrays] = {}
@@ -179,3 +236,33 @@ def agent_states(grid: InlineGrid) -> dict[str, Arrays]:
             if found is not None:
                 states[agent_name(context)] = found
     return states
+
+
+def build_problems(
+    spec: Any, *, regularizer: Regularizer | None = None, divisor: float | None = None
+) -> list[Problem]:
+    """Return the agents' problems of an instance (raises ``ConfigError`` for an unknown kind).
+
+    ``regularizer`` replaces the instance's own; ``divisor`` is that of all agents.
+    """
+    if regularizer is None and "beta" in spec:
+        regularizer = make_regularizer("nonconvex", spec["beta"])
+    elif regularizer is None:
+        regularizer = make_regularizer(spec.get("regularizer", "none"), spec.get("weight", 0.0))
+    kind = spec["kind"]
+    if kind not in MODELS:
+        raise ConfigError(f"problem kind {kind!r}: known are {', '.join(MODELS)}")
+    model, classes = MODELS[kind]
+    more: Any = (spec["classes"],) if classes else ()
+    return [
+        model(
+            np.asarray(rows, float),
+            np.asarray(targets, int if classes else float),
+            *more,
+            regularizer=regularizer,
+            divisor=divisor,
+        )
+        for rows, targets in zip(
+            spec["features"], spec.get("labels", spec.get("targets")), strict=True
+        )
+    ]

@@ -52,6 +52,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.privacy.ziggurat_points import Layer, exact_cell, point, threshold, uniform
+
 Mechanism: TypeAlias = Literal["gaussian", "laplace"]
 Words: TypeAlias = Callable[[int], NDArray[np.int64]]
 """Returns the next independent 64-bit words of a stream."""
@@ -66,6 +68,8 @@ POSITION_ERROR = 2.0**-51
 _TAIL: dict[Mechanism, float] = {"gaussian": 264690 / 65536, "laplace": 606611 / 65536}
 """Where the tail begins: as far out as the top layer still reaches over f(0) = 1."""
 _CHUNK = 1 << 13
+_FEW = 24
+"""Second looks that are done one by one in less time than by arrays."""
 _BITS = 2.0**-52
 # Arrays of no dimension: numpy takes them as operands in half the time it takes for a number.
 _LAYER, _SHIFT = np.array(LAYERS - 1), np.array(11)
@@ -144,6 +148,20 @@ class Ziggurat:
         Height of the last layer's upper edge, >= f(0) = 1.
     """
 
+    __slots__ = (
+        "_layers",
+        "_limits",
+        "block",
+        "floors",
+        "gains",
+        "gaussian",
+        "inner",
+        "mechanism",
+        "start",
+        "top",
+        "widths",
+    )
+
     def __init__(self, mechanism: Mechanism) -> None:
         self.mechanism: Mechanism = mechanism
         self.gaussian = mechanism == "gaussian"
@@ -152,6 +170,8 @@ class Ziggurat:
         self._build()
         # Half a unit of U and two roundings of the product, each at most 2^-53 of x_i ratio.
         self._limits = 0.5 - 3.01 * 2.0**-53 * self.widths * 2.0 ** (CELL_BITS[mechanism] + 1)
+        columns = (self.widths, self.inner, self.gains, self.floors, self._limits)
+        self._layers = [Layer(*row) for row in np.stack(columns, axis=1).tolist()]
 
     def _build(self) -> None:
         """Stack the layers; the sums that cancel are in Decimal."""
@@ -229,7 +249,8 @@ class Ziggurat:
             index, some = doubts[0]
             if len(doubts) > 1:
                 index, some = (np.concatenate(parts) for parts in zip(*doubts, strict=True))
-            out[index] = self._settled(words, some, ratio) * unit
+            look = self._look_at_few if index.size <= _FEW else self._look_at_many
+            out[index] = look(words, some, ratio) * unit
         return out
 
     def _cells(
@@ -244,8 +265,8 @@ class Ziggurat:
         np.abs(product, out=product)
         return cells, product > self._limits.take(layer)
 
-    def _settled(self, words: Words, some: NDArray[np.int64], ratio: float) -> Vector:
-        """Return the cells of second looks; what is above the curve is drawn anew."""
+    def _look_at_many(self, words: Words, some: NDArray[np.int64], ratio: float) -> Vector:
+        """Settle which points are under the curve, drawing anew for those that are not."""
         tails: list[int] = []
         layer, position = some & _LAYER, _positions(some)
         open_ = (np.abs(position) >= self.inner.take(layer)).nonzero()[0]
@@ -269,6 +290,42 @@ class Ziggurat:
             cells[index] = self._exact_cells(words, some.size, unsettled, tails, ratio)
         return cells
 
+    def _look_at_few(self, words: Words, some: NDArray[np.int64], ratio: float) -> Vector:
+        """Do the same, point by point, with the same words."""
+        layers, gaussian, unit = self._layers, self.gaussian, ratio * _BITS
+        tails: list[int] = []
+        points = [point(word, LAYERS) for word in some.tolist()]
+        open_ = [i for i, (layer, place) in enumerate(points) if abs(place) >= layers[layer][1]]
+        while open_:
+            drawn = words(2 * len(open_)).tolist()
+            again = []
+            for i, bits, word in zip(open_, drawn, drawn[len(open_) :], strict=False):
+                layer, place = points[i]
+                width, _, gain, floor, _ = layers[layer]
+                if layer == 0:
+                    tails.append(i)
+                share = abs(place) * _BITS
+                if uniform(bits) >= threshold(width, gain, floor, share, gaussian, math.expm1):
+                    layer, place = points[i] = point(word, LAYERS)
+                    if abs(place) >= layers[layer][1]:
+                        again.append(i)
+            open_ = again
+        cells, unsettled = [], {}
+        for i, (layer, place) in enumerate(points):
+            width, _, _, _, limit = layers[layer]
+            product = width * unit * place
+            cell_ = math.floor(product) + 0.5
+            cells.append(cell_)
+            if abs(product - cell_) > limit:
+                unsettled[i] = points[i]
+        for i in tails:
+            unsettled[i] = points[i]
+        if unsettled:
+            exact = self._exact_cells(words, len(points), unsettled, tails, ratio)
+            for i, cell_ in zip(unsettled, exact, strict=True):
+                cells[i] = cell_
+        return np.array(cells)
+
     def _exact_cells(
         self,
         words: Words,
@@ -284,7 +341,7 @@ class Ziggurat:
         bits = words(count).tolist()
         cells = []
         for i, (layer, position) in unsettled.items():
-            width, place, offset = float(self.widths[layer]), position, 0.0
+            width, place, offset = self._layers[layer].width, position, 0.0
             if i in beyond:
                 block, within = beyond[i]
                 width, place = self.block, math.copysign(within, position)
@@ -293,13 +350,8 @@ class Ziggurat:
         return cells
 
     def _threshold(self, layer: NDArray[np.int64], share: Vector) -> Vector:
-        """Return the height of the curve at `share` of a layer's width, 0 and 1 at its edges."""
-        width, rest = self.widths.take(layer), 1.0 - share
-        drop = width * rest
-        if self.gaussian:
-            drop = drop * width * (1.0 - 0.5 * rest)
-        height: Vector = self.gains.take(layer) * np.expm1(drop) + self.floors.take(layer)
-        return height
+        numbers = (self.widths.take(layer), self.gains.take(layer), self.floors.take(layer))
+        return threshold(*numbers, share, self.gaussian, np.expm1)
 
     def _tail(self, words: Words, count: int) -> tuple[Vector, Vector]:
         """Return the block J and the place in it, in units of 2^-52, of draws beyond r."""
@@ -339,19 +391,3 @@ def _uniforms(words: NDArray[np.int64]) -> Vector:
     uniform += _HALF
     uniform *= _UNIT
     return uniform
-
-
-def exact_cell(position: float, word: int, width: float, offset: float, ratio: float) -> float:
-    """Return `floor((offset + width U) ratio) + 1/2`, computed in whole numbers.
-
-    U is `2^-52 (position - 1/2 + u)`, u the middle of one of 2^52 parts that the word's upper bits
-    name; where `position` stands for the upper bits of a number, these are the middle of what 105
-    bits of it leave open.
-    """
-    (above, below), (start, start_below), (times, over) = (
-        number.as_integer_ratio() for number in (width, offset, ratio)
-    )
-    upper = (word & 0xFFFF_FFFF_FFFF_FFFF) >> 12
-    units = (int(position - 0.5) << 53) + 2 * upper + 1  # U in units of 2^-105
-    whole = (start * below << 105) + above * units * start_below
-    return whole * times // (below * start_below * over << 105) + 0.5

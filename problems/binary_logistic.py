@@ -47,6 +47,8 @@ class BinaryLogistic(ScalarScoreModel):
         self.labels = check_signs(labels, self.features)
         # With m = -b <a, x> the loss log(1 + exp(m)) has the derivative (1 + tanh(m/2))/2:
         # keeping -b a / 2 as the design leaves one tanh, which cannot overflow, and one sum.
+        # An array of no dimension is an operand in half the time of a number.
+        self._one = np.ones((), self.dtype)
         half = (-0.5 * self.labels)[:, None]
         self._set_data(self.features * half, self.labels, self.num_features)
 
@@ -57,7 +59,7 @@ class BinaryLogistic(ScalarScoreModel):
     def _residuals(self, x: FloatArray, design: FloatArray, targets: FloatArray) -> FloatArray:
         result: FloatArray = design.dot(x)
         np.tanh(result, result)
-        np.add(result, 1.0, result)
+        np.add(result, self._one, result)
         return result
 
     def _clip_residuals(self, residuals: FloatArray, limits: Limits, norm: Norm) -> None:

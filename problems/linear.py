@@ -111,6 +111,9 @@ class LinearModel(ABC, Generic[Target]):
 
     # What all losses share
 
+    def _pull_back(self, design: FloatArray, residuals: FloatArray) -> FloatArray:
+        return self._flatten(self._product(design, residuals))
+
     def _with_features(self, features: FloatArray) -> Self:
         """Return the same problem on other features of the same shape."""
         model: Any = type(self)
@@ -167,7 +170,7 @@ class LinearModel(ABC, Generic[Target]):
         """
         x = self._checked(x)
         design, targets, scale = self._batch(rows)
-        result = self._flatten(self._product(design, self._residuals(x, design, targets)))
+        result = self._pull_back(design, self._residuals(x, design, targets))
         result *= scale
         result += self.regularizer.gradient(x)
         return result
@@ -261,14 +264,14 @@ class LinearModel(ABC, Generic[Target]):
         design, targets, scale = self._batch(rows)
         residuals = self._residuals(x, design, targets)
         _drop_unsound(residuals)
-        result = self._flatten(self._product(design, residuals))
+        result = self._pull_back(design, residuals)
         if not np.isfinite(result).all():
             # The largest entry of an example's gradient is that of its residual times its row's.
             largest = np.abs(design).max(axis=1)
             heights = np.abs(residuals)
             heights = heights if heights.ndim == 1 else heights.max(axis=0)
             residuals[..., ~np.isfinite(heights * largest)] = 0.0
-            result = self._flatten(self._product(design, residuals))
+            result = self._pull_back(design, residuals)
         value: npt.NDArray[np.float64] = result.astype(np.float64, copy=False)
         value *= scale
         return value
@@ -285,7 +288,7 @@ class LinearModel(ABC, Generic[Target]):
         x = self._checked(x)
         residuals = self._residuals(x, self._design, self._targets)
         largest = float(np.max(self._residual_norms(residuals, norm) / limits.most))
-        result = self._flatten(self._product(self._design, residuals))
+        result = self._pull_back(self._design, residuals)
         result *= 1.0 / self.divisor
         result += self.regularizer.gradient(x)
         return result, largest / self.divisor

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from privet.privacy import SeededNoise, total_variation, ziggurat
-from privet.privacy.ziggurat import CELL_BITS, LAYERS, Mechanism, Ziggurat, exact_cell
+from privet.privacy.ziggurat import CELL_BITS, LAYERS, Mechanism, Ziggurat
+from privet.privacy.ziggurat_points import exact_cell, threshold
 
 ALARM = 1e-7
 MECHANISMS: tuple[Mechanism, ...] = ("gaussian", "laplace")
@@ -95,6 +96,14 @@ def test_threshold_is_right_to_2_to_the_minus_49_and_so_is_the_bound(sampler: Zi
     share = near + (1 - near) * np.tile([0.0, 2.0**-20, 0.25, 0.5, 0.9, 1 - 2.0**-20], LAYERS - 1)
     share = np.minimum(share, 1 - 2.0**-53)
     got = sampler._threshold(layer, share)
+    columns = (sampler.widths, sampler.gains, sampler.floors)
+    for row in zip(
+        *(column[layer].tolist() for column in columns), share.tolist(), got, strict=True
+    ):
+        # Exponentials of two libraries may differ by some units in the last place.
+        assert threshold(*row[:4], sampler.gaussian, math.expm1) == pytest.approx(
+            row[4], abs=2**-51
+        )
     with mpmath.workdps(50):
         edges, area = heights(sampler)
         worst = 0.0
@@ -167,6 +176,27 @@ def test_exact_cells_agree_with_rational_arithmetic(sampler: Ziggurat) -> None:
         assert near > (20 if offset.any() else 500)
 
 
+def test_few_points_are_settled_as_many_are(
+    sampler: Ziggurat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same words give the same draws, bit for bit, with rejections, tails and open cells."""
+    layer = np.concatenate([RNG.integers(0, LAYERS, 2000), np.zeros(50, np.int64)])
+    upper = np.trunc(sampler.inner[layer] * RNG.choice([-1, 1], layer.size)).astype(np.int64)
+    upper += np.sign(upper) * RNG.integers(0, 2**38, layer.size)
+    given = words(layer, np.clip(upper, -(2**52), 2**52 - 1))
+    for size in (3, 40, given.size):
+        for scale in (0.3, 1.0, 2.7e9):
+            found = []
+            for few in (0, given.size):
+                monkeypatch.setattr(ziggurat, "_FEW", few)
+                script = Script(given)
+                found.append((sampler.draw(script, size, scale), script.seen))
+            (many, seen), (few_, also) = found
+            np.testing.assert_array_equal(many, few_)
+            np.testing.assert_array_equal(seen, also)
+            assert seen.size > size
+
+
 def test_uncertain_cells_are_found(sampler: Ziggurat) -> None:
     """Where either end of the unseen bits lies in another cell, the first look says so."""
     layer = RNG.integers(0, LAYERS, 20_000)
@@ -223,7 +253,7 @@ def test_draws_beyond_the_start_are_as_many_as_they_should_be() -> None:
     for mechanism in MECHANISMS:
         start = ziggurat.ziggurat(mechanism).start
         law = stats.norm if mechanism == "gaussian" else stats.laplace
-        draws = getattr(SeededNoise(29), mechanism)(2_000_000, 1.0)
+        draws = getattr(SeededNoise(29), mechanism)(4_000_000, 1.0)
         seen = int((np.abs(draws) > start).sum())
         assert seen > 0
         assert stats.binomtest(seen, draws.size, 2 * float(law.sf(start))).pvalue > ALARM
@@ -232,10 +262,11 @@ def test_draws_beyond_the_start_are_as_many_as_they_should_be() -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_rounded_draws_have_the_rounded_law(mechanism: Mechanism) -> None:
-    """Chi-square on a grid of 1/16, probabilities as differences of the ideal law."""
-    scale, spacing, size = 1.37, 2.0**-4, 1_000_000
-    k = np.rint(getattr(SeededNoise(17), mechanism)(size, scale) / spacing).astype(int)
+@pytest.mark.parametrize("power", [-1, -4])
+def test_rounded_draws_have_the_rounded_law(mechanism: Mechanism, power: int) -> None:
+    """Chi-square on the grid D = 2^power, probabilities as differences of the ideal law."""
+    scale, spacing, size = 1.37, 2.0**power, 2_000_000
+    k = np.rint(getattr(SeededNoise(17, power), mechanism)(size, scale) / spacing).astype(int)
     law = (stats.norm if mechanism == "gaussian" else stats.laplace)(scale=scale)
     top = round(4 * scale / spacing)
     counts = np.bincount(np.clip(k + top, 0, 2 * top))
@@ -266,6 +297,14 @@ def test_total_variation_of_a_message() -> None:
         assert total_variation(mechanism, 10**30, 0.5, 1.0) == 1.0
         # The cells follow the power of two below the scale.
         assert total_variation(mechanism, 1, 4 * width, 3.9) == at_finest
+
+
+def test_what_is_documented_for_a_message() -> None:
+    for dim, stated in ((10_000, 1.4e-13), (1_000_000, 1.4e-11)):
+        spacing = 2.0 ** math.floor(-math.log2(8192 * math.sqrt(dim)))
+        assert 0.9 * stated < total_variation("gaussian", dim, spacing, 1.0) < stated
+    spacing = 2.0 ** math.floor(-math.log2(8192 * 1_000_000))
+    assert 1.6e-11 < total_variation("laplace", 1_000_000, spacing, 1.0) < 1.8e-11
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,10 @@ from .subject import (
 LONG = 3 * ROUNDS
 FEW = 3
 """Rounds of a secure sum."""
+CONVERGED, EXACT = 150, 1e-9
+"""Rounds after which the mean gradient of a method that converges exactly is at most this."""
+OWN_STEPS = {"local-epochs": 7, "step-size": 0.05}
+"""Keys that a node may set for itself, at other values than a run has."""
 MASKED_ERROR = 256 * 2.0**-40
 """What a few rounds make of the rounding of masked numbers, on problems of the size used here."""
 ARITHMETIC_ERROR = 16
@@ -46,6 +50,20 @@ def run_is_finite_and_makes_progress(subject: Subject) -> None:
         end < start,
         f"the mean gradient's norm went from {start:.3g} to {end:.3g} in {LONG} rounds",
     )
+
+
+def steps_of_a_nodes_own_move_no_limit(subject: Subject) -> None:
+    """Where runs converge exactly, a node with local steps of its own changes the way, not the end.
+
+    What both sides must agree on is sent, not computed from keys that a node may set for itself.
+    """
+    if _slope(subject, subject.play(rounds=CONVERGED).model) > EXACT:
+        return
+    first, *others = subject.nodes()
+    played = subject.play(rounds=CONVERGED, nodes=[first | OWN_STEPS, *others])
+    slope = _slope(subject, played.model)
+    own = " ".join(f"{key}={value}" for key, value in OWN_STEPS.items())
+    require(slope <= EXACT, f"with {own} at one node the mean gradient ends at {slope:.3g}, not 0")
 
 
 def same_seed_gives_the_same_bits(subject: Subject) -> None:
@@ -177,6 +195,7 @@ def _data_of(subject: Subject) -> list[bytes]:
 
 CHECKS = (
     run_is_finite_and_makes_progress,
+    steps_of_a_nodes_own_move_no_limit,
     same_seed_gives_the_same_bits,
     order_of_nodes_changes_nothing,
     agents_share_nothing,

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
+import numpy as np
+
 from .errors import ConfigError
 
 Scalar = bool | int | float | str
@@ -63,6 +65,8 @@ class Key:
             If the type, range or choice is wrong.
         """
         kind = type(self.default)
+        if isinstance(value, np.generic):
+            value = value.item()
         if type(value) is int and not -(2**63) <= value < 2**63:
             raise ConfigError(f"{self.name}: a whole number of more than 64 bits")
         if kind is float and type(value) is int:
@@ -99,7 +103,8 @@ class Key:
             if used is None and not value:
                 return f"not used without {other}"
             if used is not None and value not in used:
-                return f"not used with {other} = {shown(value)}"
+                only = " or ".join(map(shown, used))
+                return f"not used with {other} = {shown(value)}, only with {only}"
         return ""
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from privet.privacy import Facts
 from privet.problems import Problem
+from privet.wire.key import LARGEST, SMALLEST, setting
 
 from ..arithmetic import ascend
 from ..half import Arrays, Local, Streams, Vector
@@ -28,6 +29,8 @@ class ControlledAgent(SolverAgent):
     """Agent half with a control variate; its state is h_i and, until x' is known, x_i."""
 
     steps_bind: ClassVar[bool] = True
+
+    step_size: float = setting(0.1, "local step size", low=SMALLEST, high=LARGEST)
 
     @abstractmethod
     def steps(self, streams: Streams) -> int:

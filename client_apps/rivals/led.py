@@ -19,7 +19,5 @@ class Agent(ControlledAgent):
 
     name: ClassVar[str] = "led"
 
-    step_size: float = 0.1
-
     def steps(self, streams: Streams) -> int:
         return self.local_epochs

@@ -39,8 +39,6 @@ class Agent(ControlledAgent):
 
     name: ClassVar[str] = "tamuna"
 
-    step_size: float = 0.1
-
     def steps(self, streams: Streams) -> int:
         """Return the round's draw, geometric of mean ``local_epochs``."""
         return local_steps(streams.seed, streams.round, self.local_epochs)

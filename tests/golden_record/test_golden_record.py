@@ -83,8 +83,9 @@ def test_every_algorithm_is_recorded_and_nothing_that_is_gone() -> None:
     """Each with a run, and with one that the Ray engine plays."""
     assert set(RECORDS) == set(CASES)
     names = adapter.algorithm_names()
-    assert {CASES[name].algorithm for name in RUNS} == names
-    assert {CASES[name].algorithm for name in ON_RAY} == names
+    missing = "_RUNS and _ENGINES of tests/golden_record/cases.py name every algorithm"
+    assert {CASES[name].algorithm for name in RUNS} == names, missing
+    assert {CASES[name].algorithm for name in ON_RAY} == names, missing
 
 
 @pytest.mark.parametrize("name", RUNS)

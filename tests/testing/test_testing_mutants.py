@@ -150,7 +150,7 @@ def sloping(patch: Patch, change: Callable[..., Any]) -> None:
     def task(original: Any, half: Any, *arguments: Any) -> Any:
         made = original(half, *arguments)
         own = {entry.name: getattr(made.gradients, entry.name) for entry in fields(made.gradients)}
-        return replace(made, gradients=Bent(**own, bend=partial(change, half)))
+        return made._replace(gradients=Bent(**own, bend=partial(change, half)))
 
     wrapped(patch, agent(), "task", task)
 
@@ -421,10 +421,24 @@ def test_engine_that_computes_something_else_is_caught(monkeypatch: Patch) -> No
         check_of("led", "engines_agree_to_the_bit", engines=("inline", "ray"))()
 
 
+def test_limit_that_a_nodes_own_steps_move_is_caught(monkeypatch: Patch) -> None:
+    """An agent of Fed-PLT computes what both sides agree on from a key of its own."""
+
+    def finish(original: Any, half: Any, *arguments: Any) -> Any:
+        local = original(half, *arguments)
+        return local._replace(agreed=local.agreed * (half.local_epochs / 10))
+
+    wrapped(monkeypatch, registry.algorithm("fed-plt").load_agent(), "finish", finish)
+    check_of("fed-plt", "run_is_finite_and_makes_progress")()
+    with pytest.raises(CheckFailed, match=r"local-epochs=7 step-size=0\.05 at one node"):
+        check_of("fed-plt", "steps_of_a_nodes_own_move_no_limit")()
+
+
 UNBROKEN = {"disconnected_agent_is_an_absent_one", "reply_of_wrong_dtype_is_dropped"}
 """Checks that no mutant is for: what they promise is kept above the halves, or by the digest."""
 
 
 def test_every_check_catches_a_mutant() -> None:
     caught = {check for broken in MUTANTS.values() for check in broken.caught_by}
+    caught.add("steps_of_a_nodes_own_move_no_limit")  # of LED, whose agents have such keys
     assert {check.name for check in checks("scaffnew")} - caught == UNBROKEN

@@ -23,22 +23,22 @@ ROWS = [
 @OURS
 def test_its_strategy_is_exported(one: Algorithm) -> None:
     strategy = one.load_strategy()
-    assert strategy.__name__ in privet.strategies.__all__
+    assert strategy.__name__ in privet.strategies.__all__, "export it in strategies/__init__.py"
     assert getattr(privet.strategies, strategy.__name__) is strategy
 
 
 @OURS
 def test_a_table_of_the_documentation_names_it(one: Algorithm) -> None:
-    assert any(f"`{one.name}`" in row for row in ROWS)
+    assert any(f"`{one.name}`" in row for row in ROWS), f"give {one.name} a row in docs/rivals.md"
 
 
 @OURS
 def test_its_recursion_is_written_down_once_more(one: Algorithm) -> None:
     """And a test compares the two: somewhere in the tests of strategies it is called."""
     name = one.name.replace("-", "_")
-    assert callable(getattr(recursions, name))
+    assert hasattr(recursions, name), f"write {name}() with loops in tests/support/recursions.py"
     tests = "".join(path.read_text() for path in (ROOT / "tests" / "strategies").glob("*.py"))
-    assert re.search(rf"\brecursions\.{name}\(", tests)
+    assert re.search(rf"\brecursions\.{name}\(", tests), f"no test calls recursions.{name}()"
 
 
 @OURS

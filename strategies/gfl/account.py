@@ -47,9 +47,11 @@ def gfl_account(
         _entry("coordinator", math.inf, delta, [own_server]),
         _entry("world", math.inf, delta, [WORLD]),
     ]
-    links = None if facts is None else Links.of(config, facts)
+    noise = half.perturbation.noise
+    given = noise is not None and not getattr(noise, "private", False)
+    links = None if facts is None or given else Links.of(config, facts)
     if links is None or not rounds:
-        accounts.append(_entry("links", math.inf, delta, [_why(config)]))
+        accounts.append(_entry("links", math.inf, delta, [_why(config, given=given)]))
     else:
         printed = gfl_theorem_2(
             step_size=links.agent.step_size,
@@ -75,10 +77,12 @@ def _entry(to: str, epsilon: float, delta: float, assumptions: list[str]) -> dic
     }
 
 
-def _why(config: Mapping[str, Any]) -> str:
+def _why(config: Mapping[str, Any], *, given: bool) -> str:
     """Return why there is no bound towards an observer of the links."""
     if config["noise-seed"] >= 0:
         return "the noise is seeded (noise-seed)"
+    if given:
+        return "the noise is given, and can be predicted by who gave it"
     if config["noise-variance"] <= 0 or config["perturbation"] == "none":
         return "messages between servers carry no noise"
     if config["clip"] <= 0:

@@ -72,6 +72,11 @@ class SampledNoise:
                 "for a run that protects nobody, noise-seed"
             )
 
+    @property
+    def private(self) -> bool:
+        """Whether nobody can predict the draws."""
+        return self.seed < 0 and self.source is not None and self.source.private
+
     def shared(self, unit: int, round_: int, dim: int) -> Vector:
         """Return g_p, shape (dim,)."""
         return self._draw(unit, round_, (dim,))

@@ -12,11 +12,21 @@ import pytest
 
 from privet.client_apps import Streams
 from privet.client_apps.gfl import Agent, LinkNoise
-from privet.privacy import Facts, Perturber, Release, SystemNoise, epsilon_of, gaussian_epsilon
+from privet.privacy import (
+    Facts,
+    Perturber,
+    Release,
+    SeededNoise,
+    SystemNoise,
+    epsilon_of,
+    gaussian_epsilon,
+)
 from privet.problems import L2, RidgeRegression
 from privet.server_apps import read_config
 from privet.server_apps.build import build_evaluation
 from privet.sim.inline import run_inline
+from privet.strategies import GFL
+from privet.strategies.gfl.account import gfl_account
 from privet.strategies.gfl.graph import graph_edges, metropolis
 from privet.strategies.gfl.links import Links, Spending
 from privet.strategies.gfl.measures import GflMeasures
@@ -96,6 +106,19 @@ def test_a_run_says_what_it_claims_towards_whom(tmp_path: Path) -> None:
     page = (finished.folder / "report.html").read_text()
     for name in ("msd-centroid", "msd-units", "disagreement", "epsilon-links"):
         assert f'data-metric="{name}"' in page
+
+
+def test_noise_that_is_given_bounds_nothing_towards_the_links() -> None:
+    """Whoever gave it can predict it, whatever its variance."""
+    config = read_config(NOISY)
+    facts = Facts(20, 20.0, 2, loss="ridge", regularizer="l2", modulus=0.2)
+    ours, given = (
+        gfl_account(GFL.from_config(config, noise=source).server, config, 3, facts)
+        for source in (SystemNoise(), SeededNoise(1))
+    )
+    assert math.isfinite(entries(ours)["links"]["epsilon"])
+    assert entries(given)["links"]["epsilon"] == math.inf
+    assert entries(given)["links"]["assumptions"][0].startswith("the noise is given")
 
 
 @pytest.mark.parametrize(

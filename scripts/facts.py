@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OF_ALGORITHMS = ("strategies/", "client_apps/")
+REGISTRATIONS = ("Algorithm", "_of_this_library")
+"""What makes an entry of the registry, its name first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def algorithm_names(sources: Mapping[str, Source]) -> set[str]:
         for call in ast.walk(source.tree)
         if isinstance(call, ast.Call)
         and isinstance(call.func, ast.Name)
-        and call.func.id == "Algorithm"
+        and call.func.id in REGISTRATIONS
         for name in [*call.args[:1], *(word.value for word in call.keywords if word.arg == "name")]
         if isinstance(name, ast.Constant) and isinstance(name.value, str)
     }

@@ -13,16 +13,7 @@ from typing import Any
 
 from privet.wire import ConfigError
 from privet.wire.errors import INSTEAD_OF_FLOWERS
-
-_MODULES = {
-    "flwr.clientapp.mod.centraldp_mods",
-    "flwr.clientapp.mod.localdp_mod",
-    "flwr.client.mod.centraldp_mods",
-    "flwr.client.mod.localdp_mod",
-    "flwr.client.mod.secure_aggregation.secagg_mod",
-    "flwr.client.mod.secure_aggregation.secaggplus_mod",
-}
-"""Where Flower keeps them; known by name, because importing its older ones costs half a second."""
+from privet.wire.flower_internals import MODS
 
 
 def refuse_mods(mods: Iterable[Any]) -> None:
@@ -35,7 +26,7 @@ def refuse_mods(mods: Iterable[Any]) -> None:
     """
     for mod in mods:
         for kind in (mod, *type(mod).__mro__):
-            if getattr(kind, "__module__", "") in _MODULES:
+            if getattr(kind, "__module__", "") in MODS:
                 raise ConfigError(_line(getattr(kind, "__name__", type(mod).__name__)))
 
 
@@ -47,7 +38,7 @@ def mod_around() -> str:
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_globals.get("__name__") in _MODULES:
+        if frame.f_globals.get("__name__") in MODS:
             # A function's own name, or the class of a mod that is an object.
             mod = frame.f_locals.get("self")
             return _line(frame.f_code.co_name if mod is None else type(mod).__name__)

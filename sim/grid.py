@@ -1,8 +1,6 @@
 """What the engines of this library have in common: nodes, message ids, replies, checkpoints.
 
-An engine differs only in where a ``Nodes`` lives and in how messages reach it. This file leans on
-Flower's internals: on where a message has its id, and on the task identity (as
-``privet.wire.records`` does on what a record holds).
+An engine differs only in where a ``Nodes`` lives and in how messages reach it.
 """
 
 from __future__ import annotations
@@ -22,14 +20,13 @@ from flwr.app import (
 )
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
 
 from privet.client_apps.base import agent_name
 from privet.client_apps.state import STATE_RECORD, AgentState
 from privet.privacy.node_rules import ALLOW_RUN_DATA
 from privet.sim.memory import keep_freed_memory
 from privet.wire import pack, unpack
+from privet.wire.flower_internals import empty_run, set_identity, set_message_id
 from privet.wire.records import own_content
 from privet.wire.threads import pin_blas_threads
 
@@ -133,14 +130,7 @@ def prepare_process(run_id: int) -> None:
 
 def become_server(run_id: int) -> None:
     """Say who creates messages in this process: ``Message()`` asks for it."""
-    TaskIdentity.run_id = run_id
-    TaskIdentity.node_id = SERVER_NODE
-    TaskIdentity.task_id = 0
-
-
-def set_message_id(message: Message, message_id: str) -> None:
-    """Give a message its id, which has no setter."""
-    message.metadata.__dict__["_message_id"] = message_id
+    set_identity(run_id, SERVER_NODE)
 
 
 class LocalGrid(Grid):
@@ -170,7 +160,7 @@ class LocalGrid(Grid):
         )
         self.node_configs = {FIRST_NODE + i: dict(config) for i, config in enumerate(configs)}
         self.online = set(self.node_configs)
-        self._run = Run.create_empty(next(_run_ids))
+        self._run = empty_run(next(_run_ids))
         self._ids = itertools.count(1)
         self._replies: dict[str, Message] = {}
         prepare_process(self._run.run_id)
@@ -202,12 +192,12 @@ class LocalGrid(Grid):
 
     # ------------------------------------------------------------------ Flower's interface
 
-    def set_run(self, run: Run) -> None:
+    def set_run(self, run: Any) -> None:
         """Set the run this grid operates in."""
         self._run = run
 
     @property
-    def run(self) -> Run:
+    def run(self) -> Any:
         """The run this grid operates in."""
         return self._run
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
-from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
 from privet.wire import ConfigError, stream
+from privet.wire.flower_internals import mean_of_metrics
 
 from .participation import Participation
 from .run.roster import Roster
@@ -142,7 +142,7 @@ def average_metrics(replies: list[RecordDict], weight: str = WEIGHT) -> MetricRe
     good = max(alike.values(), key=len, default=[])
     if len(good) < len(replies):
         log.warning("metrics: %d unusable replies left out", len(replies) - len(good))
-    return aggregate_metricrecords(good, weight) if good else None
+    return mean_of_metrics(good, weight) if good else None
 
 
 def _metric_names(content: RecordDict, key: str) -> tuple[str, ...]:

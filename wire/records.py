@@ -14,27 +14,22 @@ from typing import Any, TypeVar
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from .errors import WireError
+from .flower_internals import held_by, holding
 
 T = TypeVar("T")
-R = TypeVar("R")
 Record = ArrayRecord | ConfigRecord | MetricRecord
 
-_CONFIG, _METRIC, _CONTENT = ConfigRecord(), MetricRecord(), RecordDict()
+_CONFIG, _CONTENT = ConfigRecord(), RecordDict()
 
 
 def config_record(held: dict[str, Any]) -> ConfigRecord:
     """Return a record that holds, from now on, this very dict."""
-    return _like(_CONFIG, held)
-
-
-def metric_record(held: dict[str, Any]) -> MetricRecord:
-    """Return a record that holds, from now on, this very dict."""
-    return _like(_METRIC, held)
+    return holding(_CONFIG, held)
 
 
 def record_dict(held: dict[str, Any]) -> RecordDict:
     """Return a message's content that holds, from now on, this very dict of records."""
-    return _like(_CONTENT, held)
+    return holding(_CONTENT, held)
 
 
 def own_content(content: RecordDict) -> RecordDict:
@@ -49,21 +44,13 @@ def own_record(record: Record) -> Record:
     there, and Flower's ``copy`` of a record still shares its lists. Arrays are values: they are
     replaced, not changed.
     """
-    held = record.__dict__["_data"]
+    held = held_by(record)
     copied = (
         {name: value[:] if type(value) is list else value for name, value in held.items()}
         if list in map(type, held.values())
         else held.copy()
     )
-    return _like(record, copied)
-
-
-def _like(record: R, held: dict[str, Any]) -> R:
-    """Return a record of the same kind that holds this dict: Flower's ``copy`` but for that."""
-    made = object.__new__(record.__class__)
-    made.__dict__ = inside = record.__dict__.copy()
-    inside["_data"] = held
-    return made
+    return holding(record, copied)
 
 
 def read_record(content: RecordDict, name: str) -> dict[str, Any]:

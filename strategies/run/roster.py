@@ -34,6 +34,7 @@ from privet.wire import (
 from privet.wire.contract import CONTRACT_VERSION
 from privet.wire.enrolment import read_enrolment
 from privet.wire.errors import one_line
+from privet.wire.flower_internals import in_flowers_simulation
 
 from .exchange import Reply, exchange
 
@@ -82,9 +83,7 @@ def recovery_of(asked: str, grid: Grid) -> Recovery:
         return cast("Recovery", asked)
     if isinstance(grid, HoldsNodeStates):
         return "yes"
-    from flwr.superlink.grid import InMemoryGrid
-
-    return "yes" if isinstance(grid, InMemoryGrid) else "no"
+    return "yes" if in_flowers_simulation(grid) else "no"
 
 
 def wait_for_nodes(grid: Grid, wanted: int, least: int, timeout: float) -> None:

@@ -1,0 +1,83 @@
+"""What this library uses of Flower beyond its public API: fails first where Flower changed it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.superlink.grid import InMemoryGrid
+
+from privet.sim.engine import InlineGrid
+from privet.wire import flower_internals
+from support.paths import ROOT
+
+ROOMS = ("wire", "privacy", "datasets", "client_apps", "strategies", "server_apps", "sim")
+PUBLIC = ("flwr.app", "flwr.clientapp", "flwr.clientapp.typing", "flwr.serverapp")
+
+
+@contextmanager
+def of_this_flower() -> Iterator[None]:
+    """Name Flower's version where something is not as it was."""
+    version = importlib.metadata.version("flwr")
+    try:
+        yield
+    except Exception as error:
+        pytest.fail(f"flwr {version} changed what privet.wire.flower_internals uses: {error!r}")
+
+
+def test_records_hold_a_dict() -> None:
+    with of_this_flower():
+        record = flower_internals.holding(ConfigRecord(), {"a": 1})
+        assert record == ConfigRecord({"a": 1})
+        assert flower_internals.held_by(record) == {"a": 1}
+        assert flower_internals.held_by(RecordDict({"b": record})) == {"b": record}
+
+
+def test_messages_have_an_identity_and_an_id() -> None:
+    with of_this_flower():
+        flower_internals.set_identity(7, 1)
+        message = Message(RecordDict(), 2, "train")
+        assert message.metadata.src_node_id == 1
+        flower_internals.set_message_id(message, "5")
+        assert message.metadata.message_id == "5"
+        assert flower_internals.empty_run(7).run_id == 7
+
+
+def test_flowers_simulation_is_known_by_its_grid() -> None:
+    with of_this_flower():
+        assert flower_internals.in_flowers_simulation(InMemoryGrid.__new__(InMemoryGrid))
+        assert not flower_internals.in_flowers_simulation(InlineGrid(lambda *_: None, 1))  # type: ignore[arg-type, return-value]
+
+
+def test_metrics_are_averaged_by_weight() -> None:
+    with of_this_flower():
+        replies = [
+            RecordDict({"m": MetricRecord({"loss": loss, "n": count})})
+            for loss, count in ((1.0, 1), (4.0, 2))
+        ]
+        assert flower_internals.mean_of_metrics(replies, "n")["loss"] == 3.0
+
+
+def test_mods_are_where_they_were() -> None:
+    """Those of the newer place; the older one goes when Flower drops it."""
+    with of_this_flower():
+        for module in flower_internals.MODS:
+            assert module.startswith("flwr.client.") or importlib.util.find_spec(module)
+
+
+def test_no_other_file_leans_on_what_is_not_public() -> None:
+    found = []
+    for room in ROOMS:
+        for path in (ROOT / room).rglob("*.py"):
+            for line in path.read_text().splitlines():
+                words = line.split()
+                if words[:1] != ["from"] or not words[1].startswith("flwr."):
+                    continue
+                public = words[1] in PUBLIC or words[1] == "flwr.serverapp.strategy"
+                if not public and path.name != "flower_internals.py":
+                    found.append(f"{path.relative_to(ROOT)}: {line.strip()}")
+    assert found == []

@@ -1,0 +1,73 @@
+"""All that this library uses of Flower beyond its public API, in one place.
+
+Written for flwr 1.41. A newer Flower may change any of it: the test of this file then fails first,
+and names the version.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from flwr.app import Message, RecordDict
+
+Record = TypeVar("Record")
+
+MODS = {
+    "flwr.clientapp.mod.centraldp_mods",
+    "flwr.clientapp.mod.localdp_mod",
+    "flwr.client.mod.centraldp_mods",
+    "flwr.client.mod.localdp_mod",
+    "flwr.client.mod.secure_aggregation.secagg_mod",
+    "flwr.client.mod.secure_aggregation.secaggplus_mod",
+}
+"""Modules of the mods for clipping, noise and secure aggregation, known by name, because importing
+the older ones takes half a second."""
+
+
+def held_by(record: Any) -> dict[str, Any]:
+    """Return the dict that a record, or a message's content, holds."""
+    held: dict[str, Any] = record.__dict__["_data"]
+    return held
+
+
+def holding(record: Record, held: dict[str, Any]) -> Record:
+    """Return a record of the same kind that holds this very dict, without Flower's checks of it."""
+    made = object.__new__(record.__class__)
+    made.__dict__ = inside = record.__dict__.copy()
+    inside["_data"] = held
+    return made
+
+
+def set_message_id(message: Message, message_id: str) -> None:
+    """Give a message its id, which has no setter."""
+    message.metadata.__dict__["_message_id"] = message_id
+
+
+def set_identity(run_id: int, node_id: int) -> None:
+    """Say who creates messages in this process: ``Message()`` asks for it."""
+    from flwr.supercore.task_identity import TaskIdentity
+
+    TaskIdentity.run_id = run_id
+    TaskIdentity.node_id = node_id
+    TaskIdentity.task_id = 0
+
+
+def empty_run(run_id: int) -> Any:
+    """Return a ``Run`` of which nothing is known but its id."""
+    from flwr.supercore.run import Run
+
+    return Run.create_empty(run_id)
+
+
+def in_flowers_simulation(grid: object) -> bool:
+    """Whether a ServerApp's grid keeps its messages in memory, as that of a simulation does."""
+    from flwr.superlink.grid import InMemoryGrid
+
+    return isinstance(grid, InMemoryGrid)
+
+
+def mean_of_metrics(contents: list[RecordDict], weight: str) -> Any:
+    """Return the mean of the one MetricRecord of every reply, as FedAvg takes it."""
+    from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
+
+    return aggregate_metricrecords(contents, weight)

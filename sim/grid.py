@@ -26,7 +26,7 @@ from privet.client_apps.state import STATE_RECORD, AgentState
 from privet.privacy.node_rules import ALLOW_RUN_DATA
 from privet.sim.memory import keep_freed_memory
 from privet.wire import pack, unpack
-from privet.wire.flower_internals import empty_run, set_identity, set_message_id
+from privet.wire.flower_internals import answers, empty_run, set_identity, set_message_id
 from privet.wire.records import own_content
 from privet.wire.threads import pin_blas_threads
 
@@ -88,7 +88,7 @@ class Nodes:
             reply = self.client_app(message, self.contexts[message.metadata.dst_node_id])
             if not isinstance(reply, Message):
                 raise TypeError(f"the ClientApp returned {type(reply).__name__}, not a Message")
-            if reply.metadata.reply_to_message_id != message.metadata.message_id:
+            if not answers(reply, message):
                 raise TypeError("the ClientApp returned a Message that is no reply to the one sent")
             return reply
         except Exception as error:

@@ -43,6 +43,12 @@ def set_message_id(message: Message, message_id: str) -> None:
     message.metadata.__dict__["_message_id"] = message_id
 
 
+def answers(reply: Message, message: Message) -> bool:
+    """Whether a message is the reply to another; the ids have getters, at 1 us each."""
+    asked: str = message.metadata.__dict__["_message_id"]
+    return bool(reply.metadata.__dict__["_reply_to_message_id"] == asked)
+
+
 def set_identity(run_id: int, node_id: int) -> None:
     """Say who creates messages in this process: ``Message()`` asks for it."""
     from flwr.supercore.task_identity import TaskIdentity

@@ -139,6 +139,7 @@ class Pending:
         position, units = session.roster.positions, grouped(half)
         # One object for all agents that are told the same, whose states may be large.
         abouts: dict[tuple[int, bytes | None, str], ConfigRecord] = {}
+        sizes: dict[int, int] = {}
         built: dict[str, Message] = {}
         for name in names:
             agent = session.roster.agents[name]
@@ -162,10 +163,14 @@ class Pending:
             if record is None:
                 group = ALL if units is None else units.group(session.state, position[name])
                 record = self.shared[group]
-            about = abouts.setdefault((tag, packed, ledger), agent_record(tag, packed, ledger))
+            about = abouts.get((tag, packed, ledger))
+            if about is None:
+                about = abouts[tag, packed, ledger] = agent_record(tag, packed, ledger)
             content = record_dict({RECORD: record, AGENT_RECORD: about})
             built[name] = Message(content, agent.node, MessageType.TRAIN)
-            self.bytes_down += _payload_bytes(record)
+            if id(record) not in sizes:
+                sizes[id(record)] = _payload_bytes(record)
+            self.bytes_down += sizes[id(record)]
         self.messages.update(built)
         return built
 

@@ -44,6 +44,8 @@ def test_messages_have_an_identity_and_an_id() -> None:
         assert message.metadata.src_node_id == 1
         flower_internals.set_message_id(message, "5")
         assert message.metadata.message_id == "5"
+        assert flower_internals.answers(Message(RecordDict(), reply_to=message), message)
+        assert not flower_internals.answers(message, message)
         assert flower_internals.empty_run(7).run_id == 7
 
 

@@ -333,8 +333,12 @@ class Parameters(ABC):
             if self._shift is not None:
                 gradient += self._shift[name]
             if self._pull:
-                apart = value if self._center is None else value - self._center[name]
-                gradient += apart * self._pull
+                if self._center is None:
+                    apart = value * self._pull
+                else:
+                    apart = value - self._center[name]
+                    apart *= self._pull
+                gradient += apart
 
     def walk(self, steps: int) -> Walk:
         """Return the walk that ends where the model is now."""

@@ -36,6 +36,8 @@ from .local_task import LocalTask, Walk
 
 SUGGESTED_STEP = 0.1
 """Step size that is suggested for a loss whose smoothness nobody knows and no proximal term."""
+MOST_APART = 2.0
+"""Factor by which a loop may move further, or less far, than steps that its method counts on."""
 
 Count = Callable[[Context], int]
 Model = Any
@@ -64,7 +66,7 @@ class LocalRound:
         self.step_size, self.steps = task.step_size, task.steps
         self._opened, self._task, self._model = opened, task, model
         self._parameters = parameters_of(model)
-        self._parameters.begin(task)
+        self._parameters.begin(task, bool(task.needs) or opened.half.steps_bind)
         self._taken = 0
         self._finish: Callable[[Walk], RecordDict] | None = None
         self._message: Message | None = None
@@ -101,20 +103,29 @@ class LocalRound:
         ------
         ConfigError
             If the method needs what the loop did not do: a call of `correct` in every step, or
-            exactly ``steps`` of them.
+            exactly ``steps`` of them, of about ``step_size``.
         """
         if self._finish is None or self._message is None:
             raise ConfigError("reply() belongs after the with block of the round")
         half: Any = self._opened.half
         task = self._task
+        if task.needs and not self._taken:
+            raise ConfigError(f"{half.name} needs a call of correct() in every local step")
         if half.steps_bind and self._taken != task.steps:
             raise ConfigError(
                 f"{half.name} needs exactly {task.steps} local steps with correct(), "
                 f"this loop took {self._taken}"
             )
-        if task.needs and not self._taken:
-            raise ConfigError(f"{half.name} needs a call of correct() in every local step")
-        content = self._finish(self._parameters.walk(self._taken))
+        walk = self._parameters.walk(self._taken)
+        if half.steps_bind:
+            apart = length(task, walk, self._parameters.coarseness())
+            if apart > MOST_APART or apart < 1.0 / MOST_APART:
+                raise ConfigError(
+                    f"{half.name} counts on {task.steps} plain gradient steps of "
+                    f"{task.step_size:.3g}, this loop moved {apart:.2g} times as far: train with "
+                    "SGD of local.step_size, or set the strategy's step size to the loop's"
+                )
+        content = self._finish(walk)
         if metrics:
             numbers = {name: float(value) for name, value in metrics.items()}
             content[METRICS] = MetricRecord(
@@ -130,11 +141,12 @@ class LoopParticipant(Participant):
     ----------
     protocol : str
         Name of the algorithm, whose local work must be a local task and nothing else.
-        ``led`` and ``tamuna`` need plain gradient steps of exactly ``steps`` and ``step_size``.
+        ``scaffold``, ``led`` and ``tamuna`` need plain gradient steps of exactly ``steps`` and
+        ``step_size``.
     model : callable or model
         What is trained, or a function without arguments that makes one: its layout is compared with
-        the run's. Of a module, the parameters with ``requires_grad`` are trained; the others, and
-        buffers, stay with the agent.
+        the run's, and with that of every round's model. Of a module, the parameters with
+        ``requires_grad`` are trained; the others, and buffers, stay with the agent.
     num_examples : callable
         ``context -> int``, public.
 
@@ -167,7 +179,7 @@ class LoopParticipant(Participant):
         if "end_gradient" in half.needs:
             raise ConfigError(f"{protocol} needs a gradient of all examples after its local steps")
         made = model() if callable(model) and not hasattr(model, "named_parameters") else model
-        layout = Layout.of(initial_arrays(made))
+        layout = self._layout = parameters_of(made).layout()
         super().__init__(
             lambda context: LoopProblem(layout, num_examples(context)), protocol=protocol
         )
@@ -185,6 +197,7 @@ class LoopParticipant(Participant):
         Everything that is asked before the work comes first: the node's rules, the ledger,
         the agent's state. What ends the round there raises, and `app` sends the right reply.
         """
+        require_same(parameters_of(model).layout(), self._layout)
         name = agent_name(context)
         opened = self._open(message, context, name)
         if isinstance(opened, RecordDict):
@@ -208,6 +221,11 @@ class LoopParticipant(Participant):
                 reply: Message = call_next(message, context)
             except Declined as declined:
                 (reply,) = declined.args
+            if not isinstance(reply, Message):
+                raise ConfigError(
+                    f"a handler returned {type(reply).__name__}: return a message, in training "
+                    "that of local.reply()"
+                )
             if reply.has_error():
                 raise ConfigError(reply.error.reason)
             return reply.content
@@ -259,19 +277,32 @@ class Parameters(ABC):
 
     @abstractmethod
     def like(self, part: Vector, name: str) -> Any:
-        """Return a part of the flat vector as what can be added to a parameter's gradient."""
+        """Return a copy of a part of the flat vector that adds to a parameter's gradient."""
 
     @abstractmethod
     def gradient(self, name: str, gradients: Mapping[str, Any] | None) -> Any:
         """Return a parameter's gradient, to be changed in place."""
 
+    @abstractmethod
+    def coarseness(self) -> float:
+        """Return the largest relative rounding error of a parameter."""
+
     def record(self) -> ArrayRecord:
         """Return the parameters by name."""
         return ArrayRecord({name: Array(self.read(name)) for name in self.names})
 
-    def begin(self, task: LocalTask) -> None:
+    def layout(self) -> Layout:
+        """Return names, shapes and dtypes of `record`, without reading a number."""
+        wide = [str(self.value(name).dtype).endswith("float64") for name in self.names]
+        return Layout(
+            self.names,
+            tuple(tuple(self.value(name).shape) for name in self.names),
+            tuple("float64" if double else "float32" for double in wide),
+        )
+
+    def begin(self, task: LocalTask, summed: bool) -> None:
         """Write the start into the model and bring the task's vectors to where it lies."""
-        shapes = {name: self.read(name).shape for name in self.names}
+        shapes = {name: tuple(self.value(name).shape) for name in self.names}
         ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
         if ends[-1] != task.start.size:
             raise ConfigError(
@@ -291,11 +322,10 @@ class Parameters(ABC):
         self._dtype, self._pull = task.start.dtype, 1.0 / task.rho
         self._shift = None if task.shift is None else placed(task.shift)
         self._center = None if task.center is None else placed(task.center)
-        summed = "mean_gradient" in task.needs
         self._slopes = placed(np.zeros_like(task.start)) if summed else None
 
     def correct(self, gradients: Mapping[str, Any] | None) -> None:
-        """Add shift + (w - center) / rho to every gradient, and sum up what the task needs."""
+        """Add shift + (w - center) / rho to every gradient, and sum them up where asked."""
         for name in self.names:
             value, gradient = self.value(name), self.gradient(name, gradients)
             if self._slopes is not None:
@@ -303,13 +333,17 @@ class Parameters(ABC):
             if self._shift is not None:
                 gradient += self._shift[name]
             if self._pull:
-                apart = value if self._center is None else value - self._center[name]
-                gradient += apart * self._pull
+                if self._center is None:
+                    apart = value * self._pull
+                else:
+                    apart = value - self._center[name]
+                    apart *= self._pull
+                gradient += apart
 
     def walk(self, steps: int) -> Walk:
         """Return the walk that ends where the model is now."""
         mean, sums = None, self._slopes
-        if sums is not None:
+        if sums is not None and steps:
             mean = self._flat(lambda name: as_numpy(sums[name] / steps))
         return Walk(self._flat(self.read), steps, mean)
 
@@ -323,6 +357,15 @@ class ArrayParameters(Parameters):
 
     def __init__(self, model: MutableMapping[str, Any]) -> None:
         self.model, self.names = model, tuple(model)
+        if not self.names:
+            raise ConfigError("the mapping of arrays is empty")
+        for name, array in model.items():
+            kind = getattr(array, "dtype", type(array).__name__)
+            if not isinstance(kind, np.dtype) or kind.kind != "f":
+                raise ConfigError(
+                    f"{name!r} of the mapping is {kind}: numpy arrays of floats are trained, or a "
+                    "module (not its state dict)"
+                )
 
     def value(self, name: str) -> Any:
         return self.model[name]
@@ -336,10 +379,24 @@ class ArrayParameters(Parameters):
     def like(self, part: Vector, name: str) -> Any:
         return part.copy()
 
+    def coarseness(self) -> float:
+        return max(float(np.finfo(array.dtype).eps) for array in self.model.values())
+
     def gradient(self, name: str, gradients: Mapping[str, Any] | None) -> Any:
         if gradients is None or name not in gradients:
             raise ConfigError(f"correct() was given no gradient of {name!r}")
-        return gradients[name]
+        gradient, shape = gradients[name], self.model[name].shape
+        if (
+            not isinstance(gradient, np.ndarray)
+            or gradient.dtype.kind != "f"
+            or gradient.shape != shape
+            or not gradient.flags.writeable
+        ):
+            raise ConfigError(
+                f"correct() changes the gradient of {name!r} in place: it must be a writable numpy "
+                f"array of floats of shape {shape}"
+            )
+        return gradient
 
 
 class ModuleParameters(Parameters):
@@ -369,10 +426,18 @@ class ModuleParameters(Parameters):
         parameter = self.parameters[name]
         return self.torch.tensor(part, device=parameter.device)
 
+    def coarseness(self) -> float:
+        finfo = self.torch.finfo
+        return max(float(finfo(each.dtype).eps) for each in self.parameters.values())
+
     def gradient(self, name: str, gradients: Mapping[str, Any] | None) -> Any:
+        if gradients is not None:
+            raise ConfigError("a module holds its gradients: call correct(module)")
         parameter = self.parameters[name]
         if parameter.grad is None:
             parameter.grad = self.torch.zeros_like(parameter)
+        elif parameter.grad.is_sparse:  # what is added is not
+            parameter.grad = parameter.grad.to_dense()
         return parameter.grad
 
 
@@ -383,6 +448,41 @@ def as_numpy(values: Any) -> Vector:
         values = (values if str(values.dtype) == "torch.float64" else values.float()).numpy()
     wide: Vector = np.asarray(values)
     return wide if wide.dtype == np.float64 else wide.astype(np.float32, copy=False)
+
+
+def length(task: LocalTask, walk: Walk, coarseness: float) -> float:
+    """Return how far a walk came, in units of the task's gradient steps along the same path.
+
+    Of tasks without a proximal term, of which a walk's mean gradient says all. 1 where the rounding
+    of the iterates, relative to them at most ``coarseness``, could be a quarter of the steps.
+    """
+    slope = walk.supplied("mean_gradient")
+    if task.shift is not None:
+        slope = slope + task.shift
+    norm = float(np.linalg.norm(slope))
+    if task.step_size * norm <= 2.0 * coarseness * float(np.linalg.norm(task.start)):
+        return 1.0
+    moved = float((task.start - walk.end) @ slope)
+    return moved / (task.step_size * task.steps * norm**2)
+
+
+def require_same(found: Layout, expected: Layout) -> None:
+    """Refuse the model of a round that is not the participant's (raises ``ConfigError``).
+
+    Names may have more in front, as those of a wrapped module do.
+    """
+    if len(found.names) != len(expected.names):
+        raise ConfigError(
+            f"the model of this round has {len(found.names)} trained parameters, the "
+            f"participant's {len(expected.names)}: requires_grad must not change between rounds"
+        )
+    pairs = zip(found.names, found.shapes, expected.names, expected.shapes, strict=True)
+    for name, shape, known, planned in pairs:
+        if shape != planned or not f".{name}".endswith(f".{known}"):
+            raise ConfigError(
+                f"the model of this round has {name!r} of shape {shape} where the participant's "
+                f"has {known!r} of shape {planned}"
+            )
 
 
 def parameters_of(model: Model) -> Parameters:

@@ -26,6 +26,7 @@ class Agent(SeveralStepsAgent):
 
     name: ClassVar[str] = "scaffold"
     needs: ClassVar[tuple[Need, ...]] = ("mean_gradient",)
+    steps_bind: ClassVar[bool] = True  # the server multiplies u_i by them
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
         return {"c": np.zeros(problem.dim, problem.dtype)}

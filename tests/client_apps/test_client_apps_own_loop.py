@@ -11,6 +11,8 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from privet.client_apps import LoopParticipant, client_app, initial_arrays
+from privet.client_apps.local_task import LocalTask, Walk
+from privet.client_apps.own_loop import length, parameters_of, require_same
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.strategies import (
@@ -23,7 +25,7 @@ from privet.strategies import (
     Scaffold,
     Tamuna,
 )
-from privet.wire import ConfigError, RunError
+from privet.wire import ConfigError, Layout, RunError
 
 AGENTS, ROWS, DIM = 3, 12, 4
 rng = np.random.default_rng(3)
@@ -70,6 +72,7 @@ def loop_app(name: str, **changes: Any) -> Any:
     def train(message: Message, context: Context) -> Message:
         weights = model()
         with taking_part.round(message, context, weights) as local:
+            step = local.step_size * changes.get("longer", 1.0)
             for _ in range(local.steps + changes.get("more", 0)):
                 slope = problem_of(context).gradient(vector(weights))
                 slopes = {"first": slope[:2].reshape(2, 1).copy(), "rest": slope[2:].copy()}
@@ -77,7 +80,7 @@ def loop_app(name: str, **changes: Any) -> Any:
                     raise ValueError("the loop\nbroke")
                 local.correct(weights, slopes)
                 for key, part in slopes.items():
-                    weights[key] = weights[key] - local.step_size * part
+                    weights[key] = weights[key] - step * part
         return local.reply(changes.get("metrics"))
 
     return app
@@ -137,10 +140,23 @@ def test_a_gradient_of_all_examples_cannot_be_supplied() -> None:
         participant("five-gcs")
 
 
-def test_other_than_the_steps_that_bind_are_refused() -> None:
-    strategy = LED(num_agents=AGENTS, step_size=0.05, local_epochs=4)
-    with pytest.raises(RunError, match=r"led needs exactly 4 local steps.* took 5"):
-        result(strategy, loop_app("led", more=1), rounds=1)
+@pytest.mark.parametrize("name", ["scaffold", "led", "tamuna"])
+def test_other_than_the_steps_that_bind_are_refused(name: str) -> None:
+    with pytest.raises(RunError, match=rf"{name} needs exactly (\d) local steps.* took (?!\1)"):
+        result(STRATEGIES[name](), loop_app(name, more=1), rounds=1)
+    with pytest.raises(RunError, match=rf"{name} counts on \d plain .* 0.05, .* 5 times as far"):
+        result(STRATEGIES[name](), loop_app(name, longer=5.0), rounds=1)
+    near = result(STRATEGIES[name](), loop_app(name, longer=1.5), rounds=1)
+    assert near.history[0].participants == ("0", "1", "2")
+
+
+def test_steps_that_rounding_swallows_are_not_called_short() -> None:
+    """At the optimum nothing of a step may be left, whose length then says nothing."""
+    slope = np.full(2, 1e-4, np.float32)
+    task = LocalTask(np.full(2, 1e3, np.float32), 0.05, 4, needs=("mean_gradient",))
+    stuck = Walk(task.start, 4, slope)
+    assert length(task, stuck, float(np.finfo("f4").eps)) == 1.0
+    assert length(task, stuck, 0.0) == 0.0
 
 
 def test_private_runs_and_nodes_with_a_budget_refuse(tmp_path: Path) -> None:
@@ -193,8 +209,63 @@ def test_wrong_use_is_one_line() -> None:
         "correct() was given another model than the round",
         "correct() was given no gradient of 'first'",
     ]
-    with pytest.raises(ConfigError, match="a mapping of arrays, found list"):
-        LoopParticipant("fed-plt", [1.0], lambda context: 1)
+    for wrong, text in (
+        ([1.0], "a mapping of arrays, found list"),
+        ({}, "the mapping of arrays is empty"),
+        ({"w": [1.0]}, "'w' of the mapping is list: numpy arrays of floats are trained"),
+        ({"w": np.zeros(2, int)}, "'w' of the mapping is int64"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            LoopParticipant("fed-plt", wrong, lambda context: 1)
+
+
+@pytest.mark.parametrize(
+    "gradient",
+    [[1.0, 1.0], np.float64(1.0), np.ones(2, int), np.ones((3, 2)), np.broadcast_to(1.0, 2)],
+    ids=["list", "scalar", "integers", "shape", "read-only"],
+)
+def test_a_gradient_that_cannot_be_changed_is_refused(gradient: Any) -> None:
+    """Added to a list or a scalar the correction would be lost, and nobody told."""
+    parameters = parameters_of({"w": np.zeros(2)})
+    parameters.begin(LocalTask(np.zeros(2), 0.1, 1, shift=np.ones(2)), summed=False)
+    with pytest.raises(ConfigError, match=r"'w' in place: .* writable .* of shape \(2,\)"):
+        parameters.correct({"w": gradient})
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        ({"rest": np.zeros(2), "first": np.zeros((2, 1))}, "has 'rest' of shape .* has 'first'"),
+        ({"first": np.zeros((1, 2)), "rest": np.zeros(2)}, r"'first' of shape \(1, 2\) where"),
+        ({"all": np.zeros(4)}, "1 trained parameters, the participant's 2: requires_grad"),
+    ],
+    ids=["order", "shape", "number"],
+)
+def test_another_model_in_a_round_is_refused(found: dict[str, Any], text: str) -> None:
+    taking_part = participant("fed-plt")
+    app = taking_part.app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        with taking_part.round(message, context, found) as local:
+            pass
+        return local.reply()
+
+    with pytest.raises(RunError, match=text):
+        result(FedPLT(num_agents=AGENTS), app, rounds=1)
+
+
+def test_a_handler_that_returns_nothing_is_told() -> None:
+    taking_part = participant("fed-plt")
+    app = taking_part.app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Any:
+        with taking_part.round(message, context, model()):
+            pass
+
+    with pytest.raises(RunError, match=r"returned NoneType: return a message, .* local.reply\(\)"):
+        result(FedPLT(num_agents=AGENTS), app, rounds=1)
 
 
 def test_enrolment_says_what_the_loop_trains() -> None:
@@ -288,6 +359,32 @@ def test_frozen_parameters_stay_and_unused_ones_get_the_correction() -> None:
     assert torch.equal(module["body"].weight, before)
     # w - center = 1 beside a penalty of 1 / rho = 2
     assert torch.allclose(slopes[0], torch.full((1, 2), 2.0))
+
+
+def test_a_wrapped_module_is_the_same_model_and_a_sparse_gradient_is_filled() -> None:
+    torch = pytest.importorskip("torch")
+    table = torch.nn.Embedding(3, 2, sparse=True)
+    assert initial_arrays(table)["weight"].numpy().shape == (3, 2)
+    wrapped = torch.nn.ModuleDict({"module": table})
+    require_same(parameters_of(wrapped).layout(), parameters_of(table).layout())
+    parameters = parameters_of(wrapped)
+    task = LocalTask(np.zeros(6, np.float32), 0.1, 1, shift=np.ones(6, np.float32))
+    parameters.begin(task, summed=True)
+    table(torch.tensor([1])).sum().backward()
+    parameters.correct(None)
+    assert table.weight.grad.tolist() == [[1.0, 1.0], [2.0, 2.0], [1.0, 1.0]]
+    assert parameters.walk(1).supplied("mean_gradient").tolist() == [0, 0, 1, 1, 0, 0]
+    with pytest.raises(ConfigError, match=r"a module holds its gradients: call correct\(module\)"):
+        parameters.correct({"module.weight": table.weight.grad})
+
+
+def test_a_layout_needs_no_numbers() -> None:
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Linear(3, 2, device="meta")
+    LoopParticipant("fed-plt", module, lambda context: 1)
+    assert parameters_of(module).layout() == Layout.of(initial_arrays(torch.nn.Linear(3, 2)))
+    half = torch.nn.Linear(3, 2, dtype=torch.bfloat16)
+    assert parameters_of(half).layout() == Layout.of(initial_arrays(half))
 
 
 def test_messages_of_another_kind_are_left_to_the_app() -> None:

@@ -258,7 +258,10 @@ class Pending:
         least = self.options.min_agents
         if folded >= min(least, len(self.asked)):
             return
-        reasons = listed(f"agent {name}: {why}" for name, why in failures.items())
+        reasons = listed(
+            why if why.startswith(f"agent {name}: ") else f"agent {name}: {why}"
+            for name, why in failures.items()
+        )
         raise RunError(
             f"round {self.round}: {folded} of {len(self.asked)} agents replied, below "
             f"min-agents = {least}: {reasons}"

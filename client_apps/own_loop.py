@@ -11,7 +11,8 @@ the walk, of which the agent's half makes its new state and its upload. Numbers 
 the model and numpy once in and once out of a round.
 
 Privacy: none. A loop of one's own does what it likes with the records, so its upload is accounted
-as un-noised, a node with a budget refuses it, and a run with noise is refused.
+as un-noised, a node with a budget refuses it, and a run with noise or a clip is refused. A node
+that is private answers no evaluation either, whoever wrote the handler.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from privet.privacy import BudgetRefused
 from privet.problems import Moduli
 from privet.wire import ConfigError, Layout, algorithm
 
 from .base import METRICS, Opened, Participant, agent_name
+from .guard import is_private
 from .half import Half, Vector
 from .local_task import LocalTask, Walk
 
@@ -206,6 +209,8 @@ class LoopParticipant(Participant):
         task = half.task(
             opened.base, opened.broadcast, opened.problem, opened.facts, opened.streams
         )
+        if task.noise_variance > 0 or task.gradients.noise_scale > 0 or task.gradients.clip > 0:
+            raise ConfigError("a training loop of one's own adds no noise and clips nothing")
         local = LocalRound(opened, task, model)
         yield local
         local._message = message
@@ -214,9 +219,18 @@ class LoopParticipant(Participant):
         )
 
     def _answer(self, message: Message, context: Context, call_next: Any) -> Message:
-        """Turn what a round raises into the reply that the server understands."""
+        """Turn what a round raises into the reply that the server understands.
+
+        Privacy: an evaluation is an un-noised release, so a private agent declines.
+        """
+        kind = message.metadata.message_type.partition(".")[0]
+        if kind == "query":  # answered by `query`, errors and all, or by the user
+            answer: Message = call_next(message, context)
+            return answer
 
         def content(message: Message, context: Context, name: str) -> RecordDict:
+            if kind == "evaluate" and is_private(context):
+                raise BudgetRefused("declines evaluation: it would be an un-noised release")
             try:
                 reply: Message = call_next(message, context)
             except Declined as declined:

@@ -182,6 +182,42 @@ def test_private_runs_and_nodes_with_a_budget_refuse(tmp_path: Path) -> None:
         )
 
 
+def test_a_run_with_noise_or_a_clip_is_refused() -> None:
+    """The loop would drop them in silence: noise without a clip, a clip without noise."""
+    noisy = FedPLT(num_agents=AGENTS, local_solver="noisy-gd", step_size=0.05, noise_variance=1.0)
+    clipped = FedPLT(num_agents=AGENTS, local_solver="noisy-gd", step_size=0.05, clip=1.0)
+    for strategy in (noisy, clipped):
+        with pytest.raises(RunError, match="of one's own adds no noise and clips nothing"):
+            result(strategy, loop_app("fed-plt"), rounds=1)
+    with pytest.raises(RunError, match="of one's own adds no noise and clips nothing"):
+        result(
+            Scaffold(num_agents=AGENTS, step_size_base=0.05, noise_scale=1.0),
+            loop_app("scaffold"),
+            rounds=1,
+        )
+
+
+@pytest.mark.parametrize("config", [{"max-clip": 1.0}, {"max-clipp": 1.0}])
+def test_a_private_node_answers_no_evaluation_and_the_question_in_one_line(
+    config: dict[str, Any],
+) -> None:
+    app = participant("fed-plt").app()
+    asked = []
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        asked.append(message)
+        return Message(RecordDict(), reply_to=message)
+
+    grid = InlineGrid(app, [{"agent": "me", **config}])
+    node = next(iter(grid.online))
+    (reply,) = grid.send_and_receive([Message(RecordDict(), node, "evaluate")])
+    assert reply.has_error()
+    assert not asked
+    (reply,) = grid.send_and_receive([Message(RecordDict(), node, "query.privet")])
+    assert reply.error.reason.count("agent me") == 1
+
+
 def test_wrong_use_is_one_line() -> None:
     taking_part = participant("scaffold")
     said: list[str] = []

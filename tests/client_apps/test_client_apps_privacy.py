@@ -326,13 +326,15 @@ def test_nobody_evaluates_in_a_private_run() -> None:
 # --------------------------------------------------------------------------- hostile instructions
 
 
-def instruct(problem: Any, x: list[float], y: list[float], **options: Any) -> Message:
+def instruct(
+    problem: Any, x: list[float], y: list[float], z: list[float] | None = None, **options: Any
+) -> Message:
     """Return an agent's reply to an instruction written by hand."""
     grid = InlineGrid(client_app("fed-plt", lambda context: problem), 1)
     half = FedPLT(**{**PRIVATE, **options}).half
     settings = encode_settings({**half.settings(), "seed": 0})
     shared = shared_record("fed-plt", 1, "e", 1, settings, {"y": np.array(y)})
-    own = agent_record(0, pack({"x": np.array(x), "z": np.array(y)}))
+    own = agent_record(0, pack({"x": np.array(x), "z": np.array(y if z is None else z)}))
     message = Message(RecordDict({"privet": shared, "privet.agent": own}), 1000, "train")
     (reply,) = grid.send_and_receive([message])
     return reply
@@ -342,8 +344,9 @@ def instruct(problem: Any, x: list[float], y: list[float], **options: Any) -> Me
 def test_numbers_that_meet_the_data_as_nan_are_refused(bad: float) -> None:
     """Whether inf * a_ij is NaN tells whether a_ij is 0, and no noise hides a NaN."""
     zero = [0.0] * 4
-    for x, y in (([bad, 0.0, 0.0, 0.0], zero), (zero, [bad, 0.0, 0.0, 0.0])):
-        reply = instruct(logistic_agents(1)[0], x, y)
+    far = [bad, 0.0, 0.0, 0.0]
+    for x, y, z in ((far, zero, zero), (zero, far, zero), (zero, zero, far)):
+        reply = instruct(logistic_agents(1)[0], x, y, z)
         assert "too large or not finite" in reply.error.reason
 
 

@@ -28,6 +28,7 @@ from privet.privacy import (
     UnsupportedAccountError,
     epsilon_of,
 )
+from privet.privacy.ledger_lines import decode, encode
 
 DELTA = 1e-5
 CHEAP = Release(mechanism="gaussian", scale=50.0, what="cheap")
@@ -362,6 +363,21 @@ def test_any_flipped_bit_is_found(path: Path) -> None:
         # The last line alone may look torn: then it is charged in full.
         assert found.open_torn >= 1 or data[-1:] != b"\n"
         assert found.spent(DELTA).messages >= 12
+
+
+def test_totals_that_leave_a_release_out_are_found_under_the_right_hash(path: Path) -> None:
+    """As from a program that adds up wrongly: the chain holds, the sums do not."""
+    LedgerFile(path).charge(CHEAP, DELTA)
+    first = path.read_bytes()
+    entry = decode(first.rstrip())
+    assert entry is not None
+    assert entry.link is not None
+    link = replace(entry.link, sequence=2, at=len(first), after=0)  # running as before the line
+    path.write_bytes(first + encode(replace(entry, link=link), first))
+    with pytest.raises(LedgerError, match="does not add up"):
+        LedgerFile(path).charge(CHEAP, DELTA)
+    with pytest.raises(LedgerError, match="does not add up"):
+        LedgerFile(path).verify()
 
 
 def test_same_length_edit_far_back_is_found_by_verification(path: Path) -> None:

@@ -14,7 +14,7 @@ from privet.privacy import AgentLedger
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedSGD, FedPLT, PrimalDualStrategy
 from privet.wire.contract import agent_record, encode_settings, is_need_state, shared_record
-from redteam.harness import SETTINGS, Node, problem
+from redteam.harness import SETTINGS, Node, problem, read_answer
 from support.federations import zeros
 
 OPEN = {"max_epsilon": None, "delta": None, "ledger_path": None}
@@ -24,25 +24,48 @@ TRIED = {"noise_seed": 3}
 
 @pytest.mark.parametrize("before", [QUIET, TRIED], ids=["un-noised", "seeded"])
 @pytest.mark.parametrize("accounted", [False, True])
+@pytest.mark.parametrize("then", [False, True], ids=["at once", "by way of a noised round"])
 def test_state_of_rounds_that_were_not_charged_is_not_gone_on_from(
-    before: dict[str, Any], accounted: bool, tmp_path: Path
+    before: dict[str, Any], accounted: bool, then: bool, tmp_path: Path
 ) -> None:
-    """A budget set later: the x_i of those rounds would stand under next to no noise."""
+    """A budget set later: the x_i of those rounds would stand under next to no noise.
+
+    Nor is it after a round whose noise was charged but which went on from them.
+    """
     kept = str(tmp_path / "state.npz")
     free = Node(tmp_path, problem(), **OPEN, state_path=kept)
     if accounted:  # an account of another experiment vouches for nothing
         assert free.train("dp-fedsgd", experiment="old").refusal is None
     assert free.train("fed-plt", experiment="one", **before).refusal is None
 
+    def go_on(node: Node, tag: int, **changes: Any) -> Message:
+        settings, y = {**SETTINGS["fed-plt"], **changes}, {"y": np.zeros(node.dim)}
+        shared = shared_record("fed-plt", 1, "one", tag + 1, encode_settings(settings), y)
+        return node.send(RecordDict({"privet": shared, "privet.agent": agent_record(tag)}))
+
+    if then:
+        reply = go_on(free, 1)
+        assert reply.has_content()
+        assert not is_need_state(reply.content)
+
     node = Node(tmp_path, problem(), max_epsilon=1e3, state_path=kept)
-    settings = {**SETTINGS["fed-plt"], "step-size": 1e-6, "clip": 1e-4, "noise-variance": 2e-8}
-    shared = shared_record(
-        "fed-plt", 1, "one", 2, encode_settings(settings), {"y": np.zeros(node.dim)}
-    )
-    reply = node.send(RecordDict({"privet": shared, "privet.agent": agent_record(1)}))
+    small = {"step-size": 1e-6, "clip": 1e-4, "noise-variance": 2e-8}
+    reply = go_on(node, 2 if then else 1, **small)
     assert reply.has_content()
     assert is_need_state(reply.content)
     assert not node.charges
+
+
+def test_a_message_does_not_replace_the_agents_own_account(tmp_path: Path) -> None:
+    """An empty account sent along would let the run pass its target one reply at a time."""
+    node = Node(tmp_path, problem(), max_epsilon=1e3)
+    first = node.train("dp-fedsgd")
+    shared = shared_record(
+        "dp-fedsgd", 1, "e", 2, encode_settings(SETTINGS["dp-fedsgd"]), {"x": np.zeros(node.dim)}
+    )
+    own = agent_record(1, ledger=AgentLedger().to_json())
+    reply = node.send(RecordDict({"privet": shared, "privet.agent": own}))
+    assert read_answer(reply, "dp-fedsgd", 2).epsilon > first.epsilon > 0
 
 
 def test_enrolment_names_no_experiment_but_the_one_that_asks(tmp_path: Path) -> None:

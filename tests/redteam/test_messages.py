@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import RecordDict
+from flwr.app import Context, RecordDict
 
+from privet.client_apps import client_app
+from privet.problems import Problem
+from privet.sim.engine import InlineGrid
 from privet.wire import pack
 from privet.wire.contract import agent_record, encode_settings, shared_record
 from redteam.harness import PRIVATE, SETTINGS, Node, problem
@@ -132,3 +135,17 @@ def test_arrays_that_are_not_the_rounds(name: str, arrays: dict[str, Any], tmp_p
     answer = node.train(name, **arrays)
     if answer.refusal is not None:
         require_line(answer.refusal)
+
+
+def test_a_limited_node_quotes_nothing_whatever_the_question_says(tmp_path: Path) -> None:
+    """No message need say that a run is private for the operator's limits to count."""
+
+    def read(context: Context) -> Problem:
+        raise ValueError("row 7: 'Secret-Employer-Ltd'")
+
+    node = Node(tmp_path, problem())
+    for limits, withheld in (({"max-clip": 1.0}, True), ({}, False)):
+        node.grid = InlineGrid(client_app(None, read), [{"agent": "me", **limits}])
+        reason = node.enrol("fed-plt", quiet=False).error.reason
+        assert ("text withheld" in reason) is withheld
+        assert ("Secret" not in reason) is withheld

@@ -239,15 +239,17 @@ def _hidden_steps(task: LocalTask, problem: Problem, noise: Perturber) -> Vector
     keep, step = np.array(1.0 - task.step_size / task.rho), np.array(task.step_size)
     pull = task.center * (task.step_size / task.rho)
     noise.require_magnitude(task.start, pull)
-    terms = clipped_terms(problem, task.gradients.clip, relation=noise.release.relation)
+    relation = noise.release.relation
+    terms = clipped_terms(problem, task.gradients.clip, relation=relation, silenced=True)
     w = task.start
-    for _ in range(task.steps):
-        clipped, rest = terms(w)
-        slope = clipped.value if rest is None else clipped.value + rest
-        ahead = w * keep
-        ahead += pull
-        ahead -= slope * step
-        w = noise.perturb(Clipped(ahead, task.step_size * clipped.sensitivity, clipped.norm))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(task.steps):
+            clipped, rest = terms(w)
+            slope = clipped.value if rest is None else clipped.value + rest
+            ahead = w * keep
+            ahead += pull
+            ahead -= slope * step
+            w = noise.perturb(Clipped(ahead, task.step_size * clipped.sensitivity, clipped.norm))
     return w
 
 

@@ -25,6 +25,7 @@ from privet.problems.clipping import (
     clipped_whole,
     residual_limits,
     row_norms,
+    silently,
 )
 from privet.problems.curvature import loss_curvature
 from privet.problems.regularizers import NoRegularizer, Regularizer
@@ -204,6 +205,7 @@ class LinearModel(ABC, Generic[Target]):
         """
         return self._joined(*self.clipped_term(x, clip, "l2", rows, "batch"))
 
+    @silently
     def clipped_term(
         self,
         x: FloatArray,
@@ -220,12 +222,10 @@ class LinearModel(ABC, Generic[Target]):
         Privacy: the module's `clipped_term` gives the value with its sensitivity.
         """
         x = self._checked(x)
-        # Scores of extreme rows overflow; what is not finite then counts as zero.
-        with np.errstate(over="ignore", invalid="ignore"):
-            if clipping == "batch":
-                value = clipped_whole(self._finite_sum(x, rows), check_positive("clip", clip))
-            else:
-                value = self._clipped_sum(x, clip, norm, rows)
+        if clipping == "batch":
+            value = clipped_whole(self._finite_sum(x, rows), check_positive("clip", clip))
+        else:
+            value = self._clipped_sum(x, clip, norm, rows)
         if isinstance(self.regularizer, NoRegularizer):
             return value, None
         return value, self.regularizer.gradient(x)

@@ -117,6 +117,7 @@ def test_killed_between_ledger_and_reply_the_round_is_paid_for(tmp_path: Path) -
         "num-server-rounds": 2,
         "min-agents": 1,
         "local-solver": "noisy-gd",
+        "batch-size": 32,  # the default: these steps take no batches
         "local-epochs": 100_000,  # the most that is allowed: seconds of work after the charge
         "clip": 0.5,
         "row-norm": 4.0,
@@ -126,7 +127,7 @@ def test_killed_between_ledger_and_reply_the_round_is_paid_for(tmp_path: Path) -
         budget = {"max-epsilon": 1e6, "delta": 1e-5, "ledger-path": str(ledger)}
         start(deployment, 1, **budget)
         run, folder = submitted(deployment, tmp_path, **config)
-        wait_until(lambda: ledger.exists() and bool(ledger.read_text()), 300, "never charged")
+        wait_until(lambda: ledger.exists() and bool(ledger.read_text()), 120, "never charged")
         deployment.kill(*(process.pid for process in deployment.client_apps("0")))
         verdict = run.wait(200)
         assert not verdict.completed  # its only agent is gone: one line says so

@@ -9,14 +9,13 @@ from .adapters import (
 )
 from .app import client_app
 from .base import LOCAL_KEYS, Participant, agent_name
-from .half import AgentHalf, Half, Local, Streams
+from .half import Half, Local, Streams
 from .local_task import LocalTask, Walk
 from .own_loop import LocalRound, LoopParticipant, initial_arrays
 from .sparse_mod import sparse_mod
 
 __all__ = [
     "LOCAL_KEYS",
-    "AgentHalf",
     "CallableProblem",
     "Half",
     "Local",

@@ -66,7 +66,7 @@ from .guard import (
     require_vectors,
     speaks_little,
 )
-from .half import AgentHalf, Local, Streams
+from .half import Half, Local, Streams
 from .masking import MaskFactory, Masking, new_keys, plan_masking, require_agreement
 from .measures import broadcast_model, measures, sent_model
 from .state import PRIVATE_RECORD, AgentState, read_state, write_state
@@ -107,7 +107,7 @@ class Opened(NamedTuple):
     """A round that is charged and ready for its local work."""
 
     asked: Instruction
-    half: AgentHalf
+    half: Half
     held: AgentState
     base: Received
     public: bool
@@ -161,7 +161,7 @@ class Participant:
         self._mask_factory = mask_factory
         self._train_metrics = train_metrics
         self._problems: dict[tuple[int, int], Problem] = {}
-        self._prepared: dict[tuple[int, int], tuple[AgentHalf, Problem, Facts]] = {}
+        self._prepared: dict[tuple[int, int], tuple[Half, Problem, Facts]] = {}
         self._heard: tuple[bytes, bool, dict[str, Any]] = (b"", False, {})
 
     # ------------------------------------------------------------------ handlers
@@ -251,7 +251,7 @@ class Participant:
                 raise _NoProblem(error) from error
         return self._problems[key]
 
-    def _prepared_problem(self, half: AgentHalf, context: Context) -> tuple[Problem, Facts]:
+    def _prepared_problem(self, half: Half, context: Context) -> tuple[Problem, Facts]:
         """Return the problem to work on and its public numbers.
 
         In a private run it is divided by the declared number of examples, whatever the file holds.
@@ -270,7 +270,7 @@ class Participant:
             known = self._prepared[key] = (half, problem, facts)
         return known[1], known[2]
 
-    def _half(self, protocol: str, version: int, settings: str, context: Context) -> AgentHalf:
+    def _half(self, protocol: str, version: int, settings: str, context: Context) -> Half:
         if self._protocol not in (None, protocol):
             raise WireError(f"serves {self._protocol}, not {protocol}")
         own = {k: context.node_config[k] for k in LOCAL_KEYS if k in context.node_config}
@@ -458,9 +458,9 @@ def _settings(text: str) -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _agent_half(protocol: str, settings: str, overrides: tuple[tuple[str, Any], ...]) -> AgentHalf:
+def _agent_half(protocol: str, settings: str, overrides: tuple[tuple[str, Any], ...]) -> Half:
     merged = {**decode_settings(settings), **dict(overrides)}
-    half: AgentHalf = algorithm(protocol).load_agent().from_settings(merged)
+    half: Half = algorithm(protocol).load_agent().from_settings(merged)
     return half
 
 

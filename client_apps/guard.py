@@ -36,7 +36,7 @@ from privet.wire.key import keys_of
 from privet.wire.magnitude import LARGEST
 from privet.wire.payload import ENCODED
 
-from .half import AgentHalf
+from .half import Half
 from .state import PRIVATE_RECORD, read_state
 from .terms import MessageTerms, PrivacyTerms
 
@@ -79,7 +79,7 @@ class Guard(NamedTuple):
     round: int
     noise_factory: NoiseFactory | None = None
 
-    def screen(self, half: AgentHalf) -> None:
+    def screen(self, half: Half) -> None:
         """Refuse what needs no look at the data, before anything is read, computed or written.
 
         Raises
@@ -96,7 +96,7 @@ class Guard(NamedTuple):
             clip=half.clip or None,
         )
 
-    def charge(self, half: AgentHalf, facts: Facts, ledger: str) -> Spent:
+    def charge(self, half: Half, facts: Facts, ledger: str) -> Spent:
         """Charge one reply to the ledgers and return what it has cost so far.
 
         ``ledger`` is the agent's account of this run before the reply, as JSON.
@@ -138,7 +138,7 @@ class Guard(NamedTuple):
         except (ValueError, OverflowError) as error:
             raise WireError(f"the agent's account cannot be read: {one_line(str(error))}") from None
 
-    def _release(self, half: AgentHalf, facts: Facts) -> Release:
+    def _release(self, half: Half, facts: Facts) -> Release:
         """Return what the reply releases.
 
         Noise that is seeded or given is not private whatever it proves, so it needs no

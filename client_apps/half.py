@@ -163,7 +163,4 @@ class Half:
 
 _MOST_RELEASES = 256
 
-AgentHalf = Half
-"""What code that serves any algorithm calls an agent half."""
-
-__all__ = ["AgentHalf", "Arrays", "Half", "Local", "Streams", "Vector"]
+__all__ = ["Arrays", "Half", "Local", "Streams", "Vector"]

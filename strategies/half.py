@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.client_apps.half import AgentHalf
+from privet.client_apps.half import Half
 from privet.client_apps.terms import PrivacyTerms
 from privet.wire import RunError, Settings, UploadError, finite, stream
 from privet.wire.key import keys_of, read
@@ -84,7 +84,7 @@ class ServerHalf(ABC, Generic[S]):
 
     Parameters
     ----------
-    agent : AgentHalf
+    agent : Half
         The agents' half: a frozen dataclass whose fields are the run-config keys that travel.
     terms : PrivacyTerms
         Travels as well where the algorithm has a private form.
@@ -95,11 +95,11 @@ class ServerHalf(ABC, Generic[S]):
     state: ClassVar[type[HalfState]]
     """The class of the state."""
 
-    agent: AgentHalf
+    agent: Half
     terms: PrivacyTerms = field(default=PrivacyTerms(), kw_only=True)
 
     @classmethod
-    def from_config(cls, agent: AgentHalf, config: Mapping[str, Any], **parts: Any) -> Self:
+    def from_config(cls, agent: Half, config: Mapping[str, Any], **parts: Any) -> Self:
         """Return the half of a resolved run config: its own keys and the terms beside its parts."""
         own = {name: config[key.name] for name, key in keys_of(cls).items()}
         return cls(agent=agent, terms=read(PrivacyTerms, config), **own, **parts)

@@ -1,7 +1,7 @@
 """What an algorithm may say of itself beside its halves; nothing else may know its name.
 
 Planner, tuner, evaluation and account ask the Strategy class here, of this library or of another
-package. The agent half has hooks too: `privet.client_apps.half.AgentHalf`.
+package. The agent half has hooks too: `privet.client_apps.half.Half`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """From a total epsilon to the noise, once the agents and their public numbers are known.
 
-What a round costs is asked of the agent half alone (`AgentHalf.release`), for every agent and every
+What a round costs is asked of the agent half alone (`Half.release`), for every agent and every
 round it is planned to take part in, with what it has paid before; whatever the algorithm is.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from privet.client_apps.half import AgentHalf
+from privet.client_apps.half import Half
 from privet.privacy import (
     AgentLedger,
     Facts,
@@ -52,11 +52,11 @@ class Plan:
         """What the agent has released so far, by its own account."""
         return AgentLedger.joined(self.accounts).totals
 
-    def releases(self, half: AgentHalf) -> Counter[Release]:
+    def releases(self, half: Half) -> Counter[Release]:
         """Return what the agent will release, by how often."""
         return Counter(half.release(self.facts, number) for number in self.rounds)
 
-    def require_noise(self, half: AgentHalf) -> None:
+    def require_noise(self, half: Half) -> None:
         """Refuse noise that every agent would refuse.
 
         Raises
@@ -70,14 +70,14 @@ class Plan:
             if release.mechanism != "none":
                 checked_spacing(release, self.facts.dim)
 
-    def epsilon(self, half: AgentHalf, delta: float) -> float:
+    def epsilon(self, half: Half, delta: float) -> float:
         """Return what everything paid and planned costs together."""
         totals = self.paid
         for release, times in self.releases(half).items():
             totals = totals.add(release, times)
         return totals.epsilon(delta)
 
-    def carried_out(self, half: AgentHalf) -> str:
+    def carried_out(self, half: Half) -> str:
         """Return the agent's account after all of it."""
         before = AgentLedger.joined(self.accounts).entries
         return AgentLedger.of((*before, *self.releases(half).items())).to_json()

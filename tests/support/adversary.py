@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.client_apps import AgentHalf, Local, Streams
+from privet.client_apps import Half, Local, Streams
 from privet.privacy import Facts, Perturber, Release
 from privet.problems import (
     L2,
@@ -134,7 +134,7 @@ class Case:
         Of the mini-batches.
     """
 
-    half: AgentHalf
+    half: Half
     loss: str = "ridge"
     state: tuple[str, ...] = ()
     broadcast: tuple[str, ...] = ("x",)

@@ -85,7 +85,7 @@ class Agent(GradientAgent):
     name: ClassVar[str] = "fed-pdm"
     upload: ClassVar[str] = "y"
 
-    rho: float = penalty(1.0, "penalty of the augmented Lagrangian")
+    rho: float = penalty(0.0, "penalty of the augmented Lagrangian", (1.0, 0.1))
     max_local_steps: int = same(SeveralStepsAgent, "max_local_steps")
     nu: float = setting(
         0.0, "local steps end when the squared gradient norm is at most this", low=0

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from privet.privacy import Facts, Perturber, Release
 from privet.problems import Problem
-from privet.wire.key import check_fields, read
+from privet.wire.key import Scalar, check_fields, read, settle
 
 from .inputs import Arrays, Streams, Vector
 from .local_task import LocalTask, Need, Walk, walk
@@ -63,8 +63,15 @@ class Half:
         return read(cls, settings)
 
     def __post_init__(self) -> None:
-        """Check every key (raises ``ConfigError``)."""
+        """Check every key (raises ``ConfigError``), and settle those that are automatic."""
         check_fields(self)
+        object.__setattr__(self, "_without_moduli", settle(self))
+
+    @property
+    def without_moduli(self) -> Mapping[str, Scalar]:
+        """Values, by key, of what was left open where no agent knows its problem's moduli."""
+        found: Mapping[str, Scalar] = self.__dict__["_without_moduli"]
+        return found
 
     @property
     def private(self) -> bool:

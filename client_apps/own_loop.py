@@ -29,7 +29,6 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 
 from privet.privacy import BudgetRefused
-from privet.problems import Moduli
 from privet.wire import ConfigError, Layout, algorithm
 
 from .base import METRICS, Opened, Participant, agent_name
@@ -37,8 +36,6 @@ from .guard import is_private
 from .half import Half, Vector
 from .local_task import LocalTask, Walk
 
-SUGGESTED_STEP = 0.1
-"""Step size that is suggested for a loss whose smoothness nobody knows and no proximal term."""
 MOST_APART = 2.0
 """Factor by which a loop may move further, or less far, than steps that its method counts on."""
 
@@ -59,7 +56,7 @@ class LocalRound:
     round : int
         Number of the round.
     step_size : float
-        A suggestion: the run's ``step-size``, else one for a smoothness of 20.
+        A suggestion: the run's ``step-size``, else one for the usual smoothness.
     steps : int
         A suggestion: the run's number of local steps.
     """
@@ -252,7 +249,6 @@ class LoopProblem:
 
     def __init__(self, layout: Layout, num_examples: int) -> None:
         self.dim, self.dtype, self.num_examples = layout.dim, layout.dtype, num_examples
-        self.moduli = Moduli(0.0, 2.0 / SUGGESTED_STEP)
 
     def value(self, x: Vector) -> float:
         """Refuse: the loss is the user's."""

@@ -118,7 +118,7 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
                 given[key] = checked
         elif value != entry.default:
             raise ConfigError(f"{key} = {shown(value)}: {name} does not use it{_users(entry)}")
-    resolved = kind.filled({key: given.get(key, own[key].default) for key in own}, given)
+    resolved = kind.filled({key: given.get(key, own[key].usual) for key in own}, given)
     for key, why in (*_unused(own, given, resolved), *kind.unused(given, resolved)):
         raise ConfigError(f"{key} = {shown(given[key])}: {why}")
     return dict(resolved)

@@ -151,6 +151,11 @@ class ServerHalf(ABC, Generic[S]):
         """
         return replace(self, agent=type(self.agent).from_settings({**self.settings(), **changes}))
 
+    def without_moduli(self) -> Self:
+        """Return the half with what was left open settled for problems of unknown moduli."""
+        others = self.agent.without_moduli
+        return self.with_settings(others) if others else self
+
     # ------------------------------------------------------------------ the state
 
     def rows(self, start: Vector) -> Arrays:

@@ -19,7 +19,7 @@ from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.errors import listed
 
 from ..half import Arrays, ServerHalf, grouped, summing
-from .calibration import calibrated
+from .calibration import calibrated, facts_of
 from .checkpoint import Checkpoint, load
 from .clear import ClearUploads
 from .exchange import Reply, send
@@ -95,6 +95,7 @@ class Run:
         """
         run = cls(half, options, Session.of(uuid.uuid4().hex, arrays), arrays)
         run._enrol(grid)
+        run._settle()
         run.calibrate()
         session = run.session
         if state is None:
@@ -141,11 +142,27 @@ class Run:
         session.round = int(saved.manifest["round"])
         session.history = [Round.from_dict(json.loads(line)) for line in saved.history]
         session.settings_before = dict(saved.manifest["settings"])
+        run._settle()
         run.calibrate()  # after the merge: agents that are absent count as well
         _warn_of_changes(saved.manifest["settings"], run.half.settings())
         run.arrays = session.layout.restore(run.models()["last"])
         log.info("resumed after round %d with %d agents", session.round, len(session.roster.agents))
         return run
+
+    def _settle(self) -> None:
+        """Settle what was left open, where no agent knows its problem's moduli.
+
+        A private run keeps the usual values, for which its noise is planned from flags alone.
+        """
+        roster = self.session.roster
+        said = [facts_of(*entry) for entry in roster.agents.items() if entry[1].facts]
+        if self.private or not said or any(facts.moduli for facts in said):
+            return
+        left_open = self.half.agent.without_moduli
+        self.half = self.half.without_moduli()
+        if left_open:
+            values = ", ".join(f"{key} = {value}" for key, value in left_open.items())
+            log.info("no agent knows the moduli of its problem: %s", values)
 
     def calibrate(self) -> None:
         """Check the run's private releases, and set their noise where there is a target.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,15 @@ PROBLEMS = [
     )
     for _ in range(AGENTS)
 ]
-STRATEGIES = {
-    "fed-plt": lambda: FedPLT(num_agents=AGENTS, rho=0.7, step_size=0.05, local_epochs=4),
+GIVEN = {"step_size_base": 0.05, "step_size_rule": "constant", "max_local_steps": 4}
+STRATEGIES: dict[str, Callable[[], PrimalDualStrategy]] = {
+    "fed-plt": lambda: FedPLT(
+        num_agents=AGENTS, rho=0.7, step_size=0.05, local_epochs=4, local_start="own"
+    ),
     "fed-split": lambda: FedSplit(num_agents=AGENTS, rho=0.7, step_size=0.05, local_epochs=4),
     "fed-pd": lambda: FedPD(num_agents=AGENTS, rho=0.7, step_size=0.05, local_epochs=4),
-    "fed-dyn": lambda: FedDyn(num_agents=AGENTS, step_size_base=0.05, max_local_steps=4),
-    "scaffold": lambda: Scaffold(num_agents=AGENTS, step_size_base=0.05, max_local_steps=4),
+    "fed-dyn": lambda: FedDyn(num_agents=AGENTS, **GIVEN),
+    "scaffold": lambda: Scaffold(num_agents=AGENTS, **GIVEN),
     "led": lambda: LED(num_agents=AGENTS, step_size=0.05, local_epochs=4),
     "tamuna": lambda: Tamuna(num_agents=AGENTS, step_size=0.05, local_epochs=4),
 }

@@ -36,12 +36,15 @@ PROBLEMS = [
     )
     for _ in range(AGENTS)
 ]
+CENTER = {"returned_model": "y"}
 GIVEN = {"step_size_base": 0.05, "step_size_rule": "constant", "max_local_steps": 4}
 STRATEGIES: dict[str, Callable[[], PrimalDualStrategy]] = {
     "fed-plt": lambda: FedPLT(
-        num_agents=AGENTS, rho=0.7, step_size=0.05, local_epochs=4, local_start="own"
+        num_agents=AGENTS, rho=0.7, step_size=0.05, local_epochs=4, local_start="own", **CENTER
     ),
-    "fed-split": lambda: FedSplit(num_agents=AGENTS, rho=0.7, step_size=0.05, local_epochs=4),
+    "fed-split": lambda: FedSplit(
+        num_agents=AGENTS, rho=0.7, step_size=0.05, local_epochs=4, **CENTER
+    ),
     "fed-pd": lambda: FedPD(num_agents=AGENTS, rho=0.7, step_size=0.05, local_epochs=4),
     "fed-dyn": lambda: FedDyn(num_agents=AGENTS, **GIVEN),
     "scaffold": lambda: Scaffold(num_agents=AGENTS, **GIVEN),

@@ -54,6 +54,9 @@ class Half:
     """Whether a private round costs the same whatever its number: then it is worked out once."""
     needs: ClassVar[tuple[Need, ...]] = ()
     """What ``finish`` needs of a walk besides its end."""
+    task_alone: ClassVar[bool] = False
+    """Whether a half that gives ``local_update`` does without noise what ``task`` and ``finish``
+    say, so that a training loop of one's own can take the steps."""
     steps_bind: ClassVar[bool] = False
     """Whether the method counts on the number and length of the task's steps, and on no other."""
 

@@ -172,7 +172,7 @@ class LoopParticipant(Participant):
 
     def __init__(self, protocol: str, model: Callable[[], Model] | Model, num_examples: Count):
         half = algorithm(protocol).load_agent()
-        if half.local_update is not Half.local_update:
+        if half.local_update is not Half.local_update and not half.task_alone:
             raise ConfigError(
                 f"{protocol} does its local steps itself: a loop of one's own cannot replace them"
             )
@@ -206,8 +206,11 @@ class LoopParticipant(Participant):
         task = half.task(
             opened.base, opened.broadcast, opened.problem, opened.facts, opened.streams
         )
-        if task.noise_variance > 0 or task.gradients.noise_scale > 0 or task.gradients.clip > 0:
+        noise = getattr(half, half.noise_key.replace("-", "_"), 0.0) if half.noise_key else 0.0
+        if noise > 0 or half.clip > 0:
             raise ConfigError("a training loop of one's own adds no noise and clips nothing")
+        if task.tolerance > 0:
+            raise ConfigError("a training loop of one's own is not ended by a gradient's norm")
         local = LocalRound(opened, task, model)
         yield local
         local._message = message

@@ -20,6 +20,7 @@ from privet.strategies import (
     LED,
     FedDyn,
     FedPD,
+    FedPDM,
     FedPLT,
     FedSplit,
     PrimalDualStrategy,
@@ -46,6 +47,7 @@ STRATEGIES: dict[str, Callable[[], PrimalDualStrategy]] = {
         num_agents=AGENTS, rho=0.7, step_size=0.05, local_epochs=4, **CENTER
     ),
     "fed-pd": lambda: FedPD(num_agents=AGENTS, rho=0.7, step_size=0.05, local_epochs=4),
+    "fed-pdm": lambda: FedPDM(num_agents=AGENTS, rho=0.5, **GIVEN),
     "fed-dyn": lambda: FedDyn(num_agents=AGENTS, **GIVEN),
     "scaffold": lambda: Scaffold(num_agents=AGENTS, **GIVEN),
     "led": lambda: LED(num_agents=AGENTS, step_size=0.05, local_epochs=4),
@@ -107,6 +109,33 @@ def test_a_loop_of_gradient_steps_is_the_built_in_solver(name: str) -> None:
         assert scale > 0.01
 
 
+@pytest.mark.parametrize("sparsifier", ["top-k", "rand-k", "public-top-k"])
+@pytest.mark.parametrize("dual", ["private", "public"])
+def test_a_loop_sends_the_coordinates_that_the_built_in_solver_sends(
+    sparsifier: str, dual: str
+) -> None:
+    def strategy() -> FedPDM:
+        return FedPDM(0.5, sparsifier=sparsifier, dual=dual, uplink_k=2, downlink_k=3, **GIVEN)
+
+    built_in = result(strategy(), client_app("fed-pdm", problem_of))
+    own = result(strategy(), loop_app("fed-pdm"))
+    for key, array in built_in.arrays.items():
+        assert np.allclose(own.arrays[key].numpy(), array.numpy(), rtol=0, atol=1e-12)
+    assert own.history[-1].bytes_up == built_in.history[-1].bytes_up
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"noise_scale": 0.1}, "adds no noise"),
+        ({"nu": 0.1}, "not ended by a gradient's norm"),
+    ],
+)
+def test_what_a_loop_cannot_keep_to_is_refused(keys: dict[str, float], said: str) -> None:
+    with pytest.raises((RunError, ConfigError), match=said):
+        result(FedPDM(num_agents=AGENTS, **keys), loop_app("fed-pdm"), rounds=1)
+
+
 def test_metrics_of_the_loop_reach_the_server() -> None:
     strategy = FedPLT(num_agents=AGENTS, step_size=0.05)
     found = result(strategy, loop_app("fed-plt", metrics={"loss": 2.5}), rounds=2)
@@ -136,7 +165,7 @@ def test_what_breaks_in_the_loop_costs_that_agent_only(caplog: pytest.LogCapture
     assert done.failures == {"1": "agent 1: the loop broke"}
 
 
-@pytest.mark.parametrize("name", ["dp-iadmm", "fed-pdm", "dp-fedsgd", "fed-lin"])
+@pytest.mark.parametrize("name", ["dp-iadmm", "dp-fedsgd", "fed-lin"])
 def test_algorithms_that_step_by_themselves_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} does its local steps itself"):
         participant(name)

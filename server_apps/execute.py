@@ -106,6 +106,7 @@ def _run(
             evaluate_every=config["evaluate-every"],
             tolerance=config["tolerance"],
             observers=(HistoryFile(folder), show),
+            log_rounds=False,
         )
 
 
@@ -115,8 +116,9 @@ def _outcome(
     models = strategy.run.models()
     numbers = evaluation(strategy.run.session.round, models)
     return {
-        "status": "completed",
+        "status": "diverged" if result.diverged else "completed",
         "stopped": result.stopped,
+        **({"diverged": result.diverged} if result.diverged else {}),
         "accuracy": numbers.get("accuracy", math.nan),
         "loss": numbers["loss"],
         "stationarity": numbers["stationarity"],
@@ -196,6 +198,8 @@ def headline(summary: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(value, int | float):
             shown[label] = format(value, form)
     shown["rounds"] = f"{summary['rounds']} (stopped by {summary.get('stopped', 'failure')})"
+    if summary.get("diverged"):
+        shown["diverged"] = str(summary["diverged"])
     shown["bytes up"] = f"{summary['bytes-up']:,}"
     shown["bytes down"] = f"{summary['bytes-down']:,}"
     shown["privacy"] = str(summary["privacy"])

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.client_apps.half import Half
+from privet.client_apps.solver_agents import USUAL_SMOOTHNESS
 from privet.client_apps.terms import PrivacyTerms
 from privet.wire import RunError, Settings, UploadError, finite, stream
 from privet.wire.key import keys_of, read
@@ -48,6 +49,8 @@ class Turn:
         return stream(self.seed, purpose, round_=self.number)
 
 
+NOT_FINITE = "numbers that are not finite"
+"""What an upload is refused for, of an agent whose local steps blew up."""
 UNSAVED: Mapping[str, bool] = {"unsaved": True}
 """Metadata of a state's field that checkpoints are without: `completed` computes it anew."""
 
@@ -259,6 +262,23 @@ class ServerHalf(ABC, Generic[S]):
         return {}
 
 
+def step_keys(half: ServerHalf[Any]) -> list[str]:
+    """Return the run-config keys of the length of an algorithm's local steps."""
+    return [key for key in ("step-size", "step-size-base") if key in half.settings()]
+
+
+def halved_step(half: ServerHalf[S]) -> ServerHalf[S]:
+    """Return the half whose local steps are half as long.
+
+    A step that agents make of their moduli is halved by twice the usual smoothness, or that given.
+    """
+    settings: dict[str, Any] = dict(half.settings())
+    (key,) = step_keys(half)
+    if settings[key] > 0:
+        return half.with_settings({key: settings[key] / 2})
+    return half.with_settings({"smoothness": 2 * (settings["smoothness"] or USUAL_SMOOTHNESS)})
+
+
 class FoldingHalf(ServerHalf[S]):
     """A server half that sees every agent's upload."""
 
@@ -366,7 +386,7 @@ def present(upload: Arrays, name: str, like: Vector) -> Vector:
 def require_finite(array: Vector) -> None:
     """Raise `UploadError` for numbers that are not finite, or were too large to compute with."""
     if not finite(array):
-        raise UploadError("upload holds numbers that are not finite, or too large")
+        raise UploadError(f"upload holds {NOT_FINITE}, or too large")
 
 
 def checked(upload: Arrays, name: str, like: Vector) -> Vector:

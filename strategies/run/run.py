@@ -56,6 +56,8 @@ class Run:
         What came with the uploads of the last round, aggregated.
     stopped : str
         Why the run ends with the last round, empty while it goes on.
+    diverged : str
+        What blew up first, empty while nothing has.
     collector : ClearUploads or MaskedSums
         How the uploads are collected.
     """
@@ -66,6 +68,7 @@ class Run:
     arrays: ArrayRecord = field(default_factory=ArrayRecord)
     metrics: MetricRecord | None = None
     stopped: str = ""
+    diverged: str = ""
     collector: ClearUploads | MaskedSums = field(init=False)
     _pending: Pending | None = field(init=False, default=None)
 

@@ -6,7 +6,6 @@ build, which puts the table of all keys into the page that asks for it.
 
 from __future__ import annotations
 
-import math
 import sys
 import warnings
 from pathlib import Path
@@ -17,6 +16,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from privet.server_apps.config import defaults, table
     from privet.sim.cli.keys import uses, values
+    from privet.sim.flower_run import toml
     from privet.wire.key import Key, shown
 
 PLACE = "<!-- the table of run-config keys -->"
@@ -48,15 +48,7 @@ def _row(key: Key) -> str:
 
 def block() -> str:
     """Return the section of pyproject.toml, header included."""
-    return HEADER + "".join(f"{name} = {_toml(value)}\n" for name, value in defaults().items())
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return f'"{value}"'
-    return "inf" if value == math.inf else repr(value)
+    return HEADER + toml(defaults())
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ import pytest
 from privet.sim.ports import free_ports
 from privet.sim.processes import Processes
 from support.paths import ROOT
-from support.wheel import FILES
+from support.wheel import APP
 
 PAGE = (ROOT / "docs" / "how-to" / "tls.md").read_text()
 
@@ -28,7 +28,7 @@ def test_pasting_the_deployment_gives_a_private_run(tmp_path: Path) -> None:
         script = script.replace(str(port), str(free))
     app = tmp_path / "checkout"
     app.mkdir()
-    for name in FILES:
+    for name in APP:
         shutil.copy2(ROOT / name, app)
     home = {"FLWR_HOME": str(tmp_path / "flwr"), "FLWR_TELEMETRY_ENABLED": "0"}
     with Processes({**os.environ, **home, "OMP_NUM_THREADS": "1"}) as processes:

@@ -10,8 +10,6 @@ from typing import Any
 _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 _HEAD = re.compile(r"<th[^>]*>(.*?)</th>", re.DOTALL)
 _TAG = re.compile(r"<[^>]+>")
-LEAST = 3
-"""Tables of fewer columns fit on a phone as they are."""
 
 
 def on_page_content(html: str, **_: Any) -> str:
@@ -21,8 +19,6 @@ def on_page_content(html: str, **_: Any) -> str:
 
 def _labelled(table: str) -> str:
     labels = [unescape(_TAG.sub("", head)).strip() for head in _HEAD.findall(table)]
-    if len(labels) < LEAST:
-        return table
     return "<tr>".join(_row(row, iter(labels)) for row in table.split("<tr>"))
 
 

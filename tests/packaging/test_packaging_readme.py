@@ -49,6 +49,12 @@ def test_links_and_images_hold_on_a_package_index() -> None:
         assert not anchor or anchor in [h.lower().replace(" ", "-") for h in headings], link
 
 
+def test_the_version_is_the_same_everywhere() -> None:
+    version = PROJECT["version"]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
 def test_badges_say_what_the_package_says() -> None:
     versions = [c.rpartition(" :: ")[2] for c in PROJECT["classifiers"] if ":: 3." in c]
     assert f"Python {versions[0]}-{versions[-1]}" in TEXT

@@ -38,6 +38,7 @@ from .run.observers import (
     TrainMetrics,
     observe,
 )
+from .run.round import TooFewError
 
 log = logging.getLogger("flwr.privet")
 
@@ -73,6 +74,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         *,
         num_agents: int = RunOptions.num_agents,
         min_agents: int = RunOptions.min_agents,
+        patience: float = RunOptions.patience,
         participation: Participation | None = None,
         seed: int = RunOptions.seed,
         wait_timeout: float = RunOptions.wait_timeout,
@@ -92,6 +94,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         self.options = RunOptions(
             num_agents=num_agents,
             min_agents=min_agents,
+            patience=patience,
             participation=self.flower.participation(participation) or All(),
             seed=seed,
             wait_timeout=wait_timeout,
@@ -133,10 +136,18 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         return self.run.session
 
     def play_round(self, grid: Grid, number: int) -> Round:
-        """Play one round of the run that has begun, and return its record."""
+        """Play one round of the run that has begun, and return its record.
+
+        A round that too few agents replied in is tried again while the run has ``patience``.
+        """
         messages = self.configure_train(number, self.run.arrays, ConfigRecord(), grid)
-        self.aggregate_train(number, self.run.collect(grid, messages))
-        return self.run.session.history[-1]
+        while True:
+            try:
+                self.aggregate_train(number, self.run.collect(grid, messages))
+            except TooFewError as few:
+                messages = self.run.try_again(few, grid)
+            else:
+                return self.run.session.history[-1]
 
     # ------------------------------------------------------------------ Flower's round interface
 
@@ -170,8 +181,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         by_agent = run.pending.sort(replies)
         done = run.close_round(by_agent)
         if not run.collector.masked:
-            accepted = (by_agent[name].content for name in done.participants)
-            run.metrics = self.flower.train_metrics(c for c in accepted if c is not None)
+            accepted = [run.pending.uploads[name].content for name in done.participants]
+            run.metrics = self.flower.train_metrics(accepted)
         metrics = MetricRecord({"participants": len(done.participants), "residual": done.residual})
         metrics.update(run.metrics or {})
         return run.arrays, metrics
@@ -266,7 +277,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         Raises
         ------
         RunError
-            If too few agents came, or a round fell below ``min_agents``.
+            If too few agents came, or a round stayed below ``min_agents`` for longer than
+            ``patience``.
         """
         log.info("Starting %s:", type(self).__name__)
         self.summary()

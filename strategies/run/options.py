@@ -16,7 +16,10 @@ class RunSettings:
     """How a run waits, seeds, sums and recovers; the fields are the run-config keys."""
 
     num_agents: int = setting(10, "agents to wait for; 0 takes those that are there", low=0)
-    min_agents: int = setting(1, "fewer replies than this end the run", low=1)
+    min_agents: int = setting(1, "fewer replies than this make a round fail", low=1)
+    patience: float = setting(
+        600.0, "seconds for which a round that failed is tried again; 0 ends the run", low=0
+    )
     wait_timeout: float = setting(60.0, "seconds to wait for the agents", low=0)
     round_timeout: float = setting(
         600.0, "seconds to wait for the replies of a round", low=0, open_low=True

@@ -308,6 +308,11 @@ class Roster:
         waiting = {node for node, name in self.waiting.items() if self._is_kept(name)}
         return sorted(self.online - known - waiting)
 
+    @property
+    def has_strangers(self) -> bool:
+        """Whether nodes are there that are to be asked who they are."""
+        return bool(self._unknown())
+
     def _is_kept(self, name: str) -> bool:
         """Whether a name is closed to other nodes."""
         return self.recovery == "node-key" or self.connected(name)

@@ -34,7 +34,7 @@ from .roster import (
     recovery_of,
     wait_for_nodes,
 )
-from .round import Pending
+from .round import Pending, TooFewError
 from .session import Round, Session
 
 log = logging.getLogger("flwr.privet")
@@ -280,11 +280,13 @@ class Run:
 
     def open_round(self, number: int, grid: Grid) -> list[Message]:
         """Begin a round: enrol newcomers, choose participants, build their messages."""
-        begun = time.monotonic()
+        failed, begun = self._pending, time.monotonic()
         newcomers = self._enrol_newcomers(grid)
         options, session = self.options, self.session
         chosen = options.participation.select(number, session.roster.names, options.seed)
-        pending = Pending(self.half, options, session, number, begun, tuple(chosen))
+        pending = Pending(self.half, options, session, number, begun, begun, tuple(chosen))
+        if failed is not None and not failed.folded:
+            pending.carry_over(failed)
         pending.notes += [f"agent {name} joined" for name in newcomers]
         pending.broadcast(encode_settings({**self.half.settings(), "seed": options.seed}))
         self._pending = pending
@@ -309,14 +311,45 @@ class Run:
             asked = self.collector.retry(pending, replies, grid, self.question())
         return replies
 
+    def try_again(self, few: TooFewError, grid: Grid) -> list[Message]:
+        """Wait a while after a round that failed, and return the messages of the next try.
+
+        An agent whose upload in clear was accepted is not asked again.
+
+        Raises
+        ------
+        TooFewError
+            The given one, where the run's patience is over or there is nobody to wait for.
+        """
+        pending = self.pending
+        pause = pending.pause(time.monotonic())
+        if not pause:
+            raise few
+        log.warning("%s; tried again in %.3g s", few, pause)
+        time.sleep(pause)
+        pending.begin_again()
+        roster, question = self.session.roster, self.question()
+        roster.online = frozenset(grid.get_node_ids())
+        lost_keys = [
+            name
+            for name in pending.asked
+            if question.secure_sum and roster.connected(name) and not roster.agents[name].public_key
+        ]
+        roster.ask_again(grid, lost_keys, question, min(ENROL_TIMEOUT, self.options.round_timeout))
+        names = self.collector.reopen(pending)
+        if names is None:
+            return self.open_round(pending.round, grid)
+        return list(pending.messages_for(names).values())
+
     def close_round(self, replies: Mapping[str, Reply]) -> Round:
         """Accept or drop each reply, fold the accepted ones, and record the round.
 
         Raises
         ------
+        TooFewError
+            If fewer uploads than ``min_agents`` (or than were asked) could be folded.
         RunError
-            If fewer uploads than ``min_agents`` (or than were asked) could be folded, or the round
-            is folded already.
+            If the round is folded already.
         """
         pending = self.pending
         if pending.folded:

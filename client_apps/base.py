@@ -7,6 +7,7 @@ any Flower project. State is written last and only on success.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -202,11 +203,17 @@ class Participant:
     ) -> Message:
         """Run a handler; a failure becomes an error reply of one line naming the agent.
 
+        A message whose time to live is over, as one of a round that has ended, is not looked at.
         Only this library's own texts are sent from an agent with privacy on: any other could
         quote a record.
         """
         pin_blas_threads()
         name = agent_name(context)
+        sent = message.metadata
+        if (late := time.time() - sent.created_at - sent.ttl) > 0:
+            line = f"agent {name}: the message expired {late:.0f} s ago by this node's clock"
+            log.warning("%s: nothing is computed or charged", line)
+            return Message(Error(FAILED, line), reply_to=message)
         try:
             return Message(handler(message, context, name), reply_to=message)
         except BudgetRefused as refusal:

@@ -19,6 +19,7 @@ from flwr.serverapp.strategy import Strategy
 
 from ..hooks import Monitor
 from .checkpoint import save
+from .exchange import send
 from .run import Run
 from .session import Round
 
@@ -164,7 +165,8 @@ class FederatedEvaluation(Observer):
             self.strategy.configure_evaluate(done.round, run.arrays, self.config, self.grid)
         )
         if messages:
-            replies = self.grid.send_and_receive(messages, timeout=run.options.round_timeout)
+            by_number = {str(number): message for number, message in enumerate(messages)}
+            replies = send(self.grid, by_number, run.options.round_timeout).replies
             _keep(self.into, done.round, self.strategy.aggregate_evaluate(done.round, replies))
         return None
 

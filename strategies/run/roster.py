@@ -51,6 +51,10 @@ ENROL_TIMEOUT = 30.0
 """Seconds a node that appears later may take to answer; one that does not is asked again."""
 
 
+FIRST_PAUSE, LAST_PAUSE = 60.0, 3600.0
+"""Seconds after which a node that was turned away or did not answer is asked again, at first and at
+most; they double. One that was gone in between is asked at once."""
+
 SETTLED = 1.0
 """Seconds without a newcomer after which the nodes that are there are taken to be all."""
 
@@ -235,7 +239,8 @@ class Agent(NamedTuple):
 class Roster:
     """The agents by name, and the nodes that were turned away.
 
-    ``rejected`` are not asked again, ``waiting`` (by the name they say) when its node is gone.
+    ``rejected`` are asked again after a pause or when they come back, ``waiting`` (by the name they
+    say) when its node is gone.
     """
 
     agents: dict[str, Agent] = field(default_factory=dict)
@@ -245,6 +250,8 @@ class Roster:
     waiting: dict[int, str] = field(default_factory=dict)
     doubtful: set[str] = field(default_factory=set)
     """Agents to be asked anew: what they sent does not fit what they said."""
+    _pauses: dict[int, tuple[float, float]] = field(default_factory=dict, init=False)
+    """When a node may be asked again, on the monotonic clock, and the pause before that."""
     _notes: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     _anew: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     _sorted: dict[str, None] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -304,9 +311,17 @@ class Roster:
             time.sleep(0.5)
 
     def _unknown(self) -> list[int]:
-        known = {agent.node for agent in self.agents.values()} | set(self.rejected)
+        known = {agent.node for agent in self.agents.values()} - set(self.rejected)
         waiting = {node for node, name in self.waiting.items() if self._is_kept(name)}
-        return sorted(self.online - known - waiting)
+        now = time.monotonic()
+        paused = {node for node, (until, _) in self._pauses.items() if now < until}
+        return sorted(self.online - known - waiting - paused)
+
+    def _pause(self, node: int) -> None:
+        """Put a node off for twice as long as the last time."""
+        _, last = self._pauses.get(node, (0.0, FIRST_PAUSE / 2))
+        pause = min(2 * last, LAST_PAUSE)
+        self._pauses[node] = (time.monotonic() + pause, pause)
 
     @property
     def has_strangers(self) -> bool:
@@ -331,6 +346,8 @@ class Roster:
     def refresh(self, grid: Grid, question: Question, timeout: float) -> list[str]:
         """Enrol nodes not seen before, and again those in doubt; return the new names."""
         self.online = frozenset(grid.get_node_ids())
+        for node in self._pauses.keys() - self.online:
+            del self._pauses[node]
         before = set(self.agents)
         self._ask(grid, sorted([*self._unknown(), *self._stale(question)]), question, timeout)
         return sort_names(set(self.agents) - before)
@@ -382,8 +399,13 @@ class Roster:
                 self._place(str(node), Agent(node, foreign=True), question)
             elif reply.code == CLIENT_APP_FAILED or NO_HANDLER in reply.reason:
                 self._reject(node, f"node {node}: {reply.reason}")
-            else:  # busy or gone: it is asked again
-                log.info("node %d did not answer the enrolment question: %s", node, reply.reason)
+            elif holds is None:  # busy or gone
+                line = f"node {node} did not answer the enrolment question: {reply.reason}"
+                if node in self._pauses:
+                    log.info("%s", line)
+                else:
+                    self._note(line)
+                self._pause(node)
             return
         try:
             said = read_enrolment(reply.content)
@@ -410,7 +432,10 @@ class Roster:
     def _place(self, name: str, now: Agent, question: Question) -> None:
         """Give a node the place of the name it says, or turn it away."""
         self.waiting.pop(now.node, None)
+        refused = self.rejected.pop(now.node, None)
         old = self.agents.get(name)
+        if old is not None and old.out and old.out == refused:
+            old = old._replace(out="")
         if old is None:
             self.agents[name] = now
             return
@@ -427,7 +452,7 @@ class Roster:
         if old.num_examples not in (0, now.num_examples):
             change = f"agent {name}: {now.num_examples} examples, before {old.num_examples}"
             if question.fixed:
-                self._reject(now.node, f"{change}: a private run keeps the number")
+                self._reject(now.node, f"{change}: a private run keeps the number", refused)
                 self.agents[name] = old._replace(out=self.rejected[now.node]) if same else old
                 return
             self._note(change)
@@ -451,6 +476,8 @@ class Roster:
         log.warning("%s", line)
         self._notes.append(line)
 
-    def _reject(self, node: int, reason: str) -> None:
+    def _reject(self, node: int, reason: str, before: str | None = None) -> None:
+        if reason not in (before, self.rejected.get(node)):
+            self._note(f"node turned away: {reason}")
         self.rejected[node] = reason
-        self._note(f"node turned away: {reason}")
+        self._pause(node)

@@ -10,6 +10,7 @@ state and for secure sums.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +50,8 @@ Watch = Callable[[Round, "PrimalDualStrategy"], object]
 
 class PrimalDualStrategy(Hooks, Configured, Strategy):
     """Binds an algorithm's server half to Flower.
+
+    Whoever sets its event ``stopping`` ends the run after the round under way.
 
     Parameters
     ----------
@@ -104,6 +107,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         )
         self.fraction_evaluate = fraction_evaluate
         self.monitor = monitor
+        self.stopping = threading.Event()
         self._run: Run | None = None
 
     @property
@@ -123,6 +127,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
     @run.setter
     def run(self, run: Run) -> None:
         self._run = run
+        run.stopping = self.stopping
         self.half = run.half
 
     @property

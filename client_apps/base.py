@@ -49,6 +49,7 @@ from privet.wire.contract import (
 )
 from privet.wire.enrolment import enrolment_record
 from privet.wire.errors import one_line
+from privet.wire.library import library_version
 from privet.wire.payload import to_payload
 from privet.wire.records import record_dict
 from privet.wire.threads import pin_blas_threads
@@ -171,8 +172,8 @@ class Participant:
         """Answer the enrolment question.
 
         Privacy: the reply holds the agent's name, its declared number of examples (public), the
-        model's shape and dtype, which rounds' states it holds and, for secure sums, a fresh public
-        key; nothing else.
+        model's shape and dtype, which rounds' states it holds, the version of this library and,
+        for secure sums, a fresh public key; nothing else.
         """
         return self._guarded(self._query, message, context)
 
@@ -328,6 +329,7 @@ class Participant:
             unit=str(context.node_config.get("unit", "")),
             public_key=new_keys(context, experiment) if asked.get("secure-sum") else b"",
             facts=facts.to_json(),
+            library=library_version(),
         )
         return RecordDict({RECORD: enrolment_record(said)})
 

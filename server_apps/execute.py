@@ -81,10 +81,22 @@ def _execute(
     log.info("run folder: %s", folder.path)
     resume = folder.path if earlier else None if config["resume"] == NEWEST else config["resume"]
     strategy.options = replace(strategy.options, config=decisive(config))
+    with folder.held():
+        return _execute_in(folder, strategy, grid, config, evaluation, resume or None)
+
+
+def _execute_in(
+    folder: RunFolder,
+    strategy: PrimalDualStrategy,
+    grid: Grid,
+    config: Mapping[str, Any],
+    evaluation: Evaluation,
+    resume: Path | str | None,
+) -> Finished:
     began = time.monotonic()
     try:
         with stopped_by_sigterm(strategy.stopping):
-            result = _run(strategy, grid, config, folder, evaluation, resume or None)
+            result = _run(strategy, grid, config, folder, evaluation, resume)
         seconds = time.monotonic() - began
         with _full_disk_in_one_line(folder):
             folder.write_model(result)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +65,26 @@ class RunFolder:
                 continue
             return cls(path.parent)
         return None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other runs out of the folder for as long as the block takes.
+
+        Raises
+        ------
+        RunError
+            If another process has it, such as the run that a supervisor believes to be over.
+        """
+        try:
+            lock = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise RunError(f"run folder {self.path}: {error.strerror}") from None
+        with lock as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunError(f"run folder {self.path} is in use by another process") from None
+            yield
 
     @property
     def checkpoint(self) -> Path:

@@ -33,7 +33,7 @@ from privet.wire import (
 )
 from privet.wire.contract import CONTRACT_VERSION
 from privet.wire.enrolment import read_enrolment
-from privet.wire.errors import one_line
+from privet.wire.errors import listed, one_line
 from privet.wire.flower_internals import in_flowers_simulation
 
 from .exchange import Reply, exchange
@@ -192,6 +192,8 @@ class Agent(NamedTuple):
     """What it says of itself beyond the above, as JSON that is not looked into here."""
     former: tuple[str, ...] = ()
     """Accounts of the nodes that had this name before and whose state it was not given."""
+    library: str = ""
+    """The version of this library on its node; empty where it does not say."""
 
     def entry(self) -> dict[str, Any]:
         """Return what a checkpoint keeps of an agent."""
@@ -252,6 +254,7 @@ class Roster:
     """Agents to be asked anew: what they sent does not fit what they said."""
     _pauses: dict[int, tuple[float, float]] = field(default_factory=dict, init=False)
     """When a node may be asked again, on the monotonic clock, and the pause before that."""
+    _compared: set[tuple[str, str]] = field(default_factory=set, init=False)
     _notes: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     _anew: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     _sorted: dict[str, None] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -271,6 +274,20 @@ class Roster:
     def connected(self, name: str) -> bool:
         """Whether the agent's node was there when the grid was last asked."""
         return self.agents[name].node in self.online
+
+    def compare_libraries(self, own: str) -> None:
+        """Note agents whose nodes run another version of this library than the server, once each.
+
+        Versions that speak the same protocols work together; a mixture is worth knowing.
+        """
+        others: dict[str, list[str]] = {}
+        for name, agent in self.agents.items():
+            if agent.library not in ("", own) and (name, agent.library) not in self._compared:
+                self._compared.add((name, agent.library))
+                others.setdefault(agent.library, []).append(name)
+        for library, names in others.items():
+            agents = listed(sort_names(names))
+            self._note(f"privet {own} here, {library} on the nodes of agents {agents}")
 
     def take_notes(self) -> list[str]:
         """Return, once, the lines for the history on nodes that were turned away or changed."""
@@ -426,6 +443,7 @@ class Roster:
             unit=said.unit,
             public_key=said.public_key,
             facts=said.facts,
+            library=said.library,
         )
         self._place(said.agent, now, question)
 
@@ -463,6 +481,7 @@ class Roster:
                 held=now.held,
                 public_key=now.public_key,
                 facts=now.facts,
+                library=now.library,
                 out=old.out if same else "",
             )
             if not same:

@@ -360,6 +360,7 @@ class Run:
         pending = Pending(self.half, options, session, number, begun, begun, tuple(chosen))
         if failed is not None and not failed.folded:
             pending.carry_over(failed)
+        session.roster.compare_libraries(library_version())
         pending.notes += self.remarks
         self.remarks.clear()
         pending.notes += [f"agent {name} joined" for name in newcomers]

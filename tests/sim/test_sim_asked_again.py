@@ -227,3 +227,21 @@ def test_an_expired_message_costs_no_work_and_no_budget(tmp_path: Path) -> None:
     strategy.play_round(grid, 3)
     assert strategy.session is not None
     assert AgentLedger.from_json(strategy.session.roster.agents["0"].ledger).messages == 2
+
+
+# ------------------------------------------------------------------ versions
+
+
+def test_a_mixed_federation_is_named_once(monkeypatch: Any) -> None:
+    """Versions that speak the same protocols work together; the history says that they do."""
+    grid = Watched()
+    versions = iter(["0.0.9"])
+    ours = "0.2.0"
+    monkeypatch.setattr("privet.client_apps.base.library_version", lambda: next(versions, ours))
+    monkeypatch.setattr("privet.strategies.run.run.library_version", lambda: ours)
+    strategy = begun(grid)
+    assert strategy.session is not None
+    assert strategy.session.history[0].participants == ("0", "1", "2")
+    line = "privet 0.2.0 here, 0.0.9 on the nodes of agents 0"
+    assert strategy.session.history[0].notes == (line,)
+    assert strategy.play_round(grid, 2).notes == ()

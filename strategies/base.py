@@ -10,6 +10,7 @@ state and for secure sums.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +42,7 @@ from .run.observers import (
     TrainMetrics,
     observe,
 )
+from .run.round import TooFewError
 
 log = logging.getLogger("flwr.privet")
 
@@ -55,6 +57,8 @@ Watch = Callable[[Round, "PrimalDualStrategy"], object]
 
 class PrimalDualStrategy(Hooks, Configured, Strategy):
     """Binds an algorithm's server half to Flower.
+
+    Whoever sets its event ``stopping`` ends the run after the round under way.
 
     Parameters
     ----------
@@ -80,6 +84,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         *,
         num_agents: int = RunOptions.num_agents,
         min_agents: int = RunOptions.min_agents,
+        patience: float = RunOptions.patience,
         participation: Participation | None = None,
         seed: int = RunOptions.seed,
         wait_timeout: float = RunOptions.wait_timeout,
@@ -100,6 +105,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         self.options = RunOptions(
             num_agents=num_agents,
             min_agents=min_agents,
+            patience=patience,
             participation=self.flower.participation(participation) or All(),
             seed=seed,
             wait_timeout=wait_timeout,
@@ -110,6 +116,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         )
         self.fraction_evaluate = fraction_evaluate
         self.monitor = monitor
+        self.stopping = threading.Event()
         self._run: Run | None = None
 
     @property
@@ -129,6 +136,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
     @run.setter
     def run(self, run: Run) -> None:
         self._run = run
+        run.stopping = self.stopping
         self.half = run.half
 
     @property
@@ -142,10 +150,20 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         return self.run.session
 
     def play_round(self, grid: Grid, number: int) -> Round:
-        """Play one round of the run that has begun, and return its record."""
+        """Play one round of the run that has begun, and return its record.
+
+        A round that too few agents replied in is tried again while the run has ``patience``.
+        """
         run = self.run
         messages = self.configure_train(number, run.arrays, ConfigRecord(), grid)
-        arrays, metrics = self.aggregate_train(number, run.collect(grid, messages))
+        while True:
+            try:
+                arrays, metrics = self.aggregate_train(number, run.collect(grid, messages))
+                break
+            except TooFewError as few:
+                if NOT_FINITE in str(few):  # the same steps would blow up again
+                    raise
+                messages = run.try_again(few, grid)
         if arrays is not None:
             refuse_changed_model(self, arrays, run.arrays)
         own = {name: value for name, value in (metrics or {}).items() if name not in COUNTED}
@@ -184,8 +202,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         by_agent = run.pending.sort(replies)
         done = run.close_round(by_agent)
         if not run.collector.masked:
-            accepted = (by_agent[name].content for name in done.participants)
-            run.metrics = self.flower.train_metrics(c for c in accepted if c is not None)
+            accepted = [run.pending.uploads[name].content for name in done.participants]
+            run.metrics = self.flower.train_metrics(accepted)
         metrics = MetricRecord({"participants": len(done.participants), "residual": done.residual})
         metrics.update(run.metrics or {})
         return run.arrays, metrics
@@ -286,7 +304,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         Raises
         ------
         RunError
-            If too few agents came, or a round fell below ``min_agents``.
+            If too few agents came, or a round stayed below ``min_agents`` for longer than
+            ``patience``.
         """
         log.info("Starting %s:", type(self).__name__)
         self.summary()

@@ -46,6 +46,8 @@ class Key:
         Other keys, and the values at which this one is used at all; None is any but empty or 0.
     automatic : tuple of two values, optional
         What 0 or "auto" stands for: in general, and where no agent knows its problem's moduli.
+    operational : bool
+        Whether it says how a run is operated, and not what is computed.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Key:
     floor: float = 0.0
     needs: Mapping[str, tuple[Scalar, ...] | None] = field(default_factory=dict)
     automatic: tuple[Scalar, Scalar] | None = None
+    operational: bool = False
 
     def check(self, value: Any) -> Scalar:
         """Return the value in the key's type.
@@ -133,6 +136,7 @@ def setting(
     floor: float = 0.0,
     needs: Mapping[str, Scalar | tuple[Scalar, ...] | None] | None = None,
     automatic: tuple[Scalar, Scalar] | None = None,
+    operational: bool = False,
 ) -> Any:
     """Declare a dataclass field that is a run-config key; the arguments are those of `Key`.
 
@@ -142,8 +146,11 @@ def setting(
         usual, other = map(shown, automatic)
         open_value = "auto" if isinstance(default, str) else "0"
         doc = f"{doc}; {open_value} is {usual}, or {other} where no agent knows its moduli"
+    needed = _needs(needs or {})
     key = Key(
-        "", default, doc, tuple(choices), low, high, open_low, floor, _needs(needs or {}), automatic
+        *("", default, doc, tuple(choices), low, high, open_low, floor, needed),
+        automatic=automatic,
+        operational=operational,
     )
     return field(default=default, metadata={"key": key})
 

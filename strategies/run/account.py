@@ -62,8 +62,8 @@ class PrivetResult(Result):
     history : list of Round
         One entry per round, those before a resume included.
     stopped : str
-        Why the run ended: ``"rounds"``, ``"tolerance"``, ``"should_stop"``, ``"divergence"``, or
-        the reason an observer gave.
+        Why the run ended: ``"rounds"``, ``"tolerance"``, ``"request"``, ``"should_stop"``,
+        ``"divergence"``, or the reason an observer gave.
     diverged : str
         What blew up, and in which round; empty where nothing did.
     restarts : int

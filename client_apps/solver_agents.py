@@ -18,7 +18,7 @@ from .local_task import MOST_STEPS, UNKNOWN, LocalTask
 
 USUAL_SMOOTHNESS = 12.5
 """Taken for the smoothness of a loss that nobody knows it of: a step of at most 0.16. Measured on
-small networks (a CNN on MNIST); a longer or shorter step is a matter of ``step-size``."""
+a small network (docs/results/deep.md); a longer or shorter step is a matter of ``step-size``."""
 
 
 def solvers(*names: str) -> Any:

@@ -232,20 +232,21 @@ def read(path: Path) -> list[dict[str, str]]:
 
 def page(rows: list[dict[str, str]]) -> str:
     """Return the table: mean accuracy with half a 95 % interval, and bytes, by method."""
-    lines = ["| method | settings | " + " | ".join(f"round {look}" for look in LOOKS)]
-    lines[0] += " | least, round 20 | MB up | MB down |"
-    lines.append("|---" * (len(LOOKS) + 5) + "|")
+    looks = " | ".join(f"round {look}" for look in LOOKS)
+    lines = [f"| method | settings | seeds | {looks} | least at the end | MB up | MB down |"]
+    lines.append("|---" * (len(LOOKS) + 6) + "|")
     groups: dict[tuple[str, str], list[Mapping[str, str]]] = {}
     for row in rows:
         groups.setdefault((row["method"], row["settings"]), []).append(row)
     for entry in ENTRIES:
         own = groups.get((entry.method, entry.settings), [])
-        if len(own) < len(SEEDS):
+        if not own:
             continue
-        cells = []
+        cells = [str(len(own))]
         for look in LOOKS:
             found = Estimate.of([100 * float(row[f"round {look}"]) for row in own])
-            cells.append(f"{found.mean:.1f} ± {found.half_width:.1f}")
+            spread = f" ± {found.half_width:.1f}" if len(own) > 1 else ""
+            cells.append(f"{found.mean:.1f}{spread}")
         cells.append(f"{min(100 * float(row[f'round {LOOKS[-1]}']) for row in own):.1f}")
         cells += [f"{np.mean([int(row[way]) for row in own]) / 1e6:.2f}" for way in ("up", "down")]
         lines.append(f"| {entry.method} | {entry.settings} | " + " | ".join(cells) + " |")

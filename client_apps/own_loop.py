@@ -252,6 +252,7 @@ class LoopProblem:
 
     def __init__(self, layout: Layout, num_examples: int) -> None:
         self.dim, self.dtype, self.num_examples = layout.dim, layout.dtype, num_examples
+        self.layout = layout
 
     def value(self, x: Vector) -> float:
         """Refuse: the loss is the user's."""
@@ -480,22 +481,14 @@ def length(task: LocalTask, walk: Walk, coarseness: float) -> float:
 
 
 def require_same(found: Layout, expected: Layout) -> None:
-    """Refuse the model of a round that is not the participant's (raises ``ConfigError``).
-
-    Names may have more in front, as those of a wrapped module do.
-    """
+    """Refuse the model of a round that is not the participant's (raises ``ConfigError``)."""
     if len(found.names) != len(expected.names):
         raise ConfigError(
             f"the model of this round has {len(found.names)} trained parameters, the "
             f"participant's {len(expected.names)}: requires_grad must not change between rounds"
         )
-    pairs = zip(found.names, found.shapes, expected.names, expected.shapes, strict=True)
-    for name, shape, known, planned in pairs:
-        if shape != planned or not f".{name}".endswith(f".{known}"):
-            raise ConfigError(
-                f"the model of this round has {name!r} of shape {shape} where the participant's "
-                f"has {known!r} of shape {planned}"
-            )
+    if apart := found.difference(expected):
+        raise ConfigError(f"the model of this round has {apart} by the participant")
 
 
 def parameters_of(model: Model) -> Parameters:

@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from privet.wire import PrivetError, RunError
+from privet.wire import ConfigError, PrivetError, RunError
 from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.errors import listed, one_line
 from privet.wire.key import shown, values_of
@@ -203,8 +203,11 @@ class Run:
 
         A private run keeps the usual values, for which its noise is planned from flags alone.
         """
-        roster = self.session.roster
-        said = [facts_of(*entry) for entry in roster.agents.items() if entry[1].facts]
+        agents = self.session.roster.agents.items()
+        try:
+            said = [facts_of(name, agent) for name, agent in agents if agent.facts]
+        except ConfigError:  # nobody can say what that agent knows
+            return
         if self.private or not said or any(facts.moduli for facts in said):
             return
         left_open = self.half.agent.without_moduli
@@ -306,6 +309,7 @@ class Run:
             self.session.experiment,
             self.session.layout.dim,
             self.session.layout.dtype,
+            self.session.layout,
             quiet=private or masked,
             secure_sum=masked,
             fixed=private,

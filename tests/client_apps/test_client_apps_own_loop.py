@@ -136,6 +136,13 @@ def test_what_a_loop_cannot_keep_to_is_refused(keys: dict[str, float], said: str
         result(FedPDM(num_agents=AGENTS, **keys), loop_app("fed-pdm"), rounds=1)
 
 
+def test_a_start_in_another_order_is_refused_by_name() -> None:
+    """The same number of parameters, so that nothing else would notice."""
+    turned = initial_arrays({"rest": np.zeros(DIM - 2), "first": np.zeros((2, 1))})
+    with pytest.raises(RunError, match=r"its model has 'first' of shape \(2, 1\) where 'rest'"):
+        FedPLT(num_agents=AGENTS).start(InlineGrid(loop_app("fed-plt"), AGENTS), turned)
+
+
 def test_metrics_of_the_loop_reach_the_server() -> None:
     strategy = FedPLT(num_agents=AGENTS, step_size=0.05)
     found = result(strategy, loop_app("fed-plt", metrics={"loss": 2.5}), rounds=2)
@@ -307,7 +314,7 @@ def test_a_gradient_that_cannot_be_changed_is_refused(gradient: Any) -> None:
 @pytest.mark.parametrize(
     ("found", "text"),
     [
-        ({"rest": np.zeros(2), "first": np.zeros((2, 1))}, "has 'rest' of shape .* has 'first'"),
+        ({"rest": np.zeros(2), "first": np.zeros((2, 1))}, "has 'rest' of shape .* where 'first'"),
         ({"first": np.zeros((1, 2)), "rest": np.zeros(2)}, r"'first' of shape \(1, 2\) where"),
         ({"all": np.zeros(4)}, "1 trained parameters, the participant's 2: requires_grad"),
     ],

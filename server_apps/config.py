@@ -46,6 +46,25 @@ class RunConfig:
         "which is gone on with, or a new one",
         operational=True,
     )
+    exclude: str = setting(
+        "",
+        "agents that are left out, as a,b,c; control.toml in the run folder changes it",
+        operational=True,
+    )
+    metrics_port: int = setting(
+        0,
+        "port of the Prometheus endpoint, with /healthz; 0 is none",
+        low=0,
+        high=65535,
+        operational=True,
+    )
+    metrics_host: str = setting(
+        "127.0.0.1",
+        "address of the Prometheus endpoint",
+        needs={"metrics-port": None},
+        operational=True,
+    )
+    log_json: bool = setting(False, "whether log lines are JSON objects", operational=True)
     init_scale: float = setting(
         0.0, "standard deviation of the random starting model; 0 starts at zero", low=0
     )

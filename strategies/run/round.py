@@ -179,8 +179,9 @@ class Pending:
         roster = self.session.roster
         for name in names:
             agent, here = roster.agents[name], roster.connected(name)
-            why = agent.out or ("" if here else "not connected")
-            if not (agent.out or here):
+            out = "excluded by the operator" if name in roster.excluded else agent.out
+            why = out or ("" if here else "not connected")
+            if not (out or here):
                 self.awaited.add(name)
             self.absent.pop(name, None)
             if why := why or spent_up(self.half, agent, self.round):

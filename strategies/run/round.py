@@ -334,11 +334,14 @@ class Pending:
         half, session, roster = self.half, self.session, self.session.roster
         for name, update in updates.items():
             roster.accepted(name, update)
-        before = session.history[-1].epsilon if session.history else 0.0
+        last = session.history[-1] if session.history else None
+        participants = tuple(updates)
+        if last is not None and last.participants == participants:
+            participants = last.participants  # one object for all rounds, which a long run keeps
         silent = [name for name in roster.names if name not in updates]
         done = Round(
             round=self.round,
-            participants=tuple(updates),
+            participants=participants,
             failures=dict(failures),
             notes=(
                 *roster.take_notes(),
@@ -350,7 +353,7 @@ class Pending:
             bytes_up=self.bytes_up,
             bytes_down=self.bytes_down,
             seconds=time.monotonic() - self.begun,
-            epsilon=max(before, self.epsilon),
+            epsilon=max(0.0 if last is None else last.epsilon, self.epsilon),
             measures=half.measures(session.state),
         )
         session.history.append(done)

@@ -13,7 +13,6 @@ from privet.server_apps.report.runs import (
     IDENTITY,
     MEASURES,
     NAMES,
-    ReportError,
     Run,
     extras_of,
 )
@@ -87,19 +86,10 @@ def parquet_table(runs: Sequence[Run]) -> bytes:
 
     Counts and bytes are int64, measures float64, participants' names lists of strings; a key of the
     configuration is int64, float64 or bool where every run's value is one, else text.
-
-    Raises
-    ------
-    ReportError
-        If pyarrow, the extra ``parquet``, is not installed.
     """
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise ReportError(
-            "Parquet needs pyarrow, which is not installed: pip install 'flwr-privet[parquet]'"
-        ) from None
+    import pyarrow
+    from pyarrow import parquet
+
     columns = history_columns(runs)
     arrays = {key: _array(key, values, pyarrow) for key, values in columns.items()}
     file = io.BytesIO()

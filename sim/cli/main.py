@@ -14,6 +14,7 @@ from privet.wire import ConfigError, PrivetError
 
 from .account import account
 from .bench import bench
+from .data import data
 from .flower import flower_run
 from .keys import asked, show
 from .ledger import ledger
@@ -31,6 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("run")(run)
+app.command("data")(data)
 app.command("replay")(replay)
 app.command("tune")(tune)
 app.command("bench")(bench)

@@ -428,7 +428,6 @@ class TestCommand:
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         folder = run_folder(tmp_path / "run", rounds(3))
-        pytest.importorskip("pyarrow", reason="needs the extra flwr-privet[parquet]")
         csv_file, parquet_file = tmp_path / "history.csv", tmp_path / "history.parquet"
         assert self.run(folder, "--csv", csv_file, "--parquet", parquet_file) == 0
         printed = capsys.readouterr().out.split()
@@ -491,7 +490,6 @@ def test_a_diverged_run_has_its_page(tmp_path: Path, values: list[float]) -> Non
         (["--csv", "run/report.html", "--out", "a.html"], "report.html is the run's own"),
         (["--csv", "a.csv", "--out", "run/../a.csv"], "expected another file than --out's"),
         (["--csv", "run"], "Is a directory"),
-        (["--parquet", "a.parquet"], "Parquet needs pyarrow"),
     ],
 )
 def test_a_target_that_cannot_be_is_one_line(
@@ -503,7 +501,6 @@ def test_a_target_that_cannot_be_is_one_line(
 ) -> None:
     folder = run_folder(tmp_path / "run", rounds(3))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "link.csv").symlink_to(folder / "history.jsonl")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert TestCommand().run("run", *arguments) == 1

@@ -192,6 +192,58 @@ def test_failed_run_leaves_what_was_done(privet: Any, tmp_path: Path) -> None:
     assert (folder / "report.html").exists()
 
 
+class TestData:
+    @pytest.fixture
+    def table(self, tmp_path: Path) -> Path:
+        rows = [f"{n},{'fm'[n % 2]},{n % 3 == 0}" for n in range(40)]
+        path = tmp_path / "own.csv"
+        path.write_text("\n".join(["age,sex,label", *rows]) + "\n")
+        return path
+
+    def test_shows_columns_labels_and_what_each_agent_gets(self, privet: Any, table: Path) -> None:
+        code, out, _ = privet("data", str(table), "num-agents=2", "partition=iid")
+        assert code == 0
+        words = [line.replace("│", " ").split() for line in out.splitlines()]
+        assert ["age", "numbers", "0", "to", "39", "0", "1"] in words
+        assert "32 rows to train on, 8 held out" in out
+        assert "False, True; +1 is True" in out
+        agents = [line for line in words if line and line[0] in ("0", "1") and len(line) == 4]
+        assert [int(line[1]) for line in agents] == [16, 16]
+        assert all(int(line[2]) + int(line[3]) == int(line[1]) for line in agents)
+        assert "give schema" in out
+
+    def test_writes_a_schema_that_it_reads(self, privet: Any, table: Path) -> None:
+        schema = table.with_name("schema.toml")
+        assert privet("data", str(table), "--schema", str(schema))[0] == 0
+        code, out, _ = privet("data", str(table), f"schema={schema}")
+        assert (code, "give schema" in out) == (0, False)
+        code, _, err = privet("data", str(table), "--schema", str(schema))
+        assert (code, "there is such a file already" in err) == (2, True)
+
+    def test_shows_any_data_set(self, privet: Any) -> None:
+        code, out, _ = privet("data", "dataset=digits", "num-agents=30")
+        assert code == 0
+        assert "1438 rows to train on, 359 held out; 10 classes" in out
+        assert "..." in out
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (["/nowhere.csv"], "/nowhere.csv: no such file"),
+            (["a.csv", "b.csv"], "expected one file, found a.csv, b.csv"),
+            (["dataset=digits", "--schema", "s.toml"], "digits has columns of its own"),
+            (["dataset=digits", "schema=s.toml"], "not used with dataset = digits, only with csv"),
+        ],
+    )
+    def test_what_cannot_be_shown_is_one_line(
+        self, privet: Any, arguments: list[str], said: str
+    ) -> None:
+        code, _, err = privet("data", *arguments)
+        assert code == 2
+        assert said in err
+        assert err.count("\n") == 1
+
+
 def test_replay_prints_a_line_per_file_and_fails_on_a_difference(
     privet: Any, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ from .evaluation import Evaluation
 from .peers.run import hosted_unit
 from .progress import progress
 from .report import write_report
+from .report.files import PAGE
 from .run_folder import HistoryFile, RunFolder, to_json
 
 log = logging.getLogger("flwr.privet")
@@ -80,8 +81,12 @@ def _execute(
         seconds = time.monotonic() - began
         folder.write_model(result)
         outcome = _outcome(strategy, result, evaluation, seconds)
+    except KeyboardInterrupt:
+        _finish_failed(folder, strategy, config, {"status": "interrupted"})
+        raise KeyboardInterrupt(_to_go_on(folder, strategy, config)) from None
     except BaseException as error:
-        _finish_failed(folder, strategy, config, error)
+        cause = str(error) if isinstance(error, PrivetError) else repr(error)
+        _finish_failed(folder, strategy, config, {"status": "failed", "cause": cause})
         raise
     summary = _finish(folder, strategy, config, outcome)
     return Finished(folder.path, result, summary)
@@ -129,14 +134,22 @@ def _finish_failed(
     folder: RunFolder,
     strategy: PrimalDualStrategy,
     config: Mapping[str, Any],
-    cause: BaseException,
+    outcome: Mapping[str, Any],
 ) -> None:
-    """Write what there is of a failed run; whatever fails here does not hide the cause."""
-    text = str(cause) if isinstance(cause, PrivetError) else repr(cause)
+    """Write what there is of a run that was ended; whatever fails here does not hide the cause."""
     try:
-        _finish(folder, strategy, config, {"status": "failed", "cause": text})
+        _finish(folder, strategy, config, outcome)
     except Exception as error:
         log.warning("%s: the failed run is not summed up: %s", folder.path, _said(error))
+
+
+def _to_go_on(folder: RunFolder, strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> str:
+    """Return what is said of an interrupted run: how far it came, and how to go on."""
+    done = strategy.session.round if strategy.session else 0
+    text = f"interrupted after round {done} of {config['num-server-rounds']}"
+    if folder.checkpoint.exists():
+        return f"{text}; to go on, the same command with resume={folder.path}"
+    return f"{text}, before the first checkpoint; {folder.path} has what was done"
 
 
 def _finish(
@@ -172,7 +185,7 @@ def _finish(
 
 def _report(folder: RunFolder) -> None:
     """Write the page; without it the run is what it was, so a failure is one line of the log."""
-    page = folder.path / "report.html"
+    page = folder.path / PAGE
     try:
         write_report([folder.path], page)
     except Exception as error:
@@ -200,4 +213,7 @@ def headline(summary: Mapping[str, Any]) -> dict[str, str]:
     shown["bytes down"] = f"{summary['bytes-down']:,}"
     shown["privacy"] = str(summary["privacy"])
     shown["run folder"] = str(summary["run-folder"])
+    page = Path(summary["run-folder"]) / PAGE
+    if page.exists():
+        shown["report"] = str(page)
     return shown

@@ -87,6 +87,22 @@ def _table(registered: tuple[str, ...]) -> dict[str, Entry]:
     return {name: Entry(name, owners) for name, owners in found.items()}
 
 
+def changed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a resolved run config is not its owner's default, the algorithm first.
+
+    Of an algorithm that is not installed here nothing is known, and all is returned.
+    """
+    try:
+        own = _keys((*COMMON, *algorithm(str(config.get("algorithm"))).load_strategy().settings))
+    except ConfigError:
+        return dict(config)
+    return {
+        key: value
+        for key, value in config.items()
+        if key == "algorithm" or key not in own or value != own[key].default
+    }
+
+
 def defaults() -> dict[str, Scalar]:
     """Return the table as the ``[tool.flwr.app.config]`` section holds it."""
     return {name: entry.default for name, entry in table().items()}

@@ -7,6 +7,8 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +162,9 @@ def _finish(
 ) -> dict[str, Any]:
     """Write summary, account and report; also for a run that failed."""
     history = strategy.session.history if strategy.session is not None else []
+    failed = strategy.run.failed if strategy.session is not None else None
+    if failed is not None:
+        outcome = {**outcome, "failed-round": failed.round, "failures": failed.failures}
     privacy = privacy_account(strategy, config)
     summary = {
         "algorithm": config["algorithm"],
@@ -171,13 +176,15 @@ def _finish(
         "private": privacy["private"],
         "privacy": privacy["reason"],
         "run-folder": str(folder.path),
+        "ended": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "version": version("flwr-privet"),
         "config": dict(config),
     }
     if not folder.has_history:  # a resumed run that had no round left to play
         folder.begin_history(history)
     folder.write_json("summary.json", summary)
     folder.write_json("privacy.json", privacy)
-    if history:
+    if history or failed is not None:
         _report(folder)
     converted: dict[str, Any] = to_json(summary)
     return converted

@@ -28,6 +28,7 @@ from .report import report
 from .reproduce import reproduce
 from .run import run
 from .tune import tune
+from .watch import watch
 
 INTERRUPTED = 130
 
@@ -66,6 +67,7 @@ _add("replay", replay)
 _add("tune", tune, "nothing of the search is kept", cls=KeysCommand)
 _add("bench", bench)
 _add("report", report)
+_add("watch", watch, "the run itself goes on")
 _add("ledger", ledger)
 _add("reproduce", reproduce, "finished cases stay in the --output folder; the same command goes on")
 _add("flower-run", flower_run, "the simulation was ended", cls=KeysCommand)

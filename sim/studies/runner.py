@@ -28,6 +28,7 @@ from privet.strategies import (
     Round,
     SparseUplink,
 )
+from privet.strategies.half import NOT_FINITE
 from privet.wire import ConfigError, RunError, algorithm
 
 from .gfl_arrays import deviations_on_arrays
@@ -40,8 +41,6 @@ Models = Mapping[str, Vector]
 
 DIVERGED = 1e12
 """Factor by which ||sum_i grad f_i||^2 may grow before a run is given up."""
-NOT_FINITE = "not finite"
-"""What the refusal of an upload that has overflowed says."""
 FLOWER = ("fed-avg", "fed-prox")
 PARTICIPATION: Mapping[str, Callable[[float], Participation]] = {
     "fraction": Fraction,

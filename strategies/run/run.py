@@ -278,6 +278,11 @@ class Run:
             raise RunError("no round is under way: call configure_train() first")
         return self._pending
 
+    @property
+    def failed(self) -> Pending | None:
+        """The round under way that could not be folded, None where there is no such."""
+        return self._pending if self._pending and self._pending.failures else None
+
     def open_round(self, number: int, grid: Grid) -> list[Message]:
         """Begin a round: enrol newcomers, choose participants, build their messages."""
         begun = time.monotonic()

@@ -17,6 +17,7 @@ from privet.server_apps.report.format import text
 from privet.server_apps.report.runs import PLACES, ReportError, Run, read_runs, settings_of
 from privet.strategies.half import NOT_FINITE
 from privet.wire.key import shown
+from privet.wire.library import LIBRARY_VERSION
 
 __all__ = ["ReportError", "page", "write_report"]
 
@@ -130,7 +131,7 @@ def _outcomes(runs: Sequence[Run]) -> str:
 
 def _about(run: Run) -> str:
     """Return the name of a run, when it ended and what made it."""
-    ended, version = run.summary.get("ended"), run.summary.get("version")
+    ended, version = run.summary.get("ended"), run.summary.get(LIBRARY_VERSION)
     when = f"ended {str(ended)[:16].replace('T', ' ')}" if ended else ""
     return text(", ".join(filter(None, (run.name, when, f"Privet {version}" if version else ""))))
 

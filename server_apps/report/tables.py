@@ -22,6 +22,7 @@ from privet.server_apps.report.runs import (
     differing,
     extras_of,
 )
+from privet.wire.library import LIBRARY_VERSION
 
 _SHOWN_ROUNDS = 20
 _SHOWN_INCIDENTS = 30
@@ -30,7 +31,7 @@ _SHOWN_AGENTS = 200
 _SAID = {
     *("accuracy", "loss", "stationarity", "distance-to-optimum", "seconds", "rounds"),
     *("bytes-up", "bytes-down", "private", "privacy", "status", "cause", "failed-round"),
-    *("ended", "version", "run-folder", "config.algorithm", "config.dataset"),
+    *("ended", LIBRARY_VERSION, "run-folder", "config.algorithm", "config.dataset"),
 }
 """Entries of a summary that the page shows in another place."""
 _PRIVACY = {

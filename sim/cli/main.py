@@ -23,6 +23,7 @@ from .data import data
 from .flower import flower_run
 from .keys import KeysCommand, asked, keys, show
 from .ledger import ledger
+from .new import new
 from .replay import replay
 from .report import report
 from .reproduce import reproduce
@@ -72,13 +73,16 @@ _add("ledger", ledger)
 _add("reproduce", reproduce, "finished cases stay in the --output folder; the same command goes on")
 _add("flower-run", flower_run, "the simulation was ended", cls=KeysCommand)
 _add("account", account, cls=KeysCommand)
+_add("new", new)
 
 
 def _version(asked_for: bool) -> None:
     if asked_for:
         from importlib.metadata import version
 
-        print(f"privet {version('flwr-privet')} (flwr {version('flwr')})")
+        from privet.wire.library import library_version
+
+        print(f"privet {library_version()} (flwr {version('flwr')})")
         raise typer.Exit
 
 

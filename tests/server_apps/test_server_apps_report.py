@@ -24,6 +24,7 @@ from privet.server_apps.report.assemble import _in_words
 from privet.server_apps.report.rows import csv_table
 from privet.server_apps.report.runs import read_runs
 from privet.sim.cli.config import parse_assignments
+from privet.wire.library import LIBRARY_VERSION
 from support.reports import Page, render, rounds, run_folder
 
 
@@ -274,7 +275,7 @@ class TestSettings:
         assert read_config(parse_assignments(words)) == summary_of(**config)["config"]
 
     def test_the_page_says_when_it_was_made_and_by_what(self, tmp_path: Path) -> None:
-        summary = {"ended": "2026-11-22T20:07:57+00:00", "version": "0.1.0"}
+        summary = {"ended": "2026-11-22T20:07:57+00:00", LIBRARY_VERSION: "0.1.0"}
         page = render(run_folder(tmp_path / "run", rounds(2), summary=summary))
         assert "run, ended 2026-11-22 20:07, Privet 0.1.0" in page.html
 

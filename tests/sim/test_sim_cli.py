@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from privet.datasets import NAMES
+from privet.server_apps import progress
 from privet.server_apps.config import keys_of_algorithm, table
-from privet.server_apps.progress import _bar as progress_bar
-from privet.server_apps.progress import brief
-from privet.server_apps.run_folder import HistoryFile
 from privet.sim import flower_run
 from privet.sim.cli.keys import COMMON, completed
 from privet.sim.cli.main import main
@@ -209,13 +207,12 @@ class TestInterrupted:
     def test_in_a_run_that_can_go_on(
         self, privet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def stop(self: HistoryFile, run: Any, done: Any) -> None:
-            self.folder.append(done)
+        def stop(self: Any, run: Any, done: Any) -> None:
             if done.round == 4:
                 raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            patched.setattr(HistoryFile, "on_round", stop)
+            patched.setattr(progress._Lines, "on_round", stop)
             code, _, err = privet("run", "num-server-rounds=9", f"output-dir={tmp_path}")
         (folder,) = tmp_path.iterdir()
         line = err.splitlines()[-1]
@@ -309,7 +306,7 @@ def test_run_prints_what_a_newcomer_wants_to_know(privet: Any, tmp_path: Path) -
     ):
         assert figure in out
     (folder,) = tmp_path.iterdir()
-    names = {file.name for file in folder.iterdir()}
+    names = {file.name for file in folder.iterdir() if not file.name.startswith(".")}
     assert names == {
         "history.jsonl",
         "model.npz",
@@ -356,9 +353,11 @@ def test_the_progress_of_a_run_fits_80_columns_with_bar_and_time_left() -> None:
         stationarity=1e-10,
         epsilon=3.004,
     )
-    with progress_bar() as bar:
+    with progress._bar() as bar:
         bar.console.width = 80
-        bar.update(bar.add_task("", total=2000), completed=1000, description=brief(done, 2000))
+        bar.update(
+            bar.add_task("", total=2000), completed=1000, description=progress.brief(done, 2000)
+        )
         with bar.console.capture() as shown:
             bar.console.print(bar.get_renderable())
     text = shown.get()

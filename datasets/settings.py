@@ -9,6 +9,7 @@ from typing import Any
 from privet.datasets.dataset import DataError
 from privet.datasets.loaders import DTYPES, FROM_PATH, NAMES
 from privet.datasets.partitions import SCHEMES
+from privet.datasets.table import MISSING
 from privet.problems import (
     REGULARIZER_NAMES,
     BinaryLogistic,
@@ -56,13 +57,24 @@ class DataSettings:
     )
     label_column: str = setting(
         "",
-        "data-path = hf:...: column of the labels; empty is the usual one",
+        "csv and hf: tables: column of the labels; empty is the usual one",
         needs={"dataset": tuple(FROM_PATH)},
     )
     id_column: str = setting(
         "",
-        "data-path = hf:...: column of the ids for partition = natural-id",
+        "csv and hf: tables: column of the ids for partition = natural-id",
         needs={"dataset": tuple(FROM_PATH)},
+    )
+    drop_columns: str = setting(
+        "", "columns that are left out, separated by commas", needs={"dataset": "csv"}
+    )
+    schema: str = setting(
+        "",
+        "absolute path of a TOML file with the public ranges and categories of the columns",
+        needs={"dataset": "csv"},
+    )
+    missing: str = setting(
+        "refuse", "what becomes of missing values", choices=MISSING, needs={"dataset": "csv"}
     )
     intercept: str = setting("auto", "column of ones", choices=INTERCEPT)
     partition: str = setting("label", "how examples are dealt to agents", choices=SCHEMES)

@@ -117,15 +117,42 @@ def _table(registered: tuple[str, ...]) -> dict[str, Entry]:
     return {name: Entry(name, owners) for name, owners in found.items()}
 
 
+def changed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a resolved run config is not its owner's default, the algorithm first.
+
+    Of an algorithm that is not installed here nothing is known, and all is returned.
+    """
+    try:
+        own = _keys((*COMMON, *algorithm(str(config.get("algorithm"))).load_strategy().settings))
+    except ConfigError:
+        return dict(config)
+    return {
+        key: value
+        for key, value in config.items()
+        if key == "algorithm" or key not in own or value != own[key].default
+    }
+
+
 def defaults() -> dict[str, Scalar]:
     """Return the table as the ``[tool.flwr.app.config]`` section holds it."""
     return {name: entry.default for name, entry in table().items()}
 
 
+def without_stand_ins(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config without the values that stand for every owner's own default.
+
+    ``flwr run`` sends the whole section of pyproject.toml, in which a key has one default.
+    """
+    known = table()
+    return {
+        key: value for key, value in raw.items() if key not in known or value != known[key].default
+    }
+
+
 def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys that a run uses, checked and filled in.
 
-    A value equal to the table's default counts as not given: ``flwr run`` sends the whole table.
+    A value equal to its owner's default counts as not given.
 
     Raises
     ------
@@ -142,12 +169,11 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
         entry = known.get(key)
         if entry is None:
             raise ConfigError(unknown(key))
-        if key in own:
-            checked = own[key].check(value) if value != entry.default else value
-            if checked != entry.default:
-                given[key] = checked
-        elif value != entry.default:
+        if key not in own:
             raise ConfigError(f"{key} = {shown(value)}: {name} does not use it{_users(entry)}")
+        checked = own[key].check(value)
+        if checked != own[key].default:
+            given[key] = checked
     resolved = kind.filled({key: given.get(key, own[key].default) for key in own}, given)
     for key, why in (*_unused(own, given, resolved), *kind.unused(given, resolved)):
         raise ConfigError(f"{key} = {shown(given[key])}: {why}")

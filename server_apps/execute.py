@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from .evaluation import Evaluation
 from .peers.run import hosted_unit
 from .progress import progress
 from .report import write_report
+from .report.files import PAGE
 from .run_folder import NEWEST, RunFolder, to_json
 from .stopping import stopped_by_sigterm
 from .telemetry import Metrics, json_log, served
@@ -96,8 +98,15 @@ def _execute(
         with _full_disk_in_one_line(folder):
             folder.write_model(result)
         outcome = _outcome(strategy, result, evaluation, seconds)
+    except KeyboardInterrupt:
+        _finish_failed(folder, strategy, config, {"status": "interrupted"})
+        raise KeyboardInterrupt(_to_go_on(folder, strategy, config)) from None
+    except SystemExit:  # as `flwr stop` ends a ServerApp
+        _finish_failed(folder, strategy, config, {"status": "stopped", "stopped": REQUEST})
+        raise
     except BaseException as error:
-        _finish_failed(folder, strategy, config, error)
+        cause = str(error) if isinstance(error, PrivetError) else repr(error)
+        _finish_failed(folder, strategy, config, {"status": "failed", "cause": cause})
         raise
     with _full_disk_in_one_line(folder):
         summary = _finish(folder, strategy, config, outcome)
@@ -171,17 +180,23 @@ def _finish_failed(
     folder: RunFolder,
     strategy: PrimalDualStrategy,
     config: Mapping[str, Any],
-    cause: BaseException,
+    outcome: Mapping[str, Any],
 ) -> None:
-    """Write what there is of a failed run; whatever fails here does not hide the cause."""
-    text = str(cause) if isinstance(cause, PrivetError) else repr(cause)
-    outcome = {"status": "failed", "cause": text}
-    if isinstance(cause, SystemExit):  # as `flwr stop` ends a ServerApp
-        outcome = {"status": "stopped", "stopped": REQUEST}
+    """Write what there is of a run that was ended; whatever fails here does not hide the cause."""
     try:
         _finish(folder, strategy, config, outcome)
     except Exception as error:
         log.warning("%s: the failed run is not summed up: %s", folder.path, _said(error))
+
+
+def _to_go_on(folder: RunFolder, strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> str:
+    """Return what is said of an interrupted run: how far it came, and how to go on."""
+    done, saved = (strategy.session.round, strategy.run.saved.round) if strategy.session else (0, 0)
+    text = f"interrupted after round {done} of {config['num-server-rounds']}"
+    if not folder.checkpoint.exists():
+        return f"{text}, before the first checkpoint; {folder.path} has what was done"
+    after = f" after round {saved}" if saved < done else ""
+    return f"{text}; to go on{after}, the same command with resume={folder.path}"
 
 
 def _finish(
@@ -192,6 +207,9 @@ def _finish(
 ) -> dict[str, Any]:
     """Write summary, account and report; also for a run that failed."""
     history = strategy.session.history if strategy.session is not None else []
+    failed = strategy.run.failed if strategy.session is not None else None
+    if failed is not None:
+        outcome = {**outcome, "failed-round": failed.round, "failures": failed.failures}
     privacy = privacy_account(strategy, config)
     summary = {
         "algorithm": config["algorithm"],
@@ -205,11 +223,12 @@ def _finish(
         "private": privacy["private"],
         "privacy": privacy["reason"],
         "run-folder": str(folder.path),
+        "ended": datetime.now().astimezone().isoformat(timespec="seconds"),
         "config": dict(config),
     }
     folder.write_json("summary.json", summary)
     folder.write_json("privacy.json", privacy)
-    if history:
+    if history or failed is not None:
         _report(folder)
     converted: dict[str, Any] = to_json(summary)
     return converted
@@ -228,7 +247,7 @@ def _saved(strategy: PrimalDualStrategy) -> dict[str, Any]:
 
 def _report(folder: RunFolder) -> None:
     """Write the page; without it the run is what it was, so a failure is one line of the log."""
-    page = folder.path / "report.html"
+    page = folder.path / PAGE
     try:
         write_report([folder.path], page)
     except Exception as error:
@@ -261,4 +280,7 @@ def headline(summary: Mapping[str, Any]) -> dict[str, str]:
     shown["bytes down"] = f"{summary['bytes-down']:,}"
     shown["privacy"] = str(summary["privacy"])
     shown["run folder"] = str(summary["run-folder"])
+    page = Path(summary["run-folder"]) / PAGE
+    if page.exists():
+        shown["report"] = str(page)
     return shown

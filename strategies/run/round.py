@@ -87,6 +87,8 @@ class Pending:
         When a try of the round failed, on the monotonic clock.
     epsilon : float
         The most that an agent has spent after this round.
+    failures : dict of str to str
+        Why agents were not folded, in a round that too few were.
     """
 
     half: ServerHalf[Any]
@@ -110,6 +112,7 @@ class Pending:
     bytes_up: int = 0
     epsilon: float = 0.0
     folded: bool = False
+    failures: dict[str, str] = field(default_factory=dict)
 
     @property
     def turn(self) -> Turn:
@@ -320,6 +323,7 @@ class Pending:
         least = self.options.min_agents
         if folded >= min(least, len(self.asked)):
             return
+        self.failures = dict(failures)
         reasons = listed(
             why if why.startswith(f"agent {name}: ") else f"agent {name}: {why}"
             for name, why in failures.items()

@@ -27,14 +27,14 @@ class RunConfig:
     algorithm: str = setting(DEFAULT_ALGORITHM, "which algorithm runs")
     num_server_rounds: int = setting(40, "rounds at most", low=0)
     tolerance: float = setting(
-        0.0, "stop when the stationarity measure is at most this; 0 never", low=0
+        0.0, "stop once the stationarity measure is at most this; 0 never stops early", low=0
     )
     evaluate_every: int = setting(1, "rounds between evaluations on the server", low=1)
     checkpoint_every: int = setting(1, "rounds between checkpoints; 0 only at the end", low=0)
     output_dir: str = setting(
         "", "absolute folder for run folders; empty is ./runs where the server runs"
     )
-    resume: str = setting("", "absolute path of a run folder to go on from")
+    resume: str = setting("", "absolute path of the run folder to resume from")
     init_scale: float = setting(
         0.0, "standard deviation of the random starting model; 0 starts at zero", low=0
     )

@@ -15,9 +15,11 @@ from ..participation import All, Participation
 class RunSettings:
     """How a run waits, seeds, sums and recovers; the fields are the run-config keys."""
 
-    num_agents: int = setting(10, "agents to wait for; 0 takes those that are there", low=0)
-    min_agents: int = setting(1, "fewer replies than this end the run", low=1)
-    wait_timeout: float = setting(60.0, "seconds to wait for the agents", low=0)
+    num_agents: int = setting(
+        10, "number of agents to wait for; 0 starts with those that are connected", low=0
+    )
+    min_agents: int = setting(1, "a round with fewer replies than this ends the run", low=1)
+    wait_timeout: float = setting(60.0, "seconds to wait for num-agents to connect", low=0)
     round_timeout: float = setting(
         600.0, "seconds to wait for the replies of a round", low=0, open_low=True
     )

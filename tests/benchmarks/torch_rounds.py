@@ -29,7 +29,7 @@ from .figure import Figure, Show
 
 AGENTS, STEPS, BATCH, STEP = 4, 10, 32, 0.05
 GOAL, MEMORY_GOAL = 1.05, 1.3
-LOCAL = {"step_size_base": STEP, "step_size_rule": "constant", "max_local_steps": STEPS}
+LOCAL: Any = {"step_size_base": STEP, "step_size_rule": "constant", "max_local_steps": STEPS}
 STRATEGIES: dict[str, Callable[[], Any]] = {
     "fed-avg": lambda: FedAvg(
         fraction_evaluate=0.0, min_train_nodes=AGENTS, min_available_nodes=AGENTS
@@ -44,7 +44,8 @@ def bench_torch(show: Show, *, quick: bool = False) -> None:
     """Time rounds and clipped gradients, and measure peaks of memory."""
     torch = _torch()
     # A perceptron does 64 multiplications a parameter and step, which copies of the model outlast.
-    for case, goal in (("CNN 20k", GOAL), ("CNN 8M", GOAL), ("perceptron 8M", None)):
+    goals: dict[str, float | None] = {"CNN 20k": GOAL, "CNN 8M": GOAL, "perceptron 8M": None}
+    for case in goals:
         costs: dict[str, float] = dict.fromkeys(STRATEGIES, float("inf"))
         for _ in range(1 if quick else {"CNN 20k": 20, "CNN 8M": 2}.get(case, 4)):
             for name in STRATEGIES:
@@ -52,16 +53,16 @@ def bench_torch(show: Show, *, quick: bool = False) -> None:
         show(Figure("torch", case, "CPU seconds a round, fed-avg", costs["fed-avg"]))
         for name in list(STRATEGIES)[1:]:
             ratio = costs[name] / costs["fed-avg"]
-            show(Figure("torch", case, f"{name} / fed-avg", ratio, goal, at_least=False))
+            show(Figure("torch", case, f"{name} / fed-avg", ratio, goals[case], at_least=False))
     peaks = {name: _peak(name) for name in STRATEGIES}
     for name in list(STRATEGIES)[1:]:
         ratio = peaks[name] / peaks["fed-avg"]
         figure = f"peak memory, {name} / fed-avg"
         show(Figure("torch", "CNN 8M", figure, ratio, MEMORY_GOAL, at_least=False))
-    ratio = _clipping(torch, 3 if quick else 10)
-    if ratio is not None:
+    clipped = _clipping(torch, 3 if quick else 10)
+    if clipped is not None:
         figure = "clipped gradient / Opacus's step"
-        show(Figure("torch", "CNN, batch of 256", figure, ratio, 1.0, at_least=False))
+        show(Figure("torch", "CNN, batch of 256", figure, clipped, 1.0, at_least=False))
 
 
 def play(torch: Any, name: str, case: str, rounds: int = 1) -> float:
@@ -86,10 +87,11 @@ def play(torch: Any, name: str, case: str, rounds: int = 1) -> float:
 
         @app.train()
         def average(message: Message, context: Context) -> Message:
-            model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+            arrays: Any = message.content["arrays"]
+            model.load_state_dict(arrays.to_torch_state_dict())
             train(int(context.node_config["partition-id"]), lambda model: None)
             metrics = MetricRecord({"num-examples": STEPS * BATCH})
-            content = {"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}
+            content: Any = {"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}
             return Message(RecordDict(content), reply_to=message)
     else:
         participant = LoopParticipant(name, model, lambda context: STEPS * BATCH)

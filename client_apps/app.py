@@ -16,6 +16,14 @@ from .guard import NoiseFactory
 from .masking import MaskFactory
 
 
+class AgentApp(ClientApp):
+    """A ClientApp that knows who handles its messages: ``participant``, None behind mods."""
+
+    def __init__(self, participant: Participant, mods: list[Mod] | None) -> None:
+        super().__init__(mods=mods)
+        self.participant = None if mods else participant
+
+
 def client_app(
     protocol: str | None,
     problem_fn: ProblemFn,
@@ -68,7 +76,7 @@ def client_app(
         mask_factory=mask_factory,
         train_metrics=train_metrics,
     )
-    app = ClientApp(mods=mods)
+    app = AgentApp(participant, mods)
     app.query("privet")(participant.query)
     app.train()(participant.train)
     app.evaluate()(participant.evaluate)

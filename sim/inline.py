@@ -8,13 +8,18 @@ from typing import Any
 from flwr.clientapp import ClientApp
 
 from privet.client_apps import client_app
+from privet.client_apps.cohort import FEWEST
 from privet.datasets import problem_from_context
 from privet.server_apps import Finished, execute, read_config
+from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 
 
-def run_inline(raw: Mapping[str, Any], run_id: str) -> Finished:
-    """Run what a run config asks for on the in-process engine.
+def run_inline(raw: Mapping[str, Any], run_id: str, *, engine: str = "auto") -> Finished:
+    """Run what a run config asks for in this process.
+
+    ``engine`` is "inline", one agent after the other, "cohort", where agents work together if they
+    can, or "auto", which is the cohort engine unless there are too few. The bits are the same.
 
     Raises
     ------
@@ -22,7 +27,9 @@ def run_inline(raw: Mapping[str, Any], run_id: str) -> Finished:
         As ``privet.server_apps.execute``.
     """
     config = read_config(raw)
-    grid = InlineGrid(configured_app(), int(config["num-agents"]), config)
+    agents = int(config["num-agents"])
+    alone = engine == "inline" or (engine == "auto" and agents < FEWEST)
+    grid = (InlineGrid if alone else CohortGrid)(configured_app(), agents, config)
     return execute(grid, raw, run_id)
 
 

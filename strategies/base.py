@@ -170,7 +170,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         by_agent = run.pending.sort(replies)
         done = run.close_round(by_agent)
         if not run.collector.masked:
-            accepted = (by_agent[name].content for name in done.participants)
+            accepted = (by_agent[name].content for name in done.participants if name in by_agent)
             run.metrics = self.flower.train_metrics(c for c in accepted if c is not None)
         metrics = MetricRecord({"participants": len(done.participants), "residual": done.residual})
         metrics.update(run.metrics or {})

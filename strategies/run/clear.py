@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
@@ -19,6 +20,7 @@ from .exchange import Reply
 from .roster import Question, Recovery
 from .round import Pending
 from .session import Round
+from .together import Together
 
 log = logging.getLogger("flwr.privet")
 
@@ -79,12 +81,19 @@ class ClearUploads:
             If fewer uploads than ``min_agents`` (or than were asked) could be folded.
         """
         half, session = cast("FoldingHalf[Any]", pending.half), pending.session
+        if pending.together is not None:
+            if not pending.messages and (done := _closed(half, pending, pending.together)):
+                return done
+            replies = {
+                **replies,
+                **pending.together.replies(half.name, half.version, pending.round),
+            }
         failures = dict(pending.absent)
         uploads: dict[int, Arrays] = {}
         updates: dict[str, Update] = {}
         with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused then
             for position, name in enumerate(session.roster.names):
-                if name not in pending.messages:
+                if name not in pending.messages and name not in replies:
                     continue
                 reply = pending.reply(name, replies)
                 if reply.content is None and reply.code not in (REFUSED, FAILED):
@@ -93,11 +102,39 @@ class ClearUploads:
                     uploads[position], updates[name] = _accept(half, pending, name, position, reply)
                 except Exception as error:  # whatever an agent sends costs that agent's reply only
                     failures[name] = pending.dropped(name, error)
-        for name, reason in pending.absent.items():
-            log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
-        pending.require(len(uploads), failures)
-        session.state = half.fold(session.state, uploads, pending.turn)
-        return pending.record(updates, failures)
+        return _folded(half, pending, uploads, updates, failures)
+
+
+def _folded(
+    half: FoldingHalf[Any],
+    pending: Pending,
+    uploads: Mapping[int, Arrays],
+    updates: Mapping[str, Update],
+    failures: Mapping[str, str],
+) -> Round:
+    """Fold the accepted uploads and record the round."""
+    for name, reason in pending.absent.items():
+        log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
+    pending.require(len(uploads), failures)
+    session = pending.session
+    session.state = half.fold(session.state, uploads, pending.turn)
+    return pending.record(updates, failures)
+
+
+def _closed(half: FoldingHalf[Any], pending: Pending, together: Together) -> Round | None:
+    """Fold what all agents did together; None where their uploads have to be seen one by one."""
+    agents = pending.session.roster.agents
+    expected = np.array([agents[name].num_examples for name in together.names])
+    with np.errstate(over="ignore", invalid="ignore"):
+        try:
+            uploads = together.accepted(half, pending.session.state, expected)
+        except Exception as error:  # whoever sent it is then named
+            log.debug("round %d: uploads are looked at one by one: %r", pending.round, error)
+            return None
+    pending.bytes_up += together.size * len(uploads)
+    pending.epsilon = math.inf
+    update = together.update(0, pending.round)
+    return _folded(half, pending, uploads, dict.fromkeys(together.names, update), pending.absent)
 
 
 def _accept(

@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 import sklearn.utils.validation
-from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.linear_model import LogisticRegression
@@ -16,13 +15,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from privet.client_apps import SklearnModel, client_app
+from privet.client_apps import SklearnModel
 from privet.problems import LinearModel
 from privet.server_apps import read_config
 from privet.server_apps.account import privacy_account
 from privet.server_apps.build import build_strategy
 from privet.server_apps.progress import progress
-from privet.sim.engine import InlineGrid
+from privet.sim.inline import grid_of
 from privet.sim.logs import hushed
 from privet.strategies import Observer, PrivetResult
 from privet.wire import algorithm
@@ -169,13 +168,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, model: SklearnModel, problems: tuple[LinearModel[Any], ...], seed: int
     ) -> PrivetResult:
         config = read_config(self._config(len(problems), seed))
-        name = config["algorithm"]
         strategy = build_strategy(config)
-
-        def problem(context: Context) -> LinearModel[Any]:
-            return problems[int(context.node_config["partition-id"])]
-
-        grid = InlineGrid(client_app(name, problem), len(problems))
+        grid = grid_of(config["algorithm"], problems)
         rounds = int(config["num-server-rounds"])
         with _shown(rounds, self.verbose) as observers:
             result = strategy.start(grid, model.arrays(), num_rounds=rounds, observers=observers)

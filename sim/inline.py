@@ -1,8 +1,8 @@
-"""A whole run from a run config, on an engine of this library."""
+"""Runs on the engines of this library: of problems at hand, or of a whole run config."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flwr.clientapp import ClientApp
@@ -10,9 +10,11 @@ from flwr.clientapp import ClientApp
 from privet.client_apps import client_app
 from privet.client_apps.cohort import FEWEST
 from privet.datasets import problem_from_context
+from privet.problems import Problem
 from privet.server_apps import Finished, execute, read_config
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
+from privet.sim.grid import NodeConfig
 
 
 def run_inline(raw: Mapping[str, Any], run_id: str, *, engine: str = "auto") -> Finished:
@@ -31,6 +33,27 @@ def run_inline(raw: Mapping[str, Any], run_id: str, *, engine: str = "auto") -> 
     alone = engine == "inline" or (engine == "auto" and agents < FEWEST)
     grid = (InlineGrid if alone else CohortGrid)(configured_app(), agents, config)
     return execute(grid, raw, run_id)
+
+
+def grid_of(
+    algorithm: str,
+    problems: Sequence[Problem],
+    nodes: Sequence[NodeConfig] = (),
+    **app: Any,
+) -> InlineGrid:
+    """Return the in-process engine on which agent i of an algorithm holds ``problems[i]``.
+
+    ``nodes`` are more keys of their node configs, in order; ``app`` are the other arguments of
+    ``client_app``.
+    """
+    count = len(problems)
+    own = nodes or ({},) * count
+    held = client_app(
+        algorithm, lambda context: problems[int(context.node_config["partition-id"])], **app
+    )
+    return InlineGrid(
+        held, [{"partition-id": i, "num-partitions": count, **own[i]} for i in range(count)]
+    )
 
 
 def run_ray(

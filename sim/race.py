@@ -8,7 +8,8 @@ counted where they are computed, messages where they are answered; nothing is ta
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -16,7 +17,6 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, RecordDict
 from numpy.typing import NDArray
 
-from privet.client_apps import client_app
 from privet.client_apps.base import ProblemFn
 from privet.problems import Problem
 from privet.server_apps.build import (
@@ -26,7 +26,7 @@ from privet.server_apps.build import (
     starting_model,
 )
 from privet.server_apps.config import keys_of_algorithm, read_config
-from privet.sim.engine import InlineGrid
+from privet.sim.inline import grid_of
 from privet.sim.logs import SILENT, hushed
 from privet.strategies import PrimalDualStrategy, Round
 from privet.wire import ConfigError, RunError
@@ -197,28 +197,76 @@ class _Counted:
         return slope
 
 
-class _GivenUp(RunError):
+class GivenUp(RunError):
     """The measure has grown beyond hope, or the run costs too much."""
 
 
-@dataclass(slots=True)
-class _Trace:
-    """Measure, gradients and messages after every round."""
+class Course:
+    """A measure after every round, from the start until it is at most a tolerance.
 
-    tally: list[int]
-    first: float
-    tolerance: float
-    too_dear: Callable[[int, int], bool]
-    points: list[tuple[float, int, int]] = field(default_factory=list)
-    messages: int = 0
+    Parameters
+    ----------
+    start : float
+        Before the first round.
+    tolerance : float
+    exchanges : int
+        Rounds of this library in an iteration of the method.
+    """
+
+    def __init__(self, start: float, tolerance: float, exchanges: int) -> None:
+        self.tolerance, self.exchanges = tolerance, exchanges
+        self.values = [start]
 
     def watch(self, done: Round, strategy: PrimalDualStrategy) -> None:
-        self.messages += len(done.participants)
-        self.points.append((done.stationarity, self.tally[0], self.messages))
-        if not done.stationarity < DIVERGED * self.first:
-            raise _GivenUp("diverges")
-        if done.stationarity > self.tolerance and self.too_dear(self.tally[0], self.messages):
-            raise _GivenUp("costs too much")
+        """Note the measure of a round; an observer (raises ``GivenUp`` if it has grown so far)."""
+        self.values.append(done.stationarity)
+        if not self.last < DIVERGED * self.values[0]:
+            raise GivenUp("diverges")
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Stay silent about a run that fails: settings that diverge are part of a search.
+
+        A fault of the agents is not, and is raised.
+        """
+        with hushed(SILENT), np.errstate(all="ignore"):
+            try:
+                yield
+            except RunError as error:
+                if not self.rounds and NOT_FINITE not in str(error):
+                    raise
+
+    @property
+    def last(self) -> float:
+        """The measure now."""
+        return self.values[-1]
+
+    @property
+    def rounds(self) -> int:
+        """Rounds played."""
+        return len(self.values) - 1
+
+    @property
+    def iterations(self) -> int:
+        """Iterations begun."""
+        return -(-self.rounds // self.exchanges)
+
+    @property
+    def reached(self) -> bool:
+        """Whether the measure is at most the tolerance, after a round at least."""
+        return self.rounds > 0 and self.last <= self.tolerance
+
+    def between(self, spent: Sequence[float]) -> float:
+        """Return what was spent where the logarithm of the measure crosses the tolerance.
+
+        ``spent`` is after every round, from the start on. The measure is taken to fall evenly
+        over the last iteration.
+        """
+        first = max(0, self.rounds - self.exchanges)
+        before, share = self.values[first], 1.0
+        if self.last > 0 and before > self.tolerance:
+            share = math.log(before / self.tolerance) / math.log(before / self.last)
+        return spent[first] + share * (spent[-1] - spent[first])
 
 
 def race(
@@ -267,43 +315,30 @@ def race(
     if "num-server-rounds" in task.config:
         rounds = min(rounds, config["num-server-rounds"])
     first = max(task.measure({"last": task.start}), task.tolerance)
-    trace = _Trace([0], first, task.tolerance, too_dear)
-    problems = [_Counted(problem, trace.tally) for problem in task.problems]
-    app = client_app(name, lambda context: problems[int(context.node_config["partition-id"])])
-    reached = False
-    with hushed(SILENT), np.errstate(all="ignore"):
-        try:
-            result = strategy.start(
-                InlineGrid(app, count),
-                ArrayRecord({"x": Array(np.asarray(task.start))}),
-                num_rounds=rounds,
-                tolerance=task.tolerance,
-                observers=(trace.watch,),
-            )
-            reached = result.stopped == "tolerance"
-        except RunError as error:
-            # Settings that diverge are part of a search; a fault of the agents is not.
-            if not trace.points and NOT_FINITE not in str(error):
-                raise
-    return _outcome(trace, exchanges, reached, task.tolerance)
+    course = Course(first, task.tolerance, exchanges)
+    tally, gradients, messages = [0], [0], [0]
+    problems = [_Counted(problem, tally) for problem in task.problems]
+
+    def watch(done: Round, strategy: PrimalDualStrategy) -> None:
+        gradients.append(tally[0])
+        messages.append(messages[-1] + len(done.participants))
+        course.watch(done, strategy)
+        if not course.reached and too_dear(gradients[-1], messages[-1]):
+            raise GivenUp("costs too much")
+
+    with course.followed():
+        strategy.start(
+            grid_of(name, problems),
+            ArrayRecord({"x": Array(np.asarray(task.start))}),
+            num_rounds=rounds,
+            tolerance=task.tolerance,
+            observers=(watch,),
+        )
+    spent, smooth = (gradients[-1], messages[-1]), (float(gradients[-1]), float(messages[-1]))
+    if course.reached:
+        smooth = course.between(gradients), course.between(messages)
+    measure = course.last if course.rounds and course.last < DIVERGED * first else math.inf
+    return Outcome(course.reached, course.iterations, course.rounds, *spent, measure, smooth)
 
 
-def _outcome(trace: _Trace, exchanges: int, reached: bool, tolerance: float) -> Outcome:
-    rounds = len(trace.points)
-    measure, gradients, messages = trace.points[-1] if rounds else (math.inf, 0, 0)
-    if not reached:
-        stopped = measure if measure < DIVERGED * trace.first else math.inf
-        spent = (float(gradients), float(messages))
-        return Outcome(False, -(-rounds // exchanges), rounds, gradients, messages, stopped, spent)
-    before = (trace.first, 0, 0) if rounds <= exchanges else trace.points[rounds - 1 - exchanges]
-    share = 1.0
-    if measure > 0 and before[0] > tolerance:
-        share = math.log(before[0] / tolerance) / math.log(before[0] / measure)
-    smooth = (
-        before[1] + share * (gradients - before[1]),
-        before[2] + share * (messages - before[2]),
-    )
-    return Outcome(True, -(-rounds // exchanges), rounds, gradients, messages, measure, smooth)
-
-
-__all__ = ["Outcome", "Task", "race"]
+__all__ = ["Course", "Outcome", "Task", "race"]

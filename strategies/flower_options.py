@@ -116,7 +116,8 @@ class FlowerOptions:
     def _aggregate(
         self, replies: Iterable[RecordDict], aggregate: Aggregate | None, what: str
     ) -> MetricRecord | None:
-        measured = [one for one in replies if one.metric_records]
+        # RecordDict.metric_records makes a dict that refers to its own maker, for the collector.
+        measured = [one for one in replies if _metric_records(one)]
         if not measured:
             return None
         if aggregate is None:
@@ -145,9 +146,13 @@ def average_metrics(replies: list[RecordDict], weight: str = WEIGHT) -> MetricRe
     return mean_of_metrics(good, weight) if good else None
 
 
+def _metric_records(content: RecordDict) -> list[MetricRecord]:
+    return [one for one in content.values() if isinstance(one, MetricRecord)]
+
+
 def _metric_names(content: RecordDict, key: str) -> tuple[str, ...]:
     """Return the names of a reply's metrics, none where they cannot be averaged."""
-    records = list(content.metric_records.values())
+    records = _metric_records(content)
     if len(records) != 1:
         return ()
     values = list(records[0].values())

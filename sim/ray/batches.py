@@ -14,7 +14,7 @@ import os
 import pickle
 import secrets
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
 from flwr.app import Message
 
@@ -92,16 +92,21 @@ class _Unpickler(pickle.Unpickler):
         return self._arena.memory[begin:end]
 
 
-def pack(messages: Sequence[Message], arena: Arena | None) -> bytes:
-    """Return messages as a pickle, their large values written to an arena that nobody reads now."""
-    if arena is None:
-        return pickle.dumps(messages, pickle.HIGHEST_PROTOCOL)
+def pack(messages: Iterable[Message], arena: Arena | None) -> bytes:
+    """Return messages as pickles, their large values written to an arena that nobody reads now.
+
+    Each is packed as it comes, while the processor still has it at hand.
+    """
     file = io.BytesIO()
-    _Pickler(file, arena).dump(messages)
+    pickler = _Pickler(file, arena) if arena else pickle.Pickler(file, pickle.HIGHEST_PROTOCOL)
+    for message in messages:
+        pickler.dump(message)
     return file.getvalue()
 
 
-def unpack(batch: bytes, arena: Arena | None) -> list[Message]:
-    """Return the messages of ``pack``; nothing in the arena is needed afterwards."""
-    messages: list[Message] = _Unpickler(io.BytesIO(batch), arena).load()
-    return messages
+def unpack(batch: bytes, arena: Arena | None) -> Iterator[Message]:
+    """Yield the messages of ``pack``, whose arena must be left as it is until the last one."""
+    file = io.BytesIO(batch)
+    unpickler = _Unpickler(file, arena)
+    while file.tell() < len(batch):
+        yield unpickler.load()

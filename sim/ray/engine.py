@@ -194,7 +194,7 @@ class RayGrid(LocalGrid):
         asked = zip(ids, batch.messages, strict=True)
         try:
             answers = self._ray.get(reference)
-            replies = unpack(answers.replies, seat.arena)
+            replies = list(unpack(answers.replies, seat.arena))
         except (self._ray.exceptions.RayError, *UNREADABLE) as error:
             reason = self._actors.lost(seat, error)
             for message_id, message in asked:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from flwr.app import Message
@@ -49,12 +49,19 @@ class Shard:
         ``free`` says that the arena may be written. A reply that cannot be sent is an error of its
         own node only.
         """
-        messages = unpack(batch, self._arena)
-        replies = [self._nodes.answer(message) for message in messages]
+        messages = list(unpack(batch, self._arena))
+        replies: list[Message] = []
+
+        def answered() -> Iterator[Message]:
+            for message in messages:
+                replies.append(self._nodes.answer(message))
+                yield replies[-1]
+
         arena = self._arena if free else None
         try:
-            packed = pack(replies, arena)
+            packed = pack(answered(), arena)
         except Exception:  # some reply holds a value that cannot be pickled
+            replies += [self._nodes.answer(rest) for rest in messages[len(replies) :]]
             fit = [_sendable(*one) for one in zip(messages, replies, strict=True)]
             packed = pack(fit, arena)
         return Answers(packed, self._arena is not None)

@@ -46,6 +46,8 @@ LOCAL = {
     "step_size_rule": "inverse-sqrt",
 }
 ONE_STEP: Mapping[str, Any] = {"step_size_rule": "constant", "clip": 1.0}
+ON = {"softmax": "", "(41)": ", (41)"}
+"""What a label says of the loss."""
 Arms = Mapping[str, Mapping[str, Any]]
 """Curves of a figure: what `arm` is given, by label."""
 
@@ -61,6 +63,7 @@ def arm(
     whole: bool = False,
     over_smoothness: float = 0.0,
     search: Mapping[str, Any] | None = None,
+    loss: str = "softmax",
     **workload: Any,
 ) -> list[Case]:
     """Return one curve of a figure: a case a seed, the data dealt anew for each.
@@ -81,7 +84,7 @@ def arm(
     run: dict[str, Any] = {"every": 5, "tail": TAIL}
     if whole or epsilon:
         run["participation"] = {"balanced": 0.3}
-        own = {**ONE_STEP, **tuned(f"{data}, private", algorithm)}
+        own = {**ONE_STEP, **tuned(f"{data}, private{ON[loss]}", algorithm)}
         if algorithm != "dp-fedsgd":  # it has no other number of steps
             own["max_local_steps"] = 1
     else:
@@ -107,7 +110,7 @@ def arm(
         Case(
             f"{data}: {label}",
             seed,
-            {"name": DATA[data], "folder": folder, "draw": seed, **workload},
+            {"name": DATA[data], "folder": folder, "draw": seed, "loss": loss, **workload},
             algorithm,
             {**own, "noise_seed": seed} if epsilon else own,
             FULL_ROUNDS if options.full else ROUNDS,
@@ -217,9 +220,9 @@ def _downlink(data: str, full: bool) -> Arms:
     return {
         f"alpha_D {share:g}{named}": {
             "settings": {**top, "alpha_d": share} if share < 1 else top,
-            **loss,
+            "loss": loss,
         }
-        for named, loss in (("", {}), (", (41)", {"loss": "(41)"}))
+        for loss, named in ON.items()
         for share in DOWN
     }
 
@@ -228,26 +231,31 @@ def figure_3(found: Results) -> Outcome:
     """Conclude Figure 3: downlink compression at alpha_U = .5, as printed."""
     rows = Claims(found)
     for data in DATA:
-        for named, on in (("", ""), (", (41)", ", loss (41)")):
+        for named in ON.values():
             labels = [f"alpha_D {share:g}{named}" for share in DOWN]
-            rows.rising(data, f": accuracy rises with alpha_D{on}", labels)
+            rows.rising(data, f": accuracy rises with alpha_D{named}", labels)
     rows.more_lost("MNIST is more sensitive than Adult", "alpha_D 1", "alpha_D 0.5", ".5")
     return rows.outcome()
 
 
 def _privacy(data: str, full: bool) -> Arms:
-    noisy = {f"epsilon {epsilon:g}": {"epsilon": epsilon} for epsilon in EPSILONS[data]}
-    return {**noisy, "without noise": {"whole": True}}
+    arms: dict[str, Mapping[str, Any]] = {}
+    for loss, named in ON.items():
+        for epsilon in EPSILONS[data]:
+            arms[f"epsilon {epsilon:g}{named}"] = {"epsilon": epsilon, "loss": loss}
+        arms[f"without noise{named}"] = {"whole": True, "loss": loss}
+    return arms
 
 
 def figure_4(found: Results) -> Outcome:
     """Conclude Figure 4: total epsilons, and no noise at the same settings."""
     rows = Claims(found)
     for data in DATA:
-        labels = [f"epsilon {epsilon:g}" for epsilon in EPSILONS[data]]
-        rows.rising(data, ": accuracy rises with epsilon", labels)
-        for label in (labels[0], labels[-1]):
-            rows.above(data, f": without noise above {label}", "without noise", label)
+        for named in ON.values():
+            labels = [f"epsilon {epsilon:g}{named}" for epsilon in EPSILONS[data]]
+            rows.rising(data, f": accuracy rises with epsilon{named}", labels)
+            for label in (labels[0], labels[-1]):
+                rows.above(data, f": without noise above {label}", f"without noise{named}", label)
     return rows.outcome()
 
 
@@ -336,56 +344,63 @@ def private_grid(data: str, algorithm: str) -> list[Mapping[str, Any]]:
 
 
 def _rivals(data: str, full: bool) -> Arms:
-    plain = {
-        name: {
-            "algorithm": name,
-            "settings": tuned(data, name),
-            "search": {"axes": list(PLAIN_GRIDS[name])},
-        }
-        for name in ("fed-pdm", *RIVALS)
-    }
+    arms: dict[str, Mapping[str, Any]] = {}
     epsilon = RIVAL_EPSILON[data]
-    noisy = {
-        f"{name}, epsilon {epsilon:g}": {
-            "algorithm": name,
-            "epsilon": epsilon,
-            "search": {"points": private_grid(data, name)},
+    for loss, named in ON.items():
+        for name in ("fed-pdm", *RIVALS):
+            arms[f"{name}{named}"] = {
+                "algorithm": name,
+                "settings": tuned(f"{data}{named}", name),
+                "search": {"axes": list(PLAIN_GRIDS[name])},
+                "loss": loss,
+            }
+        arms[f"{IN_THEORY}{named}"] = {
+            "algorithm": "scaffold",
+            "over_smoothness": SCAFFOLD_STEP,
+            "loss": loss,
         }
-        for name in ("fed-pdm", *PRIVATE_RIVALS)
-    }
-    theory = {"algorithm": "scaffold", "over_smoothness": SCAFFOLD_STEP}
-    return {**plain, IN_THEORY: theory, **noisy}
+        for name in ("fed-pdm", *PRIVATE_RIVALS):
+            arms[f"{name}, epsilon {epsilon:g}{named}"] = {
+                "algorithm": name,
+                "epsilon": epsilon,
+                "search": {"points": private_grid(data, name)},
+                "loss": loss,
+            }
+    return arms
 
 
 def figure_7(found: Results) -> Outcome:
     """Conclude Figure 7: rivals, tuned alike, without noise and at one certified epsilon."""
     rows = Claims(found, EQUAL)
     for data in DATA:
-        for name in RIVALS:
-            rows.above(data, f": FedPDM above {name}", "fed-pdm", name)
-        rows.above(data, f": FedPDM above {IN_THEORY}", "fed-pdm", IN_THEORY)
-        rows[-1] = rows[-1].beyond()
-        tail = f"epsilon {RIVAL_EPSILON[data]:g}"
-        for name in PRIVATE_RIVALS:
-            pair = f"fed-pdm, {tail}", f"{name}, {tail}"
-            rows.above(data, f": FedPDM above {name}, {tail}", *pair)
-        for name in ("fed-pdm", "scaffold", "fed-dyn"):
-            rows.above(data, f": {name} loses under noise", name, f"{name}, {tail}")
-    return rows.outcome(*(_chosen(found, data) for data in DATA))
+        tail = f", epsilon {RIVAL_EPSILON[data]:g}"
+        for on in ON.values():
+            for name in RIVALS:
+                rows.above(data, f": FedPDM above {name}{on}", f"fed-pdm{on}", f"{name}{on}")
+            theory = f"{IN_THEORY}{on}"
+            rows.above(data, f": FedPDM above {theory}", f"fed-pdm{on}", theory)
+            rows[-1] = rows[-1].beyond()
+            for name in PRIVATE_RIVALS:
+                pair = f"fed-pdm{tail}{on}", f"{name}{tail}{on}"
+                rows.above(data, f": FedPDM above {name}{tail}{on}", *pair)
+            for name in ("fed-pdm", "scaffold", "fed-dyn"):
+                what = f": {name} loses under noise{on}"
+                rows.above(data, what, f"{name}{on}", f"{name}{tail}{on}")
+    return rows.outcome(*(_chosen(found, data, on) for data in DATA for on in ON.values()))
 
 
-def _chosen(found: Results, data: str) -> str:
+def _chosen(found: Results, data: str, on: str) -> str:
     """Say which settings were tuned to, and which of them lie at an end of their grid."""
     said = []
     for name, axes in PLAIN_GRIDS.items():
-        settings = found[f"{data}: {name}"][0]["settings"]
+        settings = found[f"{data}: {name}{on}"][0]["settings"]
         own = [
             f"{key.replace('_', ' ')} {settings[key]:g}"
             + (" (end of grid)" if len(grid) > 2 and settings[key] in (grid[0], grid[-1]) else "")
             for key, grid in axes
         ]
         said.append(f"{name} {', '.join(own)}")
-    return f"{data}, without noise, tuned to: {'; '.join(said)}."
+    return f"{data}, without noise{on}, tuned to: {'; '.join(said)}."
 
 
 def _sparse_rivals(data: str, full: bool) -> Arms:
@@ -424,7 +439,7 @@ LOSS = Setting(
     "loss",
     "(41): ln(1 + exp(-Tr XY)), one-hot labels",
     "softmax cross entropy where a row does not say (41)",
-    "(41) learns one centroid a class; Figures 5 and 6 have both",
+    "(41) learns one centroid a class; Figures 3 to 7 have both",
 )
 WEIGHT_SETTING = Setting(
     "beta, gamma",

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, MetricRecord
+from flwr.app import Array, ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import FedAvg, FedProx
 from numpy.typing import NDArray
 
-from privet.client_apps import client_app, sparse_mod
+from privet.client_apps import sparse_mod
 from privet.client_apps.guard import NoiseFactory
 from privet.client_apps.local_sgd import local_sgd_app
 from privet.problems import Problem, make_h
 from privet.sim.engine import InlineGrid
-from privet.sim.grid import NodeConfig
+from privet.sim.inline import grid_of
 from privet.sim.logs import SILENT, hushed
+from privet.sim.race import Course
 from privet.strategies import (
     Balanced,
     Fraction,
@@ -28,7 +29,7 @@ from privet.strategies import (
     Round,
     SparseUplink,
 )
-from privet.wire import ConfigError, RunError, algorithm
+from privet.wire import ConfigError, algorithm
 
 from .gfl_arrays import deviations_on_arrays
 from .noises import Recorder
@@ -38,10 +39,6 @@ from .workloads import Workload, build
 Vector = NDArray[Any]
 Models = Mapping[str, Vector]
 
-DIVERGED = 1e12
-"""Factor by which ||sum_i grad f_i||^2 may grow before a run is given up."""
-NOT_FINITE = "not finite"
-"""What the refusal of an upload that has overflowed says."""
 FLOWER = ("fed-avg", "fed-prox")
 PARTICIPATION: Mapping[str, Callable[[float], Participation]] = {
     "fraction": Fraction,
@@ -151,11 +148,14 @@ def run(
 ) -> PrimalDualStrategy:
     """Play a case's rounds and return its Strategy."""
     strategy = build_strategy(case, workload, monitor=monitor)
-    app = client_app(
-        case.algorithm, holder(problems or workload.problems), noise_factory=noise_factory
+    grid = grid_of(
+        case.algorithm,
+        problems or workload.problems,
+        workload.nodes or (),
+        noise_factory=noise_factory,
     )
     strategy.start(
-        InlineGrid(app, nodes_of(workload)),
+        grid,
         ArrayRecord({"x": Array(np.asarray(workload.start))}),
         num_rounds=case.rounds * rounds_each,
         tolerance=tolerance,
@@ -164,25 +164,7 @@ def run(
     return strategy
 
 
-def holder(problems: Sequence[Problem]) -> Callable[[Context], Problem]:
-    """Return what gives the agents the problems in order."""
-    return lambda context: problems[int(context.node_config["partition-id"])]
-
-
-def nodes_of(workload: Workload) -> list[NodeConfig]:
-    """Return the node config of every agent."""
-    count = len(workload.problems)
-    own = workload.nodes or ({},) * count
-    return [
-        {"partition-id": index, "num-partitions": count, **own[index]} for index in range(count)
-    ]
-
-
 # ------------------------------------------------------------------ what is measured
-
-
-class _Diverged(RunError):
-    """The measure has grown beyond hope."""
 
 
 def iterations(case: Case, workload: Workload) -> Result:
@@ -199,40 +181,28 @@ def iterations(case: Case, workload: Workload) -> Result:
         slope = np.sum([problem.gradient(x) for problem in workload.problems], axis=0)
         return float(slope @ slope)
 
-    course = [stationarity(workload.start)]
+    exchanges = algorithm(case.algorithm).load_strategy().cost.exchanges
+    course = Course(stationarity(workload.start), tolerance, exchanges)
 
     def monitor(number: int, models: Models) -> dict[str, float]:
         points = [probe.last for probe in probes if probe.last is not None]
         mean = np.mean(points, axis=0) if at_last else models.get("mean", models["last"])
-        course.append(stationarity(mean))
-        return {"stationarity": course[-1]}
+        return {"stationarity": stationarity(mean)}
 
-    def watch(done: Round, strategy: PrimalDualStrategy) -> None:
-        if not course[-1] < DIVERGED * course[0]:
-            raise _Diverged("diverges")
-
-    exchanges = algorithm(case.algorithm).load_strategy().cost.exchanges
-    try:
+    with course.followed():
         run(
             case,
             workload,
             monitor,
-            watch=watch,
+            watch=course.watch,
             problems=probes,
             tolerance=tolerance,
             rounds_each=exchanges,
         )
-    except RunError as error:  # settings that diverge are part of a search
-        if len(course) == 1 and NOT_FINITE not in str(error):
-            raise
-    rounds = len(course) - 1
-    reached = rounds > 0 and course[-1] <= tolerance
-    if not reached:
-        return {"value": None, "smooth": None, "last": course[-1]}
-    before, last = course[max(0, rounds - exchanges)], course[-1]
-    share = math.log(before / tolerance) / math.log(before / last) if last > 0 else 1.0
-    smooth = (rounds - exchanges + share * exchanges) / exchanges
-    return {"value": -(-rounds // exchanges), "smooth": smooth, "last": last}
+    if not course.reached:
+        return {"value": None, "smooth": None, "last": course.last}
+    smooth = course.between([float(number) for number in range(course.rounds + 1)]) / exchanges
+    return {"value": course.iterations, "smooth": smooth, "last": course.last}
 
 
 def distance(case: Case, workload: Workload) -> Result:
@@ -312,12 +282,17 @@ def _flowers_own(case: Case, workload: Workload) -> Result:
     flower = FedProx(proximal_mu=mu, **common) if case.algorithm == "fed-prox" else FedAvg(**common)
     random.seed(case.seed)  # Flower samples nodes with the global generator
     mods = [sparse_mod(share)] if share < 1 else None
-    app = local_sgd_app(holder(workload.problems), mods=mods, seed=case.seed, **settings)
+    problems = workload.problems
+    app = local_sgd_app(
+        lambda context: problems[int(context.node_config["partition-id"])],
+        mods=mods,
+        seed=case.seed,
+        **settings,
+    )
     outer = SparseUplink(flower) if share < 1 else flower
     start = ArrayRecord({"x": Array(np.asarray(workload.start))})
-    outer.start(
-        InlineGrid(app, nodes_of(workload)), start, num_rounds=case.rounds, evaluate_fn=evaluate
-    )
+    grid = InlineGrid(app, len(problems))
+    outer.start(grid, start, num_rounds=case.rounds, evaluate_fn=evaluate)
     return scores.result()
 
 

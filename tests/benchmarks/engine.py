@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from privet.client_apps import client_app
 from privet.problems import L2, BinaryLogistic
 from privet.sim.engine import InlineGrid
+from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
 from privet.strategies import FedPLT
 from privet.wire import stream
@@ -127,8 +127,7 @@ def _fed_plt_against_fed_avg(show: Show, quick: bool) -> None:
         )
         for _ in range(AGENTS)
     ]
-    app = client_app("fed-plt", lambda context: problems[int(context.node_config["partition-id"])])
-    grid = InlineGrid(app, AGENTS)
+    grid = grid_of("fed-plt", problems)
     strategy = FedPLT(num_agents=AGENTS, local_epochs=5)
     session = strategy.begin(grid, ArrayRecord({"x": Array(np.zeros(5))}))
     echo_grid = InlineGrid(echo.client(), AGENTS)

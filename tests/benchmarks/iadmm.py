@@ -14,9 +14,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from privet.client_apps import client_app
 from privet.problems import L2, MultinomialLogistic
-from privet.sim.engine import InlineGrid
+from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
 from privet.strategies import DPIADMM
 from privet.wire import stream
@@ -80,8 +79,7 @@ def library(images: Arrays, labels: Arrays, *, noisy: bool = True) -> Step:
         MultinomialLogistic(rows, own, CLASSES, regularizer=L2(DECAY), divisor=total)
         for rows, own in zip(images, labels, strict=True)
     ]
-    app = client_app("dp-iadmm", lambda context: problems[int(context.node_config["partition-id"])])
-    grid = InlineGrid(app, len(images))
+    grid = grid_of("dp-iadmm", problems)
     strategy = DPIADMM(
         epsilon=EPSILON,
         rho=RHO,

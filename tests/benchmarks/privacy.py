@@ -15,10 +15,9 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from flwr.app import Array, ArrayRecord
 
-from privet.client_apps import client_app
 from privet.privacy import LedgerFile, Release, SystemNoise
 from privet.problems import L2, BinaryLogistic
-from privet.sim.engine import InlineGrid
+from privet.sim.inline import grid_of
 from privet.strategies import FedPLT
 
 from .figure import Figure, Show, best_seconds
@@ -92,8 +91,7 @@ def _rounds(dim: int, settings: Mapping[str, Any]) -> Callable[[], Any]:
         )
         for _ in range(AGENTS)
     ]
-    app = client_app("fed-plt", lambda context: problems[int(context.node_config["partition-id"])])
-    grid = InlineGrid(app, AGENTS)
+    grid = grid_of("fed-plt", problems)
     strategy = FedPLT(num_agents=AGENTS, local_epochs=5, rho=1.0, **settings)
     strategy.begin(grid, ArrayRecord({"x": Array(np.zeros(dim))}))
     numbers = itertools.count(1)

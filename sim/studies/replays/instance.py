@@ -17,7 +17,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord
 from numpy.typing import DTypeLike, NDArray
 
-from privet.client_apps import agent_name, client_app
+from privet.client_apps import agent_name
 from privet.client_apps.guard import NoiseFactory
 from privet.client_apps.state import STATE_RECORD, AgentState
 from privet.problems import (
@@ -32,6 +32,7 @@ from privet.problems import (
 )
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import NodeConfig
+from privet.sim.inline import grid_of
 from privet.strategies import All, Participation, PrimalDualStrategy, Schedule
 from privet.wire import ConfigError
 
@@ -110,16 +111,7 @@ class Instance:
         self, problems: Sequence[Problem], nodes: Sequence[NodeConfig] = (), **more: Any
     ) -> InlineGrid:
         """Return the engine whose agents hold the problems; ``more`` goes to the ClientApp."""
-        count = len(problems)
-        own = nodes or ({},) * count
-        app = client_app(
-            self.algorithm,
-            lambda context: problems[int(context.node_config["partition-id"])],
-            **more,
-        )
-        return InlineGrid(
-            app, [{"partition-id": i, "num-partitions": count, **own[i]} for i in range(count)]
-        )
+        return grid_of(self.algorithm, problems, nodes, **more)
 
     def play(
         self,

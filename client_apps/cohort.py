@@ -228,7 +228,7 @@ class _Block:
     def __init__(self, members: Sequence[_Member]) -> None:
         self.members = members
         self.half = members[0].half
-        self.stack = Stack([cast("LinearModel[Any]", member.problem) for member in members])
+        self.stack = Stack([member.problem for member in members])
         self._names = tuple(member.name for member in members)
         self._num_examples = np.array([member.facts.num_examples for member in members])
         self._experiment = ""
@@ -295,7 +295,7 @@ class _Block:
             alone = self.half.local_update(
                 {name: array[0] for name, array in base.items()},
                 broadcast,
-                first.problem,
+                self.stack.models[rows[0]],
                 streams.each()[0],
                 noise,
             )

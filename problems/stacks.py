@@ -8,7 +8,7 @@ one by one; `Stack` asks one member whether that is so with the BLAS that is the
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from typing import Any, Self, cast
 
@@ -27,12 +27,32 @@ LARGEST_MEMBER = 1 << 18
 """Bytes of a model's features above which a stack gains nothing: its products dominate."""
 
 
+class Observed:
+    """A problem that tells of every point x at which its gradient is taken: ``seen(x)``."""
+
+    __slots__ = ("problem", "seen")
+
+    def __init__(self, problem: Any, seen: Callable[[FloatArray], object]) -> None:
+        self.problem, self.seen = problem, seen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.problem, name)
+
+    def gradient(self, x: FloatArray, rows: RowIndex = None) -> FloatArray:
+        """Return the problem's gradient."""
+        self.seen(x)
+        slope: FloatArray = self.problem.gradient(x, rows)
+        return slope
+
+
 def stack_key(problem: object) -> Hashable | None:
     """Return what models of one stack have in common, None for a problem that is in none.
 
     That is one of a class of its own, a large one, and one of a single row or parameter, whose
     sums numpy takes in another order.
     """
+    if isinstance(problem, Observed):
+        problem = problem.problem
     if type(problem) not in _LOSSES:
         return None
     model = cast("LinearModel[Any]", problem)
@@ -43,7 +63,7 @@ def stack_key(problem: object) -> Hashable | None:
 
 
 class Stack:
-    """Models of one `stack_key`, at least one.
+    """Models of one `stack_key`, at least one; some of them may be `Observed`.
 
     Attributes
     ----------
@@ -54,8 +74,12 @@ class Stack:
         Their divisors D.
     """
 
-    def __init__(self, models: Sequence[LinearModel[Any]]) -> None:
-        self.models = tuple(models)
+    def __init__(self, models: Sequence[Any]) -> None:
+        self.models = tuple(
+            model.problem if isinstance(model, Observed) else model for model in models
+        )
+        self._seen = [model.seen if isinstance(model, Observed) else None for model in models]
+        self._observed = any(self._seen)
         first = self._first = self.models[0]
         self.dim, self.dtype, self.num_examples = first.dim, first.dtype, first.num_examples
         self.regularizer = first.regularizer
@@ -71,7 +95,8 @@ class Stack:
     def agrees(self) -> bool:
         """Whether the first model's gradient alone has the bits that it has in the stack."""
         x = np.linspace(-1.0, 1.0, self.dim, dtype=self.dtype)
-        together = self.gradient(np.broadcast_to(x, self.shape))
+        everywhere = np.broadcast_to(x, self.shape)
+        together = self._gradient(everywhere, self._designs, self._targets, 1.0 / self.divisor)
         return bool(together[0].tobytes() == self._first.gradient(x).tobytes())
 
     def take(self, members: Sequence[int]) -> Self:
@@ -79,6 +104,7 @@ class Stack:
         taken = object.__new__(type(self))
         taken.__dict__.update({k: v for k, v in vars(self).items() if k != "moduli"})
         taken.models = tuple(self.models[member] for member in members)
+        taken._seen = [self._seen[member] for member in members]
         for name in ("divisor", "_designs", "_targets"):
             setattr(taken, name, getattr(self, name)[members])
         return taken
@@ -97,11 +123,20 @@ class Stack:
             raise ValueError(f"x must have shape {self.shape}, found {x.shape}")
         if x.dtype != self.dtype:
             x = x.astype(self.dtype)
+        if self._observed:
+            for seen, row in zip(self._seen, x, strict=True):
+                if seen is not None:
+                    seen(row)
         designs, targets, scale = self._designs, self._targets, 1.0 / self.divisor
         if rows is not None:
             each = np.arange(len(x))[:, None]
             designs, targets = designs[each, rows], targets[each, rows]
             scale = self.num_examples / (self.divisor * rows.shape[1])
+        return self._gradient(x, designs, targets, scale)
+
+    def _gradient(
+        self, x: FloatArray, designs: FloatArray, targets: Any, scale: FloatArray
+    ) -> FloatArray:
         result = self._products(x, designs, targets)
         result *= scale.astype(self.dtype, copy=False)
         result += self.regularizer.gradient(x)
@@ -119,4 +154,14 @@ class Stack:
         return result
 
 
-__all__ = ["LARGEST_MEMBER", "Stack", "stack_key"]
+def total_gradient(problems: Sequence[Any]) -> Callable[[FloatArray], FloatArray]:
+    """Return the function x -> sum_i grad f_i(x), computed in a stack where that is possible."""
+    keys = {stack_key(problem) for problem in problems}
+    if len(keys) == 1 and None not in keys:
+        stack = Stack(problems)
+        if stack.agrees():
+            return lambda x: np.sum(stack.gradient(np.broadcast_to(x, stack.shape)), axis=0)
+    return lambda x: np.sum([problem.gradient(x) for problem in problems], axis=0)
+
+
+__all__ = ["LARGEST_MEMBER", "Observed", "Stack", "stack_key", "total_gradient"]

@@ -30,28 +30,34 @@ def run_inline(raw: Mapping[str, Any], run_id: str, *, engine: str = "auto") -> 
     """
     config = read_config(raw)
     agents = int(config["num-agents"])
-    alone = engine == "inline" or (engine == "auto" and agents < FEWEST)
-    grid = (InlineGrid if alone else CohortGrid)(configured_app(), agents, config)
-    return execute(grid, raw, run_id)
+    return execute(_kind(engine, agents)(configured_app(), agents, config), raw, run_id)
+
+
+def _kind(engine: str, agents: int) -> type[InlineGrid]:
+    if engine == "auto":
+        return InlineGrid if agents < FEWEST else CohortGrid
+    return {"inline": InlineGrid, "cohort": CohortGrid}[engine]
 
 
 def grid_of(
     algorithm: str,
     problems: Sequence[Problem],
     nodes: Sequence[NodeConfig] = (),
+    *,
+    engine: str = "auto",
     **app: Any,
 ) -> InlineGrid:
-    """Return the in-process engine on which agent i of an algorithm holds ``problems[i]``.
+    """Return the engine in this process on which agent i of an algorithm holds ``problems[i]``.
 
-    ``nodes`` are more keys of their node configs, in order; ``app`` are the other arguments of
-    ``client_app``.
+    ``nodes`` are more keys of their node configs, in order; ``engine`` is as in `run_inline`;
+    ``app`` are the other arguments of ``client_app``.
     """
     count = len(problems)
     own = nodes or ({},) * count
     held = client_app(
         algorithm, lambda context: problems[int(context.node_config["partition-id"])], **app
     )
-    return InlineGrid(
+    return _kind(engine, count)(
         held, [{"partition-id": i, "num-partitions": count, **own[i]} for i in range(count)]
     )
 

@@ -12,7 +12,13 @@ from privet.problems import (
     OneClassLogistic,
     RidgeRegression,
 )
-from privet.problems.stacks import LARGEST_MEMBER, Stack, stack_key
+from privet.problems.stacks import (
+    LARGEST_MEMBER,
+    Observed,
+    Stack,
+    stack_key,
+    total_gradient,
+)
 
 TERMS = (NoRegularizer(), L2(0.3), Nonconvex(0.5))
 
@@ -87,3 +93,27 @@ def test_a_stack_refuses_vectors_of_another_shape():
     stack = Stack(models(RidgeRegression, 2, 3, 2, np.float64, NoRegularizer()))
     with pytest.raises(ValueError, match=r"x must have shape \(2, 2\), found \(2,\)"):
         stack.gradient(np.zeros(2))
+
+
+def test_an_observed_member_tells_where_its_gradient_is_taken():
+    alone = models(BinaryLogistic, 3, 6, 2, np.float64, L2(0.1))
+    seen = []
+    stack = Stack([alone[0], Observed(alone[1], lambda x: seen.append(x.copy())), alone[2]])
+    assert stack.agrees()
+    assert not seen
+    x = np.arange(6.0).reshape(3, 2)
+    assert stack.gradient(x).tobytes() == Stack(alone).gradient(x).tobytes()
+    assert stack.take([2, 1]).gradient(x[:2])[1].tobytes() == alone[1].gradient(x[1]).tobytes()
+    assert [point.tolist() for point in seen] == [[2.0, 3.0], [2.0, 3.0]]
+    single = Observed(alone[0], seen.append)
+    assert single.gradient(x[0]).tobytes() == alone[0].gradient(x[0]).tobytes()
+    assert len(seen) == 3
+    assert single.num_examples == 6
+
+
+@pytest.mark.parametrize("counts", [(6, 6, 6), (6, 5, 6)])
+def test_the_total_gradient_is_the_sum_in_order(counts):
+    alone = [models(BinaryLogistic, 1, n, 2, np.float64, L2(0.1))[0] for n in counts]
+    x = np.array([0.3, -2.0])
+    expected = np.sum([model.gradient(x) for model in alone], axis=0)
+    assert total_gradient(alone)(x).tobytes() == expected.tobytes()

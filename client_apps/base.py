@@ -327,8 +327,8 @@ class Participant:
         said = Enrolment(
             agent=name,
             num_examples=facts.num_examples,
-            dim=problem.dim,
-            dtype=str(problem.dtype),
+            dim=int(problem.dim),
+            dtype=facts.dtype,
             protocol=protocol,
             version=half.version,
             experiment=experiment if known else "",
@@ -337,7 +337,7 @@ class Participant:
             public_key=new_keys(context, experiment) if asked.get("secure-sum") else b"",
             facts=facts.to_json(),
         )
-        return RecordDict({RECORD: enrolment_record(said)})
+        return record_dict({RECORD: enrolment_record(said)})
 
     def _train(self, message: Message, context: Context, name: str) -> RecordDict:
         opened = self._open(message, context, name)

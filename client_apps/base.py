@@ -7,6 +7,7 @@ any Flower project. State is written last and only on success.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -48,6 +49,7 @@ from privet.wire.contract import (
 )
 from privet.wire.enrolment import enrolment_record
 from privet.wire.errors import one_line
+from privet.wire.library import library_version
 from privet.wire.payload import to_payload
 from privet.wire.records import record_dict
 from privet.wire.threads import pin_blas_threads
@@ -170,8 +172,8 @@ class Participant:
         """Answer the enrolment question.
 
         Privacy: the reply holds the agent's name, its declared number of examples (public), the
-        model's shape and dtype, which rounds' states it holds and, for secure sums, a fresh public
-        key; nothing else.
+        model's shape and dtype, which rounds' states it holds, the version of this library and,
+        for secure sums, a fresh public key; nothing else.
         """
         return self._guarded(self._query, message, context)
 
@@ -202,11 +204,17 @@ class Participant:
     ) -> Message:
         """Run a handler; a failure becomes an error reply of one line naming the agent.
 
+        A message whose time to live is over, as one of a round that has ended, is not looked at.
         Only this library's own texts are sent from an agent with privacy on: any other could
         quote a record.
         """
         pin_blas_threads()
         name = agent_name(context)
+        sent = message.metadata
+        if (late := time.time() - sent.created_at - sent.ttl) > 0:
+            line = f"agent {name}: the message expired {late:.0f} s ago by this node's clock"
+            log.warning("%s: nothing is computed or charged", line)
+            return Message(Error(FAILED, line), reply_to=message)
         try:
             return Message(handler(message, context, name), reply_to=message)
         except BudgetRefused as refusal:
@@ -336,6 +344,7 @@ class Participant:
             unit=str(context.node_config.get("unit", "")),
             public_key=new_keys(context, experiment) if asked.get("secure-sum") else b"",
             facts=facts.to_json(),
+            library=library_version(),
         )
         return record_dict({RECORD: enrolment_record(said)})
 

@@ -6,7 +6,6 @@ build, which puts the table of all keys into the page that asks for it.
 
 from __future__ import annotations
 
-import math
 import sys
 import warnings
 from pathlib import Path
@@ -15,9 +14,13 @@ from typing import Any
 with warnings.catch_warnings():
     # What flwr's own dependencies say of each other at import is no warning of the site.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from privet.server_apps.config import defaults, table
+    from privet.datasets import DataSettings
+    from privet.server_apps.config import Entry, RunConfig, defaults, table
     from privet.sim.cli.keys import uses, values
-    from privet.wire.key import Key, shown
+    from privet.sim.flower_run import toml
+    from privet.strategies.participation import ParticipationSettings
+    from privet.strategies.run.options import RunSettings
+    from privet.wire.key import Key, keys_of, shown
 
 PLACE = "<!-- the table of run-config keys -->"
 HEADER = "[tool.flwr.app.config]\n"
@@ -28,17 +31,34 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return markdown.replace(PLACE, markdown_table()) if PLACE in markdown else markdown
 
 
+TOPICS: dict[str, tuple[type, ...]] = {
+    "The run": (RunConfig, RunSettings),
+    "Who takes part": (ParticipationSettings,),
+    "Data, loss and regulariser": (DataSettings,),
+}
+"""Headings of the keys that every run has; those of algorithms follow."""
+
+
 def markdown_table() -> str:
-    """Return the keys as a table: name, default, what it may be, what it means and to whom."""
-    rows = []
-    for entry in table().values():
+    """Return the keys as a table for each topic: default, values, meaning and whose it is."""
+    entries = dict(table())
+    parts = []
+    for topic, owners in TOPICS.items():
+        names = [key.name for owner in owners for key in keys_of(owner).values()]
+        parts += [f"\n## {topic}\n", *_table({name: entries.pop(name) for name in names})]
+    return "\n".join([*parts, "\n## Algorithms and privacy\n", *_table(entries)])
+
+
+def _table(entries: dict[str, Entry]) -> list[str]:
+    rows = ["| key | default | values | meaning | of |", "|---|---|---|---|---|"]
+    for entry in entries.values():
         said: dict[str, list[str]] = {}
         for owner, key in entry.owners.items():
             said.setdefault(_row(key), []).append(owner)
         for text, owners in said.items():
-            users = "every run" if owners == [""] else ", ".join(sorted(owners))
+            users = "every run" if owners == [""] else ", ".join(sorted(filter(None, owners)))
             rows.append(f"| `{entry.name}` | {text} | {users} |")
-    return "\n".join(["| key | default | values | meaning | of |", "|---|---|---|---|---|", *rows])
+    return rows
 
 
 def _row(key: Key) -> str:
@@ -48,15 +68,7 @@ def _row(key: Key) -> str:
 
 def block() -> str:
     """Return the section of pyproject.toml, header included."""
-    return HEADER + "".join(f"{name} = {_toml(value)}\n" for name, value in defaults().items())
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return f'"{value}"'
-    return "inf" if value == math.inf else repr(value)
+    return HEADER + toml(defaults())
 
 
 def main() -> int:

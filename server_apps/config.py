@@ -25,16 +25,27 @@ class RunConfig:
     """The run-config keys of a run as a whole; the fields are the keys of the same names."""
 
     algorithm: str = setting(DEFAULT_ALGORITHM, "which algorithm runs")
-    num_server_rounds: int = setting(40, "rounds at most", low=0)
+    num_server_rounds: int = setting(40, "rounds at most", low=0, operational=True)
     tolerance: float = setting(
-        0.0, "stop when the stationarity measure is at most this; 0 never", low=0
+        0.0, "stop when the stationarity measure is at most this; 0 never", low=0, operational=True
     )
-    evaluate_every: int = setting(1, "rounds between evaluations on the server", low=1)
-    checkpoint_every: int = setting(1, "rounds between checkpoints; 0 only at the end", low=0)
+    evaluate_every: int = setting(
+        1, "rounds between evaluations on the server", low=1, operational=True
+    )
+    checkpoint_every: int = setting(
+        1, "rounds between checkpoints; 0 only at the end", low=0, operational=True
+    )
     output_dir: str = setting(
-        "", "absolute folder for run folders; empty is ./runs where the server runs"
+        "",
+        "absolute folder for run folders; empty is ./runs where the server runs",
+        operational=True,
     )
-    resume: str = setting("", "absolute path of a run folder to go on from")
+    resume: str = setting(
+        "",
+        "absolute path of a run folder to go on from; auto: the newest good one in output-dir, "
+        "which is gone on with, or a new one",
+        operational=True,
+    )
     init_scale: float = setting(
         0.0, "standard deviation of the random starting model; 0 starts at zero", low=0
     )
@@ -122,6 +133,12 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     for key, why in (*_unused(own, given, resolved), *kind.unused(given, resolved)):
         raise ConfigError(f"{key} = {shown(given[key])}: {why}")
     return dict(resolved)
+
+
+def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a resolved config that decide what is computed."""
+    keys = _keys((*COMMON, *algorithm(config["algorithm"]).load_strategy().settings))
+    return {name: config[name] for name, key in keys.items() if not key.operational}
 
 
 def unknown(key: str) -> str:

@@ -5,26 +5,30 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from flwr.serverapp import Grid
 
 from privet.strategies import PrimalDualStrategy, PrivetResult
-from privet.wire import PrivetError
+from privet.strategies.run.observers import REQUEST
+from privet.wire import PrivetError, RunError
 from privet.wire.errors import one_line
+from privet.wire.library import LIBRARY_VERSION, library_version
 from privet.wire.threads import pin_blas_threads
 
 from .account import privacy_account
 from .build import build_evaluation, build_strategy, starting_model
-from .config import read_config
+from .config import decisive, read_config
 from .evaluation import Evaluation
 from .peers.run import hosted_unit
 from .progress import progress
 from .report import write_report
-from .run_folder import HistoryFile, RunFolder, to_json
+from .run_folder import NEWEST, RunFolder, to_json
+from .stopping import stopped_by_sigterm
 
 log = logging.getLogger("flwr.privet")
 
@@ -72,19 +76,48 @@ def _execute(
     evaluation: Evaluation,
     run_id: str,
 ) -> Finished:
-    folder = RunFolder.create(config["output-dir"], run_id)
+    earlier = RunFolder.newest(config["output-dir"]) if config["resume"] == NEWEST else None
+    folder = earlier or RunFolder.create(config["output-dir"], run_id)
     log.info("run folder: %s", folder.path)
+    resume = folder.path if earlier else None if config["resume"] == NEWEST else config["resume"]
+    strategy.options = replace(strategy.options, config=decisive(config))
+    with folder.held():
+        return _execute_in(folder, strategy, grid, config, evaluation, resume or None)
+
+
+def _execute_in(
+    folder: RunFolder,
+    strategy: PrimalDualStrategy,
+    grid: Grid,
+    config: Mapping[str, Any],
+    evaluation: Evaluation,
+    resume: Path | str | None,
+) -> Finished:
     began = time.monotonic()
     try:
-        result = _run(strategy, grid, config, folder, evaluation)
+        with stopped_by_sigterm(strategy.stopping):
+            result = _run(strategy, grid, config, folder, evaluation, resume)
         seconds = time.monotonic() - began
-        folder.write_model(result)
+        with _full_disk_in_one_line(folder):
+            folder.write_model(result)
         outcome = _outcome(strategy, result, evaluation, seconds)
     except BaseException as error:
         _finish_failed(folder, strategy, config, error)
         raise
-    summary = _finish(folder, strategy, config, outcome)
+    with _full_disk_in_one_line(folder):
+        summary = _finish(folder, strategy, config, outcome)
     return Finished(folder.path, result, summary)
+
+
+@contextmanager
+def _full_disk_in_one_line(folder: RunFolder) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"{folder.path} cannot be written: {error.strerror}; the run is over, and a resume "
+            "from its checkpoint writes what is missing"
+        ) from None
 
 
 def _run(
@@ -93,6 +126,7 @@ def _run(
     config: Mapping[str, Any],
     folder: RunFolder,
     evaluation: Evaluation,
+    resume: Path | str | None,
 ) -> PrivetResult:
     total = config["num-server-rounds"]
     with progress(total, every=max(1, total // 200)) as show:
@@ -100,12 +134,12 @@ def _run(
             grid,
             starting_model(config, evaluation.federation.dim),
             num_rounds=total,
-            resume=config["resume"] or None,
+            resume=resume,
             checkpoint=folder.checkpoint,
             checkpoint_every=config["checkpoint-every"],
             evaluate_every=config["evaluate-every"],
             tolerance=config["tolerance"],
-            observers=(HistoryFile(folder), show),
+            observers=(show,),
         )
 
 
@@ -115,7 +149,7 @@ def _outcome(
     models = strategy.run.models()
     numbers = evaluation(strategy.run.session.round, models)
     return {
-        "status": "completed",
+        "status": "stopped" if result.stopped == REQUEST else "completed",
         "stopped": result.stopped,
         "accuracy": numbers.get("accuracy", math.nan),
         "loss": numbers["loss"],
@@ -133,8 +167,11 @@ def _finish_failed(
 ) -> None:
     """Write what there is of a failed run; whatever fails here does not hide the cause."""
     text = str(cause) if isinstance(cause, PrivetError) else repr(cause)
+    outcome = {"status": "failed", "cause": text}
+    if isinstance(cause, SystemExit):  # as `flwr stop` ends a ServerApp
+        outcome = {"status": "stopped", "stopped": REQUEST}
     try:
-        _finish(folder, strategy, config, {"status": "failed", "cause": text})
+        _finish(folder, strategy, config, outcome)
     except Exception as error:
         log.warning("%s: the failed run is not summed up: %s", folder.path, _said(error))
 
@@ -153,6 +190,8 @@ def _finish(
         "dataset": config["dataset"],
         **outcome,
         "rounds": history[-1].round if history else 0,
+        **_saved(strategy),
+        LIBRARY_VERSION: library_version(),
         "bytes-up": sum(done.bytes_up for done in history),
         "bytes-down": sum(done.bytes_down for done in history),
         "private": privacy["private"],
@@ -160,14 +199,23 @@ def _finish(
         "run-folder": str(folder.path),
         "config": dict(config),
     }
-    if not folder.has_history:  # a resumed run that had no round left to play
-        folder.begin_history(history)
     folder.write_json("summary.json", summary)
     folder.write_json("privacy.json", privacy)
     if history:
         _report(folder)
     converted: dict[str, Any] = to_json(summary)
     return converted
+
+
+def _saved(strategy: PrimalDualStrategy) -> dict[str, Any]:
+    if strategy.session is None:
+        return {}
+    saved = strategy.run.saved
+    return {
+        "checkpoint-round": saved.round,
+        "checkpoint-failures": saved.failures,
+        "checkpoint-error": saved.error,
+    }
 
 
 def _report(folder: RunFolder) -> None:
@@ -196,6 +244,11 @@ def headline(summary: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(value, int | float):
             shown[label] = format(value, form)
     shown["rounds"] = f"{summary['rounds']} (stopped by {summary.get('stopped', 'failure')})"
+    if summary.get("checkpoint-error"):
+        shown["checkpoint"] = (
+            f"of round {summary['checkpoint-round']}; {summary['checkpoint-failures']} could not "
+            f"be written ({summary['checkpoint-error']})"
+        )
     shown["bytes up"] = f"{summary['bytes-up']:,}"
     shown["bytes down"] = f"{summary['bytes-down']:,}"
     shown["privacy"] = str(summary["privacy"])

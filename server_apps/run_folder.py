@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +15,15 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord
 
-from privet.strategies import Observer, PrivetResult, Round, Run
-from privet.wire import ConfigError
-from privet.wire.files import write_npz
+from privet.strategies import PrivetResult
+from privet.strategies.run.checkpoint import FILE_NAME, load
+from privet.wire import ConfigError, RunError
+from privet.wire.files import write_npz, write_whole
+
+log = logging.getLogger("flwr.privet")
+
+NEWEST = "auto"
+"""The value of ``resume`` that goes on with the newest run of the output folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +52,44 @@ class RunFolder:
             raise ConfigError(f"output-dir = {str(base)!r}: {error.strerror}") from None
         return cls(path)
 
+    @classmethod
+    def newest(cls, output_dir: str) -> RunFolder | None:
+        """Return the folder with the newest checkpoint that can be read, None without one."""
+        base = Path(output_dir) if output_dir else Path.cwd() / "runs"
+        found = sorted(base.glob(f"*/{FILE_NAME}"), key=lambda path: path.stat().st_mtime)
+        for path in reversed(found):
+            try:
+                load(path)
+            except RunError as error:
+                log.warning("%s: passed over", error)
+                continue
+            return cls(path.parent)
+        return None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other runs out of the folder for as long as the block takes.
+
+        Raises
+        ------
+        RunError
+            If another process has it, such as the run that a supervisor believes to be over.
+        """
+        try:
+            lock = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise RunError(f"run folder {self.path}: {error.strerror}") from None
+        with lock as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunError(f"run folder {self.path} is in use by another process") from None
+            yield
+
     @property
     def checkpoint(self) -> Path:
         """Where the checkpoint is."""
-        return self.path / "checkpoint.npz"
-
-    @property
-    def has_history(self) -> bool:
-        """Whether ``history.jsonl`` has been begun."""
-        return (self.path / "history.jsonl").exists()
-
-    def begin_history(self, earlier: list[Round]) -> None:
-        """Start ``history.jsonl`` with the rounds before a resume."""
-        lines = [json.dumps(done.to_dict()) + "\n" for done in earlier]
-        (self.path / "history.jsonl").write_text("".join(lines))
-
-    def append(self, done: Round) -> None:
-        """Add one round to ``history.jsonl``."""
-        with (self.path / "history.jsonl").open("a") as file:
-            file.write(json.dumps(done.to_dict()) + "\n")
+        return self.path / FILE_NAME
 
     def write_model(self, result: PrivetResult) -> None:
         """Write ``model.npz``: the last model under the user's names, the others prefixed."""
@@ -74,23 +102,7 @@ class RunFolder:
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write one JSON file; NaN becomes null and infinity the string "inf"."""
         text = json.dumps(to_json(content), indent=2, allow_nan=False)
-        (self.path / name).write_text(text + "\n")
-
-
-class HistoryFile(Observer):
-    """Writes ``history.jsonl`` as a run goes; a resumed run's begins with what was before."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self.folder = folder
-
-    def on_begin(self, run: Run) -> None:
-        """Begin the file."""
-        self.folder.begin_history(run.session.history)
-
-    def on_round(self, run: Run, done: Round) -> str | None:
-        """Add the round."""
-        self.folder.append(done)
-        return None
+        write_whole(self.path / name, f"{text}\n".encode())
 
 
 def to_json(value: Any) -> Any:

@@ -28,6 +28,7 @@ from privet.sim.processes import Processes
 
 ConfigValue = str | int | float | bool
 
+_BARE = re.compile(r"[\w-]+", re.ASCII)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _COMPLETED = "finished:completed"
@@ -131,7 +132,7 @@ def _command(
     if run_config:
         _check_keys(Path(app_dir, "pyproject.toml"), run_config)
         overrides = home / "run-config.toml"
-        overrides.write_text(_toml(run_config))
+        overrides.write_text(toml(run_config))
         command += ["--run-config", str(overrides)]
     return command
 
@@ -222,10 +223,11 @@ def _environment(home: Path, scratch: Path) -> dict[str, str]:
     return environment
 
 
-def _toml(config: Mapping[str, ConfigValue]) -> str:
+def toml(config: Mapping[str, ConfigValue]) -> str:
     """Return a flat TOML document; JSON's scalars are TOML's, infinities and nan apart."""
     return "".join(
-        f"{json.dumps(key)} = {value if isinstance(value, float) else _scalar(value)}\n"
+        f"{key if _BARE.fullmatch(key) else _scalar(key)} = "
+        f"{value if isinstance(value, float) else _scalar(value)}\n"
         for key, value in config.items()
     )
 

@@ -10,6 +10,7 @@ state and for secure sums.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,7 @@ from .run.observers import (
     TrainMetrics,
     observe,
 )
+from .run.round import TooFewError
 
 log = logging.getLogger("flwr.privet")
 
@@ -48,6 +50,8 @@ Watch = Callable[[Round, "PrimalDualStrategy"], object]
 
 class PrimalDualStrategy(Hooks, Configured, Strategy):
     """Binds an algorithm's server half to Flower.
+
+    Whoever sets its event ``stopping`` ends the run after the round under way.
 
     Parameters
     ----------
@@ -73,6 +77,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         *,
         num_agents: int = RunOptions.num_agents,
         min_agents: int = RunOptions.min_agents,
+        patience: float = RunOptions.patience,
         participation: Participation | None = None,
         seed: int = RunOptions.seed,
         wait_timeout: float = RunOptions.wait_timeout,
@@ -92,6 +97,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         self.options = RunOptions(
             num_agents=num_agents,
             min_agents=min_agents,
+            patience=patience,
             participation=self.flower.participation(participation) or All(),
             seed=seed,
             wait_timeout=wait_timeout,
@@ -101,6 +107,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         )
         self.fraction_evaluate = fraction_evaluate
         self.monitor = monitor
+        self.stopping = threading.Event()
         self._run: Run | None = None
 
     @property
@@ -120,6 +127,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
     @run.setter
     def run(self, run: Run) -> None:
         self._run = run
+        run.stopping = self.stopping
         self.half = run.half
 
     @property
@@ -133,10 +141,18 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         return self.run.session
 
     def play_round(self, grid: Grid, number: int) -> Round:
-        """Play one round of the run that has begun, and return its record."""
+        """Play one round of the run that has begun, and return its record.
+
+        A round that too few agents replied in is tried again while the run has ``patience``.
+        """
         messages = self.configure_train(number, self.run.arrays, ConfigRecord(), grid)
-        self.aggregate_train(number, self.run.collect(grid, messages))
-        return self.run.session.history[-1]
+        while True:
+            try:
+                self.aggregate_train(number, self.run.collect(grid, messages))
+            except TooFewError as few:
+                messages = self.run.try_again(few, grid)
+            else:
+                return self.run.session.history[-1]
 
     # ------------------------------------------------------------------ Flower's round interface
 
@@ -170,8 +186,9 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         by_agent = run.pending.sort(replies)
         done = run.close_round(by_agent)
         if not run.collector.masked:
-            accepted = (by_agent[name].content for name in done.participants if name in by_agent)
-            run.metrics = self.flower.train_metrics(c for c in accepted if c is not None)
+            uploads = run.pending.uploads
+            accepted = [uploads[name].content for name in done.participants if name in uploads]
+            run.metrics = self.flower.train_metrics(accepted)
         metrics = MetricRecord({"participants": len(done.participants), "residual": done.residual})
         metrics.update(run.metrics or {})
         return run.arrays, metrics
@@ -266,7 +283,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         Raises
         ------
         RunError
-            If too few agents came, or a round fell below ``min_agents``.
+            If too few agents came, or a round stayed below ``min_agents`` for longer than
+            ``patience``.
         """
         log.info("Starting %s:", type(self).__name__)
         self.summary()

@@ -69,6 +69,7 @@ class RunArguments(FlowerArguments, total=False):
 
     num_agents: int
     min_agents: int
+    patience: float
     participation: participation.Participation | None
     seed: int
     wait_timeout: float

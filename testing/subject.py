@@ -204,7 +204,7 @@ class Subject:
         """Return the first message of a run with these settings, which no agent answers."""
         grid = WatchedGrid(self.app(), self.nodes(), {(name, 1): disconnect for name in self.names})
         with suppress(RunError):
-            self.strategy(settings).start(grid, self.start(), num_rounds=1)
+            self.strategy(settings, patience=0.0).start(grid, self.start(), num_rounds=1)
         require(bool(grid.exchanges), "round 1 asks no agent")
         return grid.exchanges[0].instruction
 

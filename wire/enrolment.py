@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from flwr.app import ConfigRecord, RecordDict
 
 from .contract import CONTRACT_VERSION, RECORD
-from .errors import WireError
+from .errors import WireError, one_line
+from .library import LIBRARY_VERSION
 from .records import config_record, read_field, read_record
 from .rosters import KEY_BYTES, LONGEST_NAME, is_name
 
@@ -34,6 +35,8 @@ class Enrolment:
     """For the secure sums of ``experiment``, if it was asked for."""
     facts: str = ""
     """What else it says of itself, as JSON; not looked into here."""
+    library: str = ""
+    """The version of this library that it runs; empty where it does not say."""
 
 
 def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
@@ -45,6 +48,7 @@ def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
         "unit": enrolment.unit,
         "public-key": enrolment.public_key,
         "facts": enrolment.facts,
+        LIBRARY_VERSION: enrolment.library,
     }
     return config_record(
         {
@@ -93,4 +97,5 @@ def read_enrolment(content: RecordDict) -> Enrolment:
         unit=unit,
         public_key=public_key,
         facts=facts,
+        library=one_line(read_field(record, LIBRARY_VERSION, str, ""))[:LONGEST_NAME],
     )

@@ -6,9 +6,9 @@ import contextlib
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +19,23 @@ _DAMAGE = (
 
 
 def write_npz(path: Path, members: Mapping[str, NDArray[Any]]) -> None:
-    """Write named arrays so that ``path`` always holds a whole file (raises ``OSError``).
+    """Write named arrays as `write_whole` does."""
+    _write(path, lambda file: np.savez(file, allow_pickle=False, **members))
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that ``path`` always holds a whole one (raises ``OSError``).
 
     A full disk or a killed process leaves the previous file as it was.
     """
+    _write(path, lambda file: file.write(data))
+
+
+def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **members)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

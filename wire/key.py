@@ -44,6 +44,8 @@ class Key:
         Smallest value above 0, where 0 itself has a meaning of its own.
     needs : mapping of str to tuple or None
         Other keys, and the values at which this one is used at all; None is any but empty or 0.
+    operational : bool
+        Whether it says how a run is operated, and not what is computed.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Key:
     open_low: bool = False
     floor: float = 0.0
     needs: Mapping[str, tuple[Scalar, ...] | None] = field(default_factory=dict)
+    operational: bool = False
 
     def check(self, value: Any) -> Scalar:
         """Return the value in the key's type.
@@ -118,9 +121,11 @@ def setting(
     open_low: bool = False,
     floor: float = 0.0,
     needs: Mapping[str, Scalar | tuple[Scalar, ...] | None] | None = None,
+    operational: bool = False,
 ) -> Any:
     """Declare a dataclass field that is a run-config key; the arguments are those of `Key`."""
-    key = Key("", default, doc, tuple(choices), low, high, open_low, floor, _needs(needs or {}))
+    needed = _needs(needs or {})
+    key = Key("", default, doc, tuple(choices), low, high, open_low, floor, needed, operational)
     return field(default=default, metadata={"key": key})
 
 

@@ -17,6 +17,7 @@ from .bench import bench
 from .flower import flower_run
 from .keys import asked, show
 from .ledger import ledger
+from .new import new
 from .replay import replay
 from .report import report
 from .reproduce import reproduce
@@ -39,6 +40,7 @@ app.command("ledger")(ledger)
 app.command("reproduce")(reproduce)
 app.command("flower-run")(flower_run)
 app.command("account")(account)
+app.command("new")(new)
 
 
 def main(arguments: list[str] | None = None) -> None:

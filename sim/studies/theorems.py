@@ -642,13 +642,165 @@ FED_PDM.checked(
     reach=0.99,
 )(sensitivity)
 FED_PDM.unchecked("Theorem 2: the total loss (36)", "asymptotic, with an unknown constant c_0")
-FED_PDM.unchecked(
-    "Theorem 3, Lemmas 2 and 3",
-    "bounds of the gap (37) with the constants of (C.5); not run",
-    verdict=Verdict.NOT_DETERMINED,
+
+
+@FED_PDM.checked(
+    "Assumption 1: the Lagrangian (7a) is bounded below in x, x_0 and the duals",
+    "it is linear in the duals: no loss meets it",
+    stream=33,
 )
+def bounded_below(rng: np.random.Generator) -> Iterator[Gap]:
+    """lambda (x_0 - x) + rho (x_0 - x)^2 / 2 stays above -1e6 for f = 0 and |lambda| <= 1e9."""
+    for _ in range(COUNT):
+        rho, apart = rng.uniform(0.5, 5), float(rng.choice([-1, 1])) * rng.uniform(0.1, 1)
+        least = min(dual * apart + rho / 2 * apart**2 for dual in (-1e9, 0.0, 1e9))
+        yield -1e6 - least, {"rho": rho, "x_0 - x": apart}
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """DP-FedPDM on f_i(x) = a_i ||x - b_i||^2 / 2, h = 0, everybody active, means of 20 runs.
+
+    ``gaps`` is P of (37) by round, ``falls`` how the Lagrangian changed, ``shifts`` and ``moves``
+    ||x_0^t - x_0^{t+1}||^2 and sum_i ||x_i^t - x_i^{t+1}||^2; ``excess`` is the first Lagrangian
+    over the least value of the loss, which stands for its infimum.
+    """
+
+    agents: int
+    smoothness: float
+    rho: float
+    noise: float
+    gaps: Vector
+    falls: Vector
+    shifts: Vector
+    moves: Vector
+    excess: float
+
+    @property
+    def constants(self) -> tuple[float, ...]:
+        """B_1 ... B_8."""
+        high, rho = self.smoothness, self.rho
+        share = high / (4 * high - 2)
+        weight = 1 + 4 * rho / self.agents
+        b7 = high**2 + rho**2 + 4 / self.agents * (rho + 4 * high**2 / rho) + 4 * high**2 / rho**2
+        return (
+            rho * self.agents / 2,
+            rho / 2 - 4 * high**2 / rho - high,
+            8 / rho + share,
+            16 / rho,
+            2.0,
+            weight * 16 / rho**2,
+            b7,
+            high * share + weight * 8 / rho**2,
+        )
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """What names it on the page."""
+        return {"L": self.smoothness, "rho": self.rho, "sigma": self.noise}
+
+
+STOP = 1e-2
+"""nu of (10)."""
+
+
+def _gap_and_value(
+    x: Vector, x_0: Vector, dual: Vector, a: Vector, b: Vector, rho: float
+) -> tuple[float, float]:
+    """Return P of (37) and the Lagrangian, means over the runs."""
+    runs, agents, _ = x.shape
+    apart = x_0 - x
+    slopes = (a * (x - b) - dual - rho * apart, apart, (dual + rho * apart).sum(1))
+    gap = sum(float((slope**2).sum()) for slope in slopes)
+    value = float((a / 2 * (x - b) ** 2 + dual * apart + rho / 2 * apart**2).sum())
+    return gap / agents**2 / runs, value / agents / runs
+
+
+def _courses(rng: np.random.Generator, noise: float, dim: int) -> Iterator[Course]:
+    """Yield a hundred runs of 20 rounds that meet .472 <= L <= rho / 4, with full gradients."""
+    agents, runs, rounds = 4, 20, 20
+    for _ in range(COUNT):
+        high = rng.uniform(0.6, 2)
+        rho = 4 * high * rng.uniform(1, 2)
+        a, b = high * rng.uniform(0.5, 1, (agents, 1)), rng.normal(0, 2, (agents, dim))
+        a[0] = high
+        eta = rng.uniform(0.2, 1, (agents, 1)) / (a + rho)
+        x_0 = np.repeat(rng.standard_normal((1, 1, dim)), runs, axis=0)
+        x, dual = np.repeat(x_0, agents, axis=1), np.zeros((runs, agents, dim))
+        sums = {name: list[float]() for name in ("gaps", "values", "shifts", "moves")}
+
+        for _ in range(rounds):
+            gap, value = _gap_and_value(x, x_0, dual, a, b, rho)
+            sums["gaps"].append(gap)
+            sums["values"].append(value)
+            w, going = np.repeat(x_0, agents, axis=1), np.ones((runs, agents, 1), bool)
+            while going.any():
+                slope = a * (w - b) - dual + rho * (w - x_0)
+                w = np.where(going, w - eta * slope, w)
+                going &= (slope**2).sum(2, keepdims=True) > STOP
+            dual = dual + rho * (x_0 - w)
+            sent = w - dual / rho + noise * rng.standard_normal(w.shape)
+            after = sent.mean(1, keepdims=True)
+            sums["shifts"].append(float(((x_0 - after) ** 2).sum()) / runs)
+            sums["moves"].append(float(((x - w) ** 2).sum()) / runs)
+            x, x_0 = w, after
+        values = np.array([*sums["values"], _gap_and_value(x, x_0, dual, a, b, rho)[1]])
+        best = (a * b).sum(0) / a.sum()
+        least = float((a / 2 * (best - b) ** 2).sum()) / agents
+        gaps, shifts, moves = (np.array(sums[name]) for name in ("gaps", "shifts", "moves"))
+        falls, excess = np.diff(values), float(values[0]) - least
+        yield Course(agents, high, rho, noise, gaps, falls, shifts, moves, excess)
+
+
+@FED_PDM.checked(
+    "Lemma 2: the Lagrangian falls",
+    "without noise, full gradients, from the second round on; as printed it falls for ever where "
+    "four agents are active",
+    stream=34,
+)
+def lagrangian_falls(rng: np.random.Generator) -> Iterator[Gap]:
+    """L^{t+1} - L^t - 2 B_3 nu <= -B_1 shift + sum_i (-B_2 move_i - B_3 nu), by round."""
+    for one in _courses(rng, 0.0, 3):
+        b1, b2, b3, *_ = one.constants
+        left = one.falls - 2 * b3 * STOP
+        right = -b1 * one.shifts - b2 * one.moves - one.agents * b3 * STOP
+        yield float((left - right)[1:].max()), one.numbers
+
+
+def gap_of_a_round(rng: np.random.Generator, *, noise: float, dim: int) -> Iterator[Gap]:
+    """P^t <= B_5 shift + sum_i (B_7 move_i + B_8 nu) + 8 rho sigma^2, in every round."""
+    for one in _courses(rng, noise, dim):
+        *_, b5, _, b7, b8 = one.constants
+        right = b5 * one.shifts + b7 * one.moves + one.agents * b8 * STOP
+        yield float((one.gaps - right - 8 * one.rho * noise**2).max()), one.numbers
+
+
+def mean_gap(rng: np.random.Generator, *, noise: float, dim: int) -> Iterator[Gap]:
+    """The mean of P over the rounds is at most (38), with C_0 ... C_3 of (C.5)."""
+    for one in _courses(rng, noise, dim):
+        constants = one.constants
+        factor = max(constants[4:]) / min(constants[:4])
+        right = factor * (one.excess / len(one.gaps) + 2 * constants[2] * STOP)
+        yield float(one.gaps.mean() / (right + 8 * one.rho * noise**2)) - 1, one.numbers
+
+
+for _named, _noise in (("without noise", 0.0), ("with noise", 1.0)):
+    for _check, _what, _dim in (
+        (gap_of_a_round, "Lemma 3: the gap of a round", 30),
+        (mean_gap, "Theorem 3: the bound (38)", 30),
+    ):
+        FED_PDM.checked(
+            f"{_what}, {_named}",
+            "full gradients, 30 dimensions, the loss's infimum for that of Assumption 1"
+            + ("; C_3 knows neither dimension nor agents" if _noise else ""),
+            stream=35,
+            noise=_noise,
+            dim=_dim,
+        )(_check)
 FED_PDM.unchecked("Remark 1", "reads Theorem 3's terms off")
-FED_PDM.unchecked("Remark 2: T of order 1/zeta", "not run", verdict=Verdict.NOT_DETERMINED)
+FED_PDM.unchecked(
+    "Remark 2: T of order 1/zeta", "sets each of the four terms of (38) to zeta / 4; no more to run"
+)
 
 
 @FED_PDM.checked("P1: DP-FedPDM is the dense case of BSDP-FedPDM", stream=32)

@@ -62,7 +62,8 @@ class PrivetResult(Result):
     history : list of Round
         One entry per round, those before a resume included.
     stopped : str
-        Why the run ended: ``"rounds"``, ``"tolerance"``, or the reason an observer gave.
+        Why the run ended: ``"rounds"``, ``"tolerance"``, ``"request"``, or the reason an observer
+        gave.
     privacy : Privacy, optional
         What the run promises, and what every agent released.
     """

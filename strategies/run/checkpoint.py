@@ -1,13 +1,13 @@
 """Checkpoints: one ``.npz`` with a JSON manifest inside, no pickle, replaced atomically.
 
 The file is written under a temporary name in the same folder, flushed to the disk and renamed, so
-a full disk or a killed process leaves the previous checkpoint as it was.
+a full disk or a killed process leaves the previous checkpoint as it was. The history is in a file
+of its own beside it, which is appended to: what a checkpoint costs does not grow with the rounds.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,12 @@ from numpy.typing import NDArray
 from privet.wire import RunError
 from privet.wire.files import read_npz, write_npz
 
-FORMAT = 2
+from .history import history_beside, read_history, rounds_of
+from .session import Round
+
+FORMAT = 3
+WITH_HISTORY = 2
+"""An earlier format, which had the history inside and is still read."""
 FILE_NAME = "checkpoint.npz"
 
 
@@ -27,14 +32,14 @@ class Checkpoint:
     """All that a run needs to go on.
 
     ``arrays`` is the algorithm's server state, ``node_states`` the agents' own states where the
-    engine can hand them over (in process), ``history`` the finished rounds as lines of JSON,
-    ``manifest`` everything else that is not an array.
+    engine can hand them over (in process), ``manifest`` everything that is not an array, and
+    ``history`` the finished rounds, as ``load`` finds them.
     """
 
     manifest: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
     node_states: dict[str, bytes] = field(default_factory=dict)
-    history: Sequence[str] = ()
+    history: list[Round] = field(default_factory=list)
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
@@ -42,7 +47,6 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     manifest = {"format": FORMAT, **checkpoint.manifest}
     members: dict[str, NDArray[Any]] = {
         "manifest": np.frombuffer(json.dumps(manifest).encode(), np.uint8),
-        "history": np.frombuffer("\n".join(checkpoint.history).encode(), np.uint8),
         **{f"state/{name}": array for name, array in checkpoint.arrays.items()},
         **{
             f"node/{name}": np.frombuffer(blob, np.uint8)
@@ -58,7 +62,7 @@ def load(where: Path) -> Checkpoint:
     Raises
     ------
     RunError
-        If there is none, it is damaged, or it is of another format.
+        If there is none, it is damaged, it is of another format, or its history is not there.
     """
     path = where / FILE_NAME if where.is_dir() else where
     if not path.exists():
@@ -66,13 +70,18 @@ def load(where: Path) -> Checkpoint:
     try:
         members = read_npz(path)
         manifest = json.loads(members.pop("manifest").tobytes())
-        history = members["history"].tobytes().decode().splitlines() if "history" in members else []
-    except (OSError, ValueError, KeyError) as error:
+        version, rounds = manifest["format"], manifest.get("round")
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"resume: {path} is damaged ({error})") from None
-    if manifest.get("format") != FORMAT:
-        raise RunError(
-            f"resume: {path} has checkpoint format {manifest.get('format')}, expected {FORMAT}"
-        )
+    if version not in (WITH_HISTORY, FORMAT):
+        raise RunError(f"resume: {path} has checkpoint format {version}, expected {FORMAT}")
+    if type(rounds) is not int or rounds < 0:
+        raise RunError(f"resume: {path} is damaged (its round is {rounds!r})")
+    if version == WITH_HISTORY:
+        lines = members["history"].tobytes().splitlines() if "history" in members else []
+        history = rounds_of(lines, rounds, path)
+    else:
+        history = read_history(history_beside(path), rounds)
     arrays = {n[6:]: array for n, array in members.items() if n.startswith("state/")}
     nodes = {n[5:]: a.tobytes() for n, a in members.items() if n.startswith("node/")}
     return Checkpoint(manifest, arrays, nodes, history)

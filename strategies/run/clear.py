@@ -12,13 +12,13 @@ import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from privet.wire import FAILED, REFUSED, Update, UploadError, WireError, content_bytes
+from privet.wire import FAILED, REFUSED, UploadError, WireError, content_bytes, sort_names
 from privet.wire.contract import is_need_state
 
-from ..half import Arrays, FoldingHalf, ServerHalf
+from ..half import FoldingHalf, ServerHalf
 from .exchange import Reply
 from .roster import Question, Recovery
-from .round import Pending
+from .round import Accepted, Pending
 from .session import Round
 from .together import Together
 
@@ -51,6 +51,23 @@ class ClearUploads:
         """Begin a round and return whom to ask: all that were chosen and are there."""
         return [name for name in pending.asked if name not in pending.absent]
 
+    def reopen(self, pending: Pending) -> list[str] | None:
+        """Begin a round again and return whom to ask: who is there and has not answered.
+
+        None where the round needs nodes that are not enrolled and must begin anew: with nothing
+        accepted so far that costs nothing, else only if there are such nodes.
+        """
+        roster = pending.session.roster
+        waiting = [name for name in pending.asked if name not in pending.uploads]
+        pending.note_absent(waiting)
+        here = [name for name in waiting if name not in pending.absent]
+        enough = min(pending.options.min_agents, len(pending.asked))
+        if not pending.uploads or (
+            len(pending.uploads) + len(here) < enough and roster.has_strangers
+        ):
+            return None
+        return here
+
     def timeout(self, pending: Pending) -> float:
         """Return the round's timeout, and for a second try what is left of it."""
         if pending.tries == 0:
@@ -78,69 +95,64 @@ class ClearUploads:
         Raises
         ------
         RunError
-            If fewer uploads than ``min_agents`` (or than were asked) could be folded.
+            If fewer uploads than ``min_agents`` (or than were asked) could be folded; what was
+            accepted stays with ``pending`` for another try.
         """
         half, session = cast("FoldingHalf[Any]", pending.half), pending.session
         if pending.together is not None:
-            if not pending.messages and (done := _closed(half, pending, pending.together)):
+            if done := _closed(half, pending, pending.together):
                 return done
-            replies = {
-                **replies,
-                **pending.together.replies(half.name, half.version, pending.round),
-            }
+            made = pending.together.replies(half.name, half.version, pending.round)
+            replies, pending.together = {**replies, **made}, None
         failures = dict(pending.absent)
-        uploads: dict[int, Arrays] = {}
-        updates: dict[str, Update] = {}
         with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused then
             for position, name in enumerate(session.roster.names):
-                if name not in pending.messages and name not in replies:
+                known = name in pending.messages or name in replies
+                if not known or name in failures or name in pending.uploads:
                     continue
                 reply = pending.reply(name, replies)
                 if reply.content is None and reply.code not in (REFUSED, FAILED):
-                    pending.note_lost(name)
+                    pending.note_lost(name, reply.code)
                 try:
-                    uploads[position], updates[name] = _accept(half, pending, name, position, reply)
+                    pending.uploads[name] = _accept(half, pending, name, position, reply)
                 except Exception as error:  # whatever an agent sends costs that agent's reply only
                     failures[name] = pending.dropped(name, error)
-        return _folded(half, pending, uploads, updates, failures)
-
-
-def _folded(
-    half: FoldingHalf[Any],
-    pending: Pending,
-    uploads: Mapping[int, Arrays],
-    updates: Mapping[str, Update],
-    failures: Mapping[str, str],
-) -> Round:
-    """Fold the accepted uploads and record the round."""
-    for name, reason in pending.absent.items():
-        log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
-    pending.require(len(uploads), failures)
-    session = pending.session
-    session.state = half.fold(session.state, uploads, pending.turn)
-    return pending.record(updates, failures)
+        for name, reason in pending.absent.items():
+            log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
+        pending.require(len(pending.uploads), failures)
+        accepted = {name: pending.uploads[name] for name in sort_names(pending.uploads)}
+        places = session.roster.positions
+        uploads = {places[name]: one.folded for name, one in accepted.items()}
+        session.state = half.fold(session.state, uploads, pending.turn)
+        return pending.record({name: one.update for name, one in accepted.items()}, failures)
 
 
 def _closed(half: FoldingHalf[Any], pending: Pending, together: Together) -> Round | None:
     """Fold what all agents did together; None where their uploads have to be seen one by one."""
-    agents = pending.session.roster.agents
+    enough = min(pending.options.min_agents, len(pending.asked))
+    if pending.messages or pending.uploads or len(together.names) < enough:
+        return None
+    session, agents = pending.session, pending.session.roster.agents
     expected = np.array([agents[name].num_examples for name in together.names])
     with np.errstate(over="ignore", invalid="ignore"):
         try:
-            uploads = together.accepted(half, pending.session.state, expected)
+            uploads = together.accepted(half, session.state, expected)
         except Exception as error:  # whoever sent it is then named
             log.debug("round %d: uploads are looked at one by one: %r", pending.round, error)
             return None
+    for name, reason in pending.absent.items():
+        log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
     pending.bytes_up += together.size * len(uploads)
     pending.epsilon = math.inf
+    session.state = half.fold(session.state, uploads, pending.turn)
     update = together.update(0, pending.round)
-    return _folded(half, pending, uploads, dict.fromkeys(together.names, update), pending.absent)
+    return pending.record(dict.fromkeys(together.names, update), pending.absent)
 
 
 def _accept(
     half: FoldingHalf[Any], pending: Pending, name: str, position: int, reply: Reply
-) -> tuple[Arrays, Update]:
-    """Return what is folded of one reply, and the reply as read."""
+) -> Accepted:
+    """Return what is folded of one reply."""
     session, agents = pending.session, pending.session.roster.agents
     if reply.content is None:
         raise UploadError(reply.reason)
@@ -156,4 +168,4 @@ def _accept(
         agents[name] = agents[name]._replace(held=())
         raise WireError("digest differs: agent and server do not hold the same state")
     pending.note_remark(name, update)
-    return folded, update
+    return Accepted(folded, update, reply.content)

@@ -67,12 +67,15 @@ def send(
 ) -> Answers:
     """Send one message per agent and wait for the replies, ``timeout`` seconds at most.
 
-    The messages of agents that do not answer in time stay with the nodes; a late answer is never
-    read nor, where the grid can forget it, kept.
+    Flower drops the messages of agents that do not answer in time; a late answer is never read
+    nor, where the grid can forget it, kept.
     """
     if not messages:
         return Answers([], {})
     deadline = time.monotonic() + timeout
+    if not isinstance(grid, ForgetsReplies):  # an engine of this library holds no message back
+        for message in messages.values():
+            message.metadata.ttl = timeout
     pushed = list(grid.push_messages(list(messages.values())))
     owners = owner_by_message(messages)
     waiting = {message_id for message_id in pushed if message_id}

@@ -55,6 +55,8 @@ class MaskedSums:
     ----------
     attempts
         The groups of the round under way whose sum is not there yet.
+    last
+        The last attempt at the sum of every group that has none; number 0 where none was made.
     sums
         The sums that are.
     updates
@@ -66,6 +68,7 @@ class MaskedSums:
     masked: ClassVar[bool] = True
 
     attempts: dict[str, Attempt] = field(default_factory=dict)
+    last: dict[str, Attempt] = field(default_factory=dict)
     sums: dict[str, GroupSum] = field(default_factory=dict)
     updates: dict[str, Update] = field(default_factory=dict)
     renewed: set[str] = field(default_factory=set)
@@ -81,20 +84,32 @@ class MaskedSums:
 
     def open(self, pending: Pending) -> list[str]:
         """Agree on the roster of every group; agents that cannot be on one are absent."""
-        self.attempts, self.sums, self.updates, self.renewed = {}, {}, {}, set()
+        self.attempts, self.last, self.sums, self.updates, self.renewed = {}, {}, {}, {}, set()
         session, units = pending.session, grouped(pending.half)
         members: dict[str, list[str]] = {}
         position = session.roster.positions
         for name in pending.asked:
-            reason = pending.absent.get(name) or _unfit(pending, name)
-            if reason:
-                pending.absent[name] = reason
-                continue
             group = ALL if units is None else units.group(session.state, position[name])
             members.setdefault(group, []).append(name)
         for group, names in members.items():
-            self._propose(pending, group, 1, names)
-        return [name for name in pending.asked if name not in pending.absent]
+            self.last[group] = Attempt(0, tuple(names))
+        return self.reopen(pending)
+
+    def reopen(self, pending: Pending) -> list[str]:
+        """Ask the groups without a sum again, by the roster that was sent out last.
+
+        Agents hold the server to that: between two attempts of a round they may only leave.
+        """
+        self.renewed = set()
+        for group, attempt in self.last.items():
+            pending.note_absent(attempt.names)
+            failures = {
+                name: reason
+                for name in attempt.names
+                if (reason := pending.absent.get(name) or _unfit(pending, name))
+            }
+            self.attempts[group] = replace(attempt, failures=failures)
+        return self._next_attempts(pending, [])
 
     def timeout(self, pending: Pending) -> float:
         """Return half of the time that is left, so that there is some for another attempt.
@@ -112,6 +127,10 @@ class MaskedSums:
         left = pending.deadline - time.monotonic()
         if not self.attempts or pending.tries == MOST_ATTEMPTS or left <= 0:
             return {}
+        for attempt in self.attempts.values():
+            culprits = ", ".join(f"agent {name}: {why}" for name, why in attempt.failures.items())
+            failed = f"secure sum, attempt {attempt.number} failed: {one_line(culprits)}"
+            pending.notes.append(failed)
         lost = self._renew_keys(pending, grid, question, min(ENROL_TIMEOUT, left / 2))
         return pending.messages_for(self._next_attempts(pending, lost))
 
@@ -144,7 +163,7 @@ class MaskedSums:
             return False
         keys = {name: pending.session.roster.agents[name].public_key for name in names}
         pending.shared[group] = with_roster(pending.shared[group], number, keys)
-        self.attempts[group] = Attempt(number, names)
+        self.attempts[group] = self.last[group] = Attempt(number, names)
         return True
 
     def _settle(self, pending: Pending, replies: Mapping[str, Reply]) -> None:
@@ -175,7 +194,7 @@ class MaskedSums:
                     places = tuple(position[name] for name in attempt.names)
                     self.sums[group] = GroupSum(arrays, places)
                     self.updates.update(updates)
-                    del self.attempts[group]
+                    del self.attempts[group], self.last[group]
                     continue
                 failures = dict.fromkeys(attempt.names, "the masks of its group did not cancel")
             self.attempts[group] = replace(attempt, failures=failures)
@@ -206,12 +225,9 @@ class MaskedSums:
         Those that lost their key stay, if they have a new one and can go on.
         """
         agents = pending.session.roster.agents
-        asked: list[str] = []
+        asked: set[str] = set()
         for group, attempt in list(self.attempts.items()):
             del self.attempts[group]
-            culprits = ", ".join(f"agent {name}: {why}" for name, why in attempt.failures.items())
-            failed = f"secure sum, attempt {attempt.number} failed: {one_line(culprits)}"
-            pending.notes.append(failed)
             stay: list[str] = []
             for name in attempt.names:
                 why = attempt.failures.get(name, "")
@@ -221,14 +237,14 @@ class MaskedSums:
                     pending.absent[name] = why
                 else:
                     stay.append(name)
-            if len(attempt.names) - len(stay) == 1:
+            if attempt.number and len(attempt.names) - len(stay) == 1:
                 turn = pending.round * MOST_ATTEMPTS + attempt.number
                 rng = stream(pending.options.seed, "left-out", group, turn)
                 spared = stay.pop(int(rng.integers(len(stay))))
                 pending.absent[spared] = "left out: two sums of a round may not differ by one agent"
             if self._propose(pending, group, attempt.number + 1, stay):
-                asked += stay
-        return asked
+                asked.update(stay)
+        return [name for name in pending.asked if name in asked]
 
 
 def _unfit(pending: Pending, name: str) -> str:
@@ -260,7 +276,7 @@ def _read(pending: Pending, name: str, reply: Reply) -> Update:
         if reply.code == REFUSED:  # each further question would cost the others an attempt
             agents[name] = agents[name]._replace(out=f"declined: {reply.reason}")
         elif reply.code != FAILED:
-            pending.note_lost(name)
+            pending.note_lost(name, reply.code)
         raise UploadError(reply.reason)
     pending.bytes_up += content_bytes(reply.content)
     if is_need_state(reply.content):

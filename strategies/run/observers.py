@@ -6,7 +6,6 @@ progress bar. After every round they are called one after the other, in their or
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -17,12 +16,21 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from privet.wire import RunError
+from privet.wire.errors import one_line
+
 from ..hooks import Monitor
 from .checkpoint import save
-from .run import Run
+from .exchange import send
+from .history import HistoryFile, history_beside
+from .round import TooFewError
+from .run import Run, Saved
 from .session import Round
 
 log = logging.getLogger("flwr.privet")
+
+REQUEST = "request"
+"""Why a run ended that was asked to."""
 
 OWN_FIELDS = ("loss", "accuracy", "stationarity")
 """What of a monitor's numbers has a field of its own in a round's record."""
@@ -61,8 +69,15 @@ def observe(
     for observer in observers:
         observer.on_begin(run)
     for number in range(run.session.round + 1, last_round + 1):
-        play(number)
-        run.stopped = "rounds" if number == last_round else ""
+        try:
+            play(number)
+        except TooFewError:
+            if not run.stopping.is_set():
+                raise
+            run.stopped = REQUEST  # while it waited to try again
+            break
+        asked_to = REQUEST if run.stopping.is_set() else ""
+        run.stopped = "rounds" if number == last_round else asked_to
         for observer in observers:
             run.stopped = observer.on_round(run, run.session.history[-1]) or run.stopped
         if run.stopped:
@@ -164,25 +179,47 @@ class FederatedEvaluation(Observer):
             self.strategy.configure_evaluate(done.round, run.arrays, self.config, self.grid)
         )
         if messages:
-            replies = self.grid.send_and_receive(messages, timeout=run.options.round_timeout)
+            by_number = {str(number): message for number, message in enumerate(messages)}
+            replies = send(self.grid, by_number, run.options.round_timeout).replies
             _keep(self.into, done.round, self.strategy.aggregate_evaluate(done.round, replies))
         return None
 
 
 class Checkpoints(Observer):
-    """Writes the run's checkpoint every so many rounds (0: never) and at its end."""
+    """Writes the history, and the run's checkpoint every so many rounds (0: never) and at its end.
+
+    What cannot be written ends no run: the log and the history say so, ``run.saved`` how far a
+    resume would go back.
+    """
 
     def __init__(self, path: Path, every: int, grid: Grid) -> None:
         self.path, self.every, self.grid = path, every, grid
-        self._lines: list[str] = []
+        self.history = HistoryFile(history_beside(path))
         self._round = 0
 
     def on_begin(self, run: Run) -> None:
-        """Take note of the round to begin with, which needs no checkpoint."""
+        """Begin the history; the round to begin with needs no checkpoint.
+
+        Raises
+        ------
+        RunError
+            If it cannot be written.
+        """
+        try:
+            self.history.begin(run.session.history)
+        except OSError as error:
+            raise RunError(f"{self.history.path} cannot be written: {error.strerror}") from None
         self._round = run.session.round
+        run.saved = Saved(self._round)
 
     def on_round(self, run: Run, done: Round) -> str | None:
-        """Write the checkpoint of a round that is due."""
+        """Write the round, and the checkpoint of one that is due."""
+        try:
+            self.history.append(done)
+        except OSError as error:
+            log.warning(
+                "%s: round %d waits to be written (%s)", self.history.path, done.round, error
+            )
         if due(run, done, self.every):
             self._write(run)
         return None
@@ -195,15 +232,17 @@ class Checkpoints(Observer):
     def _write(self, run: Run) -> None:
         """Write the checkpoint; a failure is logged and leaves the previous one."""
         self._round = run.session.round
-        # Each round is encoded once, not again for every checkpoint that follows it.
-        new = run.session.history[len(self._lines) :]
-        self._lines += [json.dumps(done.to_dict()) for done in new]
         try:
-            save(self.path, run.snapshot(self.grid, self._lines))
+            self.history.flush(durable=True)
+            save(self.path, run.snapshot(self.grid))
         except OSError as error:
-            log.warning(
-                "checkpoint %s not written (%s): the previous one is kept", self.path, error
-            )
+            before = run.saved
+            run.saved = Saved(before.round, before.failures + 1, one_line(str(error)))
+            line = f"checkpoint of round {self._round} not written ({run.saved.error})"
+            run.remarks.append(f"{line}: the one of round {before.round} is kept")
+            log.warning("%s: %s", self.path, run.remarks[-1])
+        else:
+            run.saved = Saved(self._round, run.saved.failures)
 
 
 def _keep(into: dict[int, MetricRecord], number: int, metrics: MetricRecord | None) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from privet.client_apps.terms import MessageTerms
 from privet.wire.key import check_fields, same, setting
@@ -16,10 +18,22 @@ class RunSettings:
     """How a run waits, seeds, sums and recovers; the fields are the run-config keys."""
 
     num_agents: int = setting(10, "agents to wait for; 0 takes those that are there", low=0)
-    min_agents: int = setting(1, "fewer replies than this end the run", low=1)
-    wait_timeout: float = setting(60.0, "seconds to wait for the agents", low=0)
+    min_agents: int = setting(
+        1, "fewer replies than this make a round fail", low=1, operational=True
+    )
+    patience: float = setting(
+        600.0,
+        "seconds for which a round that failed is tried again; 0 ends the run",
+        low=0,
+        operational=True,
+    )
+    wait_timeout: float = setting(60.0, "seconds to wait for the agents", low=0, operational=True)
     round_timeout: float = setting(
-        600.0, "seconds to wait for the replies of a round", low=0, open_low=True
+        600.0,
+        "seconds to wait for the replies of a round",
+        low=0,
+        open_low=True,
+        operational=True,
     )
     seed: int = same(MessageTerms, "seed")
     secure_sum: bool = same(MessageTerms, "secure_sum")
@@ -28,6 +42,7 @@ class RunSettings:
         "who goes on for an agent whose node is gone: the next node of its name (yes), that node "
         "but anew (no), nobody else (node-key); auto: yes in simulation, else no",
         choices=("auto", "yes", "no", "node-key"),
+        operational=True,
     )
 
     def __post_init__(self) -> None:
@@ -46,6 +61,8 @@ class RunOptions(RunSettings):
         Agents on the roster of a secure sum, at least; fewer only to replay given masks.
     rounds : int, optional
         The last round, where ``start`` has said it.
+    config : mapping
+        The keys of its run config that decide what is computed; a resume compares them.
     """
 
     num_agents: int = 0
@@ -53,3 +70,4 @@ class RunOptions(RunSettings):
     min_available_nodes: int = 0
     least_roster: int = LEAST_ROSTER
     rounds: int | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)

@@ -33,7 +33,7 @@ from privet.wire import (
 )
 from privet.wire.contract import CONTRACT_VERSION
 from privet.wire.enrolment import read_enrolment
-from privet.wire.errors import one_line
+from privet.wire.errors import listed, one_line
 from privet.wire.flower_internals import in_flowers_simulation
 from privet.wire.records import record_dict
 
@@ -51,6 +51,10 @@ are busy with the lost run for about a minute."""
 ENROL_TIMEOUT = 30.0
 """Seconds a node that appears later may take to answer; one that does not is asked again."""
 
+
+FIRST_PAUSE, LAST_PAUSE = 60.0, 3600.0
+"""Seconds after which a node that was turned away or did not answer is asked again, at first and at
+most; they double. One that was gone in between is asked at once."""
 
 SETTLED = 1.0
 """Seconds without a newcomer after which the nodes that are there are taken to be all."""
@@ -189,6 +193,8 @@ class Agent(NamedTuple):
     """What it says of itself beyond the above, as JSON that is not looked into here."""
     former: tuple[str, ...] = ()
     """Accounts of the nodes that had this name before and whose state it was not given."""
+    library: str = ""
+    """The version of this library on its node; empty where it does not say."""
 
     def entry(self) -> dict[str, Any]:
         """Return what a checkpoint keeps of an agent."""
@@ -236,7 +242,8 @@ class Agent(NamedTuple):
 class Roster:
     """The agents by name, and the nodes that were turned away.
 
-    ``rejected`` are not asked again, ``waiting`` (by the name they say) when its node is gone.
+    ``rejected`` are asked again after a pause or when they come back, ``waiting`` (by the name they
+    say) when its node is gone.
     """
 
     agents: dict[str, Agent] = field(default_factory=dict)
@@ -246,6 +253,9 @@ class Roster:
     waiting: dict[int, str] = field(default_factory=dict)
     doubtful: set[str] = field(default_factory=set)
     """Agents to be asked anew: what they sent does not fit what they said."""
+    _pauses: dict[int, tuple[float, float]] = field(default_factory=dict, init=False)
+    """When a node may be asked again, on the monotonic clock, and the pause before that."""
+    _compared: set[tuple[str, str]] = field(default_factory=set, init=False)
     _notes: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     _anew: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     _sorted: dict[str, None] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -265,6 +275,20 @@ class Roster:
     def connected(self, name: str) -> bool:
         """Whether the agent's node was there when the grid was last asked."""
         return self.agents[name].node in self.online
+
+    def compare_libraries(self, own: str) -> None:
+        """Note agents whose nodes run another version of this library than the server, once each.
+
+        Versions that speak the same protocols work together; a mixture is worth knowing.
+        """
+        others: dict[str, list[str]] = {}
+        for name, agent in self.agents.items():
+            if agent.library not in ("", own) and (name, agent.library) not in self._compared:
+                self._compared.add((name, agent.library))
+                others.setdefault(agent.library, []).append(name)
+        for library, names in others.items():
+            agents = listed(sort_names(names))
+            self._note(f"privet {own} here, {library} on the nodes of agents {agents}")
 
     def take_notes(self) -> list[str]:
         """Return, once, the lines for the history on nodes that were turned away or changed."""
@@ -305,9 +329,22 @@ class Roster:
             time.sleep(0.5)
 
     def _unknown(self) -> list[int]:
-        known = {agent.node for agent in self.agents.values()} | set(self.rejected)
+        known = {agent.node for agent in self.agents.values()} - set(self.rejected)
         waiting = {node for node, name in self.waiting.items() if self._is_kept(name)}
-        return sorted(self.online - known - waiting)
+        now = time.monotonic()
+        paused = {node for node, (until, _) in self._pauses.items() if now < until}
+        return sorted(self.online - known - waiting - paused)
+
+    def _pause(self, node: int) -> None:
+        """Put a node off for twice as long as the last time."""
+        _, last = self._pauses.get(node, (0.0, FIRST_PAUSE / 2))
+        pause = min(2 * last, LAST_PAUSE)
+        self._pauses[node] = (time.monotonic() + pause, pause)
+
+    @property
+    def has_strangers(self) -> bool:
+        """Whether nodes are there that are to be asked who they are."""
+        return bool(self._unknown())
 
     def _is_kept(self, name: str) -> bool:
         """Whether a name is closed to other nodes."""
@@ -327,6 +364,8 @@ class Roster:
     def refresh(self, grid: Grid, question: Question, timeout: float) -> list[str]:
         """Enrol nodes not seen before, and again those in doubt; return the new names."""
         self.online = frozenset(grid.get_node_ids())
+        for node in self._pauses.keys() - self.online:
+            del self._pauses[node]
         before = set(self.agents)
         self._ask(grid, sorted([*self._unknown(), *self._stale(question)]), question, timeout)
         return sort_names(set(self.agents) - before)
@@ -380,8 +419,13 @@ class Roster:
                 self._place(str(node), Agent(node, foreign=True), question)
             elif reply.code == CLIENT_APP_FAILED or NO_HANDLER in reply.reason:
                 self._reject(node, f"node {node}: {reply.reason}")
-            else:  # busy or gone: it is asked again
-                log.info("node %d did not answer the enrolment question: %s", node, reply.reason)
+            elif holds is None:  # busy or gone
+                line = f"node {node} did not answer the enrolment question: {reply.reason}"
+                if node in self._pauses:
+                    log.info("%s", line)
+                else:
+                    self._note(line)
+                self._pause(node)
             return
         try:
             said = read_enrolment(reply.content)
@@ -402,13 +446,17 @@ class Roster:
             unit=said.unit,
             public_key=said.public_key,
             facts=said.facts,
+            library=said.library,
         )
         self._place(said.agent, now, question)
 
     def _place(self, name: str, now: Agent, question: Question) -> None:
         """Give a node the place of the name it says, or turn it away."""
         self.waiting.pop(now.node, None)
+        refused = self.rejected.pop(now.node, None)
         old = self.agents.get(name)
+        if old is not None and old.out and old.out == refused:
+            old = old._replace(out="")
         if old is None:
             self.agents[name] = now
             return
@@ -425,7 +473,7 @@ class Roster:
         if old.num_examples not in (0, now.num_examples):
             change = f"agent {name}: {now.num_examples} examples, before {old.num_examples}"
             if question.fixed:
-                self._reject(now.node, f"{change}: a private run keeps the number")
+                self._reject(now.node, f"{change}: a private run keeps the number", refused)
                 self.agents[name] = old._replace(out=self.rejected[now.node]) if same else old
                 return
             self._note(change)
@@ -436,6 +484,7 @@ class Roster:
                 held=now.held,
                 public_key=now.public_key,
                 facts=now.facts,
+                library=now.library,
                 out=old.out if same else "",
             )
             if not same:
@@ -449,6 +498,8 @@ class Roster:
         log.warning("%s", line)
         self._notes.append(line)
 
-    def _reject(self, node: int, reason: str) -> None:
+    def _reject(self, node: int, reason: str, before: str | None = None) -> None:
+        if reason not in (before, self.rejected.get(node)):
+            self._note(f"node turned away: {reason}")
         self.rejected[node] = reason
-        self._note(f"node turned away: {reason}")
+        self._pause(node)

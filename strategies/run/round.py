@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
@@ -30,6 +30,7 @@ from ..half import Arrays, ServerHalf, Turn, grouped
 from .account import expected_release, spent_up
 from .exchange import Reply, owner_by_message, sort_replies
 from .options import RunOptions
+from .roster import CLIENT_APP_FAILED
 from .session import Round, Session
 from .together import Together, working_together
 
@@ -37,6 +38,20 @@ log = logging.getLogger("flwr.privet")
 
 ALL = ""
 """The one group of agents where the algorithm does not divide them."""
+FIRST_PAUSE, LAST_PAUSE = 1.0, 60.0
+"""Seconds before a round that failed is tried again, at first and at most; they double."""
+
+
+class TooFewError(RunError):
+    """A round in which fewer uploads than ``min_agents`` (or than were asked) could be folded."""
+
+
+class Accepted(NamedTuple):
+    """An agent's upload that will be folded: what is folded of it, as read, as it came."""
+
+    folded: Arrays
+    update: Update
+    content: RecordDict
 
 
 @dataclass
@@ -51,6 +66,8 @@ class Pending:
         Counted from 1.
     begun : float
         When it began, on the monotonic clock.
+    opened : float
+        When its agents were last asked: the round's timeout counts from here.
     asked : tuple of str
         The agents chosen, in folding order.
     shared : dict of str to ConfigRecord
@@ -65,6 +82,12 @@ class Pending:
         Why an agent's reply to its last message is not there.
     absent : dict of str to str
         Why an agent that was chosen is not asked.
+    uploads : dict of str to Accepted
+        The uploads in clear that will be folded; they outlast a try that failed.
+    awaited : set of str
+        Agents that gave no answer of their own, so that asking again may help.
+    failed : list of float
+        When a try of the round failed, on the monotonic clock.
     epsilon : float
         The most that an agent has spent after this round.
     """
@@ -74,6 +97,7 @@ class Pending:
     session: Session
     round: int
     begun: float
+    opened: float
     asked: tuple[str, ...]
     shared: dict[str, ConfigRecord] = field(default_factory=dict)
     own: dict[str, ConfigRecord] = field(default_factory=dict)
@@ -81,6 +105,9 @@ class Pending:
     tries: int = 0
     missing: dict[str, str] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
+    uploads: dict[str, Accepted] = field(default_factory=dict)
+    awaited: set[str] = field(default_factory=set)
+    failed: list[float] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     bytes_down: int = 0
     bytes_up: int = 0
@@ -97,7 +124,31 @@ class Pending:
     @property
     def deadline(self) -> float:
         """When the round must end, on the monotonic clock."""
-        return self.begun + self.options.round_timeout
+        return self.opened + self.options.round_timeout
+
+    def pause(self, now: float) -> float:
+        """Return the seconds until the round is tried again, 0 where it is not.
+
+        It is while there is somebody to wait for and time: an agent that declined or failed would
+        do so again.
+        """
+        self.failed.append(now)
+        left = self.failed[0] + self.options.patience - now
+        if not self.awaited or left <= 0:
+            return 0.0
+        return min(FIRST_PAUSE * 2.0 ** min(len(self.failed) - 1, 30), LAST_PAUSE, left)
+
+    def begin_again(self) -> None:
+        """Forget the try that failed; what was accepted in it stays."""
+        self.opened, self.tries = time.monotonic(), 0
+        self.awaited.clear()
+        self.missing.clear()
+
+    def carry_over(self, failed: Pending) -> None:
+        """Go on from a try of this round whose messages are of no use any more."""
+        self.begun, self.failed, self.notes = failed.begun, failed.failed, failed.notes
+        self.bytes_up, self.bytes_down = failed.bytes_up, failed.bytes_down
+        self.epsilon = failed.epsilon
 
     # ------------------------------------------------------------------ what goes out
 
@@ -126,10 +177,18 @@ class Pending:
             for name in self.asked:
                 if besides := half.own(session.state, position[name], self.turn):
                     self.own[name] = record({**arrays, **besides})
-        for name in self.asked:
-            agent = session.roster.agents[name]
-            why = agent.out or ("" if session.roster.connected(name) else "not connected")
-            if why := why or spent_up(half, agent, self.round):
+        self.note_absent(self.asked)
+
+    def note_absent(self, names: Iterable[str]) -> None:
+        """Note which of these agents cannot be asked now, and why."""
+        roster = self.session.roster
+        for name in names:
+            agent, here = roster.agents[name], roster.connected(name)
+            why = agent.out or ("" if here else "not connected")
+            if not (agent.out or here):
+                self.awaited.add(name)
+            self.absent.pop(name, None)
+            if why := why or spent_up(self.half, agent, self.round):
                 self.absent[name] = why
 
     def work_together(self, grid: Grid, names: list[str]) -> list[str]:
@@ -261,12 +320,14 @@ class Pending:
             spent = max(spent, roster.agents[name].spent(update.delta))
         self.epsilon = max(self.epsilon, spent)
 
-    def note_lost(self, name: str) -> None:
+    def note_lost(self, name: str, code: int) -> None:
         """Count a reply that may have left and did not arrive, until the agent speaks for itself.
 
         The agent's next account takes the place of this one. Until then it counts in the run's
         account, and goes to an agent that has lost its own.
         """
+        if code != CLIENT_APP_FAILED:
+            self.awaited.add(name)
         roster, terms = self.session.roster, self.half.terms
         agent = roster.agents[name]
         release = expected_release(self.half, agent, self.round)
@@ -307,7 +368,7 @@ class Pending:
         return why
 
     def require(self, folded: int, failures: Mapping[str, str]) -> None:
-        """Raise ``RunError`` if fewer uploads than wanted could be folded."""
+        """Raise ``TooFewError`` if fewer uploads than wanted could be folded."""
         least = self.options.min_agents
         if folded >= min(least, len(self.asked)):
             return
@@ -315,7 +376,7 @@ class Pending:
             why if why.startswith(f"agent {name}: ") else f"agent {name}: {why}"
             for name, why in failures.items()
         )
-        raise RunError(
+        raise TooFewError(
             f"round {self.round}: {folded} of {len(self.asked)} agents replied, below "
             f"min-agents = {least}: {reasons}"
         )
@@ -331,7 +392,12 @@ class Pending:
             round=self.round,
             participants=tuple(updates),
             failures=dict(failures),
-            notes=(*roster.take_notes(), *self.notes, *half.notes(session.state, silent)),
+            notes=(
+                *roster.take_notes(),
+                *self._tries_before(),
+                *self.notes,
+                *half.notes(session.state, silent),
+            ),
             residual=half.residual(session.state),
             bytes_up=self.bytes_up,
             bytes_down=self.bytes_down,
@@ -343,6 +409,12 @@ class Pending:
         session.round = self.round
         self.folded = True
         return done
+
+    def _tries_before(self) -> list[str]:
+        if not self.failed:
+            return []
+        times, seconds = len(self.failed), self.failed[-1] - self.begun
+        return [f"tried {times + 1} times: too few agents replied in the first {seconds:.0f} s"]
 
 
 def _payload_bytes(record: ConfigRecord) -> int:

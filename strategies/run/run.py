@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import logging
+import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from privet.wire import RunError
+from privet.wire import PrivetError, RunError
 from privet.wire.contract import encode_settings, means_privacy
-from privet.wire.errors import listed
+from privet.wire.errors import listed, one_line
+from privet.wire.key import shown, values_of
+from privet.wire.library import LIBRARY_VERSION, library_version
 
 from ..half import Arrays, ServerHalf, grouped, summing
 from .calibration import calibrated
@@ -34,10 +37,22 @@ from .roster import (
     recovery_of,
     wait_for_nodes,
 )
-from .round import Pending
+from .round import Pending, TooFewError
 from .session import Round, Session
 
 log = logging.getLogger("flwr.privet")
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """How a run's checkpoints fare: the last one's round (0: none), how many failed, and why.
+
+    ``error`` is empty where the last one was written.
+    """
+
+    round: int = 0
+    failures: int = 0
+    error: str = ""
 
 
 @dataclass
@@ -58,6 +73,12 @@ class Run:
         Why the run ends with the last round, empty while it goes on.
     collector : ClearUploads or MaskedSums
         How the uploads are collected.
+    saved : Saved
+        How its checkpoints fare.
+    remarks : list of str
+        What the history is to say with the next round.
+    stopping : threading.Event
+        Set by whoever asks the run to end after the round under way.
     """
 
     half: ServerHalf[Any]
@@ -67,6 +88,9 @@ class Run:
     metrics: MetricRecord | None = None
     stopped: str = ""
     collector: ClearUploads | MaskedSums = field(init=False)
+    saved: Saved = Saved()
+    remarks: list[str] = field(default_factory=list)
+    stopping: threading.Event = field(default_factory=threading.Event)
     _pending: Pending | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -122,30 +146,52 @@ class Run:
             If the checkpoint is missing, damaged, or of another algorithm, model or seed.
         """
         saved = load(where)
-        run = cls(half, options, Session.of(str(saved.manifest["experiment"]), arrays))
-        run._check(saved.manifest)
-        if saved.node_states and isinstance(grid, HoldsNodeStates):
-            grid.restore_node_states(saved.node_states)
+        try:
+            run = cls(half, options, Session.of(str(saved.manifest["experiment"]), arrays))
+            agents = run._restore(saved)
+            if saved.node_states and isinstance(grid, HoldsNodeStates):
+                grid.restore_node_states(saved.node_states)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, PrivetError):
+                raise
+            raise RunError(f"resume: {where} is damaged ({one_line(repr(error))})") from None
+        session, roster = run.session, run.session.roster
         run._enrol(grid)
-        session = run.session
-        session.state = half.load(saved.arrays)
-        model, start = half.models(session.state)["last"], session.start
+        # Those that have not come back stay in the roster, absent.
+        run._take_in(roster.merge(agents, run.question()))
+        run.calibrate()  # after the merge: agents that are absent count as well
+        run._note_changes(saved.manifest)
+        run.arrays = session.layout.restore(run.models()["last"])
+        log.info("resumed after round %d with %d agents", session.round, len(roster.agents))
+        return run
+
+    def _restore(self, saved: Checkpoint) -> dict[str, Agent]:
+        """Take over round, history and state of a checkpoint; return its agents.
+
+        Raises
+        ------
+        RunError
+            If they are not of such a run, or do not fit together.
+        """
+        manifest, session = saved.manifest, self.session
+        self._check(manifest)
+        session.round, session.history = int(manifest["round"]), saved.history
+        session.settings_before = dict(manifest["settings"])
+        session.state = self.half.load(saved.arrays)
+        model, start = self.models()["last"], session.start
         if (model.shape, model.dtype) != (start.shape, start.dtype):
             raise RunError(
                 f"resume: the checkpoint's model has {model.size} parameters in {model.dtype}, "
                 f"this run's {start.size} in {start.dtype}"
             )
-        # Those that have not come back stay in the roster, absent.
-        agents = {str(entry["name"]): Agent.from_entry(entry) for entry in saved.manifest["agents"]}
-        run._take_in(session.roster.merge(agents, run.question()))
-        session.round = int(saved.manifest["round"])
-        session.history = [Round.from_dict(json.loads(line)) for line in saved.history]
-        session.settings_before = dict(saved.manifest["settings"])
-        run.calibrate()  # after the merge: agents that are absent count as well
-        _warn_of_changes(saved.manifest["settings"], run.half.settings())
-        run.arrays = session.layout.restore(run.models()["last"])
-        log.info("resumed after round %d with %d agents", session.round, len(session.roster.agents))
-        return run
+        agents = {str(entry["name"]): Agent.from_entry(entry) for entry in manifest["agents"]}
+        for name, row in self.half.rows(start).items():
+            table, shape = saved.arrays.get(name), (len(agents), *np.shape(row))
+            if table is not None and table.shape != shape:
+                raise RunError(
+                    f"resume: the checkpoint's table {name} has shape {table.shape}, not {shape}"
+                )
+        return agents
 
     def calibrate(self) -> None:
         """Check the run's private releases, and set their noise where there is a target.
@@ -180,8 +226,34 @@ class Run:
                 f"sums, this run {'without' if masked else 'with'}"
             )
 
-    def snapshot(self, grid: Grid, history: Sequence[str]) -> Checkpoint:
-        """Return all that another run needs to go on; ``history`` are its lines as JSON."""
+    def described(self) -> dict[str, Any]:
+        """Return what else than algorithm, model and seed decides what is computed, by name."""
+        h = getattr(self.half, "h", None)
+        return {
+            **dict(self.options.config),
+            **values_of(self.half),
+            **({} if h is None else {"h": one_line(repr(h))}),
+            **self.half.settings(),
+            "participation": one_line(str(self.options.participation)),
+            LIBRARY_VERSION: library_version(),
+        }
+
+    def _note_changes(self, manifest: Mapping[str, Any]) -> None:
+        """Log, and put into the history, what a resumed run changes."""
+        before = {**manifest["settings"], **manifest.get("run", {})}
+        now = self.described()
+        changes = [
+            f"{key} {shown(before.get(key, 'unset'))} -> {shown(now.get(key, 'unset'))}"
+            for key in dict.fromkeys((*now, *before))
+            if before.get(key) != now.get(key) and (key in before or "run" in manifest)
+        ]
+        if changes:
+            line = f"resume: settings differ from the checkpoint's: {', '.join(changes)}"
+            log.warning("%s", line)
+            self.remarks.append(line)
+
+    def snapshot(self, grid: Grid) -> Checkpoint:
+        """Return all that another run needs to go on, but for the history."""
         session, half = self.session, self.half
         roster = session.roster
         manifest = {
@@ -191,11 +263,12 @@ class Run:
             "round": session.round,
             "seed": self.options.seed,
             "settings": dict(half.settings()),
+            "run": self.described(),
             "secure-sum": self.collector.masked,
             "agents": [{"name": name, **roster.agents[name].entry()} for name in roster.names],
         }
         node_states = grid.node_states() if isinstance(grid, HoldsNodeStates) else {}
-        return Checkpoint(manifest, half.dump(session.state), node_states, history)
+        return Checkpoint(manifest, half.dump(session.state), node_states)
 
     # ------------------------------------------------------------------ agents
 
@@ -280,11 +353,16 @@ class Run:
 
     def open_round(self, number: int, grid: Grid) -> list[Message]:
         """Begin a round: enrol newcomers, choose participants, build their messages."""
-        begun = time.monotonic()
+        failed, begun = self._pending, time.monotonic()
         newcomers = self._enrol_newcomers(grid)
         options, session = self.options, self.session
         chosen = options.participation.select(number, session.roster.names, options.seed)
-        pending = Pending(self.half, options, session, number, begun, tuple(chosen))
+        pending = Pending(self.half, options, session, number, begun, begun, tuple(chosen))
+        if failed is not None and not failed.folded:
+            pending.carry_over(failed)
+        session.roster.compare_libraries(library_version())
+        pending.notes += self.remarks
+        self.remarks.clear()
         pending.notes += [f"agent {name} joined" for name in newcomers]
         pending.broadcast(encode_settings({**self.half.settings(), "seed": options.seed}))
         self._pending = pending
@@ -310,14 +388,46 @@ class Run:
             asked = self.collector.retry(pending, replies, grid, self.question())
         return replies
 
+    def try_again(self, few: TooFewError, grid: Grid) -> list[Message]:
+        """Wait a while after a round that failed, and return the messages of the next try.
+
+        An agent whose upload in clear was accepted is not asked again.
+
+        Raises
+        ------
+        TooFewError
+            The given one, where the run's patience is over or there is nobody to wait for.
+        """
+        pending = self.pending
+        pause = pending.pause(time.monotonic())
+        if not pause:
+            raise few
+        log.warning("%s; tried again in %.3g s", few, pause)
+        if self.stopping.wait(pause):
+            raise few
+        pending.begin_again()
+        roster, question = self.session.roster, self.question()
+        roster.online = frozenset(grid.get_node_ids())
+        lost_keys = [
+            name
+            for name in pending.asked
+            if question.secure_sum and roster.connected(name) and not roster.agents[name].public_key
+        ]
+        roster.ask_again(grid, lost_keys, question, min(ENROL_TIMEOUT, self.options.round_timeout))
+        names = self.collector.reopen(pending)
+        if names is None:
+            return self.open_round(pending.round, grid)
+        return list(pending.messages_for(names).values())
+
     def close_round(self, replies: Mapping[str, Reply]) -> Round:
         """Accept or drop each reply, fold the accepted ones, and record the round.
 
         Raises
         ------
+        TooFewError
+            If fewer uploads than ``min_agents`` (or than were asked) could be folded.
         RunError
-            If fewer uploads than ``min_agents`` (or than were asked) could be folded, or the round
-            is folded already.
+            If the round is folded already.
         """
         pending = self.pending
         if pending.folded:
@@ -333,10 +443,3 @@ class Run:
     def models(self) -> Arrays:
         """Return the models (d,) by name; ``"last"`` is the run's result."""
         return self.half.models(self.session.state)
-
-
-def _warn_of_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    changed = [key for key in now if before.get(key) != now[key]]
-    if changed:
-        text = ", ".join(f"{key} {before.get(key)} -> {now[key]}" for key in changed)
-        log.warning("resume: settings differ from the checkpoint's: %s", text)

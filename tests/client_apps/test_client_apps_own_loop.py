@@ -187,9 +187,9 @@ def test_a_run_with_noise_or_a_clip_is_refused() -> None:
     noisy = FedPLT(num_agents=AGENTS, local_solver="noisy-gd", step_size=0.05, noise_variance=1.0)
     clipped = FedPLT(num_agents=AGENTS, local_solver="noisy-gd", step_size=0.05, clip=1.0)
     for strategy in (noisy, clipped):
-        with pytest.raises(RunError, match="of one's own adds no noise and clips nothing"):
+        with pytest.raises(RunError, match="of one's own takes noise with a clip, or neither"):
             result(strategy, loop_app("fed-plt"), rounds=1)
-    with pytest.raises(RunError, match="of one's own adds no noise and clips nothing"):
+    with pytest.raises(RunError, match="of one's own takes noise with a clip, or neither"):
         result(
             Scaffold(num_agents=AGENTS, step_size_base=0.05, noise_scale=1.0),
             loop_app("scaffold"),

@@ -116,6 +116,7 @@ def test_killed_between_ledger_and_reply_the_round_is_paid_for(tmp_path: Path) -
         "num-agents": 1,
         "num-server-rounds": 2,
         "min-agents": 1,
+        "patience": 0.0,
         "local-solver": "noisy-gd",
         "batch-size": 32,  # the default: these steps take no batches
         "local-epochs": 100_000,  # the most that is allowed: seconds of work after the charge

@@ -12,7 +12,7 @@ import pytest
 from support.paths import ROOT
 from support.tls import make_certificates, make_unit_certificates
 
-README = (ROOT / "README.md").read_text()
+DEPLOY = (ROOT / "docs" / "how-to" / "tls.md").read_text()
 EXAMPLE = (ROOT / "examples" / "deploy_private.sh").read_text()
 GRAPH = (ROOT / "docs" / "gfl-deployed.md").read_text()
 
@@ -40,7 +40,7 @@ def run(script: str, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("text", [README, EXAMPLE], ids=["readme", "example"])
+@pytest.mark.parametrize("text", [DEPLOY, EXAMPLE], ids=["page", "example"])
 def test_of_the_coordinator(text: str, tmp_path: Path) -> None:
     (script,) = re.findall(
         r"^cat > certificate\.conf .*?-extensions server[^\n]*$", text, re.DOTALL | re.MULTILINE

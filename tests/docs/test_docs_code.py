@@ -68,7 +68,8 @@ def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("page", OURS, ids=title)
 def test_keys_in_the_commands_exist(page: Path) -> None:
     of_nodes = {"partition-id", "num-partitions", "agent", *KEYS, *LOCAL_KEYS, *DATA_KEYS}
-    known = {*defaults(), *of_nodes, "table"}
+    of_flower = {"num-supernodes", "client-resources-num-cpus"}
+    known = {*defaults(), *of_nodes, *of_flower, "table"}
     for block in (*blocks(page, ""), *blocks(page, "bash")):
         text = re.sub(r"--config-|\$\([^)]*\)", "", block)
         keys = re.findall(r"(?<![\w-])([a-z][a-z-]+)=[\w.\"/$]+", text)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from privet.server_apps.config import defaults
+from privet.sim.cli.main import app
 from privet.wire import algorithms
 from support.paths import ROOT
 
@@ -31,6 +32,26 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
+
+
+def test_search_works_in_pages_that_are_opened_as_files(site: Path) -> None:
+    assert (site / "search" / "search_index.js").read_text().startswith("var __index = ")
+    for page in ("index.html", "reference/keys.html"):
+        assert 'assets/iframe-worker.js"></script>' in (site / page).read_text()
+
+
+def test_formulas_are_mathml(site: Path) -> None:
+    pages = {page: page.read_text() for page in site.rglob("*.html")}
+    assert not [page.name for page, text in pages.items() if 'class="arithmatex"' in text]
+    assert "<math" in pages[site / "fed-plt.html"]
+
+
+def test_the_command_line_has_every_command(site: Path) -> None:
+    page = (site / "reference" / "cli.html").read_text()
+    commands = [one.name for one in app.registered_commands]
+    assert len(commands) >= 10
+    for name in commands:
+        assert f"privet {name}</code>" in page, name
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
@@ -83,12 +104,12 @@ def test_snippets_came_in(site: Path) -> None:
 def test_every_key_is_in_the_table(site: Path) -> None:
     page = (site / "reference" / "keys.html").read_text()
     for name in defaults():
-        assert f"<td><code>{name}</code></td>" in page, name
+        assert f"><code>{name}</code></td>" in page, name
 
 
 def test_every_algorithm_is_in_the_table_with_what_is_searched(site: Path) -> None:
     page = (site / "reference" / "algorithms.html").read_text()
     for name, algorithm in algorithms().items():
-        assert f"<td><code>{name}</code></td>" in page, name
+        assert f"><code>{name}</code></td>" in page, name
         for axis in algorithm.load_strategy().search:
             assert f"<code>{axis.key}</code> {axis.low:g} to {axis.high:g}" in page, axis

@@ -1,11 +1,9 @@
-"""The README's Python blocks run as they stand, and its shell commands exist."""
+"""The README as a package index shows it: it is short, links hold, commands and code run."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,65 +12,89 @@ import pytest
 
 from privet.problems import minimize
 from privet.server_apps.config import defaults
+from privet.sim.cli.main import main
 from privet.sim.engine import InlineGrid
-from privet.sim.ports import free_ports
-from privet.sim.processes import Processes
 from support.paths import ROOT
-from support.wheel import FILES
 
 TEXT = (ROOT / "README.md").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OURS = re.compile(
+    r"https://(?:github|raw\.githubusercontent)\.com/flwr-privet/flwr-privet/"
+    r"(?:(?:blob|tree)/)?main/([^#]*)(?:#(.*))?"
+)
 
 
-def test_python_blocks_train_a_model(capsys: Any) -> None:
+def blocks(language: str, text: str = TEXT) -> list[str]:
+    """Return the fenced blocks of a language, the empty one for none."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [body for name, body in fenced if name == language]
+
+
+def test_it_is_short() -> None:
+    assert len(TEXT.splitlines()) <= 150
+
+
+def test_links_and_images_hold_on_a_package_index() -> None:
+    links = re.findall(r"\]\(([^)]+)\)|(?:src|srcset)=\"([^\"]+)\"", TEXT)
+    assert len(links) > 20
+    for link in (markdown or html for markdown, html in links):
+        assert link.startswith("https://"), link
+        if "/main/" not in link:
+            continue
+        found = OURS.fullmatch(link)
+        assert found, link
+        path, anchor = ROOT / found[1], found[2]
+        assert path.exists(), link
+        headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE) if anchor else []
+        assert not anchor or anchor in [h.lower().replace(" ", "-") for h in headings], link
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    version = PROJECT["version"]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_badges_say_what_the_package_says() -> None:
+    versions = [c.rpartition(" :: ")[2] for c in PROJECT["classifiers"] if ":: 3." in c]
+    assert f"Python {versions[0]}-{versions[-1]}" in TEXT
+    (flower,) = (d for d in PROJECT["dependencies"] if d.startswith("flwr"))
+    least, below = re.findall(r"1\.(\d+)", flower)
+    assert f"Flower 1.{least}-1.{int(below) - 1}" in TEXT
+
+
+def test_the_command_prints_what_it_says(
+    capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (expected,) = (block for block in blocks("") if "test accuracy" in block)
+    with pytest.raises(SystemExit) as left:
+        main(["run", "num-server-rounds=40"])
+    assert left.value.code == 0
+    assert set(expected.splitlines()) <= set(capsys.readouterr().out.splitlines())
+
+
+def test_the_strategy_in_place_of_fedavg_trains_the_model(capsys: Any) -> None:
+    """The lines with a plus run, with the page's client; those with a minus are Flower's own."""
+    (diff,) = blocks("diff")
+    before, after = (
+        "\n".join(line[1:] for line in diff.splitlines() if line[:1] != other) for other in "+-"
+    )
+    compile(before, "before", "exec")
+    assert sum(line[:1] == "+" for line in diff.splitlines()) == 2
     names: dict[str, Any] = {}
-    blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    assert len(blocks) == 2
-    for block in blocks:
-        exec(block, names)
+    page = (ROOT / "docs" / "how-to" / "flower-project.md").read_text()
+    exec(blocks("python", page)[0], names)
+    exec(after, names)
     grid = InlineGrid(names["app"], 4)
     context = next(iter(grid.contexts.values()))
     names["server"](grid, context)
-    printed = capsys.readouterr().out
-    found = np.array([float(text) for text in re.findall(r"-?\d+\.\d+", printed)])
+    found = np.array([float(text) for text in re.findall(r"-?\d+\.\d+", capsys.readouterr().out)])
     problems = [names["problem"](context) for context in grid.contexts.values()]
     assert np.allclose(found, minimize(problems).x, atol=0.05)
 
 
-SHELL = re.sub(r"```python\n.*?```", "", TEXT, flags=re.DOTALL)
-
-
-@pytest.mark.parametrize("key", sorted(set(re.findall(r"([a-z][a-z-]+)=[\w.\"]+", SHELL))))
-def test_keys_in_the_commands_exist(key: str) -> None:
-    of_flower = {"num-supernodes", "client-resources-num-cpus", "partition-id", "num-partitions"}
-    of_nodes = {"max-epsilon", "delta", "max-clip", "ledger-path"}
-    assert key in {*defaults(), *of_flower, *of_nodes}, key
-
-
-def section(title: str) -> list[str]:
-    """Return the shell blocks of a section, as they are copied."""
-    (body,) = re.findall(rf"^## {title}\n(.*?)(?=^## )", TEXT, re.DOTALL | re.MULTILINE)
-    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", body, re.DOTALL | re.MULTILINE)
-    return [text for language, text in fenced if not language]
-
-
-@pytest.mark.slow
-@pytest.mark.deployment
-def test_pasting_the_deployment_gives_a_private_run(tmp_path: Path) -> None:
-    """What stands under "On real nodes" is pasted into one shell; only the ports are changed."""
-    script = "".join(section("On real nodes, with TLS and node authentication"))
-    for port, free in zip((9092, 9094, 9095), free_ports(3), strict=True):
-        assert str(port) in script
-        script = script.replace(str(port), str(free))
-    app = tmp_path / "checkout"
-    app.mkdir()
-    for name in FILES:
-        shutil.copy2(ROOT / name, app)
-    home = {"FLWR_HOME": str(tmp_path / "flwr"), "FLWR_TELEMETRY_ENABLED": "0"}
-    with Processes({**os.environ, **home, "OMP_NUM_THREADS": "1"}) as processes:
-        command = ["bash", "-c", f"set -e; cd {app}\n{script}"]
-        done = processes.call(command, timeout=400.0)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    (summary,) = (app / "runs").glob("*/summary.json")
-    found = json.loads(summary.read_text())
-    assert (found["status"], found["private"]) == ("completed", True)
-    assert found["rounds"] == len((app / "ledger.jsonl").read_text().splitlines()) == 3
+def test_keys_in_the_commands_exist() -> None:
+    keys = set(re.findall(r"(?<![\w-])([a-z][a-z-]+)=[\w.\"]+", "".join(blocks(""))))
+    assert keys >= {"local-epochs", "target-epsilon"}
+    assert keys - {"key"} <= set(defaults())

@@ -6,13 +6,14 @@ import json
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from support.wheel import ROOMS, Built, bare_environment, clean_environ, install, run
+from support.wheel import FILES, ROOMS, Built, bare_environment, clean_environ, install, run
 
 LOADED_BY = """
 import importlib, json, sys
@@ -63,11 +64,26 @@ def test_contents_are_the_rooms_and_nothing_else(installed: Installed) -> None:
         f"privet/{path.relative_to(installed.source)}"
         for room in ROOMS
         for path in (installed.source / room).rglob("*")
-        if path.suffix in {".py", ".toml"} or path.name in {"py.typed", "tuned.json"}
+        if path.suffix in {".py", ".toml", ".template"}
+        or path.name in {"py.typed", "tuned.json", "README.md"}
     }
     assert packaged == expected
     assert {f"privet/{room}/py.typed" for room in ROOMS} <= packaged
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+def test_the_sdist_is_complete(installed: Installed) -> None:
+    (sdist,) = installed.wheel.parent.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {*FILES, "Makefile", "mkdocs.yml", "docs/index.md", "examples/fed_plt.py"} <= names
+    assert {"scripts/venv.sh", "tests/conftest.py", "tests/golden_record/cases.py"} <= names
+    assert not [name for name in names if name.endswith(".pyc")]
+
+
+def test_a_package_index_takes_both(installed: Installed) -> None:
+    files = sorted(installed.wheel.parent.iterdir())
+    run(sys.executable, "-m", "twine", "check", "--strict", *files)
 
 
 def test_every_room_imports_from_the_wheel(installed: Installed) -> None:

@@ -158,7 +158,7 @@ def test_fewer_replies_than_min_agents_end_the_run_with_one_line() -> None:
     problems = logistic_agents(3)
     grid = FaultyGrid(app_of(problems), 3, {(0, 2): lose_reply, (1, 2): lose_reply})
     with pytest.raises(RunError, match=r"round 2: 1 of 3 agents replied, below min-agents = 2: ag"):
-        train(problems, ROUNDS, grid=grid, round_timeout=0.05, min_agents=2)
+        train(problems, ROUNDS, grid=grid, round_timeout=0.05, min_agents=2, patience=0)
 
 
 def test_too_few_nodes_say_how_many_came_and_what_to_give() -> None:

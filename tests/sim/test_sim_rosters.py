@@ -368,7 +368,7 @@ def test_nodes_of_the_checkpoint_go_on_and_others_by_the_runs_rule(tmp_path: Pat
     assert kept.history[3].residual == recovered.history[3].residual
     assert [note.rpartition(" ")[2] for note in anew.history[3].notes] == ["anew"] * 3
     assert not np.array_equal(anew.state.x, kept.state.x)
-    strategy = FedPLT(rho=1.0, local_epochs=3, num_agents=3, recover_by_name="node-key")
+    strategy = FedPLT(rho=1.0, local_epochs=3, num_agents=3, recover_by_name="node-key", patience=0)
     with pytest.raises(Exception, match="agents replied"):
         strategy.start(grid, zeros(4), num_rounds=4, resume=path)
     assert all(grid.to(OTHER + number) == [] for number in range(3))

@@ -105,7 +105,7 @@ def test_a_dropout_is_repeated_without_two_agents(name: str, reaction: Any, reas
 
 def test_too_few_left_ends_the_run_by_min_agents_and_names_all() -> None:
     with pytest.raises(RunError) as caught:
-        recorded("fed-plt", {(1, 2): lose_reply}, count=4, rounds=4, round_timeout=0.2)
+        recorded("fed-plt", {(1, 2): lose_reply}, count=4, rounds=4, round_timeout=0.2, patience=0)
     text = str(caught.value)
     assert "round 2: 0 of 4 agents replied, below min-agents = 1" in text
     assert "agent 1: no reply within" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from privet.strategies import FedPLT
 from privet.strategies.run import Run
 from privet.strategies.run.checkpoint import Checkpoint, load, save
 from privet.wire import RunError
+from privet.wire.files import read_npz, write_npz
 from support.federations import app_of, logistic_agents, model, train, zeros
 
 
@@ -164,3 +166,104 @@ def test_resume_says_what_is_not_as_it_was(tmp_path: Path, caplog: Any) -> None:
     strategy = FedPLT(rho=1.0, local_epochs=3, num_agents=2)
     with pytest.raises(RunError, match="in float64, this run's 4 in float32"):
         strategy.start(grid, zeros(4, "float32"), num_rounds=2, resume=file)
+
+
+# ------------------------------------------------------------------ good zips, wrong contents
+
+
+def saved(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return a checkpoint of two rounds, and its members."""
+    file = folder / "checkpoint.npz"
+    train(logistic_agents(3), 2, start={"checkpoint": file})
+    return file, read_npz(file)
+
+
+def rewritten(file: Path, members: dict[str, Any], **manifest: Any) -> None:
+    changed = {**json.loads(members["manifest"].tobytes()), **manifest}
+    for gone in [key for key, value in changed.items() if value is None]:
+        del changed[gone]
+    data = np.frombuffer(json.dumps(changed).encode(), np.uint8)
+    write_npz(file, {**members, "manifest": data})
+
+
+@pytest.mark.parametrize(
+    ("manifest", "reason"),
+    [
+        ({"round": 1_000_000}, "rounds 1 to 1000000 are not all there"),
+        ({"round": -1}, "its round is -1"),
+        ({"round": None}, "its round is None"),
+        ({"agents": None}, "KeyError"),
+        ({"agents": [{"name": "0"}]}, "KeyError"),
+        ({"agents": 3}, "TypeError"),
+        ({"settings": None}, "KeyError"),
+        ({"format": None}, "is damaged"),
+        ({"format": 1}, "has checkpoint format 1, expected 3"),
+    ],
+)
+def test_a_manifest_with_wrong_contents_is_one_line(
+    tmp_path: Path, manifest: dict[str, Any], reason: str
+) -> None:
+    file, members = saved(tmp_path)
+    rewritten(file, members, **manifest)
+    with pytest.raises(RunError, match=reason) as caught:
+        train(logistic_agents(3), 4, start={"resume": file})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda m: m.pop("state/residual"), "the checkpoint's state has"),
+        (lambda m: m.update({"state/z": m["state/z"][:2]}), r"table z has shape \(2, 4\)"),
+    ],
+)
+def test_a_state_with_wrong_contents_is_one_line(tmp_path: Path, change: Any, reason: str) -> None:
+    file, members = saved(tmp_path)
+    change(members)
+    rewritten(file, members)
+    with pytest.raises(RunError, match=reason):
+        train(logistic_agents(3), 4, start={"resume": file})
+
+
+@pytest.mark.parametrize(
+    ("history", "reason"),
+    [
+        (lambda lines: lines[:1], "rounds 1 to 2 are not all there"),
+        (lambda lines: [lines[0], lines[1][:40]], "a round cannot be read"),
+        (lambda lines: [lines[1], lines[0]], "rounds 1 to 2 are not all there"),
+        (lambda lines: [b"[]", b"[]"], "a round cannot be read"),
+        (None, "No such file"),
+    ],
+)
+def test_a_history_with_wrong_contents_is_one_line(
+    tmp_path: Path, history: Any, reason: str
+) -> None:
+    file, _ = saved(tmp_path)
+    beside = tmp_path / "history.jsonl"
+    if history is None:
+        beside.unlink()
+    else:
+        beside.write_bytes(b"\n".join(history(beside.read_bytes().splitlines())))
+    with pytest.raises(RunError, match=reason):
+        train(logistic_agents(3), 4, start={"resume": file})
+
+
+def test_what_a_lost_process_added_to_the_history_is_not_looked_at(tmp_path: Path) -> None:
+    file, _ = saved(tmp_path)
+    with (tmp_path / "history.jsonl").open("ab") as beside:
+        beside.write(b'{"round": 3, "parti')
+    result, _, _ = train(logistic_agents(3), 4, start={"resume": file, "checkpoint": file})
+    straight, _, _ = train(logistic_agents(3), 4)
+    assert np.array_equal(model(result), model(straight))
+    assert [done.round for done in load(file).history] == [1, 2, 3, 4]
+
+
+def test_a_checkpoint_of_the_earlier_format_is_read(tmp_path: Path) -> None:
+    """Format 2 had the history inside."""
+    file, members = saved(tmp_path)
+    members["history"] = np.frombuffer((tmp_path / "history.jsonl").read_bytes(), np.uint8)
+    rewritten(file, members, format=2, run=None)
+    (tmp_path / "history.jsonl").unlink()
+    result, _, _ = train(logistic_agents(3), 4, start={"resume": file})
+    straight, _, _ = train(logistic_agents(3), 4)
+    assert np.array_equal(model(result), model(straight))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,7 @@ def test_an_observer_ends_a_run_and_the_result_says_why(tmp_path: Path) -> None:
     assert diary.lines[-1] == "end by diary"
     saved = load(path)
     assert saved.manifest["round"] == 2
-    assert [json.loads(line)["round"] for line in saved.history] == [1, 2]
+    assert [done.round for done in saved.history] == [1, 2]
     resumed = Diary()
     play([resumed], rounds=3, resume=path)
     assert resumed.lines == ["begin after 2", "round 3 rounds", "end by rounds"]

@@ -24,8 +24,11 @@ ROOMS = (
     "sim",
     "testing",
 )
-NOT_PACKAGED = ("tests", "docs", "examples")
-FILES = ("pyproject.toml", "README.md", "LICENSE", "flower_server.py", "flower_client.py")
+NOT_PACKAGED = ("tests", "docs", "examples", "scripts")
+APP = ("pyproject.toml", "README.md", "LICENSE", "flower_server.py", "flower_client.py")
+"""Files of the Flower app that this repository is."""
+PAPERS = ("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "SECURITY.md")
+FILES = (*APP, *PAPERS, "MANIFEST.in", "Makefile", "mkdocs.yml")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""The README's picture: distance to the centralised optimum over rounds.
+"""The README's curves, distance to the centralised optimum over rounds; light and dark.
 
-``.venv/bin/python scripts/readme_figure.py docs/images/convergence.svg``
+``.venv/bin/python scripts/convergence_figure.py docs/images``
 """
 
 from __future__ import annotations
@@ -77,9 +77,10 @@ def _zeros(federation: Federation) -> ArrayRecord:
     return ArrayRecord({"x": Array(np.zeros(federation.dim))})
 
 
-def draw(path: Path) -> None:
-    """Run everything and write the picture."""
+def draw(folder: Path) -> None:
+    """Run everything and write the pictures."""
     import matplotlib as mpl
+    import matplotlib.style
     from matplotlib.figure import Figure
 
     quiet()
@@ -97,17 +98,25 @@ def draw(path: Path) -> None:
         "Fed-PLT, half of the agents": fed_plt(federation, optimum, Fraction(0.5)),
         "FedAvg, all agents, best of 4 steps": averaged,
     }
-    with mpl.rc_context({"svg.hashsalt": "privet", "font.size": 10}):
-        figure = Figure(figsize=(7.0, 3.6), layout="constrained")
-        axes = figure.add_subplot()
-        for label, curve in curves.items():
-            axes.semilogy(range(1, ROUNDS + 1), curve, label=label)
-        axes.set_xlabel(f"round ({LOCAL_STEPS} local gradient steps each)")
-        axes.set_ylabel("distance to the optimum")
-        axes.grid(alpha=0.3)
-        axes.legend(frameon=False)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata={"Date": None})
+    for theme, style in {"light": "default", "dark": "dark_background"}.items():
+        own = {
+            "svg.hashsalt": "privet",
+            "svg.fonttype": "none",
+            "font.size": 10,
+            "lines.linewidth": 2,
+        }
+        with mpl.style.context([style, own]):
+            figure = Figure(figsize=(7.0, 3.6), layout="constrained")
+            axes = figure.add_subplot()
+            for label, curve in curves.items():
+                axes.semilogy(range(1, ROUNDS + 1), curve, label=label)
+            axes.set_xlabel(f"round ({LOCAL_STEPS} local gradient steps each)")
+            axes.set_ylabel("distance to the optimum")
+            axes.grid(alpha=0.3)
+            axes.legend(frameon=False)
+            figure.savefig(
+                folder / f"convergence-{theme}.svg", metadata={"Date": None}, transparent=True
+            )
     for label, curve in curves.items():
         print(f"{label}: {curve[-1]:.2e} after {ROUNDS} rounds")
 

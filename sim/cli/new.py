@@ -1,0 +1,75 @@
+"""``privet new``: a Flower app of one's own to start from."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.metadata import version
+from pathlib import Path
+from string import Template
+from typing import Annotated
+
+import typer
+
+MODELS = ("table", "sklearn", "torch")
+NAME = re.compile(r"[a-z][a-z0-9-]{,31}", re.IGNORECASE)
+TAKEN = ("flwr", "numpy", "privet", "sklearn", "torch")
+"""Names of packages that the app imports itself."""
+
+OWN = {"num-server-rounds": 20, "local-epochs": 10, "min-nodes": 2}
+"""Run config of the apps with a model of their own."""
+
+
+def new(
+    folder: Annotated[Path, typer.Argument(help="Folder to write; its name is the app's.")],
+    model: Annotated[
+        str,
+        typer.Option(help="table (the bundled data sets and models), sklearn or torch."),
+    ] = "table",
+) -> None:
+    """Write a Flower app that depends on Privet and runs with `flwr run`."""
+    from privet.server_apps.config import defaults
+    from privet.sim.flower_run import toml
+    from privet.wire import ConfigError
+
+    name = folder.resolve().name
+    module = name.lower().replace("-", "_")
+    if model not in MODELS:
+        raise ConfigError(f"--model {model!r}: choose one of {', '.join(MODELS)}")
+    if not NAME.fullmatch(name) or module in TAKEN:
+        raise ConfigError(
+            f"{folder}: the folder's name is the app's, for Flower at most 32 letters, digits and "
+            f"hyphens, a letter first, and not the name of a package it uses"
+        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder}: exists already")
+
+    own = version("flwr-privet")
+    needed = [
+        f"flwr-privet[simulation,plots]>={own}",
+        *(["torch>=2.4"] if model == "torch" else []),
+    ]
+    config = OWN if model != "table" else {**defaults(), "num-agents": 2}
+    said = {
+        "name": name.lower(),
+        "module": module,
+        "dependencies": json.dumps(needed),
+        "config": toml(config).rstrip(),
+    }
+    templates = Path(__file__).parents[1] / "templates"
+    base = templates / ("table" if model == "table" else "own")
+    texts = {
+        "pyproject.toml": templates / "pyproject.template",
+        "README.md": base / "README.md",
+        f"{module}/client_app.py": base / "client_app.py",
+        f"{module}/server_app.py": base / "server_app.py",
+    }
+    if model != "table":
+        texts[f"{module}/model.py"] = templates / model / "model.py"
+    (folder / module).mkdir(parents=True)
+    (folder / module / "__init__.py").touch()
+    for path, source in texts.items():
+        text = source.read_text(encoding="utf-8")
+        is_code = path.endswith(".py")
+        (folder / path).write_text(text if is_code else Template(text).substitute(said))
+    print(f"{folder}: a Flower app. Next: cd {folder} && pip install -e . && flwr run . --stream")

@@ -1,0 +1,1 @@
+"""What `privet new` writes, with $name and the like to be filled in."""

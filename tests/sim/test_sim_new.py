@@ -1,0 +1,115 @@
+"""``privet new``: what it writes is an app that Flower bundles and that trains."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tomllib
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Context, RecordDict
+
+from privet.sim.cli.main import main
+from privet.sim.cli.new import MODELS
+from privet.sim.engine import InlineGrid
+from privet.sim.flower_run import run_simulation
+from support.wheel import run
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def make(tmp_path: Path, capsys: Any) -> Make:
+    """Return what calls the command for a model and returns the app's folder."""
+
+    def call(model: str) -> Path:
+        folder = tmp_path / f"my-app-{model}"
+        with pytest.raises(SystemExit) as left:
+            main(["new", str(folder), "--model", model])
+        assert (left.value.code, capsys.readouterr().err) == (0, "")
+        return folder
+
+    return call
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    return tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_flower_bundles_it_with_what_it_needs(make: Make, model: str) -> None:
+    folder = make(model)
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    assert project["name"] == f"my-app-{model}"
+    assert any(one.startswith("flwr-privet[") for one in project["dependencies"])
+    assert any(one.startswith("torch") for one in project["dependencies"]) == (model == "torch")
+    run(Path(sys.executable).with_name("flwr"), "build", cwd=folder)
+    (bundle,) = folder.glob("*.fab")
+    with zipfile.ZipFile(bundle) as archive:
+        names = set(archive.namelist())
+    package = project["name"].replace("-", "_")
+    assert {f"{package}/client_app.py", f"{package}/server_app.py", "pyproject.toml"} <= names
+    assert "$" not in (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize("model", ["sklearn", "torch"])
+def test_a_model_of_ones_own_is_trained(
+    make: Make, model: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    if model == "torch":
+        pytest.importorskip("torch")
+    folder = make(model)
+    package = f"my_app_{model}"
+    monkeypatch.syspath_prepend(str(folder))
+    client = importlib.import_module(f"{package}.client_app")
+    server = importlib.import_module(f"{package}.server_app")
+    context = Context(0, 0, {}, RecordDict(), config_of(folder))
+    server.app(InlineGrid(client.app, 3), context)
+    accuracy = float(capsys.readouterr().out.rpartition(": ")[2])
+    assert accuracy > 0.9
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        del sys.modules[name]
+
+
+def test_the_table_app_takes_every_key(make: Make) -> None:
+    from privet.server_apps.config import defaults
+
+    assert config_of(make("table")) == {**defaults(), "num-agents": 2}
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["table", "sklearn"])
+def test_flower_runs_it(make: Make, model: str, tmp_path: Path) -> None:
+    lines: list[str] = []
+    outcome = run_simulation(
+        make(model), num_supernodes=2, flwr_home=tmp_path / "flwr", on_line=lines.append
+    )
+    assert outcome.completed, lines[-20:]
+
+
+@pytest.mark.parametrize(
+    ("folder", "model", "says"),
+    [
+        ("app", "jax", "--model 'jax': choose one of table, sklearn, torch"),
+        ("torch", "torch", "not the name of a package"),
+        ("9", "table", "a letter first"),
+        ("my app", "table", "letters, digits and hyphens"),
+        ("full", "table", "exists already"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    folder: str, model: str, says: str, tmp_path: Path, capsys: Any
+) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    with pytest.raises(SystemExit) as left:
+        main(["new", str(tmp_path / folder), "--model", model])
+    said = capsys.readouterr().err
+    assert left.value.code == 2
+    assert said.count("\n") == 1
+    assert says in said

@@ -47,10 +47,10 @@ class DataSettings:
     data_seed: int = setting(42, "seed of generated data and of splits that are not given", low=0)
     features: int = setting(5, "number of features", low=2, needs={"dataset": _GENERATED})
     examples_per_agent: int = setting(
-        250, "examples an agent", low=1, needs={"dataset": _GENERATED}
+        250, "examples of each agent", low=1, needs={"dataset": _GENERATED}
     )
     columns: int = setting(
-        0, "number of columns; 0 is the file's", low=0, needs={"dataset": "click"}
+        0, "number of columns; 0 takes the file's", low=0, needs={"dataset": "click"}
     )
     hashing: bool = setting(
         False, "whether indices are hashed to the columns", needs={"dataset": "click"}
@@ -92,12 +92,12 @@ class DataSettings:
     )
     dirichlet_alpha: float = setting(
         0.5,
-        "concentration",
+        "concentration of the shares; small values give each agent few labels",
         low=0,
         open_low=True,
         needs={"partition": ("dirichlet", "flwr-dirichlet")},
     )
-    loss: str = setting("auto", "loss of the agents", choices=("auto", *LOSSES))
+    loss: str = setting("auto", "loss function of every agent", choices=("auto", *LOSSES))
     regularizer: str = setting(
         "l2", "smooth regulariser of each agent's loss", choices=REGULARIZER_NAMES
     )
@@ -125,7 +125,7 @@ class DataSettings:
         floor=1e-30,
         high=LARGEST,
     )
-    dtype: str = setting("float64", "arithmetic", choices=DTYPES)
+    dtype: str = setting("float64", "floating-point type of data and models", choices=DTYPES)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> DataSettings:

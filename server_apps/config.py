@@ -27,7 +27,10 @@ class RunConfig:
     algorithm: str = setting(DEFAULT_ALGORITHM, "which algorithm runs")
     num_server_rounds: int = setting(40, "rounds at most", low=0, operational=True)
     tolerance: float = setting(
-        0.0, "stop when the stationarity measure is at most this; 0 never", low=0, operational=True
+        0.0,
+        "stop once the stationarity measure is at most this; 0 never stops early",
+        low=0,
+        operational=True,
     )
     evaluate_every: int = setting(
         1, "rounds between evaluations on the server", low=1, operational=True
@@ -42,10 +45,29 @@ class RunConfig:
     )
     resume: str = setting(
         "",
-        "absolute path of a run folder to go on from; auto: the newest good one in output-dir, "
-        "which is gone on with, or a new one",
+        "absolute path of the run folder to resume from; auto: the newest good one in output-dir, "
+        "or a new run where there is none",
         operational=True,
     )
+    exclude: str = setting(
+        "",
+        "agents that are left out, as a,b,c; control.toml in the run folder changes it",
+        operational=True,
+    )
+    metrics_port: int = setting(
+        0,
+        "port of the Prometheus endpoint, with /healthz; 0 is none",
+        low=0,
+        high=65535,
+        operational=True,
+    )
+    metrics_host: str = setting(
+        "127.0.0.1",
+        "address of the Prometheus endpoint",
+        needs={"metrics-port": None},
+        operational=True,
+    )
+    log_json: bool = setting(False, "whether log lines are JSON objects", operational=True)
     init_scale: float = setting(
         0.0, "standard deviation of the random starting model; 0 starts at zero", low=0
     )

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
-from privet.strategies import PrimalDualStrategy, PrivetResult
+from privet.strategies import Observer, PrimalDualStrategy, PrivetResult
 from privet.strategies.run.observers import REQUEST
 from privet.wire import PrivetError, RunError
 from privet.wire.errors import one_line
@@ -24,6 +24,7 @@ from privet.wire.threads import pin_blas_threads
 from .account import privacy_account
 from .build import build_evaluation, build_strategy, starting_model
 from .config import decisive, read_config
+from .control import Alarms, Control
 from .evaluation import Evaluation
 from .peers.run import hosted_unit
 from .progress import progress
@@ -31,6 +32,7 @@ from .report import write_report
 from .report.files import PAGE
 from .run_folder import NEWEST, RunFolder, to_json
 from .stopping import stopped_by_sigterm
+from .telemetry import Metrics, json_log, served
 
 log = logging.getLogger("flwr.privet")
 
@@ -65,40 +67,35 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
     """
     pin_blas_threads()
     config = read_config(raw)
-    evaluation = build_evaluation(config)
-    with hosted_unit(config, evaluation.federation.dim) as (own, options):
-        strategy = build_strategy(own, monitor=evaluation, **options)
-        return _execute(strategy, grid, config, evaluation, run_id)
+    earlier = RunFolder.newest(config["output-dir"]) if config["resume"] == NEWEST else None
+    if config["resume"] == NEWEST:
+        config["resume"] = str(earlier.path) if earlier else ""
+    with json_log(run_id) if config["log-json"] else nullcontext():
+        about = (config["algorithm"], config["dataset"], config["num-agents"])
+        log.info("%s on %s: the data of %d agents are read and dealt", *about)
+        evaluation = build_evaluation(config)
+        with hosted_unit(config, evaluation.federation.dim) as (own, options):
+            folder = earlier or RunFolder.create(config["output-dir"], run_id)
+            log.info("run folder: %s", folder.path)
+            strategy = build_strategy(own, monitor=evaluation, **options)
+            strategy.options = replace(strategy.options, config=decisive(config))
+            control = Control(folder.path, config["exclude"], options.get("mixer"))
+            with folder.held():
+                return _execute(strategy, grid, config, folder, evaluation, control)
 
 
 def _execute(
     strategy: PrimalDualStrategy,
     grid: Grid,
     config: Mapping[str, Any],
-    evaluation: Evaluation,
-    run_id: str,
-) -> Finished:
-    earlier = RunFolder.newest(config["output-dir"]) if config["resume"] == NEWEST else None
-    folder = earlier or RunFolder.create(config["output-dir"], run_id)
-    log.info("run folder: %s", folder.path)
-    resume = folder.path if earlier else None if config["resume"] == NEWEST else config["resume"]
-    strategy.options = replace(strategy.options, config=decisive(config))
-    with folder.held():
-        return _execute_in(folder, strategy, grid, config, evaluation, resume or None)
-
-
-def _execute_in(
     folder: RunFolder,
-    strategy: PrimalDualStrategy,
-    grid: Grid,
-    config: Mapping[str, Any],
     evaluation: Evaluation,
-    resume: Path | str | None,
+    control: Control,
 ) -> Finished:
     began = time.monotonic()
     try:
-        with stopped_by_sigterm(strategy.stopping):
-            result = _run(strategy, grid, config, folder, evaluation, resume)
+        with stopped_by_sigterm(strategy.stopping), _watched(config) as watching:
+            result = _run(strategy, grid, config, folder, evaluation, (control, *watching))
         seconds = time.monotonic() - began
         with _full_disk_in_one_line(folder):
             folder.write_model(result)
@@ -119,6 +116,19 @@ def _execute_in(
 
 
 @contextmanager
+def _watched(config: Mapping[str, Any]) -> Iterator[tuple[Observer, ...]]:
+    """Give the observers that warn, and that answer on a port where there is one."""
+    target = float(config.get("target-epsilon", 0.0))
+    alarms, port = Alarms(target), int(config["metrics-port"])
+    if not port:
+        yield (alarms,)
+        return
+    metrics = Metrics(target, alarms)
+    with served(metrics, config["metrics-host"], port):
+        yield alarms, metrics
+
+
+@contextmanager
 def _full_disk_in_one_line(folder: RunFolder) -> Iterator[None]:
     try:
         yield
@@ -135,7 +145,7 @@ def _run(
     config: Mapping[str, Any],
     folder: RunFolder,
     evaluation: Evaluation,
-    resume: Path | str | None,
+    watching: tuple[Observer, ...],
 ) -> PrivetResult:
     total = config["num-server-rounds"]
     with progress(total, every=max(1, total // 200)) as show:
@@ -143,12 +153,12 @@ def _run(
             grid,
             starting_model(config, evaluation.federation.dim),
             num_rounds=total,
-            resume=resume,
+            resume=config["resume"] or None,
             checkpoint=folder.checkpoint,
             checkpoint_every=config["checkpoint-every"],
             evaluate_every=config["evaluate-every"],
             tolerance=config["tolerance"],
-            observers=(show,),
+            observers=(*watching, show),
         )
 
 

@@ -21,7 +21,7 @@ TESTS = Path(__file__).resolve().parents[2] / "tests"
 
 def bench(
     name: Annotated[
-        str, typer.Argument(help="Benchmark: engine, clipping, iadmm, masks, privacy, wire.")
+        str, typer.Argument(help="Benchmark: engine, clipping, iadmm, masks, privacy, torch, wire.")
     ],
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     quick: Annotated[bool, typer.Option(help="Fewer repetitions.")] = False,

@@ -182,8 +182,9 @@ class Pending:
         roster = self.session.roster
         for name in names:
             agent, here = roster.agents[name], roster.connected(name)
-            why = agent.out or ("" if here else "not connected")
-            if not (agent.out or here):
+            out = "excluded by the operator" if name in roster.excluded else agent.out
+            why = out or ("" if here else "not connected")
+            if not (out or here):
                 self.awaited.add(name)
             self.absent.pop(name, None)
             if why := why or spent_up(self.half, agent, self.round):
@@ -337,11 +338,14 @@ class Pending:
         half, session, roster = self.half, self.session, self.session.roster
         for name, update in updates.items():
             roster.accepted(name, update)
-        before = session.history[-1].epsilon if session.history else 0.0
+        last = session.history[-1] if session.history else None
+        participants = tuple(updates)
+        if last is not None and last.participants == participants:
+            participants = last.participants  # one object for all rounds, which a long run keeps
         silent = [name for name in roster.names if name not in updates]
         done = Round(
             round=self.round,
-            participants=tuple(updates),
+            participants=participants,
             failures=dict(failures),
             notes=(
                 *roster.take_notes(),
@@ -353,7 +357,7 @@ class Pending:
             bytes_up=self.bytes_up,
             bytes_down=self.bytes_down,
             seconds=time.monotonic() - self.begun,
-            epsilon=max(before, self.epsilon),
+            epsilon=max(0.0 if last is None else last.epsilon, self.epsilon),
             measures=half.measures(session.state),
         )
         session.history.append(done)

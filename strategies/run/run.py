@@ -352,6 +352,12 @@ class Run:
         return self._pending
 
     @property
+    def failed_tries(self) -> int:
+        """How often the round under way has failed so far."""
+        pending = self._pending
+        return 0 if pending is None or pending.folded else len(pending.failed)
+
+    @property
     def failed(self) -> Pending | None:
         """The round under way that could not be folded, None where there is no such."""
         return self._pending if self._pending and self._pending.failures else None

@@ -73,7 +73,7 @@ def privet(capsys: Any) -> Any:
         (["run", "dataset=iris"], 2, "iris"),
         (["run", "output-dir=runs"], 2, "must be an absolute path"),
         (["run", "--config", "/nowhere.toml"], 2, "/nowhere.toml: No such file"),
-        (["run", "--engine", "spark"], 2, "--engine 'spark': choose one of inline, ray"),
+        (["run", "--engine", "spark"], 2, "'spark': choose one of auto, inline, cohort, ray"),
         (["run", "--actors", "2"], 2, "--actors and --ray-address are of the Ray engine"),
         (["replay", "/nowhere.json"], 2, "/nowhere.json: No such file"),
         (["tune", "fed-avg"], 2, "unknown algorithm 'fed-avg': known are"),

@@ -14,6 +14,7 @@ from .base import Participant, ProblemFn
 from .flower_mods import refuse_mods
 from .guard import NoiseFactory
 from .masking import MaskFactory
+from .slow_start import warn_of_slow_start
 
 
 class AgentApp(ClientApp):
@@ -76,6 +77,7 @@ def client_app(
         mask_factory=mask_factory,
         train_metrics=train_metrics,
     )
+    warn_of_slow_start()
     app = AgentApp(participant, mods)
     app.query("privet")(participant.query)
     app.train()(participant.train)

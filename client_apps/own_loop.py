@@ -24,7 +24,7 @@ import importlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -104,6 +104,27 @@ class LocalRound:
             raise ConfigError("a private round steps with private_step(), not with correct()")
         self._parameters.correct(gradients)
         self._taken += 1
+
+    @contextmanager
+    def hooked(self) -> Iterator[None]:
+        """Let every optimizer of the module begin its steps with `correct`."""
+        if not isinstance(self._parameters, ModuleParameters):
+            raise ConfigError("hook = True corrects the gradients of a torch.nn.Module")
+        if self._private is not None:
+            raise ConfigError("hook = True has no place in a private round: private_step corrects")
+        ours = {id(parameter) for parameter in self._parameters.parameters.values()}
+
+        def correct(optimizer: Any, *_: Any) -> None:
+            groups = optimizer.param_groups
+            if any(id(each) in ours for group in groups for each in group["params"]):
+                self.correct(self._model)
+
+        torch: Any = importlib.import_module("torch.optim.optimizer")
+        handle = torch.register_optimizer_step_pre_hook(correct)
+        try:
+            yield
+        finally:
+            handle.remove()
 
     def private_step(self, loss_fn: LossFn, batch: Any, optimizer: Any = None) -> None:
         """Take one charged step on the model's device.
@@ -238,7 +259,9 @@ class LoopParticipant(Participant):
             )
         if "end_gradient" in half.needs:
             raise ConfigError(f"{protocol} needs a gradient of all examples after its local steps")
-        made = model() if callable(model) and not hasattr(model, "named_parameters") else model
+        made = model
+        if isinstance(model, type) or not hasattr(model, "named_parameters"):
+            made = model() if callable(model) else model
         parameters = parameters_of(made)
         layout = self._layout = parameters.layout()
         known = ClippableLoopProblem if parameters.clippable else LoopProblem
@@ -251,8 +274,13 @@ class LoopParticipant(Participant):
         return app
 
     @contextmanager
-    def round(self, message: Message, context: Context, model: Model) -> Iterator[LocalRound]:
+    def round(
+        self, message: Message, context: Context, model: Model, *, hook: bool = False
+    ) -> Iterator[LocalRound]:
         """Open a round: the model is given the start, and `LocalRound` what goes with it.
+
+        With ``hook`` every step of a PyTorch optimizer of the model's parameters within the block
+        begins with `LocalRound.correct`, which the loop then leaves out.
 
         Everything that is asked before the work comes first: the node's rules, the ledger,
         the agent's state. What ends the round there raises, and `app` sends the right reply.
@@ -270,7 +298,8 @@ class LoopParticipant(Participant):
         if asked and not opened.spent.noise.charged:
             raise ConfigError("a training loop of one's own takes noise with a clip, or neither")
         local = LocalRound(opened, task, model, context)
-        yield local
+        with local.hooked() if hook else nullcontext():
+            yield local
         local._message = message
         local._finish = lambda walk: self._close(
             opened, half.finish(opened.base, opened.broadcast, task, walk), context, name

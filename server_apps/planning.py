@@ -51,6 +51,10 @@ class Planned:
     relation: str
 
 
+_BOUNDS: Mapping[str, Any] = {"clip": 1.0, "row-norm": 1.0, "loss": "binary-logistic"}
+"""What a private run may need besides its noise, with values at which it is there."""
+
+
 def plan_account(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planned:
     """Return the account of the run that a resolved config asks for.
 
@@ -65,20 +69,40 @@ def plan_account(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planne
     Raises
     ------
     ConfigError
-        If the run cannot be private as configured, or the data cannot be read.
+        If the run cannot be private as configured, or the data cannot be read; the line has all
+        keys that are missing.
     """
+    try:
+        return _plan(config, public)
+    except ConfigError as error:
+        missing = ", ".join(_missing(config, public))
+        raise ConfigError(f"{error}; give {missing}" if missing else str(error)) from None
+
+
+def _missing(config: Mapping[str, Any], public: Mapping[str, Any]) -> list[str]:
+    """Return the keys without which a run cannot be private and with which it could."""
+    absent = {key: value for key, value in _BOUNDS.items() if config.get(key) in (0.0, "auto")}
+
+    def fails(given: Mapping[str, Any]) -> bool:
+        try:
+            _plan({**config, **given}, public)
+        except ConfigError:
+            return True
+        return False
+
+    if fails(absent):
+        return []
+    return [key for key in absent if fails({name: absent[name] for name in absent if name != key})]
+
+
+def _plan(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planned:
     strategy = build_strategy(config)
     session = _session(config, _facts(config, public))
     rounds = int(config["num-server-rounds"])
     strategy.run = Run(strategy.half, replace(strategy.options, rounds=rounds), session)
-    try:
-        strategy.run.calibrate()
-        strategy.half = strategy.run.half
-        planned = _complete(strategy, rounds, session)
-    except ConfigError as error:
-        if public and config["loss"] == "auto":
-            raise ConfigError(f"{error}; num-examples leaves the loss open: give loss") from None
-        raise
+    strategy.run.calibrate()
+    strategy.half = strategy.run.half
+    planned = _complete(strategy, rounds, session)
     key = strategy.half.noise_key
     noise = {key: float(strategy.half.settings()[key])} if key else {}
     delta = strategy.half.terms.delta

@@ -30,6 +30,7 @@ from privet.server_apps.config import keys_of_algorithm, read_config
 from privet.sim.inline import grid_of
 from privet.sim.logs import SILENT, hushed
 from privet.strategies import PrimalDualStrategy, Round
+from privet.strategies.half import NOT_FINITE
 from privet.wire import ConfigError, RunError
 from privet.wire.registry import DEFAULT_ALGORITHM
 
@@ -39,8 +40,6 @@ TOLERANCE = 1e-5
 """That of the Fed-PLT paper."""
 DIVERGED = 1e12
 """Factor by which the measure may grow before a run is given up."""
-NOT_FINITE = "not finite"
-"""What the refusal of an upload that has overflowed says."""
 MODULI_KEYS = ("strong-convexity", "smoothness")
 
 

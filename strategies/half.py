@@ -28,6 +28,9 @@ from privet.wire.ring import Shapes
 Vector = NDArray[Any]
 Arrays = dict[str, Vector]
 
+NOT_FINITE = "not finite"
+"""What the refusal of an upload that has overflowed says."""
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -404,7 +407,7 @@ def present(upload: Arrays, name: str, like: Vector) -> Vector:
 def require_finite(array: Vector) -> None:
     """Raise `UploadError` for numbers that are not finite, or were too large to compute with."""
     if not finite(array):
-        raise UploadError("upload holds numbers that are not finite, or too large")
+        raise UploadError(f"upload holds numbers that are {NOT_FINITE}, or too large")
 
 
 def checked(upload: Arrays, name: str, like: Vector) -> Vector:

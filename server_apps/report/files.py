@@ -9,7 +9,9 @@ from pathlib import Path
 from privet.server_apps.report.runs import ReportError
 
 PAGE = "report.html"
-_OWN = ("history.jsonl", "summary.json", "privacy.json", "model.npz", "checkpoint.npz")
+HISTORY = "history.jsonl"
+SUMMARY = "summary.json"
+_OWN = (HISTORY, SUMMARY, "privacy.json", "model.npz", "checkpoint.npz")
 
 
 @dataclass(frozen=True, slots=True)

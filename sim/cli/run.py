@@ -11,14 +11,13 @@ from typing import Annotated
 import typer
 
 from .config import given_keys
+from .keys import SettingsArgument
 
 ENGINES = ("auto", "inline", "cohort", "ray")
 
 
 def run(
-    settings: Annotated[
-        list[str] | None, typer.Argument(help="Run-config keys as key=value, e.g. rho=2.0")
-    ] = None,
+    settings: SettingsArgument = None,
     config: Annotated[
         Path | None, typer.Option("--config", help="TOML file of run-config keys.")
     ] = None,
@@ -47,10 +46,12 @@ def run(
     from privet.sim.inline import run_inline, run_ray
     from privet.sim.logs import plain, quiet
     from privet.wire import ConfigError
+    from privet.wire.errors import did_you_mean
     from privet.wire.registry import DEFAULT_ALGORITHM
 
     if engine not in ENGINES:
-        raise ConfigError(f"--engine {engine!r}: choose one of {', '.join(ENGINES)}")
+        near = did_you_mean(engine, ENGINES)
+        raise ConfigError(f"--engine {engine!r}: choose one of {', '.join(ENGINES)}{near}")
     if engine != "ray" and (actors or ray_address):
         raise ConfigError("--actors and --ray-address are of the Ray engine: give --engine ray")
     raw = given_keys(settings, config, preset)

@@ -253,6 +253,10 @@ class Roster:
     waiting: dict[int, str] = field(default_factory=dict)
     doubtful: set[str] = field(default_factory=set)
     """Agents to be asked anew: what they sent does not fit what they said."""
+    excluded: frozenset[str] = frozenset()
+    """Agents that the operator leaves out."""
+    data_changes: int = 0
+    """How often an agent was seen with another number of examples than before."""
     _pauses: dict[int, tuple[float, float]] = field(default_factory=dict, init=False)
     """When a node may be asked again, on the monotonic clock, and the pause before that."""
     _compared: set[tuple[str, str]] = field(default_factory=set, init=False)
@@ -472,6 +476,7 @@ class Roster:
             now = now._replace(num_examples=old.num_examples)
         if old.num_examples not in (0, now.num_examples):
             change = f"agent {name}: {now.num_examples} examples, before {old.num_examples}"
+            self.data_changes += 1
             if question.fixed:
                 self._reject(now.node, f"{change}: a private run keeps the number", refused)
                 self.agents[name] = old._replace(out=self.rejected[now.node]) if same else old

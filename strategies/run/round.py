@@ -90,6 +90,8 @@ class Pending:
         When a try of the round failed, on the monotonic clock.
     epsilon : float
         The most that an agent has spent after this round.
+    failures : dict of str to str
+        Why agents were not folded, in a round that too few were.
     """
 
     half: ServerHalf[Any]
@@ -113,6 +115,7 @@ class Pending:
     bytes_up: int = 0
     epsilon: float = 0.0
     folded: bool = False
+    failures: dict[str, str] = field(default_factory=dict)
     together: Together | None = None
     """What was done without messages."""
 
@@ -184,8 +187,9 @@ class Pending:
         roster = self.session.roster
         for name in names:
             agent, here = roster.agents[name], roster.connected(name)
-            why = agent.out or ("" if here else "not connected")
-            if not (agent.out or here):
+            out = "excluded by the operator" if name in roster.excluded else agent.out
+            why = out or ("" if here else "not connected")
+            if not (out or here):
                 self.awaited.add(name)
             self.absent.pop(name, None)
             if why := why or spent_up(self.half, agent, self.round):
@@ -372,6 +376,7 @@ class Pending:
         least = self.options.min_agents
         if folded >= min(least, len(self.asked)):
             return
+        self.failures = dict(failures)
         reasons = listed(
             why if why.startswith(f"agent {name}: ") else f"agent {name}: {why}"
             for name, why in failures.items()
@@ -386,11 +391,14 @@ class Pending:
         half, session, roster = self.half, self.session, self.session.roster
         for name, update in updates.items():
             roster.accepted(name, update)
-        before = session.history[-1].epsilon if session.history else 0.0
+        last = session.history[-1] if session.history else None
+        participants = tuple(updates)
+        if last is not None and last.participants == participants:
+            participants = last.participants  # one object for all rounds, which a long run keeps
         silent = [name for name in roster.names if name not in updates]
         done = Round(
             round=self.round,
-            participants=tuple(updates),
+            participants=participants,
             failures=dict(failures),
             notes=(
                 *roster.take_notes(),
@@ -402,7 +410,7 @@ class Pending:
             bytes_up=self.bytes_up,
             bytes_down=self.bytes_down,
             seconds=time.monotonic() - self.begun,
-            epsilon=max(before, self.epsilon),
+            epsilon=max(0.0 if last is None else last.epsilon, self.epsilon),
             measures=half.measures(session.state),
         )
         session.history.append(done)

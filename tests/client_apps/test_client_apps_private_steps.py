@@ -286,6 +286,21 @@ def test_a_private_round_takes_nothing_of_opacus() -> None:
         play(STRATEGIES["fed-dyn"](), wrapped, rounds=1)
 
 
+def test_a_private_round_has_no_hook() -> None:
+    participant = LoopParticipant("fed-dyn", network, lambda context: ROWS)
+    app = participant.app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        model = network()
+        with participant.round(message, context, model, hook=True) as local:
+            all_steps(local, model, data(0))
+        return local.reply()
+
+    with pytest.raises(RunError, match="hook = True has no place in a private round"):
+        play(STRATEGIES["fed-dyn"](), app, rounds=1)
+
+
 def test_a_batch_is_divided_by_the_size_that_was_charged() -> None:
     """Fewer examples than the batch size weigh less, more are refused."""
     settings = {"noise_scale": 1e-6, "max_local_steps": 1, "batch": "sample", "batch_size": 8}

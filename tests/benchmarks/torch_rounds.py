@@ -45,7 +45,7 @@ def bench_torch(show: Show, *, quick: bool = False) -> None:
     torch = _torch()
     # A perceptron does 64 multiplications a parameter and step, which copies of the model outlast.
     goals: dict[str, float | None] = {"CNN 20k": GOAL, "CNN 8M": GOAL, "perceptron 8M": None}
-    for case in goals:
+    for case, goal in goals.items():
         costs: dict[str, float] = dict.fromkeys(STRATEGIES, float("inf"))
         for _ in range(1 if quick else {"CNN 20k": 20, "CNN 8M": 2}.get(case, 4)):
             for name in STRATEGIES:
@@ -53,7 +53,7 @@ def bench_torch(show: Show, *, quick: bool = False) -> None:
         show(Figure("torch", case, "CPU seconds a round, fed-avg", costs["fed-avg"]))
         for name in list(STRATEGIES)[1:]:
             ratio = costs[name] / costs["fed-avg"]
-            show(Figure("torch", case, f"{name} / fed-avg", ratio, goals[case], at_least=False))
+            show(Figure("torch", case, f"{name} / fed-avg", ratio, goal, at_least=False))
     peaks = {name: _peak(name) for name in STRATEGIES}
     for name in list(STRATEGIES)[1:]:
         ratio = peaks[name] / peaks["fed-avg"]

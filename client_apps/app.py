@@ -17,6 +17,14 @@ from .masking import MaskFactory
 from .slow_start import warn_of_slow_start
 
 
+class AgentApp(ClientApp):
+    """A ClientApp that knows who handles its messages: ``participant``, None behind mods."""
+
+    def __init__(self, participant: Participant, mods: list[Mod] | None) -> None:
+        super().__init__(mods=mods)
+        self.participant = None if mods else participant
+
+
 def client_app(
     protocol: str | None,
     problem_fn: ProblemFn,
@@ -70,7 +78,7 @@ def client_app(
         train_metrics=train_metrics,
     )
     warn_of_slow_start()
-    app = ClientApp(mods=mods)
+    app = AgentApp(participant, mods)
     app.query("privet")(participant.query)
     app.train()(participant.train)
     app.evaluate()(participant.evaluate)

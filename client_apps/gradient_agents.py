@@ -166,6 +166,10 @@ class NoisyStepsAgent(GradientAgent):
 
     steady: ClassVar[bool] = True
 
+    @property
+    def stacks(self) -> bool:
+        return self.clip <= 0 and self.noise_scale <= 0
+
     @cached_property
     def gradients(self) -> Gradients:
         """The gradient of a local step, clipped, with noise on its data term."""

@@ -28,6 +28,7 @@ from privet.privacy import (
     SeededNoise,
     SystemNoise,
 )
+from privet.privacy.node_rules import OF_NODES
 from privet.problems import Problem
 from privet.wire import ConfigError, WireError, magnitude_bound
 from privet.wire.contract import LONGEST_ABOUT, RECORD, decode_settings, means_privacy
@@ -247,7 +248,9 @@ def require_public(problem: Problem) -> None:
 
 def node_rules(context: Context) -> NodeRules:
     """Return the rules of a node's config (raises ``ConfigError`` where they cannot be read)."""
-    return _rules(tuple(context.node_config.items()))
+    config = context.node_config
+    # Equal nodes share the work: what only tells them apart is no rule.
+    return _rules(tuple([entry for entry in config.items() if entry[0] not in OF_NODES]))
 
 
 @lru_cache(maxsize=1024)

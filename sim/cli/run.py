@@ -13,7 +13,7 @@ import typer
 from .config import given_keys
 from .keys import SettingsArgument
 
-ENGINES = ("inline", "ray")
+ENGINES = ("auto", "inline", "cohort", "ray")
 
 
 def run(
@@ -25,8 +25,12 @@ def run(
         str, typer.Option(help="Preset to start from, e.g. mnist or dp-iadmm/mnist.")
     ] = "",
     engine: Annotated[
-        str, typer.Option(help="inline (this process) or ray (one process per core).")
-    ] = "inline",
+        str,
+        typer.Option(
+            help="inline (this process), cohort (this process, agents of equal shape at once), ray "
+            "(one process per core) or auto (cohort where there are enough agents)."
+        ),
+    ] = "auto",
     actors: Annotated[
         int | None, typer.Option(help="Processes of the Ray engine, else one per core.", min=1)
     ] = None,
@@ -48,7 +52,7 @@ def run(
     if engine not in ENGINES:
         near = did_you_mean(engine, ENGINES)
         raise ConfigError(f"--engine {engine!r}: choose one of {', '.join(ENGINES)}{near}")
-    if engine == "inline" and (actors or ray_address):
+    if engine != "ray" and (actors or ray_address):
         raise ConfigError("--actors and --ray-address are of the Ray engine: give --engine ray")
     raw = given_keys(settings, config, preset)
     quiet() if json_line else plain()
@@ -57,7 +61,7 @@ def run(
     if engine == "ray":
         finished = run_ray(raw, name, actors=actors, address=ray_address or None)
     else:
-        finished = run_inline(raw, name)
+        finished = run_inline(raw, name, engine=engine)
     if json_line:
         print(json.dumps(finished.summary))
         return

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message
 from flwr.serverapp import Grid
 
 from privet.privacy import AgentLedger
@@ -35,6 +35,7 @@ from privet.wire.contract import CONTRACT_VERSION
 from privet.wire.enrolment import read_enrolment
 from privet.wire.errors import listed, one_line
 from privet.wire.flower_internals import in_flowers_simulation
+from privet.wire.records import record_dict
 
 from .exchange import Reply, exchange
 
@@ -401,7 +402,9 @@ class Roster:
         if not nodes:
             return
         record = question.record()
-        messages = {str(node): Message(RecordDict({RECORD: record}), node, ENROL) for node in nodes}
+        messages = {
+            str(node): Message(record_dict({RECORD: record}), node, ENROL) for node in nodes
+        }
         replies = exchange(grid, messages, timeout)
         holds = {agent.node: name for name, agent in self.agents.items()}
         for node in nodes:

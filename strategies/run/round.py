@@ -6,9 +6,11 @@ import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+import numpy as np
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.serverapp import Grid
 
 from privet.privacy import AgentLedger
 from privet.wire import (
@@ -30,6 +32,7 @@ from .exchange import Reply, owner_by_message, sort_replies
 from .options import RunOptions
 from .roster import CLIENT_APP_FAILED
 from .session import Round, Session
+from .together import Together, working_together
 
 log = logging.getLogger("flwr.privet")
 
@@ -113,6 +116,8 @@ class Pending:
     epsilon: float = 0.0
     folded: bool = False
     failures: dict[str, str] = field(default_factory=dict)
+    together: Together | None = None
+    """What was done without messages."""
 
     @property
     def turn(self) -> Turn:
@@ -189,6 +194,54 @@ class Pending:
             self.absent.pop(name, None)
             if why := why or spent_up(self.half, agent, self.round):
                 self.absent[name] = why
+
+    def work_together(self, grid: Grid, names: list[str]) -> list[str]:
+        """Have a grid do the work of those agents that need no message; return the others.
+
+        That is, of those that hold the state last accepted, or begin.
+        """
+        together = working_together(self.half, grid)
+        if together is None:
+            return names
+        session, agents = self.session, self.session.roster.agents
+        position, shared = session.roster.positions, self.shared[ALL]
+        held: list[str] = []
+        begin: list[str] = []
+        for name in names:
+            agent = agents[name]
+            if name in self.own or agent.former or agent.foreign or agent.ledger:
+                continue
+            if agent.tag == 0:
+                begin.append(name)
+            elif agent.tag in agent.held:
+                held.append(name)
+        parts = []
+        for some, begins in ((held, False), (begin, True)):
+            if not some:
+                continue
+            places = [position[name] for name in some]
+            states = (
+                cast(Any, self.half).recovery(session.state, np.array(places)) if begins else None
+            )
+            if begins and states is None:
+                continue
+            tags = np.array([agents[name].tag for name in some])
+            done = together.train_together(
+                shared, [agents[name].node for name in some], tags, states
+            )
+            if not done:
+                continue
+            parts.append(Together.of(some, places, done))
+            size = _payload_bytes(shared)
+            if states is not None:
+                row = {key: array[0] if array.ndim > 1 else array for key, array in states.items()}
+                size += len(pack(row))
+            self.bytes_down += size * len(parts[-1].names)
+        if not parts:
+            return names
+        self.together = Together.merged(parts)
+        done_names = set(self.together.names)
+        return [name for name in names if name not in done_names]
 
     def messages_for(self, names: Iterable[str], *, force: bool = False) -> dict[str, Message]:
         """Build and remember the messages of this round for some agents.

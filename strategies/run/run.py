@@ -377,7 +377,8 @@ class Run:
         pending.notes += [f"agent {name} joined" for name in newcomers]
         pending.broadcast(encode_settings({**self.half.settings(), "seed": options.seed}))
         self._pending = pending
-        return list(pending.messages_for(self.collector.open(pending)).values())
+        alone = pending.work_together(grid, self.collector.open(pending))
+        return list(pending.messages_for(alone).values())
 
     def collect(self, grid: Grid, messages: Iterable[Message]) -> list[Message]:
         """Send messages of the round and return all replies, also those of further tries."""

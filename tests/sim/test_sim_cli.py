@@ -51,6 +51,7 @@ def privet(capsys: Any) -> Any:
         (["run", "algorithm=fedavg"], 2, "Flower's own: flwr.serverapp.strategy.FedAvg"),
         (["run", "algorithm=FedProx"], 2, "Flower's own: flwr.serverapp.strategy.FedProx"),
         (["run", "dataset=mnst"], 2, "; did you mean 'mnist'?"),
+        (["run", "algorithm=FED-PLT"], 2, "; did you mean 'fed-plt'?"),
         (["run", "--engine", "rai"], 2, "choose one of inline, ray; did you mean 'ray'?"),
         (["run", "--preset", "dp-iadmm/mnst"], 2, "; did you mean 'dp-iadmm/mnist'?"),
         (["bench", "engin"], 2, "; did you mean 'engine'?"),
@@ -71,7 +72,7 @@ def privet(capsys: Any) -> Any:
         (["run", "dataset=iris"], 2, "iris"),
         (["run", "output-dir=runs"], 2, "must be an absolute path"),
         (["run", "--config", "/nowhere.toml"], 2, "/nowhere.toml: No such file"),
-        (["run", "--engine", "spark"], 2, "--engine 'spark': choose one of inline, ray"),
+        (["run", "--engine", "spark"], 2, "'spark': choose one of auto, inline, cohort, ray"),
         (["run", "--actors", "2"], 2, "--actors and --ray-address are of the Ray engine"),
         (["replay", "/nowhere.json"], 2, "/nowhere.json: No such file"),
         (["tune", "fed-avg"], 2, "unknown algorithm 'fed-avg': known are"),
@@ -285,6 +286,11 @@ def test_every_command_takes_the_config_of_an_app(privet: Any, tmp_path: Path) -
         for file in (app, flat):
             code, _, err = privet(*command, "--config", str(file))
             assert (code, "unknown config key 'rhoo'" in err) == (2, True)
+    flat.write_text("[a]\nb = 1\n")
+    _, _, err = privet("run", "--config", str(flat))
+    assert err == (
+        f"privet: {flat}: found a table [a]; expected keys alone, or [tool.flwr.app.config]\n"
+    )
     app.write_text("[tool.flwr.app]\nconfig = 3\n")
     code, _, err = privet("run", "--config", str(app))
     assert code == 2
@@ -394,6 +400,15 @@ class TestData:
         code, _, err = privet("data", str(table), "--schema", str(schema))
         assert (code, "there is such a file already" in err) == (2, True)
 
+    def test_shows_the_columns_of_a_table_that_cannot_be_dealt(
+        self, privet: Any, table: Path
+    ) -> None:
+        code, out, err = privet("data", str(table), "num-agents=33")
+        assert (code, "numbers 0 to 39" in out, "agent" in out) == (2, True, False)
+        assert err.endswith("32 examples cannot give each of 33 agents one\n")
+        code, _, err = privet("data", str(table), "--schema", "/nowhere/schema.toml")
+        assert err == "privet: --schema /nowhere/schema.toml: No such file or directory\n"
+
     def test_shows_any_data_set(self, privet: Any) -> None:
         code, out, _ = privet("data", "dataset=digits", "num-agents=30")
         assert code == 0
@@ -404,6 +419,7 @@ class TestData:
         ("arguments", "said"),
         [
             (["/nowhere.csv"], "/nowhere.csv: no such file"),
+            (["dataset=digits", "num-agents=1", "partition=none"], "partition none holds nothing"),
             (["a.csv", "b.csv"], "expected one file, found a.csv, b.csv"),
             (["dataset=digits", "--schema", "s.toml"], "digits has columns of its own"),
             (["dataset=digits", "schema=s.toml"], "not used with dataset = digits, only with csv"),

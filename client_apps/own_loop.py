@@ -1,4 +1,4 @@
-"""Agents that train with a loop of their own: any optimizer, any data loader, any device.
+"""Privacy-critical: agents with a training loop of their own, any optimizer, loader and device.
 
 What an agent does in a round is the same for all of these methods (`client_apps.local_task`): a few
 steps on
@@ -10,31 +10,36 @@ shift + (w - center) / rho to the gradients, where they are; what the model then
 the walk, of which the agent's half makes its new state and its upload. Numbers cross between
 the model and numpy once in and once out of a round.
 
-Privacy: none. A loop of one's own does what it likes with the records, so its upload is accounted
-as un-noised, a node with a budget refuses it, and a run with noise or a clip is refused. A node
-that is private answers no evaluation either, whoever wrote the handler.
+Privacy: in a run with noise and a clip every step is `LocalRound.private_step`, which clips each
+example's gradient, adds noise and is charged as the built-in solvers are; nothing else may move the
+model. Of any other run there is none: the loop does what it likes with the records, so its upload
+is accounted as un-noised, and a node with a budget refuses it. A node that is private answers no
+evaluation either, whoever wrote the handler.
 """
 
 from __future__ import annotations
 
+import copy
 import importlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from privet.privacy import BudgetRefused
+from privet.problems import Norm
 from privet.wire import ConfigError, Layout, algorithm
 
 from .base import METRICS, Opened, Participant, agent_name
 from .guard import is_private
 from .half import Half, Vector
 from .local_task import LocalTask, Walk
+from .private_steps import LossFn, PrivateSteps
 
 MOST_APART = 2.0
 """Factor by which a loop may move further, or less far, than steps that its method counts on."""
@@ -61,12 +66,18 @@ class LocalRound:
         A suggestion: the run's number of local steps.
     """
 
-    def __init__(self, opened: Opened, task: LocalTask, model: Model) -> None:
+    def __init__(self, opened: Opened, task: LocalTask, model: Model, context: Context) -> None:
         self.round = opened.asked.round
         self.step_size, self.steps = task.step_size, task.steps
-        self._opened, self._task, self._model = opened, task, model
+        self._opened, self._task, self._model, self._context = opened, task, model, context
         self._parameters = parameters_of(model)
         self._parameters.begin(task, bool(task.needs) or opened.half.steps_bind)
+        self._private: PrivateSteps | None = None
+        if opened.spent.noise.charged:
+            if not isinstance(self._parameters, ModuleParameters):
+                raise ConfigError("a private round trains a torch.nn.Module")
+            trained = self._parameters.parameters
+            self._private = PrivateSteps(model, trained, task, opened.problem, opened.spent.noise)
         self._taken = 0
         self._finish: Callable[[Walk], RecordDict] | None = None
         self._message: Message | None = None
@@ -87,7 +98,66 @@ class LocalRound:
         """
         if model is not self._model:
             raise ConfigError("correct() was given another model than the round")
+        if self._private is not None:
+            raise ConfigError("a private round steps with private_step(), not with correct()")
         self._parameters.correct(gradients)
+        self._taken += 1
+
+    @contextmanager
+    def hooked(self) -> Iterator[None]:
+        """Let every optimizer of the module begin its steps with `correct`."""
+        if not isinstance(self._parameters, ModuleParameters):
+            raise ConfigError("hook = True corrects the gradients of a torch.nn.Module")
+        if self._private is not None:
+            raise ConfigError("hook = True has no place in a private round: private_step corrects")
+        ours = {id(parameter) for parameter in self._parameters.parameters.values()}
+
+        def correct(optimizer: Any, *_: Any) -> None:
+            groups = optimizer.param_groups
+            if any(id(each) in ours for group in groups for each in group["params"]):
+                self.correct(self._model)
+
+        torch: Any = importlib.import_module("torch.optim.optimizer")
+        handle = torch.register_optimizer_step_pre_hook(correct)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def private_step(self, loss_fn: LossFn, batch: Any, optimizer: Any = None) -> None:
+        """Take one charged step on the model's device.
+
+        The gradients of the batch's examples are clipped one by one and summed up, noise is added,
+        then what `correct` adds, and the step is taken: by the optimizer, or by a plain one of
+        ``step_size``. A private round takes exactly ``steps`` of them, and nothing else may change
+        the model.
+
+        Parameters
+        ----------
+        loss_fn : callable
+            ``(model, batch) -> scalar tensor``, called on batches of one example; a mean over
+            them. The model is that of the round.
+        batch : tensor, or tuple, list or mapping of tensors
+            One example a row of each, of which at most the run's ``batch_size`` (all, with
+            ``batch="full"``), none twice. The sum is divided by that number, however many come.
+        optimizer : torch.optim.Optimizer, optional
+            Of this model; its step is taken with the noised gradients.
+
+        Raises
+        ------
+        ConfigError
+            In a run without noise and a clip, for a batch of more examples, BatchNorm in training
+            mode, a model that something else has changed, or an optimizer of Opacus.
+        NoiseError
+            For more steps than were charged.
+
+        Privacy: one of the Gaussian releases of this round's upload, of sensitivity 2 C / b in a
+        batch of b, whatever the examples are. It is yours that no record comes twice in a batch,
+        and that frozen parts and buffers of the model were not fitted to these records.
+        """
+        if self._private is None:
+            raise ConfigError("private_step() needs a run with noise and a clip")
+        self._private.step(loss_fn, batch, optimizer, lambda: self._parameters.correct(None))
         self._taken += 1
 
     def reply(self, metrics: Mapping[str, float] | None = None) -> Message:
@@ -109,6 +179,15 @@ class LocalRound:
             raise ConfigError("reply() belongs after the with block of the round")
         half: Any = self._opened.half
         task = self._task
+        if metrics and (half.private or is_private(self._context)):
+            raise ConfigError("reply(metrics=...) of a private agent would be an un-noised release")
+        if self._private is not None:
+            self._private.require_kept()
+            if self._taken != task.steps:
+                raise ConfigError(
+                    f"a private round takes exactly {task.steps} private steps, this loop took "
+                    f"{self._taken}"
+                )
         if task.needs and not self._taken:
             raise ConfigError(f"{half.name} needs a call of correct() in every local step")
         if half.steps_bind and self._taken != task.steps:
@@ -178,11 +257,13 @@ class LoopParticipant(Participant):
             )
         if "end_gradient" in half.needs:
             raise ConfigError(f"{protocol} needs a gradient of all examples after its local steps")
-        made = model() if callable(model) and not hasattr(model, "named_parameters") else model
-        layout = self._layout = parameters_of(made).layout()
-        super().__init__(
-            lambda context: LoopProblem(layout, num_examples(context)), protocol=protocol
-        )
+        made = model
+        if isinstance(model, type) or not hasattr(model, "named_parameters"):
+            made = model() if callable(model) else model
+        parameters = parameters_of(made)
+        layout = self._layout = parameters.layout()
+        known = ClippableLoopProblem if parameters.clippable else LoopProblem
+        super().__init__(lambda context: known(layout, num_examples(context)), protocol=protocol)
 
     def app(self, **options: Any) -> ClientApp:
         """Return a Flower ClientApp that enrols; register ``@app.train()`` with `round` in it."""
@@ -191,8 +272,13 @@ class LoopParticipant(Participant):
         return app
 
     @contextmanager
-    def round(self, message: Message, context: Context, model: Model) -> Iterator[LocalRound]:
+    def round(
+        self, message: Message, context: Context, model: Model, *, hook: bool = False
+    ) -> Iterator[LocalRound]:
         """Open a round: the model is given the start, and `LocalRound` what goes with it.
+
+        With ``hook`` every step of a PyTorch optimizer of the model's parameters within the block
+        begins with `LocalRound.correct`, which the loop then leaves out.
 
         Everything that is asked before the work comes first: the node's rules, the ledger,
         the agent's state. What ends the round there raises, and `app` sends the right reply.
@@ -207,12 +293,14 @@ class LoopParticipant(Participant):
             opened.base, opened.broadcast, opened.problem, opened.facts, opened.streams
         )
         noise = getattr(half, half.noise_key.replace("-", "_"), 0.0) if half.noise_key else 0.0
-        if noise > 0 or half.clip > 0:
-            raise ConfigError("a training loop of one's own adds no noise and clips nothing")
+        charged = opened.spent.noise.charged and half.local_update is Half.local_update
+        if (noise > 0 or half.clip > 0) and not charged:
+            raise ConfigError("a training loop of one's own takes noise with a clip, or neither")
         if task.tolerance > 0:
             raise ConfigError("a training loop of one's own is not ended by a gradient's norm")
-        local = LocalRound(opened, task, model)
-        yield local
+        local = LocalRound(opened, task, model, context)
+        with local.hooked() if hook else nullcontext():
+            yield local
         local._message = message
         local._finish = lambda walk: self._close(
             opened, half.finish(opened.base, opened.broadcast, task, walk), context, name
@@ -252,7 +340,7 @@ class LoopProblem:
 
     def __init__(self, layout: Layout, num_examples: int) -> None:
         self.dim, self.dtype, self.num_examples = layout.dim, layout.dtype, num_examples
-        self.layout = layout
+        self.layout, self.divisor = layout, float(num_examples)
 
     def value(self, x: Vector) -> float:
         """Refuse: the loss is the user's."""
@@ -261,6 +349,22 @@ class LoopProblem:
     def gradient(self, x: Vector, rows: Vector | None = None) -> Vector:
         """Refuse: the gradient is the user's."""
         raise ConfigError("the gradient of a training loop of one's own is not known here")
+
+    def with_divisor(self, divisor: float) -> Self:
+        """Return the problem divided by another number, of which `divisor` is the attribute."""
+        other = copy.copy(self)
+        other.divisor = divisor
+        return other
+
+
+class ClippableLoopProblem(LoopProblem):
+    """That of a module, whose examples' gradients `LocalRound.private_step` can clip."""
+
+    def clipped_gradient(
+        self, x: Vector, clip: float, norm: Norm = "l2", rows: Vector | None = None
+    ) -> Vector:
+        """Refuse: the steps are the user's."""
+        return self.gradient(x, rows)
 
 
 def initial_arrays(model: Model) -> ArrayRecord:
@@ -276,6 +380,8 @@ class Parameters(ABC):
     """
 
     names: tuple[str, ...]
+    clippable: ClassVar[bool] = False
+    """Whether the gradients of examples can be clipped one by one."""
 
     @abstractmethod
     def value(self, name: str) -> Any:
@@ -416,6 +522,8 @@ class ArrayParameters(Parameters):
 class ModuleParameters(Parameters):
     """The parameters of a ``torch.nn.Module`` with ``requires_grad``, on its device."""
 
+    clippable: ClassVar[bool] = True
+
     def __init__(self, model: Any) -> None:
         self.parameters = {
             name: parameter
@@ -448,6 +556,11 @@ class ModuleParameters(Parameters):
         if gradients is not None:
             raise ConfigError("a module holds its gradients: call correct(module)")
         parameter = self.parameters[name]
+        if hasattr(parameter, "summed_grad") and not hasattr(parameter.summed_grad, "_processed"):
+            raise ConfigError(
+                "an optimizer of Opacus writes .grad anew in its step: make correct() its step "
+                "hook, optimizer.attach_step_hook(lambda _: local.correct(model))"
+            )
         if parameter.grad is None:
             parameter.grad = self.torch.zeros_like(parameter)
         elif parameter.grad.is_sparse:  # what is added is not

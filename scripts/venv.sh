@@ -1,9 +1,9 @@
 #!/bin/sh
 # Usage: venv.sh DIRECTORY EXTRAS STAMP...
 # Create the virtual environment DIRECTORY with the first Python >= 3.11 found ($PYTHON is tried
-# first) and install the project into it, editable, with the comma-separated EXTRAS. Each STAMP is a
-# file that says for which dependencies this was done: nothing is installed where the first of them
-# says those of today.
+# first) and install the project into it, editable, with the comma-separated EXTRAS; with "dev" among
+# them the dependency group "torch" too, where it can be had. Each STAMP is a file that says for which
+# dependencies this was done: nothing is installed where the first of them says those of today.
 set -eu
 
 venv=$1
@@ -18,6 +18,9 @@ recent() { works "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; }
 # uv does not read pip's settings: hand over the ones that decide whether it can install at all.
 if [ -n "${PIP_INDEX_URL:-}" ]; then
     export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-${UV_INDEX_URL:-$PIP_INDEX_URL}}"
+fi
+if [ -n "${PIP_FIND_LINKS:-}" ]; then
+    export UV_FIND_LINKS="${UV_FIND_LINKS:-$(echo "$PIP_FIND_LINKS" | tr ' ' ',')}"
 fi
 if [ -n "${PIP_CERT:-}" ]; then
     export SSL_CERT_FILE="${SSL_CERT_FILE:-$PIP_CERT}"
@@ -61,10 +64,16 @@ fi
 
 echo "Installing flwr-privet[$extras] into $venv"
 # Compiling once here spares every process of the first run from compiling what it imports.
-if [ -n "$uv" ] && "$uv" pip install --quiet -e ".[$extras]" \
-    --python "$venv/bin/python" --compile-bytecode; then
-    stamp "$@"
-fi
+with_uv() {
+    [ -n "$uv" ] && "$uv" pip install --quiet -e ".[$extras]" \
+        --python "$venv/bin/python" --compile-bytecode "$@"
+}
+case ",$extras," in *,dev,*)
+    if why=$(with_uv --group torch 2>&1); then stamp "$@"; fi
+    echo "$why" >&2
+    echo "goes on without the group torch: the tests of PyTorch will be skipped" >&2
+esac
+if with_uv; then stamp "$@"; fi
 echo "uv could not install, trying pip, which takes longer" >&2
 works "$venv/bin/python" -m pip --version || "$venv/bin/python" -m ensurepip >/dev/null
 "$venv/bin/python" -m pip install --quiet -e ".[$extras]"

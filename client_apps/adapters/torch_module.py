@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
 from privet.client_apps.inputs import Vector
-from privet.problems import Moduli, Regularizer, RowIndex
+from privet.problems import Moduli, Norm, Regularizer, RowIndex
 from privet.wire import ConfigError, Layout
 
 from .finite_sum import ClippableSum
-
-BLOCK_FLOATS = 1 << 23
-"""Per-example gradients held at a time, as a number of floats."""
+from .torch_clipping import clipped_gradients
 
 
 class TorchProblem(ClippableSum):
@@ -157,26 +155,33 @@ class TorchProblem(ClippableSum):
             total += slope.cpu().numpy() * self.dtype.type(len(inputs) / count)
         return total
 
-    def _example_gradients(self, x: Vector, rows: RowIndex) -> Iterator[Vector]:
-        func = self._torch.func
-
-        def one(parameters: Any, example: Any, target: Any) -> Any:
-            outputs = func.functional_call(self.module, parameters, (example[None],))
-            return self._loss(outputs, target[None])
-
-        gradient = func.grad(one)
-        if self._per_example == "vmap":
-            gradient = func.vmap(gradient, in_dims=(None, 0, 0), randomness="error")
+    def _clipped_sum(self, x: Vector, clip: float, norm: Norm, rows: RowIndex) -> Vector:
+        if self._per_example == "loop":
+            return super()._clipped_sum(x, clip, norm, rows)
         self._pin()
         parameters = self._parameters(self._flat(x))
-        for inputs, targets in self._chunks(rows, max(1, BLOCK_FLOATS // self.dim)):
-            if self._per_example == "vmap":
-                found = gradient(parameters, inputs, targets).values()
-                parts = [part.reshape(len(inputs), -1).cpu().numpy() for part in found]
-                yield np.hstack(parts)
-            else:
-                for example, target in zip(inputs, targets, strict=True):
-                    yield self._vector(gradient(parameters, example, target).values())
+        total = np.zeros(self.dim)
+        count = 0
+        for chunk in self._chunks(rows):
+            total += (
+                clipped_gradients(self._loss_of_one, parameters, chunk, clip, norm).cpu().numpy()
+            )
+            count += len(chunk[0])
+        total *= self.num_examples / (self.divisor * count)
+        return total
+
+    def _example_gradients(self, x: Vector, rows: RowIndex) -> Iterator[Vector]:
+        self._pin()
+        gradient = self._torch.func.grad(self._loss_of_one)
+        parameters = self._parameters(self._flat(x))
+        for chunk in self._chunks(rows):
+            for one in zip(*chunk, strict=True):
+                yield self._vector(gradient(parameters, one).values())
+
+    def _loss_of_one(self, parameters: Mapping[str, Any], example: Sequence[Any]) -> Any:
+        inputs, targets = example
+        outputs = self._torch.func.functional_call(self.module, parameters, (inputs[None],))
+        return self._loss(outputs, targets[None])
 
     # ------------------------------------------------------------------ tensors
 
@@ -188,13 +193,12 @@ class TorchProblem(ClippableSum):
         parameters = self._parameters(flat)
         return self._torch.func.functional_call(self.module, parameters, (inputs,))
 
-    def _chunks(self, rows: RowIndex, limit: int | None = None) -> Iterator[tuple[Any, Any]]:
+    def _chunks(self, rows: RowIndex) -> Iterator[tuple[Any, Any]]:
         inputs, targets = self._inputs, self._targets
         if rows is not None:
             index = self._torch.as_tensor(np.array(rows, np.int64), device=self._device)
             inputs, targets = inputs[index], targets[index]
-        size = min(self._chunk, limit or self._chunk)
-        return zip(inputs.split(size), targets.split(size), strict=True)
+        return zip(inputs.split(self._chunk), targets.split(self._chunk), strict=True)
 
     def _flat(self, x: Vector) -> Any:
         # A copy: x may be a read-only view on a message.

@@ -9,6 +9,7 @@ from .gfl import bench_gfl
 from .iadmm import bench_iadmm
 from .masks import bench_masks
 from .privacy import bench_privacy
+from .torch_rounds import bench_torch
 from .wire import bench_wire
 
 BENCHMARKS: dict[str, Benchmark] = {
@@ -18,6 +19,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "iadmm": bench_iadmm,
     "masks": bench_masks,
     "privacy": bench_privacy,
+    "torch": bench_torch,
     "wire": bench_wire,
 }
 

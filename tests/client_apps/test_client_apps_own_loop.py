@@ -127,7 +127,7 @@ def test_a_loop_sends_the_coordinates_that_the_built_in_solver_sends(
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"noise_scale": 0.1}, "adds no noise"),
+        ({"noise_scale": 0.1}, "takes noise with a clip"),
         ({"nu": 0.1}, "not ended by a gradient's norm"),
     ],
 )
@@ -230,9 +230,9 @@ def test_a_run_with_noise_or_a_clip_is_refused() -> None:
     noisy = FedPLT(num_agents=AGENTS, local_solver="noisy-gd", step_size=0.05, noise_variance=1.0)
     clipped = FedPLT(num_agents=AGENTS, local_solver="noisy-gd", step_size=0.05, clip=1.0)
     for strategy in (noisy, clipped):
-        with pytest.raises(RunError, match="of one's own adds no noise and clips nothing"):
+        with pytest.raises(RunError, match="of one's own takes noise with a clip, or neither"):
             result(strategy, loop_app("fed-plt"), rounds=1)
-    with pytest.raises(RunError, match="of one's own adds no noise and clips nothing"):
+    with pytest.raises(RunError, match="of one's own takes noise with a clip, or neither"):
         result(
             Scaffold(num_agents=AGENTS, step_size_base=0.05, noise_scale=1.0),
             loop_app("scaffold"),
@@ -394,6 +394,62 @@ def test_a_torch_loop_is_the_built_in_solver(dtype: str, error: float) -> None:
     built_in = result(STRATEGIES["fed-plt"](), client_app("fed-plt", problem_of))
     expected = vector({k: v.numpy() for k, v in built_in.arrays.items()})
     assert np.allclose(own.arrays["weight"].numpy()[0], expected, rtol=0, atol=error)
+
+
+def test_the_hook_corrects_what_steps_on_the_model_and_nothing_else() -> None:
+    torch = pytest.importorskip("torch")
+    found = {}
+    for hook in (False, True):
+        taking_part = LoopParticipant("fed-plt", lambda: torch.nn.Linear(3, 1), lambda context: 5)
+        app = taking_part.app()
+
+        @app.train()
+        def train(
+            message: Message, context: Context, taking_part: Any = taking_part, hook: bool = hook
+        ) -> Message:
+            model, other = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+            optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (model, other)]
+            for parameter in other.parameters():
+                parameter.grad = torch.zeros_like(parameter)
+            inputs = torch.arange(15.0).reshape(5, 3) / 15
+            with taking_part.round(message, context, model, hook=hook) as local:
+                for _ in range(4):
+                    optimizers[0].zero_grad()
+                    model(inputs).square().mean().backward()
+                    if not hook:
+                        local.correct(model)
+                    for optimizer in optimizers:
+                        optimizer.step()
+            after = [each.detach().clone() for each in model.parameters()]
+            model(inputs).sum().backward()
+            optimizers[0].step()  # of the user's own, after the round
+            with torch.no_grad():
+                for parameter, kept in zip(model.parameters(), after, strict=True):
+                    assert not torch.equal(parameter, kept)
+                    parameter.copy_(kept)
+            return local.reply()
+
+        torch.manual_seed(3)
+        start = initial_arrays(torch.nn.Linear(3, 1))
+        strategy = FedPLT(num_agents=2, rho=0.5, step_size=0.1)
+        done = strategy.start(InlineGrid(app, 2), start, num_rounds=3)
+        found[hook] = [array.numpy() for array in done.arrays.values()]
+    for own, hooked in zip(found[False], found[True], strict=True):
+        assert np.array_equal(own, hooked)
+
+
+def test_a_mapping_of_arrays_has_no_hook() -> None:
+    taking_part = participant("fed-plt")
+    app = taking_part.app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        with taking_part.round(message, context, model(), hook=True) as local:
+            pass
+        return local.reply()
+
+    with pytest.raises(RunError, match="hook = True corrects the gradients of a"):
+        result(FedPLT(num_agents=AGENTS, step_size=0.05), app, rounds=1)
 
 
 def test_half_precision_travels_as_float32() -> None:

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -39,8 +40,9 @@ def facts(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_an_environment_is_installed_anew_when_dependencies_change_only(tmp_path: Path) -> None:
-    """A uv that writes down its calls installs nothing into an environment of this interpreter."""
+@pytest.fixture
+def install(tmp_path: Path) -> Callable[..., list[str]]:
+    """Return what installs, with a uv that writes down its calls and installs nothing."""
     scripts, bin_folder = tmp_path / "scripts", tmp_path / "environment" / "bin"
     scripts.mkdir()
     for name in ("venv.sh", "dependencies.py"):
@@ -49,27 +51,59 @@ def test_an_environment_is_installed_anew_when_dependencies_change_only(tmp_path
     python = bin_folder / "python"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     uv = tmp_path / "uv"
-    uv.write_text(f'#!/bin/sh\ntest "$1" = --version || echo "$@" >> "{tmp_path}/calls"\n')
+    uv.write_text(
+        f'#!/bin/sh\ntest "$1" = --version && exit\necho "$@" >> "{tmp_path}/calls"\n'
+        f'case "$*" in *${{REFUSED:-nothing}}*) exit 1; esac\n'
+    )
     python.chmod(0o755)
     uv.chmod(0o755)
     stamps = [tmp_path / "first", tmp_path / "second"]
 
-    def calls(project: str) -> int:
+    def calls(project: str, extras: str = "dev", **environment: str) -> list[str]:
         (tmp_path / "pyproject.toml").write_text(project)
-        command = ["scripts/venv.sh", "environment", "dev", *map(str, stamps)]
+        command = ["scripts/venv.sh", "environment", extras, *map(str, stamps)]
         path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-        subprocess.run(command, cwd=tmp_path, env={**os.environ, "PATH": path}, check=True)
+        variables = {**os.environ, "PATH": path, **environment}
+        subprocess.run(command, cwd=tmp_path, env=variables, check=True)
         assert stamps[0].read_text() == stamps[1].read_text() != ""
-        return len((tmp_path / "calls").read_text().splitlines())
+        return (tmp_path / "calls").read_text().splitlines()
 
-    assert calls(PROJECT) == 1
-    assert calls(PROJECT) == 1
+    return calls
+
+
+def test_an_environment_is_installed_anew_when_dependencies_change_only(
+    tmp_path: Path, install: Callable[..., list[str]]
+) -> None:
+    assert len(install(PROJECT)) == 1
+    assert len(install(PROJECT)) == 1
     other_settings = PROJECT.replace("100", "90").replace("seed = 0", "seed = 1")
-    assert calls(other_settings) == 1
-    assert calls(PROJECT.replace("1.26", "2")) == 2
-    assert calls(PROJECT.replace("1.26", "2").replace("some.room", "some.other")) == 3
-    (scripts / "venv.sh").write_text((scripts / "venv.sh").read_text() + "# changed\n")
-    assert calls(PROJECT.replace("1.26", "2").replace("some.room", "some.other")) == 4
+    assert len(install(other_settings)) == 1
+    assert len(install(PROJECT.replace("1.26", "2"))) == 2
+    other = PROJECT.replace("1.26", "2").replace("some.room", "some.other")
+    assert len(install(other)) == 3
+    assert len(install(other + "[dependency-groups]\ntorch = ['torch']\n")) == 4
+    script = tmp_path / "scripts" / "venv.sh"
+    script.write_text(script.read_text() + "# changed\n")
+    assert len(install(other)) == 5
+
+
+def test_development_has_torch_unless_it_cannot_be_had(
+    install: Callable[..., list[str]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    (only,) = install(PROJECT, "plots")
+    assert "--group" not in only
+    *_, with_torch = install(PROJECT.replace("1.26", "2"), "plots,dev")
+    assert with_torch.endswith("--group torch")
+    assert "skipped" not in capfd.readouterr().err
+    *_, refused, without = install(PROJECT, "plots,dev", REFUSED="torch")
+    assert (refused, without) == (with_torch, with_torch.removesuffix(" --group torch"))
+    assert "tests of PyTorch will be skipped" in capfd.readouterr().err
+
+
+def test_the_environment_has_no_gpu_libraries() -> None:
+    """The plain wheel of PyTorch for Linux would bring gigabytes of them."""
+    torch = pytest.importorskip("torch")
+    assert torch.version.cuda is None
 
 
 def test_circles_are_found_wherever_the_import_stands(facts: ModuleType) -> None:

@@ -1,0 +1,88 @@
+"""Privacy-critical: sums of a PyTorch module's per-example gradients, each clipped, on its device.
+
+``torch.func`` takes the gradient of every example from that example alone. Norms and factors are
+computed in float64; the products, and their sums over at most 128 examples, in the gradients' dtype
+without a matrix product, which reduced-precision modes (TF32, autocast) would round further than
+`privet.problems.clipped_sensitivity` covers; the sums of blocks in float64.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from privet.problems import Norm
+from privet.problems.clipping import BLOCK
+
+FLOATS = 1 << 25
+"""Numbers of per-example gradients held at a time."""
+ROWS = BLOCK // 2
+"""Examples of a block at most; of more, the gradients leave a processor's cache."""
+_SMALLEST_FACTOR = 2.0**-120
+"""Below it a factor is no normal float32."""
+
+Loss = Callable[[Mapping[str, Any], Sequence[Any]], Any]
+"""(parameters, one example's row of every tensor) -> the scalar loss of that example."""
+
+
+def clipped_gradients(
+    loss: Loss,
+    parameters: Mapping[str, Any],
+    batch: Sequence[Any],
+    clip: float,
+    norm: Norm = "l2",
+    randomness: str = "error",
+) -> Any:
+    """Return the sum over the examples of g_i min(1, clip / ||g_i||), shape (d,), float64.
+
+    An example whose gradient is not finite, or so long that its factor would not be a normal
+    number, counts as zero.
+
+    Parameters
+    ----------
+    loss, parameters
+        g_i is the gradient of the loss of example i by all parameters, in their order.
+    batch : sequence of tensors
+        One example a row of each.
+    clip, norm
+        The bound and the norm it holds in.
+    randomness : {"error", "different", "same"}
+        What becomes of random operations in the loss, as ``torch.func.vmap`` has it.
+
+    Privacy: replacing one example moves the sum by at most 2 clip and the margin for rounding of
+    `privet.problems.clipped_sensitivity`. Nothing is noised here.
+    """
+    torch = importlib.import_module("torch")
+    gradient = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0), randomness=randomness)
+    dim = sum(parameter.numel() for parameter in parameters.values())
+    rows = max(1, min(ROWS, FLOATS // dim))
+    first = next(iter(parameters.values()))
+    total = torch.zeros(dim, dtype=torch.float64, device=first.device)
+    for block in zip(*(part.split(rows) for part in batch), strict=True):
+        found = gradient(parameters, list(block)).values()
+        with torch.no_grad(), torch.autocast(first.device.type, enabled=False):
+            total += _clipped_block([part.reshape(len(part), -1) for part in found], clip, norm)
+    return total
+
+
+def _clipped_block(parts: Sequence[Any], clip: float, norm: Norm) -> Any:
+    """Return the clipped sum of gradients that lie in several tensors (b, ...)."""
+    torch = importlib.import_module("torch")
+    wide = [part if part.dtype == torch.float64 else part.float() for part in parts]
+    order = 1 if norm == "l1" else 2
+    # In units of the clip, float64 before the squares: these could leave its range.
+    each = [
+        torch.linalg.vector_norm(part / clip, order, 1)
+        if part.dtype == torch.float64
+        else torch.linalg.vector_norm(part, order, 1, dtype=torch.float64) / clip
+        for part in wide
+    ]
+    factors = 1.0 / torch.linalg.vector_norm(torch.stack(each), order, 0).clamp(min=1.0)
+    unusable = ~(factors >= _SMALLEST_FACTOR)  # NaN too
+    if unusable.any():
+        # A factor of zero would leave NaN and infinity what they are.
+        wide = [part.masked_fill(unusable[:, None], 0.0) for part in wide]
+        factors = factors.masked_fill(unusable, 0.0)
+    sums = [(part * factors[:, None].to(part.dtype)).sum(0).double() for part in wide]
+    return torch.cat(sums)

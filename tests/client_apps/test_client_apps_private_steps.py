@@ -1,0 +1,397 @@
+"""Charged steps in a training loop of one's own: the built-in solvers' iterates, and the guard."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message
+
+from privet.client_apps import LoopParticipant, TorchProblem, client_app, initial_arrays
+from privet.problems import clipped_sensitivity
+from privet.sim.engine import InlineGrid
+from privet.strategies import FedDyn, FedPLT, PrimalDualStrategy, Scaffold
+from privet.wire import RunError
+
+torch = pytest.importorskip("torch", reason="needs the group torch")
+
+AGENTS, ROWS = 3, 40
+GRADIENTS = {
+    "num_agents": AGENTS,
+    "clip": 0.5,
+    "noise_scale": 0.02,
+    "step_size_base": 0.3,
+    "step_size_rule": "constant",
+    "max_local_steps": 3,
+}
+STRATEGIES: dict[str, Callable[..., PrimalDualStrategy]] = {
+    "fed-dyn": lambda **more: FedDyn(**{**GRADIENTS, **more}),
+    "scaffold": lambda **more: Scaffold(**{**GRADIENTS, **more}),
+    "fed-plt": lambda **more: FedPLT(
+        num_agents=AGENTS,
+        rho=2.0,
+        local_solver="noisy-gd",
+        step_size=0.3,
+        local_epochs=3,
+        clip=0.5,
+        noise_variance=1e-3,
+        **more,
+    ),
+}
+
+
+def network(dtype: Any = torch.float64) -> Any:
+    torch.manual_seed(5)
+    made = torch.nn.Sequential(
+        torch.nn.Unflatten(1, (1, 4, 4)),
+        torch.nn.Conv2d(1, 3, 3),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(12, 3),
+    )
+    return made.to(dtype)
+
+
+def data(agent: int, dtype: Any = torch.float64) -> Any:
+    generator = torch.Generator().manual_seed(agent)
+    inputs = torch.randn(ROWS, 16, generator=generator, dtype=dtype)
+    return inputs, (inputs[:, :3] * 2.0).argmax(1)
+
+
+def loss(model: Any, batch: Any) -> Any:
+    inputs, targets = batch
+    return torch.nn.functional.cross_entropy(model(inputs), targets)
+
+
+def taking_part(
+    name: str, loop: Callable[[Any, Any, Any], dict[str, float] | None], make: Any = network
+) -> Any:
+    """Return an app whose round is ``loop(local, model, batch)``."""
+    participant = LoopParticipant(name, make, lambda context: ROWS)
+    app = participant.app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        model = make()
+        with participant.round(message, context, model) as local:
+            metrics = loop(local, model, data(int(context.node_config["partition-id"])))
+        return local.reply(metrics)
+
+    return app
+
+
+def all_steps(local: Any, model: Any, batch: Any) -> None:
+    for _ in range(local.steps):
+        local.private_step(loss, batch)
+
+
+def play(strategy: PrimalDualStrategy, app: Any, rounds: int = 3, nodes: Any = AGENTS) -> Any:
+    return strategy.start(InlineGrid(app, nodes), initial_arrays(network()), num_rounds=rounds)
+
+
+def problem(context: Context) -> TorchProblem:
+    cross_entropy = torch.nn.functional.cross_entropy
+    return TorchProblem(network(), cross_entropy, data(int(context.node_config["partition-id"])))
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_private_steps_are_the_built_in_solver_and_cost_the_same(name: str) -> None:
+    built_in = play(STRATEGIES[name](noise_seed=3), client_app(name, problem))
+    own = play(STRATEGIES[name](noise_seed=3), taking_part(name, all_steps))
+    for key, array in built_in.arrays.items():
+        assert np.abs(array.numpy() - initial_arrays(network())[key].numpy()).max() > 1e-3
+        assert np.allclose(own.arrays[key].numpy(), array.numpy(), rtol=0, atol=1e-9)
+    charged = [
+        play(STRATEGIES[name](), app).history[-1].epsilon
+        for app in (client_app(name, problem), taking_part(name, all_steps))
+    ]
+    assert 0 < charged[0] == charged[1] < np.inf
+
+
+def test_a_target_is_met_and_a_node_with_a_budget_takes_part_until_it_is_spent(
+    tmp_path: Path,
+) -> None:
+    app = taking_part("fed-dyn", all_steps)
+    aimed = play(STRATEGIES["fed-dyn"](target_epsilon=4.0), app)
+    assert aimed.history[-1].epsilon == pytest.approx(4.0, rel=1e-3)
+    budget = {"max-epsilon": 4.0, "delta": 1e-5}
+    nodes = [
+        {"partition-id": i, "ledger-path": str(tmp_path / f"{i}.jsonl"), **budget}
+        for i in range(AGENTS)
+    ]
+    spent = play(STRATEGIES["fed-dyn"](target_epsilon=3.9), app, nodes=nodes)
+    assert not any(done.failures for done in spent.history)
+    with pytest.raises(RunError, match="max-epsilon"):
+        play(STRATEGIES["fed-dyn"](target_epsilon=3.9), app, nodes=nodes)
+
+
+def test_an_optimizer_takes_the_step_with_the_noised_gradient() -> None:
+    seen = []
+
+    def loop(local: Any, model: Any, batch: Any) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+        for _ in range(local.steps):
+            local.private_step(loss, batch, optimizer)
+        seen.append(next(iter(optimizer.state.values()))["momentum_buffer"])
+
+    done = play(STRATEGIES["fed-dyn"](), taking_part("fed-dyn", loop), rounds=1)
+    assert not done.history[0].failures
+    assert all(float(buffer.abs().sum()) > 0 for buffer in seen)
+
+
+def moved(local: Any, model: Any, batch: Any) -> None:
+    all_steps(local, model, batch)
+    with torch.no_grad():
+        model[1].bias[0] += 1e-12
+
+
+def moved_between(local: Any, model: Any, batch: Any) -> None:
+    local.private_step(loss, batch)
+    loss(model, batch).backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    local.private_step(loss, batch)
+
+
+def one_short(local: Any, model: Any, batch: Any) -> None:
+    for _ in range(local.steps - 1):
+        local.private_step(loss, batch)
+
+
+def one_more(local: Any, model: Any, batch: Any) -> None:
+    all_steps(local, model, batch)
+    local.private_step(loss, batch)
+
+
+def corrected(local: Any, model: Any, batch: Any) -> None:
+    loss(model, batch).backward()
+    local.correct(model)
+
+
+def with_metrics(local: Any, model: Any, batch: Any) -> dict[str, float]:
+    all_steps(local, model, batch)
+    return {"loss": 1.0}
+
+
+def larger(local: Any, model: Any, batch: Any) -> None:
+    local.private_step(loss, [torch.cat([part, part]) for part in batch])
+
+
+def uneven(local: Any, model: Any, batch: Any) -> None:
+    local.private_step(loss, (batch[0], batch[1][:5]))
+
+
+def scalar(local: Any, model: Any, batch: Any) -> None:
+    local.private_step(loss, {"inputs": batch[0], "weight": torch.tensor(1.0)})
+
+
+def text(local: Any, model: Any, batch: Any) -> None:
+    local.private_step(loss, "rows")
+
+
+@pytest.mark.parametrize(
+    ("loop", "line"),
+    [
+        (moved, "the model was changed outside of private_step"),
+        (moved_between, "the model was changed outside of private_step"),
+        (one_short, "takes exactly 3 private steps, this loop took 2"),
+        (one_more, "more than the 3 draws that were charged"),
+        (corrected, r"steps with private_step\(\), not with correct"),
+        (with_metrics, r"reply\(metrics=...\) of a private agent"),
+        (larger, r"a batch of 1 to 40 examples, .* found \[80\]"),
+        (uneven, r"found \[5, 40\]"),
+        (scalar, "no dimension of examples"),
+        (text, "a tensor, or a tuple, list or mapping of tensors, .* found str"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_no_charge_covers_does_not_leave(loop: Any, line: str) -> None:
+    with pytest.raises(RunError, match=line):
+        play(STRATEGIES["fed-dyn"](), taking_part("fed-dyn", loop), rounds=1)
+
+
+def test_a_run_without_noise_has_no_private_steps() -> None:
+    with pytest.raises(RunError, match="needs a run with noise and a clip"):
+        play(FedDyn(num_agents=AGENTS), taking_part("fed-dyn", all_steps), rounds=1)
+
+
+def opacus_pair(model: Any) -> tuple[Any, Any]:
+    """Return a module and an optimizer of Opacus around a model."""
+    grad_sample = pytest.importorskip("opacus.grad_sample", reason="needs the group torch")
+    optimizers = pytest.importorskip("opacus.optimizers", reason="needs the group torch")
+    wrapped = grad_sample.GradSampleModule(model)
+    plain = torch.optim.SGD(wrapped.parameters(), lr=0.1)
+    settings = {"noise_multiplier": 0.5, "max_grad_norm": 1.0, "expected_batch_size": ROWS}
+    return wrapped, optimizers.DPOptimizer(plain, **settings)
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")
+def test_noise_of_opacus_counts_as_none(tmp_path: Path) -> None:
+    """Its gradients take the correction in the optimizer's hook, or the loop is told to."""
+    participant = LoopParticipant("fed-dyn", network, lambda context: ROWS)
+    hooked, corrections = participant.app(), []
+
+    @hooked.train()
+    def train(message: Message, context: Context) -> Message:
+        model, optimizer = opacus_pair(network())
+        with participant.round(message, context, model) as local:
+
+            def correct(_: Any) -> None:
+                noised = model._module[1].bias.grad.clone()
+                local.correct(model)
+                corrections.append(float((model._module[1].bias.grad - noised).abs().sum()))
+
+            optimizer.attach_step_hook(correct)
+            for _ in range(local.steps):
+                optimizer.zero_grad()
+                loss(model, data(int(context.node_config["partition-id"]))).backward()
+                if not hooked_only:
+                    local.correct(model)
+                optimizer.step()
+        return local.reply()
+
+    hooked_only = True
+    done = play(FedDyn(num_agents=AGENTS, max_local_steps=2), hooked, rounds=2)
+    assert not any(each.failures for each in done.history)
+    assert done.history[-1].epsilon == np.inf
+    assert len(corrections) == 2 * 2 * AGENTS
+    assert min(corrections[-AGENTS:]) > 0
+    nodes = [
+        {
+            "partition-id": i,
+            "ledger-path": str(tmp_path / f"{i}"),
+            "max-epsilon": 9.0,
+            "delta": 1e-5,
+        }
+        for i in range(AGENTS)
+    ]
+    with pytest.raises(RunError, match="refuses to train without clipping"):
+        play(FedDyn(num_agents=AGENTS, max_local_steps=2), hooked, rounds=1, nodes=nodes)
+    hooked_only = False
+    with pytest.raises(RunError, match=r"writes \.grad anew in its step"):
+        play(FedDyn(num_agents=AGENTS, max_local_steps=2), hooked, rounds=1)
+
+
+def test_a_private_round_takes_nothing_of_opacus() -> None:
+    def optimizer(local: Any, model: Any, batch: Any) -> None:
+        local.private_step(loss, batch, opacus_pair(model)[1])
+
+    with pytest.raises(RunError, match="DPOptimizer of Opacus in a private round"):
+        play(STRATEGIES["fed-dyn"](), taking_part("fed-dyn", optimizer), rounds=1)
+    wrapped = taking_part("fed-dyn", all_steps, lambda: opacus_pair(network())[0])
+    with pytest.raises(RunError, match="GradSampleModule of Opacus in a private round"):
+        play(STRATEGIES["fed-dyn"](), wrapped, rounds=1)
+
+
+def test_a_private_round_has_no_hook() -> None:
+    participant = LoopParticipant("fed-dyn", network, lambda context: ROWS)
+    app = participant.app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        model = network()
+        with participant.round(message, context, model, hook=True) as local:
+            all_steps(local, model, data(0))
+        return local.reply()
+
+    with pytest.raises(RunError, match="hook = True has no place in a private round"):
+        play(STRATEGIES["fed-dyn"](), app, rounds=1)
+
+
+def test_a_batch_is_divided_by_the_size_that_was_charged() -> None:
+    """Fewer examples than the batch size weigh less, more are refused."""
+    settings = {"noise_scale": 1e-6, "max_local_steps": 1, "batch": "sample", "batch_size": 8}
+    start = initial_arrays(network())
+    steps = {}
+    for taken in (4, 8):
+
+        def loop(local: Any, model: Any, batch: Any, taken: int = taken) -> None:
+            rows = [part[:1].expand(taken, *part.shape[1:]) for part in batch]
+            local.private_step(loss, rows)
+
+        strategy = Scaffold(**{**GRADIENTS, **settings})
+        found = play(strategy, taking_part("scaffold", loop), rounds=1)
+        steps[taken] = found.arrays["4.bias"].numpy() - start["4.bias"].numpy()
+    assert np.allclose(2.0 * steps[4], steps[8], rtol=0, atol=1e-5)
+    assert np.abs(steps[8]).max() > 0.01
+
+
+def test_layers_that_mix_examples_are_refused_unless_they_are_constant() -> None:
+    def normalised() -> Any:
+        return torch.nn.Sequential(torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 3)).double()
+
+    def constant(local: Any, model: Any, batch: Any) -> None:
+        model.eval()
+        all_steps(local, model, batch)
+
+    for loop, line in ((all_steps, "BatchNorm mixes the examples"), (constant, None)):
+        strategy = STRATEGIES["fed-dyn"]()
+        grid = InlineGrid(taking_part("fed-dyn", loop, normalised), AGENTS)
+        if line:
+            with pytest.raises(RunError, match=line):
+                strategy.start(grid, initial_arrays(normalised()), num_rounds=1)
+        else:
+            done = strategy.start(grid, initial_arrays(normalised()), num_rounds=1)
+            assert not done.history[0].failures
+
+
+def test_dropout_and_batches_by_name_and_half_precision_work() -> None:
+    def half() -> Any:
+        made = network(torch.bfloat16)
+        return torch.nn.Sequential(torch.nn.Dropout(0.5), made)
+
+    def named(model: Any, batch: Any) -> Any:
+        return loss(model, (batch["x"], batch["rest"][0]))
+
+    def loop(local: Any, model: Any, batch: Any) -> None:
+        for _ in range(local.steps):
+            local.private_step(named, {"x": batch[0].bfloat16(), "rest": [batch[1]]})
+
+    grid = InlineGrid(taking_part("fed-dyn", loop, half), AGENTS)
+    done = STRATEGIES["fed-dyn"]().start(grid, initial_arrays(half()), num_rounds=2)
+    assert not any(each.failures for each in done.history)
+    assert 0 < done.history[-1].epsilon < np.inf
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("clip", [1e-3, 1.0, 50.0])
+def test_one_example_moves_the_sum_by_no_more_than_its_sensitivity(dtype: str, clip: float) -> None:
+    """Also one whose gradient overflows, or is no number."""
+    kind = getattr(torch, dtype)
+    inputs, targets = data(1, kind)
+    sums = []
+    extremes = (None, 1e4, 1e30, torch.finfo(kind).max, float("inf"), float("nan"), -1e4)
+    for extreme in extremes:
+        replaced = inputs.clone()
+        if extreme is not None:
+            replaced[7] = extreme
+        problem = TorchProblem(
+            network(kind), torch.nn.functional.cross_entropy, (replaced, targets)
+        )
+        start = np.concatenate([p.detach().numpy().ravel() for p in network(kind).parameters()])
+        sums.append(problem.clipped_term(start, clip)[0])
+    bound = clipped_sensitivity(clip, divisor=ROWS, num_examples=ROWS, dtype=dtype)
+    distances = [np.linalg.norm(one - other) for one, other in itertools.combinations(sums, 2)]
+    assert all(np.isfinite(each).all() for each in sums)
+    assert max(distances) <= bound
+    assert max(distances) > 0.5 * bound or clip == 50.0
+
+
+def test_reduced_precision_of_products_leaves_the_clip_alone() -> None:
+    """bfloat16 products, as autocast and the "medium" precision make them, err by 2^-9."""
+    from privet.client_apps.adapters.torch_clipping import _clipped_block
+
+    generator = torch.Generator().manual_seed(1)
+    direction = torch.randn(2000, generator=generator)
+    gradients = direction.expand(128, -1) * torch.linspace(1, 3, 128)[:, None]
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            found = _clipped_block([gradients[:, :900], gradients[:, 900:]], 0.3, "l2")
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    exact = 0.3 * 128 * direction.double() / torch.linalg.vector_norm(direction.double())
+    assert float(torch.linalg.vector_norm(found - exact)) < 1e-5

@@ -1,0 +1,1 @@
+"""A Flower app of the shape of Flower's own PyTorch quickstart, on data that need no download."""

@@ -180,6 +180,7 @@ def _read(path: Path) -> Any:
         _check_names(path, names)
         return arrow_csv.read_csv(
             path,
+            read_options=arrow_csv.ReadOptions(column_names=names, skip_rows=1),
             parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string())
@@ -203,7 +204,8 @@ def _header(path: Path) -> tuple[str, list[str]]:
         raise DataError(f"{path}: expected text in UTF-8") from None
     unquoted = re.sub(r'"[^"]*"', "", line)
     delimiter = max(",;\t|", key=unquoted.count)
-    return delimiter, next(csv.reader([line], delimiter=delimiter), [""])
+    names = next(csv.reader([line], delimiter=delimiter), [""])
+    return delimiter, [name.strip() for name in names]
 
 
 def _check_names(path: Path, names: list[str]) -> None:

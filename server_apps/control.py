@@ -90,11 +90,12 @@ class Alarms(Observer):
 
     def on_round(self, run: Run, done: Round) -> str | None:
         """Count the round, and warn."""
-        for name in run.session.roster.names:
-            self.absences[name] = self.absences[name] + 1 if name in done.failures else 0
-        for name, count in self.absences.items():
-            if count == ABSENCES:
-                line = f"agent {name} was absent in {count} rounds in a row: {done.failures[name]}"
+        for name in done.participants:
+            self.absences[name] = 0
+        for name, why in done.failures.items():
+            self.absences[name] += 1
+            if (count := self.absences[name]) == ABSENCES:
+                line = f"agent {name} was absent in {count} rounds in a row: {why}"
                 log.warning("round %d: %s", done.round, line)
         spent = self.limit < done.epsilon < math.inf
         if spent and "epsilon" not in self.raised:

@@ -71,6 +71,8 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
     if config["resume"] == NEWEST:
         config["resume"] = str(earlier.path) if earlier else ""
     with json_log(run_id) if config["log-json"] else nullcontext():
+        about = (config["algorithm"], config["dataset"], config["num-agents"])
+        log.info("%s on %s: the data of %d agents are read and dealt", *about)
         evaluation = build_evaluation(config)
         with hosted_unit(config, evaluation.federation.dim) as (own, options):
             folder = earlier or RunFolder.create(config["output-dir"], run_id)

@@ -93,6 +93,12 @@ def read_config_file(path: Path) -> dict[str, Any]:
     except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise ConfigError(f"{path}: expected TOML ({error})") from None
     if APP_TABLE[0] not in found:
+        for name, value in found.items():
+            if isinstance(value, dict):
+                raise ConfigError(
+                    f"{path}: found a table [{name}]; expected keys alone, or "
+                    f"[{'.'.join(APP_TABLE)}]"
+                )
         return dict(found)
     for name in APP_TABLE:
         found = found.get(name) if isinstance(found, dict) else None

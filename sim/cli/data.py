@@ -59,7 +59,16 @@ def data(
     if files:
         given = {"dataset": "csv", **given, "data-path": str(Path(files[0]).absolute())}
     resolved = read_config(given)
-    federation = build_federation(resolved)
+    unfit = None
+    try:
+        federation = build_federation(resolved)
+    except ConfigError as error:
+        # What is read is worth a look where it cannot be dealt as asked.
+        unfit, whole = error, {**resolved, "num-agents": 1, "partition": "iid"}
+        try:
+            federation = build_federation(whole)
+        except ConfigError:
+            raise unfit from None
     dataset = federation.dataset
     if schema and not dataset.source_columns:
         raise ConfigError(f"--schema: dataset {dataset.name} has columns of its own")
@@ -71,6 +80,8 @@ def data(
     )
     if dataset.source_columns:
         console.print(_columns(dataset.source_columns))
+    if unfit:
+        raise unfit
     print(f"{len(federation.parts)} agents, partition = {resolved['partition']}")
     console.print(_agents(federation))
     if dataset.data_dependent:
@@ -81,6 +92,8 @@ def data(
                 file.write(_schema(dataset))
         except FileExistsError:
             raise ConfigError(f"--schema {schema}: there is such a file already") from None
+        except OSError as error:
+            raise ConfigError(f"--schema {schema}: {error.strerror}") from None
         print(schema.resolve())
 
 

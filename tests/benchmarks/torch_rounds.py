@@ -30,13 +30,13 @@ from .figure import Figure, Show
 AGENTS, STEPS, BATCH, STEP = 4, 10, 32, 0.05
 GOAL, MEMORY_GOAL = 1.05, 1.3
 LOCAL: Any = {"step_size_base": STEP, "step_size_rule": "constant", "max_local_steps": STEPS}
-STRATEGIES: dict[str, Callable[[], Any]] = {
-    "fed-avg": lambda: FedAvg(
-        fraction_evaluate=0.0, min_train_nodes=AGENTS, min_available_nodes=AGENTS
+STRATEGIES: dict[str, Callable[[int], Any]] = {
+    "fed-avg": lambda agents: FedAvg(
+        fraction_evaluate=0.0, min_train_nodes=agents, min_available_nodes=agents
     ),
-    "fed-plt": lambda: FedPLT(num_agents=AGENTS, step_size=STEP, local_epochs=STEPS),
-    "fed-dyn": lambda: FedDyn(num_agents=AGENTS, **LOCAL),
-    "scaffold": lambda: Scaffold(num_agents=AGENTS, **LOCAL),
+    "fed-plt": lambda agents: FedPLT(num_agents=agents, step_size=STEP, local_epochs=STEPS),
+    "fed-dyn": lambda agents: FedDyn(num_agents=agents, **LOCAL),
+    "scaffold": lambda agents: Scaffold(num_agents=agents, **LOCAL),
 }
 
 
@@ -45,7 +45,7 @@ def bench_torch(show: Show, *, quick: bool = False) -> None:
     torch = _torch()
     # A perceptron does 64 multiplications a parameter and step, which copies of the model outlast.
     goals: dict[str, float | None] = {"CNN 20k": GOAL, "CNN 8M": GOAL, "perceptron 8M": None}
-    for case in goals:
+    for case, goal in goals.items():
         costs: dict[str, float] = dict.fromkeys(STRATEGIES, float("inf"))
         for _ in range(1 if quick else {"CNN 20k": 20, "CNN 8M": 2}.get(case, 4)):
             for name in STRATEGIES:
@@ -53,25 +53,27 @@ def bench_torch(show: Show, *, quick: bool = False) -> None:
         show(Figure("torch", case, "CPU seconds a round, fed-avg", costs["fed-avg"]))
         for name in list(STRATEGIES)[1:]:
             ratio = costs[name] / costs["fed-avg"]
-            show(Figure("torch", case, f"{name} / fed-avg", ratio, goals[case], at_least=False))
-    peaks = {name: _peak(name) for name in STRATEGIES}
-    for name in list(STRATEGIES)[1:]:
-        ratio = peaks[name] / peaks["fed-avg"]
-        figure = f"peak memory, {name} / fed-avg"
-        show(Figure("torch", "CNN 8M", figure, ratio, MEMORY_GOAL, at_least=False))
+            show(Figure("torch", case, f"{name} / fed-avg", ratio, goal, at_least=False))
+    # A server and its agents in one process, which keeps what each of them would keep for itself.
+    for agents in (1, AGENTS):
+        peaks = {name: _peak(name, agents) for name in STRATEGIES}
+        for name in list(STRATEGIES)[1:]:
+            ratio = peaks[name] / peaks["fed-avg"]
+            case, figure = f"CNN 8M, agents: {agents}", f"peak memory, {name} / fed-avg"
+            show(Figure("torch", case, figure, ratio, MEMORY_GOAL, at_least=False))
     clipped = _clipping(torch, 3 if quick else 10)
     if clipped is not None:
         figure = "clipped gradient / Opacus's step"
         show(Figure("torch", "CNN, batch of 256", figure, clipped, 1.0, at_least=False))
 
 
-def play(torch: Any, name: str, case: str, rounds: int = 1) -> float:
-    """Return the CPU seconds of a round of four agents, ten steps of 32 examples each."""
+def play(torch: Any, name: str, case: str, agents: int = AGENTS, rounds: int = 1) -> float:
+    """Return the CPU seconds of a round of some agents, ten steps of 32 examples each."""
     quiet()
     torch.set_num_threads(1)
     model = network(torch, case)
-    inputs = torch.randn(AGENTS, STEPS * BATCH, 784)
-    targets = torch.randint(10, (AGENTS, STEPS * BATCH))
+    inputs = torch.randn(agents, STEPS * BATCH, 784)
+    targets = torch.randint(10, (agents, STEPS * BATCH))
 
     def train(place: int, correct: Callable[[Any], None]) -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=STEP)
@@ -103,9 +105,9 @@ def play(torch: Any, name: str, case: str, rounds: int = 1) -> float:
                 train(int(context.node_config["partition-id"]), local.correct)
             return local.reply()
 
-    grid = InlineGrid(app, AGENTS)
+    grid = InlineGrid(app, agents)
     begin = time.process_time()
-    STRATEGIES[name]().start(grid, start, num_rounds=rounds)
+    STRATEGIES[name](agents).start(grid, start, num_rounds=rounds)
     return (time.process_time() - begin) / rounds
 
 
@@ -128,9 +130,9 @@ def network(torch: Any, case: str) -> Any:
     return nn.Sequential(nn.Unflatten(1, (1, 28, 28)), *layers)
 
 
-def _peak(name: str) -> float:
-    """Return the peak of memory, in kB, of a process that plays a round of 8M parameters."""
-    command = [sys.executable, "-m", "benchmarks.torch_rounds", name]
+def _peak(name: str, agents: int) -> float:
+    """Return the peak of memory, in kB, of a process that plays two rounds of 8M parameters."""
+    command = [sys.executable, "-m", "benchmarks.torch_rounds", name, str(agents)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(json.loads(done.stdout.splitlines()[-1]))
 
@@ -178,7 +180,7 @@ def _torch() -> Any:
 
 
 if __name__ == "__main__":
-    play(_torch(), sys.argv[1], "CNN 8M")
+    play(_torch(), sys.argv[1], "CNN 8M", int(sys.argv[2]), rounds=2)
     # Of this program alone: the peak of getrusage is inherited from whoever started it.
     status = Path("/proc/self/status").read_text()
     print(json.dumps(float(status.partition("VmHWM:")[2].split()[0])))

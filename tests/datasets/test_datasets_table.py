@@ -69,6 +69,7 @@ def test_columns_become_what_scikit_learn_makes_of_them(tmp_path: Path) -> None:
         ("a.tsv", "\t", ""),
         ("a.csv", ";", ""),
         ("a.csv", "|", "\ufeff"),
+        ("a.csv", " , ", ""),
     ],
 )
 def test_a_file_is_read_whatever_its_packing(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -42,15 +43,16 @@ def privet(capsys: Any) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["bogus"], 2, "No such command 'bogus'. See "),
-        (["rn"], 2, "No such command 'rn'. Did you mean 'run'? See "),
-        (["report"], 2, "Missing argument 'RUN_DIR...'. See "),
+        (["bogus"], 2, "No such command 'bogus'; see "),
+        (["rn"], 2, "No such command 'rn'. Did you mean 'run'; see "),
+        (["report"], 2, "Missing argument 'RUN_DIR...'; see "),
         (["run", "rho=1", "rho=2"], 2, "rho: given twice"),
         (["run", "algorithm=led", "step-size=0"], 2, "step-size = 0.0: must be >= 1e-100"),
         (["run", "algorithm=fedplt"], 2, "; did you mean 'fed-plt'?"),
         (["run", "algorithm=fedavg"], 2, "Flower's own: flwr.serverapp.strategy.FedAvg"),
         (["run", "algorithm=FedProx"], 2, "Flower's own: flwr.serverapp.strategy.FedProx"),
         (["run", "dataset=mnst"], 2, "; did you mean 'mnist'?"),
+        (["run", "algorithm=FED-PLT"], 2, "; did you mean 'fed-plt'?"),
         (["run", "--engine", "rai"], 2, "choose one of inline, ray; did you mean 'ray'?"),
         (["run", "--preset", "dp-iadmm/mnst"], 2, "; did you mean 'dp-iadmm/mnist'?"),
         (["bench", "engin"], 2, "; did you mean 'engine'?"),
@@ -160,8 +162,8 @@ def test_help_of_run_names_algorithms_data_sets_common_keys_and_an_example_that_
 def test_every_key_is_listed_and_found_by_a_word(privet: Any) -> None:
     _, out, _ = privet("keys")
     assert [line.split()[0] for line in out.splitlines()] == list(table())
-    _, out, _ = privet("keys", "certificate")
-    assert {line.split()[0] for line in out.splitlines()} == {"peer-certificate", "peer-ca"}
+    _, out, _ = privet("keys", "metropolis")
+    assert [line.split()[0] for line in out.splitlines()] == ["graph-lazy"]
     _, out, _ = privet("keys", "led")
     assert {line.split()[0] for line in out.splitlines()} == set(keys_of_algorithm("led"))
     assert privet("keys", "rho") == privet("run", "--help", "rho")
@@ -191,14 +193,16 @@ def test_completion_knows_keys_and_values() -> None:
 
 
 def test_account_names_all_that_is_missing(privet: Any) -> None:
-    common = ("account", "local-solver=noisy-gd", "target-epsilon=4")
-    code, out, err = privet(*common, "num-examples=100")
+    code, out, err = privet("account", "target-epsilon=4", "num-examples=100")
     assert (code, out) == (2, "")
-    assert err.endswith("; give clip, row-norm, loss\n")
-    _, _, err = privet(*common, "num-examples=100", "clip=1", "loss=binary-logistic")
-    assert err.endswith("; give row-norm\n")
-    _, _, err = privet(*common, "clip=1")
-    assert err.endswith("; give row-norm\n")
+    needed = re.findall(r"([a-z-]+) \(such as ([^)]+)\)", err.partition("; give ")[2])
+    assert [key for key, _ in needed] == ["local-solver", "clip", "row-norm", "loss"]
+    given = [f"{key}={value}" for key, value in needed]
+    assert privet("account", "target-epsilon=4", "num-examples=100", *given)[0] == 0
+    for one in given[1:]:
+        others = [each for each in given if each != one]
+        _, _, err = privet("account", "target-epsilon=4", "num-examples=100", *others)
+        assert err.endswith(f"; give {one.replace('=', ' (such as ')})\n")
 
 
 class TestInterrupted:
@@ -285,6 +289,11 @@ def test_every_command_takes_the_config_of_an_app(privet: Any, tmp_path: Path) -
         for file in (app, flat):
             code, _, err = privet(*command, "--config", str(file))
             assert (code, "unknown config key 'rhoo'" in err) == (2, True)
+    flat.write_text("[a]\nb = 1\n")
+    _, _, err = privet("run", "--config", str(flat))
+    assert err == (
+        f"privet: {flat}: found a table [a]; expected keys alone, or [tool.flwr.app.config]\n"
+    )
     app.write_text("[tool.flwr.app]\nconfig = 3\n")
     code, _, err = privet("run", "--config", str(app))
     assert code == 2
@@ -394,6 +403,15 @@ class TestData:
         code, _, err = privet("data", str(table), "--schema", str(schema))
         assert (code, "there is such a file already" in err) == (2, True)
 
+    def test_shows_the_columns_of_a_table_that_cannot_be_dealt(
+        self, privet: Any, table: Path
+    ) -> None:
+        code, out, err = privet("data", str(table), "num-agents=33")
+        assert (code, "numbers 0 to 39" in out, "agent" in out) == (2, True, False)
+        assert err.endswith("32 examples cannot give each of 33 agents one\n")
+        code, _, err = privet("data", str(table), "--schema", "/nowhere/schema.toml")
+        assert err == "privet: --schema /nowhere/schema.toml: No such file or directory\n"
+
     def test_shows_any_data_set(self, privet: Any) -> None:
         code, out, _ = privet("data", "dataset=digits", "num-agents=30")
         assert code == 0
@@ -404,6 +422,7 @@ class TestData:
         ("arguments", "said"),
         [
             (["/nowhere.csv"], "/nowhere.csv: no such file"),
+            (["dataset=digits", "num-agents=1", "partition=none"], "partition none holds nothing"),
             (["a.csv", "b.csv"], "expected one file, found a.csv, b.csv"),
             (["dataset=digits", "--schema", "s.toml"], "digits has columns of its own"),
             (["dataset=digits", "schema=s.toml"], "not used with dataset = digits, only with csv"),

@@ -14,6 +14,15 @@ from .base import Participant, ProblemFn
 from .flower_mods import refuse_mods
 from .guard import NoiseFactory
 from .masking import MaskFactory
+from .slow_start import warn_of_slow_start
+
+
+class AgentApp(ClientApp):
+    """A ClientApp that knows who handles its messages: ``participant``, None behind mods."""
+
+    def __init__(self, participant: Participant, mods: list[Mod] | None) -> None:
+        super().__init__(mods=mods)
+        self.participant = None if mods else participant
 
 
 def client_app(
@@ -68,7 +77,8 @@ def client_app(
         mask_factory=mask_factory,
         train_metrics=train_metrics,
     )
-    app = ClientApp(mods=mods)
+    warn_of_slow_start()
+    app = AgentApp(participant, mods)
     app.query("privet")(participant.query)
     app.train()(participant.train)
     app.evaluate()(participant.evaluate)

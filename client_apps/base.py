@@ -248,7 +248,7 @@ class Participant:
     def _problem(self, context: Context) -> Problem:
         key = (context.run_id, context.node_id)
         if key not in self._problems:
-            if any(run != context.run_id for run, _ in self._problems):
+            if next(iter(self._problems), key)[0] != context.run_id:  # all are of one run
                 self._problems.clear()
                 self._prepared.clear()
             try:
@@ -278,6 +278,21 @@ class Participant:
             known = self._prepared[key] = (half, problem, facts)
         return known[1], known[2]
 
+    @property
+    def stackable(self) -> bool:
+        """Whether agents may work together: nobody replaced their noise, or wants more of them."""
+        replaced = self._noise_factory or self._mask_factory or self._train_metrics
+        return type(self) is Participant and not replaced
+
+    def has_problem(self, context: Context) -> bool:
+        """Whether an agent's problem is made."""
+        return (context.run_id, context.node_id) in self._problems
+
+    def prepared(self, asked: Instruction, context: Context) -> tuple[Half, Problem, Facts]:
+        """Return what an agent works with in a round, beside its state."""
+        half = self._half(asked.protocol, asked.version, asked.settings, context)
+        return half, *self._prepared_problem(half, context)
+
     def _half(self, protocol: str, version: int, settings: str, context: Context) -> Half:
         if self._protocol not in (None, protocol):
             raise WireError(f"serves {self._protocol}, not {protocol}")
@@ -287,7 +302,7 @@ class Participant:
             raise WireError(f"speaks {protocol} version {half.version}, asked for {version}")
         return half
 
-    def _broadcast(self, asked: Instruction, private: bool) -> Mapping[str, Any]:
+    def broadcast(self, asked: Instruction, private: bool) -> Mapping[str, Any]:
         """Return what all agents were sent; agents of one process read the same bytes once."""
         payload, tame, arrays = self._heard
         if payload is not asked.payload or tame is not private:
@@ -320,8 +335,8 @@ class Participant:
         said = Enrolment(
             agent=name,
             num_examples=facts.num_examples,
-            dim=problem.dim,
-            dtype=str(problem.dtype),
+            dim=int(problem.dim),
+            dtype=facts.dtype,
             protocol=protocol,
             version=half.version,
             experiment=experiment if known else "",
@@ -331,7 +346,7 @@ class Participant:
             facts=facts.to_json(),
             library=library_version(),
         )
-        return RecordDict({RECORD: enrolment_record(said)})
+        return record_dict({RECORD: enrolment_record(said)})
 
     def _train(self, message: Message, context: Context, name: str) -> RecordDict:
         opened = self._open(message, context, name)
@@ -356,7 +371,7 @@ class Participant:
             # that is charged.
             held = AgentState(ledger=held.ledger)
         problem, facts = self._prepared_problem(half, context)
-        broadcast = self._broadcast(asked, half.private)
+        broadcast = self.broadcast(asked, half.private)
         base, public = _base_state(asked, held), asked.recovery is not None
         if base is None:
             if asked.tag:

@@ -41,7 +41,11 @@ class ClippedGradients(Half):
         choices=("example", "batch"),
         needs={"clip": None},
     )
-    relation: Relation = setting("replace-one", "neighbouring relation", choices=RELATIONS)
+    relation: Relation = setting(
+        "replace-one",
+        "which change of the data epsilon is about: a record replaced, or added or removed",
+        choices=RELATIONS,
+    )
 
     @cached_property
     def gradients(self) -> Gradients:
@@ -161,6 +165,10 @@ class NoisyStepsAgent(GradientAgent):
     """
 
     steady: ClassVar[bool] = True
+
+    @property
+    def stacks(self) -> bool:
+        return self.clip <= 0
 
     @cached_property
     def gradients(self) -> Gradients:

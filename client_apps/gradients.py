@@ -6,22 +6,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
 
+import numpy as np
+
 from privet.privacy import Perturber
 from privet.problems import Clipping, LinearModel, Problem, can_clip, clipped_terms
 from privet.problems.clipping import Relation
+from privet.problems.stacks import Stack
 from privet.wire import ConfigError, WireError
 
 from .adapters.finite_sum import FiniteSum
-from .inputs import Streams, Vector
+from .inputs import StackedStreams, Streams, Vector
 
 Gradient = Callable[[Vector], Vector]
 """w -> the gradient of the next local step at w; what it returns is read only."""
 
 
 def require_model(x: Vector, problem: Problem) -> None:
-    """Raise ``WireError`` for a vector that is no model of the problem."""
-    if x.shape != (problem.dim,):
-        raise WireError(f"model has shape {x.shape}, expected ({problem.dim},)")
+    """Raise ``WireError`` for a vector that is no model of the problem, or of each of a stack."""
+    expected = problem.shape if isinstance(problem, Stack) else (problem.dim,)
+    if x.shape != expected:
+        raise WireError(f"model has shape {x.shape}, expected {expected}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,9 @@ class Gradients:
         count, size = problem.num_examples, self.size(problem)
         if size is None:
             return repeat(None)
+        if isinstance(streams, StackedStreams):
+            every = [self.rows(problem, one, steps) for one in streams.each()]
+            return map(np.stack, zip(*every, strict=True))
         rng = streams.open("batches")
         if self.replace:
             return iter(rng.integers(count, size=(steps, size)))

@@ -28,6 +28,7 @@ from privet.privacy import (
     SeededNoise,
     SystemNoise,
 )
+from privet.privacy.node_rules import OF_NODES
 from privet.problems import Problem
 from privet.wire import ConfigError, WireError, magnitude_bound
 from privet.wire.contract import LONGEST_ABOUT, RECORD, decode_settings, means_privacy
@@ -115,7 +116,7 @@ class Guard(NamedTuple):
         if release.mechanism != "none":
             ledger, epsilon = self._account(ledger, release, delta)
             self._keep_target(epsilon)
-        noise = Perturber(release, self._noise(), facts, given=explicit)
+        noise = Perturber(release, self.source(), facts, given=explicit)
         self.rules.charge(
             release, f"run {self.context.run_id} round {self.round} agent {self.agent}"
         )
@@ -168,7 +169,8 @@ class Guard(NamedTuple):
     def _seed(self) -> int:
         return int(self.settings.get("noise-seed", -1))
 
-    def _noise(self) -> NoiseSource:
+    def source(self) -> NoiseSource:
+        """Return where the agent's noise of this round comes from."""
         if self.noise_factory is not None:
             return self.noise_factory(self.agent, self.round)
         if self._seed >= 0:
@@ -247,7 +249,9 @@ def require_public(problem: Problem) -> None:
 
 def node_rules(context: Context) -> NodeRules:
     """Return the rules of a node's config (raises ``ConfigError`` where they cannot be read)."""
-    return _rules(tuple(context.node_config.items()))
+    config = context.node_config
+    # Equal nodes share the work: what only tells them apart is no rule.
+    return _rules(tuple([entry for entry in config.items() if entry[0] not in OF_NODES]))
 
 
 @lru_cache(maxsize=1024)

@@ -72,6 +72,15 @@ class Half:
         return False
 
     @property
+    def stacks(self) -> bool:
+        """Whether ``local_update`` takes the vectors of many agents as rows (N, d) of arrays.
+
+        With a `privet.problems.stacks.Stack` as their problem, and every row as if it were alone:
+        so it is where a task and what follows of its walk are made entry by entry.
+        """
+        return False
+
+    @property
     def clip(self) -> float:
         """Per-example gradient bound: none."""
         return 0.0

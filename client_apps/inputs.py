@@ -26,3 +26,14 @@ class Streams:
     def open(self, purpose: str) -> np.random.Generator:
         """Return the generator of (seed, agent, round, purpose)."""
         return stream(self.seed, purpose, self.agent, self.round)
+
+
+@dataclass(frozen=True, slots=True)
+class StackedStreams(Streams):
+    """The streams of several agents in one round; it has none of its own."""
+
+    agents: tuple[str, ...] = ()
+
+    def each(self) -> list[Streams]:
+        """Return every agent's own."""
+        return [Streams(self.seed, agent, self.round) for agent in self.agents]

@@ -13,7 +13,8 @@ size and N_e the number of steps, the solvers are
 
 after N. Bastianello, C. Liu, K. H. Johansson, "Enhancing Privacy in Federated Learning through
 Local Training", Section IV-B, (11) to (13). They keep the dtype of ``start`` and never write into
-their inputs.
+their inputs. The vectors may be those of a `Stack` of N agents, arrays (N, d), with moduli and step
+sizes (N, 1): every row is then what its agent's own walk gives, to the bit.
 """
 
 from __future__ import annotations
@@ -171,10 +172,8 @@ def accelerated_steps(
     """
     w = u = task.start
     kind = w.dtype.type
-    high = math.sqrt(task.moduli.smoothness + 1.0 / task.rho)
-    low = math.sqrt(max(task.moduli.strong_convexity + 1.0 / task.rho, 0.0))
-    momentum = kind((high - low) / (high + low))
-    step, weight = kind(1.0 / high**2), kind(1.0 / task.rho)
+    momentum, step = map(kind, _accelerated(task.moduli, task.rho))
+    weight = kind(1.0 / task.rho)
     for _ in range(task.steps):
         total = w * weight if task.center is None else (w - task.center) * weight
         if task.shift is not None:
@@ -188,6 +187,21 @@ def accelerated_steps(
         u = ahead
     end_gradient = problem.gradient(w) if "end_gradient" in task.needs else None
     return Walk(w, task.steps, end_gradient=end_gradient)
+
+
+def _accelerated(moduli: Moduli, rho: float) -> tuple[Any, Any]:
+    """Return momentum and step size, of a stack as columns."""
+    low, high = moduli.strong_convexity, moduli.smoothness
+    if isinstance(high, np.ndarray):
+        each = [
+            _accelerated(Moduli(one, other), rho)
+            for one, other in zip(low.ravel().tolist(), high.ravel().tolist(), strict=True)
+        ]
+        momenta, steps = np.array(each).T[:, :, None]
+        return momenta, steps
+    high = math.sqrt(high + 1.0 / rho)
+    low = math.sqrt(max(low + 1.0 / rho, 0.0))
+    return (high - low) / (high + low), 1.0 / high**2
 
 
 def noisy_steps(task: LocalTask, problem: Problem, streams: Streams, noise: Perturber) -> Walk:
@@ -226,9 +240,11 @@ def _charged_move(
 
 def _free_move(task: LocalTask, problem: Problem, streams: Streams, noise: Perturber) -> Gradient:
     """Return what gives -gamma gradient with noise that no account covers."""
-    scale = math.sqrt(2.0 * task.step_size * task.noise_variance)
+    variance: Any = 2.0 * task.step_size * task.noise_variance
+    scale = math.sqrt(variance) if isinstance(variance, float) else np.sqrt(variance)
     gradient = task.gradients.oracle(problem, streams, noise, task.steps)
-    return lambda w: noise.unaccounted(-task.step_size * gradient(w), scale)
+    back = task.start.dtype.type(-task.step_size)
+    return lambda w: noise.unaccounted(back * gradient(w), scale)
 
 
 def _hidden_steps(task: LocalTask, problem: Problem, noise: Perturber) -> Vector:
@@ -256,14 +272,15 @@ def _hidden_steps(task: LocalTask, problem: Problem, noise: Perturber) -> Vector
 def _affine(task: LocalTask) -> tuple[Factor | None, Vector | None]:
     """Return c and r of a step w <- c w + r - gamma g(w); None for a factor 1 and a term 0."""
     kind = task.start.dtype.type
-    pull = task.step_size / task.rho
+    pull: Any = task.step_size / task.rho
+    pulled = bool(pull) if isinstance(pull, float) else bool(pull.any())
     drift: Vector | None = None
-    if task.center is not None and pull:
+    if task.center is not None and pulled:
         drift = task.center * kind(pull)
     if task.shift is not None:
         away = task.shift * kind(-task.step_size)
         drift = away if drift is None else drift + away
-    return kind(1.0 - pull) if pull else None, drift
+    return kind(1.0 - pull) if pulled else None, drift
 
 
 def _advanced(w: Vector, keep: Factor | None, drift: Vector | None, moved: Vector) -> Vector:

@@ -57,6 +57,10 @@ class SolverAgent(Half):
         """The gradient of a local step: of all examples, or with sgd of a fresh batch."""
         return Gradients(self.batch_size if self.local_solver == "sgd" else 0)
 
+    @property
+    def stacks(self) -> bool:
+        return True
+
     def moduli(self, problem: Problem, facts: Facts) -> Moduli:
         """Return the moduli of f_i: those given, else the problem's own; or ``ConfigError``."""
         if self.smoothness > 0:

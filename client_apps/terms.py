@@ -16,7 +16,7 @@ RELATIONS: tuple[str, ...] = get_args(Relation)
 class MessageTerms:
     """What every message says, whatever the algorithm."""
 
-    seed: int = setting(0, "seed of everything random but privacy noise", low=0)
+    seed: int = setting(0, "seed of all random draws except privacy noise", low=0)
     secure_sum: bool = setting(
         False,
         "agents mask their uploads: the server sees sums over at least three of them; an attempt "
@@ -36,7 +36,7 @@ class NoiseTerms:
         Seed of the privacy noise, which marks a run as not private; -1 draws from the system.
     """
 
-    delta: float = setting(1e-5, "delta of the account", low=0, high=0.5, open_low=True)
+    delta: float = setting(1e-5, "delta at which epsilon is stated", low=0, high=0.5, open_low=True)
     noise_seed: int = setting(
         -1,
         "seed of the privacy noise: marks the run not private; -1 uses the system",
@@ -58,7 +58,7 @@ class PrivacyTerms(NoiseTerms):
     """
 
     target_epsilon: float = setting(
-        0.0, "total epsilon to calibrate the noise for; 0 takes it as given", low=0
+        0.0, "total epsilon of the run, which sets the noise; 0 takes the noise as given", low=0
     )
 
     def settings(self) -> Settings:

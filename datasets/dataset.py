@@ -60,6 +60,9 @@ class Source:
     hashing: bool
     label_column: str
     id_column: str
+    drop_columns: str
+    schema: str
+    missing: str
     whole: bool
 
     @property
@@ -79,6 +82,34 @@ class Part(NamedTuple):
         """Return some of the examples."""
         ids = None if self.ids is None else self.ids[chosen]
         return Part(self.features[chosen], self.labels[chosen], ids)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceColumn:
+    """What one column of a table holds.
+
+    Attributes
+    ----------
+    name : str
+    missing : int
+        Rows without a value.
+    categories : tuple of str
+        Empty for numbers.
+    low, high : float
+        Range of numbers; ``public`` says that it is not that of the records.
+    """
+
+    name: str
+    missing: int
+    categories: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    public: bool = False
+
+    @property
+    def width(self) -> int:
+        """Columns that it becomes."""
+        return max(1, len(self.categories) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +149,7 @@ class Dataset:
     description: str
     train_ids: LabelArray | None = None
     data_dependent: str = ""
+    source_columns: tuple[SourceColumn, ...] = ()
 
     @classmethod
     def of(cls, name: str, train: Part, test: Part, **about: Any) -> Dataset:

@@ -34,21 +34,22 @@ def train_and_test(source: str, seed: int | None, id_column: str = "") -> tuple[
         The library is not installed, the hub cannot be reached, or there is no such table, or
         one without rows.
     """
-    splits = _read(source)
-    if "train" not in splits:
-        raise DataError(f"{source}: expected a split train, got {', '.join(map(str, splits))}")
+    found = splits(source)
+    if "train" not in found:
+        raise DataError(f"{source}: expected a split train, got {', '.join(map(str, found))}")
     for name in ("train", "test"):
-        if name in splits and not len(splits[name]):
+        if name in found and not len(found[name]):
             raise DataError(f"{source}: expected rows in split {name}, got an empty table")
-    if "test" in splits:
-        return splits["train"], splits["test"]
-    table = splits["train"]
+    if "test" in found:
+        return found["train"], found["test"]
+    table = found["train"]
     named = None if seed is None else ids(table, id_column, source)
     train, test = hold_out(len(table), seed, named)
     return table.select(train), table.select(test)
 
 
-def _read(source: str) -> Any:
+def splits(source: str) -> Any:
+    """Return the splits of a table by name (raises ``DataError`` where it cannot be had)."""
     library = optional("datasets")
     name = source.removeprefix(PREFIX)
     folder = Path(name)

@@ -12,15 +12,17 @@ from privet.datasets.click import load_click
 from privet.datasets.dataset import UNUSABLE, DataError, Dataset, Source, brief, finished
 from privet.datasets.femnist import load_femnist
 from privet.datasets.mnist import load_mnist
+from privet.datasets.table import EXPECTED, load_table
 
 DTYPES = ("float64", "float32")
 # Data sets whose columns carry a constant one unless the caller says otherwise.
-_INTERCEPT = {"breast-cancer", "diabetes", "adult", "click"}
+_INTERCEPT = {"breast-cancer", "diabetes", "adult", "click", "csv"}
 FROM_PATH = {
     "mnist": "an .npz file with x_train, y_train, x_test, y_test, or hf:ylecun/mnist",
     "adult": "a folder with adult-train.csv.gz and adult-test.csv.gz, or an hf: table",
     "femnist": "LEAF's folder with train/*.json and test/*.json, or hf:flwrlabs/femnist",
     "click": "a LIBSVM file, a folder with train* and test*, or an hf: table",
+    "csv": EXPECTED,
 }
 NAMES: tuple[str, ...] = (*BUILT_IN, "synthetic", "regression", *FROM_PATH)
 # What numpy, scikit-learn and the readers raise for data that no loader has thought of.
@@ -41,6 +43,9 @@ def load(
     hashing: bool = False,
     label_column: str = "",
     id_column: str = "",
+    drop_columns: str = "",
+    schema: str = "",
+    missing: str = "refuse",
     whole: bool = False,
 ) -> Dataset:
     """Return a data set; the result is cached per process and its arrays are read-only.
@@ -57,6 +62,7 @@ def load(
     adult         ``data_path``, a folder    82 + 1  32,561   16,281
     femnist       ``data_path``, LEAF's JSON 784     in file  in file
     click         ``data_path``, LIBSVM      any + 1 in file  in file
+    csv           ``data_path``, a table     any + 1 in file  a fifth, or in file
     ============= ========================== ======= ======== ====================
 
     Parameters
@@ -80,8 +86,11 @@ def load(
     columns, hashing : int, bool
         Columns of ``click``, 0 for as many as the file has, and whether to hash to them.
     label_column, id_column : str
-        Columns of an ``hf:`` table with the labels, and with the natural ids that partition
-        natural-id goes by; where empty, those its data set is known to have.
+        Columns of ``csv`` or an ``hf:`` table with the labels, and with the natural ids that
+        partition natural-id goes by; where empty, those its data set is known to have.
+    drop_columns, schema, missing : str
+        Of ``csv``: columns that are left out, separated by commas; a file of public ranges and
+        categories; whether missing values are refused or zero. See `privet.datasets.table`.
     whole : bool
         Whether nothing is held out: of data that come without a test set all rows are then for
         training, and the test set is empty.
@@ -113,6 +122,9 @@ def load(
         hashing=hashing,
         label_column=label_column,
         id_column=id_column,
+        drop_columns=drop_columns,
+        schema=schema,
+        missing=missing,
         whole=whole,
     )
     try:
@@ -142,6 +154,8 @@ def _load(source: Source) -> Dataset:
         dataset = load_femnist(source)
     elif source.name == "click":
         dataset = load_click(source)
+    elif source.name == "csv":
+        dataset = load_table(source)
     else:
         dataset = BUILT_IN[source.name](source.held_out)
     return finished(dataset, source.dtype, source.intercept)

@@ -324,5 +324,8 @@ def _dataset(settings: DataSettings, num_agents: int) -> Dataset:
         hashing=settings.hashing,
         label_column=settings.label_column,
         id_column=settings.id_column,
+        drop_columns=settings.drop_columns,
+        schema=settings.schema,
+        missing=settings.missing,
         whole=settings.partition == "none",
     )

@@ -9,6 +9,7 @@ from typing import Any
 from privet.datasets.dataset import DataError
 from privet.datasets.loaders import DTYPES, FROM_PATH, NAMES
 from privet.datasets.partitions import SCHEMES
+from privet.datasets.table import MISSING
 from privet.problems import (
     REGULARIZER_NAMES,
     BinaryLogistic,
@@ -46,23 +47,34 @@ class DataSettings:
     data_seed: int = setting(42, "seed of generated data and of splits that are not given", low=0)
     features: int = setting(5, "number of features", low=2, needs={"dataset": _GENERATED})
     examples_per_agent: int = setting(
-        250, "examples an agent", low=1, needs={"dataset": _GENERATED}
+        250, "examples of each agent", low=1, needs={"dataset": _GENERATED}
     )
     columns: int = setting(
-        0, "number of columns; 0 is the file's", low=0, needs={"dataset": "click"}
+        0, "number of columns; 0 takes the file's", low=0, needs={"dataset": "click"}
     )
     hashing: bool = setting(
         False, "whether indices are hashed to the columns", needs={"dataset": "click"}
     )
     label_column: str = setting(
         "",
-        "data-path = hf:...: column of the labels; empty is the usual one",
+        "csv and hf: tables: column of the labels; empty is the usual one",
         needs={"dataset": tuple(FROM_PATH)},
     )
     id_column: str = setting(
         "",
-        "data-path = hf:...: column of the ids for partition = natural-id",
+        "csv and hf: tables: column of the ids for partition = natural-id",
         needs={"dataset": tuple(FROM_PATH)},
+    )
+    drop_columns: str = setting(
+        "", "columns that are left out, separated by commas", needs={"dataset": "csv"}
+    )
+    schema: str = setting(
+        "",
+        "absolute path of a TOML file with the public ranges and categories of the columns",
+        needs={"dataset": "csv"},
+    )
+    missing: str = setting(
+        "refuse", "what becomes of missing values", choices=MISSING, needs={"dataset": "csv"}
     )
     intercept: str = setting("auto", "column of ones", choices=INTERCEPT)
     partition: str = setting("label", "how examples are dealt to agents", choices=SCHEMES)
@@ -80,12 +92,12 @@ class DataSettings:
     )
     dirichlet_alpha: float = setting(
         0.5,
-        "concentration",
+        "concentration of the shares; small values give each agent few labels",
         low=0,
         open_low=True,
         needs={"partition": ("dirichlet", "flwr-dirichlet")},
     )
-    loss: str = setting("auto", "loss of the agents", choices=("auto", *LOSSES))
+    loss: str = setting("auto", "loss function of every agent", choices=("auto", *LOSSES))
     regularizer: str = setting(
         "l2", "smooth regulariser of each agent's loss", choices=REGULARIZER_NAMES
     )
@@ -113,7 +125,7 @@ class DataSettings:
         floor=1e-30,
         high=LARGEST,
     )
-    dtype: str = setting("float64", "arithmetic", choices=DTYPES)
+    dtype: str = setting("float64", "floating-point type of data and models", choices=DTYPES)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> DataSettings:

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from typing import Any, Literal, Self
 
 from privet.privacy.errors import NoCertificateError
@@ -62,9 +63,9 @@ class Facts:
     clips: bool = True
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if type(getattr(self, field.name)) is not _TYPES[str(field.type)]:
-                raise ValueError(f"fact {field.name!r} is not of type {field.type}")
+        for name, kind in _KINDS.items():
+            if type(getattr(self, name)) is not kind:
+                raise ValueError(f"fact {name!r} is not of type {kind.__name__}")
         if self.num_examples < 1 or self.dim < 1:
             raise ValueError("facts 'num_examples' and 'dim' must be at least 1")
         if not (0 < self.divisor < math.inf and 0 <= self.modulus < math.inf):
@@ -152,7 +153,7 @@ class Facts:
 
     def to_json(self) -> str:
         """Return the facts as one JSON text, for the enrolment."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        return _json(self)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -163,9 +164,15 @@ class Facts:
             said: Any = json.loads(text)
         except (ValueError, RecursionError):
             raise ValueError("facts are not JSON") from None
-        if not isinstance(said, Mapping) or said.keys() != {f.name for f in fields(cls)}:
+        if not isinstance(said, Mapping) or said.keys() != _KINDS.keys():
             raise ValueError("facts do not hold the names that are expected")
         return cls(**said)
 
 
-_TYPES = {"int": int, "float": float, "str": str, "bool": bool}
+@lru_cache(maxsize=64)  # agents of equal numbers share it
+def _json(facts: Facts) -> str:
+    return json.dumps(asdict(facts), separators=(",", ":"))
+
+
+_TYPES: Mapping[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
+_KINDS = {field.name: _TYPES[str(field.type)] for field in fields(Facts)}

@@ -23,7 +23,8 @@ KEYS = (*LIMITS, "relation", "num-examples", ALLOW_RUN_DATA)
 _DEFAULT_DELTA = 1e-5
 _LIKENESS = 0.75
 """How alike a key must be to one of ours to be taken for a mistyped one."""
-_OTHERS = ("partition-id", "num-partitions", "agent", "unit", "state-path")
+OF_NODES = ("partition-id", "num-partitions", "agent", "unit", "state-path")
+"""Keys that say who a node is, and no rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +205,10 @@ class NodeRules:
 def _refuse_misspelt(mapping: Mapping[str, Any]) -> None:
     """Refuse keys that are nearly one of ours: a limit must never be off because of a letter."""
     for key in mapping:
-        if key in KEYS or key in _OTHERS:
+        if key in KEYS or key in OF_NODES:
             continue
         meant = str(key).strip().lower().replace("_", "-")
-        near = difflib.get_close_matches(meant, (*KEYS, *_OTHERS), 1, _LIKENESS)
+        near = difflib.get_close_matches(meant, (*KEYS, *OF_NODES), 1, _LIKENESS)
         if near and near[0] in KEYS:
             raise ValueError(f"node-config: unknown key {key!r}; did you mean {near[0]}?")
 

@@ -56,11 +56,10 @@ class BinaryLogistic(ScalarScoreModel):
         result: FloatArray = np.logaddexp(0.0, self._design.dot(x) * 2.0, dtype=self.dtype)
         return result
 
-    def _residuals(self, x: FloatArray, design: FloatArray, targets: FloatArray) -> FloatArray:
-        result: FloatArray = design.dot(x)
-        np.tanh(result, result)
-        np.add(result, self._one, result)
-        return result
+    def slopes(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        np.tanh(scores, scores)
+        np.add(scores, self._one, scores)
+        return scores
 
     def _clip_residuals(self, residuals: FloatArray, limits: Limits, norm: Norm) -> None:
         # These residuals are never negative, so one side is enough.

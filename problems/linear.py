@@ -331,6 +331,13 @@ def _drop_unsound(residuals: FloatArray) -> None:
 class ScalarScoreModel(LinearModel[FloatArray]):
     """Losses of one score per example: x and a row of the design have the same length."""
 
+    @abstractmethod
+    def slopes(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        """Turn scores, in place, into the losses' derivatives: of one model or of a stack."""
+
+    def _residuals(self, x: FloatArray, design: FloatArray, targets: FloatArray) -> FloatArray:
+        return self.slopes(design.dot(x), targets)
+
     def _product(self, design: FloatArray, residuals: FloatArray) -> FloatArray:
         result: FloatArray = residuals.dot(design)
         return result

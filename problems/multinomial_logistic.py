@@ -30,16 +30,26 @@ class MultinomialLogistic(MatrixScoreModel):
 
     kind: ClassVar[str] = "multinomial"
 
-    def _scores(self, x: FloatArray, design: FloatArray) -> FloatArray:
-        # Scores minus the largest of each example, then rows of zeros up to a multiple of
-        # `_TILE`. Classes first: reductions over the first axis are vectorised, over a last axis
-        # of length K they are 20 times slower.
+    def weights(self, x: FloatArray) -> FloatArray:
+        """Return X^T (..., K, d), with rows of zeros up to a multiple of `_TILE`.
+
+        Classes first: reductions over the first axis are vectorised, over a last axis of length K
+        they are 20 times slower.
+        """
         height = -(-self.classes // _TILE) * _TILE
-        weights = np.zeros((height, design.shape[1]), self.dtype)
-        weights[: self.classes] = x.reshape(-1, self.classes).T
-        scores: FloatArray = weights.dot(design.T)
-        own = scores[: self.classes]
-        own -= own.max(axis=0)
+        result = np.zeros((*x.shape[:-1], height, self.num_features), self.dtype)
+        result[..., : self.classes, :] = x.reshape(
+            *x.shape[:-1], self.num_features, self.classes
+        ).swapaxes(-1, -2)
+        return result
+
+    def _scores(self, x: FloatArray, design: FloatArray) -> FloatArray:
+        return self._centred(self.weights(x).dot(design.T))
+
+    def _centred(self, scores: FloatArray) -> FloatArray:
+        """Subtract, in place, the largest score (..., K, n) of each example."""
+        own = scores[..., : self.classes, :]
+        own -= own.max(axis=-2, keepdims=True)
         return scores
 
     def _losses(self, x: FloatArray) -> FloatArray:
@@ -51,17 +61,28 @@ class MultinomialLogistic(MatrixScoreModel):
     def _residuals(
         self, x: FloatArray, design: FloatArray, targets: npt.NDArray[np.intp]
     ) -> FloatArray:
-        # The rows of zeros stay, so that `_product` has whole tiles as well.
-        result = self._scores(x, design)
-        self._to_probabilities(result[: self.classes])
+        return self.slopes(self.weights(x).dot(design.T), targets)
+
+    def slopes(self, scores: FloatArray, targets: npt.NDArray[np.intp]) -> FloatArray:
+        """Turn scores (..., K, n), in place, into the losses' derivatives: of one model or a stack.
+
+        The rows of zeros stay, so that `_product` has whole tiles as well.
+        """
+        result = self._centred(scores)
+        self._to_probabilities(result[..., : self.classes, :])
         # One flat index is five times faster than a pair.
-        result.reshape(-1)[targets * len(targets) + np.arange(len(targets))] -= 1.0
+        count = result.shape[-1]
+        own = targets * count + np.arange(count)
+        if result.ndim > 2:
+            own += np.arange(0, result.size, result[0].size)[:, None]
+        result.reshape(-1)[own] -= 1.0
         return result
 
     @staticmethod
     def _to_probabilities(scores: FloatArray) -> None:
         np.exp(scores, scores)
-        scores *= np.reciprocal(scores.sum(axis=0))  # one division an example, not one a class
+        # One division an example, not one a class.
+        scores *= np.reciprocal(scores.sum(axis=-2, keepdims=True))
 
     def _product(self, design: FloatArray, residuals: FloatArray) -> FloatArray:
         result: FloatArray = residuals.dot(design)

@@ -51,11 +51,10 @@ class RidgeRegression(ScalarScoreModel):
         result: FloatArray = errors * errors
         return result
 
-    def _residuals(self, x: FloatArray, design: FloatArray, targets: FloatArray) -> FloatArray:
-        result: FloatArray = design.dot(x)
-        np.subtract(result, targets, result)
-        np.add(result, result, result)
-        return result
+    def slopes(self, scores: FloatArray, targets: FloatArray) -> FloatArray:
+        np.subtract(scores, targets, scores)
+        np.add(scores, scores, scores)
+        return scores
 
     def hessian(self, x: FloatArray) -> FloatArray:
         """Return the Hessian of f, shape (dim, dim)."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 import warnings
 from typing import Any
 
 with warnings.catch_warnings():
     # What flwr's own dependencies say of each other at import is no warning of the site.
     warnings.simplefilter("ignore", DeprecationWarning)
+    from privet.sim.cli.algorithms import described
     from privet.wire.registry import Algorithm, algorithms
 
 PLACE = "<!-- the table of algorithms -->"
@@ -29,7 +28,7 @@ def table() -> str:
 
 def row(algorithm: Algorithm) -> str:
     """Return one algorithm's row."""
-    strategy, agent = algorithm.load_strategy(), algorithm.load_agent()
+    strategy, about = algorithm.load_strategy(), described(algorithm)
     searched = [
         f"`{axis.key}` {axis.low:g} to {axis.high:g} {axis.unit}" for axis in strategy.search
     ]
@@ -37,18 +36,12 @@ def row(algorithm: Algorithm) -> str:
         searched.append("or by its theory")
     cells = (
         f"`{algorithm.name}`",
-        title(strategy),
-        code(getattr(agent, "noise_key", "")),
-        code(strategy.local_steps),
+        about["title"],
+        code(about["noise"]),
+        code(about["local-steps"]),
         ", ".join(searched),
     )
     return f"| {' | '.join(cells)} |"
-
-
-def title(strategy: type) -> str:
-    """Return what the first line of the Strategy's module says of it."""
-    first = (inspect.getdoc(inspect.getmodule(strategy)) or "").partition("\n")[0]
-    return re.sub(r"[,;] the (server half|strategy)(?=[.:])", "", first).removesuffix(".")
 
 
 def code(key: str) -> str:

@@ -63,7 +63,8 @@ def _table(entries: dict[str, Entry]) -> list[str]:
 
 def _row(key: Key) -> str:
     default = "empty" if key.default == "" else f"`{shown(key.default)}`"
-    return f"{default} | {values(key)} | {'; '.join((key.doc, *uses(key)))}"
+    meaning = "; ".join((key.doc, *uses(key))).replace("|", "\\|")  # norms are no cells
+    return f"{default} | {values(key)} | {meaning}"
 
 
 def block() -> str:

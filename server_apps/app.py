@@ -9,6 +9,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from privet.wire import PrivetError
 
+from .config import without_stand_ins
 from .execute import execute, headline
 
 log = logging.getLogger("flwr.privet")
@@ -21,7 +22,8 @@ def server_app() -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         try:
-            finished = execute(grid, context.run_config, str(context.run_id))
+            config = without_stand_ins(context.run_config)
+            finished = execute(grid, config, str(context.run_id))
             for name, value in headline(finished.summary).items():
                 log.info("%s: %s", name, value)
         except PrivetError as error:

@@ -27,7 +27,10 @@ class RunConfig:
     algorithm: str = setting(DEFAULT_ALGORITHM, "which algorithm runs")
     num_server_rounds: int = setting(40, "rounds at most", low=0, operational=True)
     tolerance: float = setting(
-        0.0, "stop when the stationarity measure is at most this; 0 never", low=0, operational=True
+        0.0,
+        "stop once the stationarity measure is at most this; 0 never stops early",
+        low=0,
+        operational=True,
     )
     evaluate_every: int = setting(
         1, "rounds between evaluations on the server", low=1, operational=True
@@ -42,10 +45,29 @@ class RunConfig:
     )
     resume: str = setting(
         "",
-        "absolute path of a run folder to go on from; auto: the newest good one in output-dir, "
-        "which is gone on with, or a new one",
+        "absolute path of the run folder to resume from; auto: the newest good one in output-dir, "
+        "or a new run where there is none",
         operational=True,
     )
+    exclude: str = setting(
+        "",
+        "agents that are left out, as a,b,c; control.toml in the run folder changes it",
+        operational=True,
+    )
+    metrics_port: int = setting(
+        0,
+        "port of the Prometheus endpoint, with /healthz; 0 is none",
+        low=0,
+        high=65535,
+        operational=True,
+    )
+    metrics_host: str = setting(
+        "127.0.0.1",
+        "address of the Prometheus endpoint",
+        needs={"metrics-port": None},
+        operational=True,
+    )
+    log_json: bool = setting(False, "whether log lines are JSON objects", operational=True)
     init_scale: float = setting(
         0.0, "standard deviation of the random starting model; 0 starts at zero", low=0
     )
@@ -98,15 +120,42 @@ def _table(registered: tuple[str, ...]) -> dict[str, Entry]:
     return {name: Entry(name, owners) for name, owners in found.items()}
 
 
+def changed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a resolved run config is not its owner's default, the algorithm first.
+
+    Of an algorithm that is not installed here nothing is known, and all is returned.
+    """
+    try:
+        own = _keys((*COMMON, *algorithm(str(config.get("algorithm"))).load_strategy().settings))
+    except ConfigError:
+        return dict(config)
+    return {
+        key: value
+        for key, value in config.items()
+        if key == "algorithm" or key not in own or value != own[key].default
+    }
+
+
 def defaults() -> dict[str, Scalar]:
     """Return the table as the ``[tool.flwr.app.config]`` section holds it."""
     return {name: entry.default for name, entry in table().items()}
 
 
+def without_stand_ins(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config without the values that stand for every owner's own default.
+
+    ``flwr run`` sends the whole section of pyproject.toml, in which a key has one default.
+    """
+    known = table()
+    return {
+        key: value for key, value in raw.items() if key not in known or value != known[key].default
+    }
+
+
 def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys that a run uses, checked and filled in.
 
-    A value equal to the table's default counts as not given: ``flwr run`` sends the whole table.
+    A value equal to its owner's default counts as not given.
 
     Raises
     ------
@@ -123,12 +172,11 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
         entry = known.get(key)
         if entry is None:
             raise ConfigError(unknown(key))
-        if key in own:
-            checked = own[key].check(value) if value != entry.default else value
-            if checked != entry.default:
-                given[key] = checked
-        elif value != entry.default:
+        if key not in own:
             raise ConfigError(f"{key} = {shown(value)}: {name} does not use it{_users(entry)}")
+        checked = own[key].check(value)
+        if checked != own[key].default:
+            given[key] = checked
     resolved = kind.filled({key: given.get(key, own[key].default) for key in own}, given)
     for key, why in (*_unused(own, given, resolved), *kind.unused(given, resolved)):
         raise ConfigError(f"{key} = {shown(given[key])}: {why}")

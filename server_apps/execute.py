@@ -6,14 +6,15 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from flwr.serverapp import Grid
 
-from privet.strategies import PrimalDualStrategy, PrivetResult
+from privet.strategies import Observer, PrimalDualStrategy, PrivetResult
 from privet.strategies.run.observers import REQUEST
 from privet.wire import PrivetError, RunError
 from privet.wire.errors import one_line
@@ -23,12 +24,15 @@ from privet.wire.threads import pin_blas_threads
 from .account import privacy_account
 from .build import build_evaluation, build_strategy, starting_model
 from .config import decisive, read_config
+from .control import Alarms, Control
 from .evaluation import Evaluation
 from .peers.run import hosted_unit
 from .progress import progress
 from .report import write_report
+from .report.files import PAGE
 from .run_folder import NEWEST, RunFolder, to_json
 from .stopping import stopped_by_sigterm
+from .telemetry import Metrics, json_log, served
 
 log = logging.getLogger("flwr.privet")
 
@@ -63,50 +67,65 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
     """
     pin_blas_threads()
     config = read_config(raw)
-    evaluation = build_evaluation(config)
-    with hosted_unit(config, evaluation.federation.dim) as (own, options):
-        strategy = build_strategy(own, monitor=evaluation, **options)
-        return _execute(strategy, grid, config, evaluation, run_id)
+    earlier = RunFolder.newest(config["output-dir"]) if config["resume"] == NEWEST else None
+    if config["resume"] == NEWEST:
+        config["resume"] = str(earlier.path) if earlier else ""
+    with json_log(run_id) if config["log-json"] else nullcontext():
+        about = (config["algorithm"], config["dataset"], config["num-agents"])
+        log.info("%s on %s: the data of %d agents are read and dealt", *about)
+        evaluation = build_evaluation(config)
+        with hosted_unit(config, evaluation.federation.dim) as (own, options):
+            folder = earlier or RunFolder.create(config["output-dir"], run_id)
+            log.info("run folder: %s", folder.path)
+            strategy = build_strategy(own, monitor=evaluation, **options)
+            strategy.options = replace(strategy.options, config=decisive(config))
+            control = Control(folder.path, config["exclude"], options.get("mixer"))
+            with folder.held():
+                return _execute(strategy, grid, config, folder, evaluation, control)
 
 
 def _execute(
     strategy: PrimalDualStrategy,
     grid: Grid,
     config: Mapping[str, Any],
-    evaluation: Evaluation,
-    run_id: str,
-) -> Finished:
-    earlier = RunFolder.newest(config["output-dir"]) if config["resume"] == NEWEST else None
-    folder = earlier or RunFolder.create(config["output-dir"], run_id)
-    log.info("run folder: %s", folder.path)
-    resume = folder.path if earlier else None if config["resume"] == NEWEST else config["resume"]
-    strategy.options = replace(strategy.options, config=decisive(config))
-    with folder.held():
-        return _execute_in(folder, strategy, grid, config, evaluation, resume or None)
-
-
-def _execute_in(
     folder: RunFolder,
-    strategy: PrimalDualStrategy,
-    grid: Grid,
-    config: Mapping[str, Any],
     evaluation: Evaluation,
-    resume: Path | str | None,
+    control: Control,
 ) -> Finished:
     began = time.monotonic()
     try:
-        with stopped_by_sigterm(strategy.stopping):
-            result = _run(strategy, grid, config, folder, evaluation, resume)
+        with stopped_by_sigterm(strategy.stopping), _watched(config) as watching:
+            result = _run(strategy, grid, config, folder, evaluation, (control, *watching))
         seconds = time.monotonic() - began
         with _full_disk_in_one_line(folder):
             folder.write_model(result)
         outcome = _outcome(strategy, result, evaluation, seconds)
+    except KeyboardInterrupt:
+        _finish_failed(folder, strategy, config, {"status": "interrupted"})
+        raise KeyboardInterrupt(_to_go_on(folder, strategy, config)) from None
+    except SystemExit:  # as `flwr stop` ends a ServerApp
+        _finish_failed(folder, strategy, config, {"status": "stopped", "stopped": REQUEST})
+        raise
     except BaseException as error:
-        _finish_failed(folder, strategy, config, error)
+        cause = str(error) if isinstance(error, PrivetError) else repr(error)
+        _finish_failed(folder, strategy, config, {"status": "failed", "cause": cause})
         raise
     with _full_disk_in_one_line(folder):
         summary = _finish(folder, strategy, config, outcome)
     return Finished(folder.path, result, summary)
+
+
+@contextmanager
+def _watched(config: Mapping[str, Any]) -> Iterator[tuple[Observer, ...]]:
+    """Give the observers that warn, and that answer on a port where there is one."""
+    target = float(config.get("target-epsilon", 0.0))
+    alarms, port = Alarms(target), int(config["metrics-port"])
+    if not port:
+        yield (alarms,)
+        return
+    metrics = Metrics(target, alarms)
+    with served(metrics, config["metrics-host"], port):
+        yield alarms, metrics
 
 
 @contextmanager
@@ -126,7 +145,7 @@ def _run(
     config: Mapping[str, Any],
     folder: RunFolder,
     evaluation: Evaluation,
-    resume: Path | str | None,
+    watching: tuple[Observer, ...],
 ) -> PrivetResult:
     total = config["num-server-rounds"]
     with progress(total, every=max(1, total // 200)) as show:
@@ -134,12 +153,12 @@ def _run(
             grid,
             starting_model(config, evaluation.federation.dim),
             num_rounds=total,
-            resume=resume,
+            resume=config["resume"] or None,
             checkpoint=folder.checkpoint,
             checkpoint_every=config["checkpoint-every"],
             evaluate_every=config["evaluate-every"],
             tolerance=config["tolerance"],
-            observers=(show,),
+            observers=(*watching, show),
         )
 
 
@@ -163,17 +182,23 @@ def _finish_failed(
     folder: RunFolder,
     strategy: PrimalDualStrategy,
     config: Mapping[str, Any],
-    cause: BaseException,
+    outcome: Mapping[str, Any],
 ) -> None:
-    """Write what there is of a failed run; whatever fails here does not hide the cause."""
-    text = str(cause) if isinstance(cause, PrivetError) else repr(cause)
-    outcome = {"status": "failed", "cause": text}
-    if isinstance(cause, SystemExit):  # as `flwr stop` ends a ServerApp
-        outcome = {"status": "stopped", "stopped": REQUEST}
+    """Write what there is of a run that was ended; whatever fails here does not hide the cause."""
     try:
         _finish(folder, strategy, config, outcome)
     except Exception as error:
         log.warning("%s: the failed run is not summed up: %s", folder.path, _said(error))
+
+
+def _to_go_on(folder: RunFolder, strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> str:
+    """Return what is said of an interrupted run: how far it came, and how to go on."""
+    done, saved = (strategy.session.round, strategy.run.saved.round) if strategy.session else (0, 0)
+    text = f"interrupted after round {done} of {config['num-server-rounds']}"
+    if not folder.checkpoint.exists():
+        return f"{text}, before the first checkpoint; {folder.path} has what was done"
+    after = f" after round {saved}" if saved < done else ""
+    return f"{text}; to go on{after}, the same command with resume={folder.path}"
 
 
 def _finish(
@@ -184,6 +209,9 @@ def _finish(
 ) -> dict[str, Any]:
     """Write summary, account and report; also for a run that failed."""
     history = strategy.session.history if strategy.session is not None else []
+    failed = strategy.run.failed if strategy.session is not None else None
+    if failed is not None:
+        outcome = {**outcome, "failed-round": failed.round, "failures": failed.failures}
     privacy = privacy_account(strategy, config)
     summary = {
         "algorithm": config["algorithm"],
@@ -197,11 +225,12 @@ def _finish(
         "private": privacy["private"],
         "privacy": privacy["reason"],
         "run-folder": str(folder.path),
+        "ended": datetime.now().astimezone().isoformat(timespec="seconds"),
         "config": dict(config),
     }
     folder.write_json("summary.json", summary)
     folder.write_json("privacy.json", privacy)
-    if history:
+    if history or failed is not None:
         _report(folder)
     converted: dict[str, Any] = to_json(summary)
     return converted
@@ -220,7 +249,7 @@ def _saved(strategy: PrimalDualStrategy) -> dict[str, Any]:
 
 def _report(folder: RunFolder) -> None:
     """Write the page; without it the run is what it was, so a failure is one line of the log."""
-    page = folder.path / "report.html"
+    page = folder.path / PAGE
     try:
         write_report([folder.path], page)
     except Exception as error:
@@ -253,4 +282,7 @@ def headline(summary: Mapping[str, Any]) -> dict[str, str]:
     shown["bytes down"] = f"{summary['bytes-down']:,}"
     shown["privacy"] = str(summary["privacy"])
     shown["run folder"] = str(summary["run-folder"])
+    page = Path(summary["run-folder"]) / PAGE
+    if page.exists():
+        shown["report"] = str(page)
     return shown

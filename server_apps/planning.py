@@ -24,6 +24,7 @@ from privet.wire import ConfigError, Layout
 
 from .account import privacy_account
 from .build import agents_of, build_federation, build_strategy
+from .config import changed
 
 FACT_KEYS = ("num-examples", "dim")
 """Public numbers that stand in for the data, beside the run-config keys."""
@@ -51,6 +52,15 @@ class Planned:
     relation: str
 
 
+_BOUNDS: Mapping[str, Any] = {
+    "local-solver": "noisy-gd",
+    "clip": 1.0,
+    "row-norm": 1.0,
+    "loss": "binary-logistic",
+}
+"""What a private run may need besides its noise, with values at which it is there."""
+
+
 def plan_account(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planned:
     """Return the account of the run that a resolved config asks for.
 
@@ -65,20 +75,45 @@ def plan_account(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planne
     Raises
     ------
     ConfigError
-        If the run cannot be private as configured, or the data cannot be read.
+        If the run cannot be private as configured, or the data cannot be read; the line has all
+        keys that are missing.
     """
+    try:
+        return _plan(config, public)
+    except ConfigError as error:
+        missing = ", ".join(_missing(config, public))
+        raise ConfigError(f"{error}; give {missing}" if missing else str(error)) from None
+
+
+def _missing(config: Mapping[str, Any], public: Mapping[str, Any]) -> list[str]:
+    """Return the keys without which a run cannot be private and with which it could."""
+    given = changed(config)
+    absent = {key: _BOUNDS[key] for key in _BOUNDS if key in config and key not in given}
+
+    def fails(added: Mapping[str, Any]) -> bool:
+        try:
+            _plan({**config, **added}, public)
+        except ConfigError:
+            return True
+        return False
+
+    if fails(absent):
+        return []
+    return [
+        f"{key} (such as {absent[key]})"
+        for key in absent
+        if fails({name: absent[name] for name in absent if name != key})
+    ]
+
+
+def _plan(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planned:
     strategy = build_strategy(config)
     session = _session(config, _facts(config, public))
     rounds = int(config["num-server-rounds"])
     strategy.run = Run(strategy.half, replace(strategy.options, rounds=rounds), session)
-    try:
-        strategy.run.calibrate()
-        strategy.half = strategy.run.half
-        planned = _complete(strategy, rounds, session)
-    except ConfigError as error:
-        if public and config["loss"] == "auto":
-            raise ConfigError(f"{error}; num-examples leaves the loss open: give loss") from None
-        raise
+    strategy.run.calibrate()
+    strategy.half = strategy.run.half
+    planned = _complete(strategy, rounds, session)
     key = strategy.half.noise_key
     noise = {key: float(strategy.half.settings()[key])} if key else {}
     delta = strategy.half.terms.delta

@@ -56,23 +56,41 @@ class _Lines(Observer):
         return None
 
 
+def brief(done: Round, total: int) -> str:
+    """Return what fits beside a bar on 80 columns, the most telling first."""
+    parts = [f"{done.round}/{total}"]
+    if done.failures:
+        parts.append(f"{len(done.failures)} failed")
+    if not math.isnan(done.accuracy):
+        parts.append(f"acc {done.accuracy:.4f}")
+    if not math.isnan(done.loss):
+        parts.append(f"loss {done.loss:.4g}")
+    if math.isfinite(done.epsilon):
+        parts.append(f"ε {fmt.epsilon(done.epsilon)}")
+    if not math.isnan(done.stationarity):
+        parts.append(f"grad² {done.stationarity:.1e}")
+    return " ".join(parts)
+
+
 class _Advance(Observer):
     def __init__(self, bar: Progress, total: int) -> None:
         self.bar, self.total = bar, total
         self.task = bar.add_task("starting", total=total)
 
     def on_round(self, run: Run, done: Round) -> str | None:
-        self.bar.update(self.task, completed=done.round, description=line(done, self.total))
+        self.bar.update(self.task, completed=done.round, description=brief(done, self.total))
         return None
 
 
 def _bar() -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
     return Progress(
-        BarColumn(),
-        TextColumn("{task.description}"),
-        TimeRemainingColumn(),
+        BarColumn(bar_width=14),
+        TimeRemainingColumn(compact=True),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True, ratio=1)),
         console=Console(stderr=True),
+        expand=True,
     )

@@ -30,6 +30,7 @@ ConfigValue = str | int | float | bool
 
 _BARE = re.compile(r"[\w-]+", re.ASCII)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Killed)\b.*: .")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _COMPLETED = "finished:completed"
 
@@ -93,7 +94,8 @@ def run_simulation(
         Flower's home, created when absent; its ``config.toml`` is overwritten. Without it, a
         temporary one is used and removed.
     on_line : callable
-        Receives every line of the run's log, without colour codes.
+        Receives every line of the run's log, without colour codes, and of the SuperLink's own
+        where the run failed.
 
     Raises
     ------
@@ -108,7 +110,14 @@ def run_simulation(
         processes = Processes(_environment(home, scratch), scratch)
         try:
             command = _command(home, app_dir, num_supernodes, num_cpus, run_config or {})
-            return _run(processes, home, command, on_line)
+            try:
+                outcome = _run(processes, home, command, on_line)
+            except FlowerRunError:
+                _tell(home, on_line)
+                raise
+            if not outcome.completed:
+                _tell(home, on_line)
+            return outcome
         finally:
             with _ignoring_signals():
                 processes.end()
@@ -139,8 +148,10 @@ def _command(
 
 def _check_keys(pyproject: Path, run_config: Mapping[str, ConfigValue]) -> None:
     """Refuse unknown keys by name; Flower's own refusal does not say which key it is."""
-    app = tomllib.loads(pyproject.read_text())["tool"]["flwr"]["app"]
-    known = app.get("config", {})
+    try:
+        known = tomllib.loads(pyproject.read_text())["tool"]["flwr"]["app"].get("config", {})
+    except (OSError, ValueError, KeyError, AttributeError):
+        raise FlowerRunError(f"{pyproject}: expected a Flower app's pyproject.toml") from None
     for key in run_config:
         if key not in known:
             raise FlowerRunError(f"run config {key!r} is not a key of {pyproject}: {sorted(known)}")
@@ -236,10 +247,36 @@ def _scalar(value: str | int) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _last_line(home: Path) -> str:
+def _superlink_lines(home: Path) -> list[str]:
+    """Return what the SuperLink has written so far."""
     log = home / "superlink.log"
-    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
-    return next((_COLOUR.sub("", line) for line in reversed(lines) if line.strip()), "no output")
+    text = _COLOUR.sub("", log.read_text(errors="replace")) if log.exists() else ""
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def _last_line(home: Path) -> str:
+    return next(reversed(_superlink_lines(home)), "no output")
+
+
+def _tell(home: Path, on_line: Callable[[str], None]) -> None:
+    for line in _superlink_lines(home):
+        on_line(f"SuperLink: {line}")
+
+
+def cause_of(lines: Iterable[str]) -> str:
+    """Return the line of a log that says why a run failed, empty where none does.
+
+    It is what this library says of a failure it understands, else the first error of a traceback:
+    those that follow are what came of it.
+    """
+    errors = []
+    for line in lines:
+        text = line.strip()
+        if "run failed: " in text:
+            return text.partition("run failed: ")[2]
+        if _RAISED.match(text):
+            errors.append(text)
+    return errors[0] if errors else ""
 
 
 @contextmanager

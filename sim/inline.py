@@ -8,15 +8,20 @@ from typing import Any
 from flwr.clientapp import ClientApp
 
 from privet.client_apps import client_app
+from privet.client_apps.cohort import FEWEST
 from privet.datasets import problem_from_context
 from privet.problems import Problem
 from privet.server_apps import Finished, execute, read_config
+from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import NodeConfig
 
 
-def run_inline(raw: Mapping[str, Any], run_id: str) -> Finished:
-    """Run what a run config asks for on the in-process engine.
+def run_inline(raw: Mapping[str, Any], run_id: str, *, engine: str = "auto") -> Finished:
+    """Run what a run config asks for in this process.
+
+    ``engine`` is "inline", one agent after the other, "cohort", where agents work together if they
+    can, or "auto", which is the cohort engine unless there are too few. The bits are the same.
 
     Raises
     ------
@@ -24,27 +29,35 @@ def run_inline(raw: Mapping[str, Any], run_id: str) -> Finished:
         As ``privet.server_apps.execute``.
     """
     config = read_config(raw)
-    grid = InlineGrid(configured_app(), int(config["num-agents"]), config)
-    return execute(grid, raw, run_id)
+    agents = int(config["num-agents"])
+    return execute(_kind(engine, agents)(configured_app(), agents, config), raw, run_id)
+
+
+def _kind(engine: str, agents: int) -> type[InlineGrid]:
+    if engine == "auto":
+        return InlineGrid if agents < FEWEST else CohortGrid
+    return {"inline": InlineGrid, "cohort": CohortGrid}[engine]
 
 
 def grid_of(
     algorithm: str,
     problems: Sequence[Problem],
     nodes: Sequence[NodeConfig] = (),
+    *,
+    engine: str = "auto",
     **app: Any,
 ) -> InlineGrid:
-    """Return the in-process engine on which agent i of an algorithm holds ``problems[i]``.
+    """Return the engine in this process on which agent i of an algorithm holds ``problems[i]``.
 
-    ``nodes`` are more keys of their node configs, in order; ``app`` are the other arguments of
-    ``client_app``.
+    ``nodes`` are more keys of their node configs, in order; ``engine`` is as in `run_inline`;
+    ``app`` are the other arguments of ``client_app``.
     """
     count = len(problems)
     own = nodes or ({},) * count
     held = client_app(
         algorithm, lambda context: problems[int(context.node_config["partition-id"])], **app
     )
-    return InlineGrid(
+    return _kind(engine, count)(
         held, [{"partition-id": i, "num-partitions": count, **own[i]} for i in range(count)]
     )
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 SILENT = logging.CRITICAL + 1
 """A level that shows nothing, for searches: settings that diverge are part of them."""
@@ -22,9 +24,17 @@ def plain() -> None:
     own = logging.getLogger("flwr.privet")
     own.setLevel(logging.INFO)
     own.propagate = False
-    handler = logging.StreamHandler()
+    handler = _Stderr()
     handler.setFormatter(logging.Formatter("%(message)s"))
     own.handlers = [handler]
+
+
+class _Stderr(logging.StreamHandler[TextIO]):
+    """Writes to what stderr is now: a progress bar takes its place, to print lines above itself."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from privet.client_apps.base import ProblemFn
 from privet.problems import Problem
+from privet.problems.stacks import Observed, total_gradient
 from privet.server_apps.build import (
     agents_of,
     build_federation,
@@ -29,6 +30,7 @@ from privet.server_apps.config import keys_of_algorithm, read_config
 from privet.sim.inline import grid_of
 from privet.sim.logs import SILENT, hushed
 from privet.strategies import PrimalDualStrategy, Round
+from privet.strategies.half import NOT_FINITE
 from privet.wire import ConfigError, RunError
 from privet.wire.registry import DEFAULT_ALGORITHM
 
@@ -38,8 +40,6 @@ TOLERANCE = 1e-5
 """That of the Fed-PLT paper."""
 DIVERGED = 1e12
 """Factor by which the measure may grow before a run is given up."""
-NOT_FINITE = "not finite"
-"""What the refusal of an upload that has overflowed says."""
 MODULI_KEYS = ("strong-convexity", "smoothness")
 
 
@@ -81,6 +81,7 @@ class Task:
     start: Vector
     tolerance: float = TOLERANCE
     config: Mapping[str, Any] = field(default_factory=dict)
+    _total: Callable[[Vector], Vector] = field(init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, given: Mapping[str, Any], app: ProblemFn | None = None) -> Self:
@@ -109,11 +110,13 @@ class Task:
         start = starting_model({**config, "dtype": str(first.dtype)}, first.dim)["x"].numpy()
         return cls(problems, start, config["tolerance"] or TOLERANCE, given)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_total", total_gradient(self.problems))
+
     def measure(self, models: Mapping[str, Vector]) -> float:
         """Return ||sum_i grad f_i||^2 at the mean model."""
-        x = models.get("mean", models["last"])
         with np.errstate(all="ignore"):
-            slope = np.sum([problem.gradient(x) for problem in self.problems], axis=0)
+            slope = self._total(models.get("mean", models["last"]))
             return float(slope @ slope)
 
 
@@ -179,22 +182,6 @@ class Outcome:
         gradients, messages = self.smooth
         spent = gradients * gradient_cost + messages * communication_cost
         return spent * (1 if self.reached else 1 + math.log10(self.measure / tolerance))
-
-
-@dataclass(slots=True)
-class _Counted:
-    """A problem that counts its gradients in ``tally[0]``."""
-
-    problem: Any
-    tally: list[int]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.problem, name)
-
-    def gradient(self, x: Vector, rows: Any = None) -> Vector:
-        self.tally[0] += 1
-        slope: Vector = self.problem.gradient(x, rows)
-        return slope
 
 
 class GivenUp(RunError):
@@ -317,7 +304,11 @@ def race(
     first = max(task.measure({"last": task.start}), task.tolerance)
     course = Course(first, task.tolerance, exchanges)
     tally, gradients, messages = [0], [0], [0]
-    problems = [_Counted(problem, tally) for problem in task.problems]
+
+    def seen(x: Vector) -> None:
+        tally[0] += 1
+
+    problems: list[Any] = [Observed(problem, seen) for problem in task.problems]
 
     def watch(done: Round, strategy: PrimalDualStrategy) -> None:
         gradients.append(tally[0])

@@ -186,7 +186,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         by_agent = run.pending.sort(replies)
         done = run.close_round(by_agent)
         if not run.collector.masked:
-            accepted = [run.pending.uploads[name].content for name in done.participants]
+            uploads = run.pending.uploads
+            accepted = [uploads[name].content for name in done.participants if name in uploads]
             run.metrics = self.flower.train_metrics(accepted)
         metrics = MetricRecord({"participants": len(done.participants), "residual": done.residual})
         metrics.update(run.metrics or {})

@@ -20,7 +20,6 @@ import numpy as np
 from privet.client_apps.fed_plt import Agent, SplittingAgent, reflect
 from privet.client_apps.terms import PrivacyTerms
 from privet.problems import ProximalFunction, Zero
-from privet.wire import digest
 from privet.wire.ring import Shapes
 
 from .base import PrimalDualStrategy
@@ -36,10 +35,12 @@ from .half import (
     SummingHalf,
     Turn,
     Vector,
+    agreed,
     mean_row,
     present,
+    put,
     require_finite,
-    squared_gap,
+    squared_gaps,
 )
 from .search import SearchAxis
 from .shared_regularizer import RegularizerSettings
@@ -72,6 +73,7 @@ class Server(FoldingHalf[State]):
     """Server half of Fed-PLT; ``agent`` has the penalty rho, h is the shared regulariser."""
 
     state = State
+    stacks: ClassVar[bool] = True
     last: ClassVar[str] = "center"
 
     agent: SplittingAgent = field(default_factory=Agent)
@@ -97,17 +99,17 @@ class Server(FoldingHalf[State]):
         x = present(upload, "x", state.y)
         z = reflect(state.z[position], x, state.y)
         require_finite(z)  # as it is not where x is not, or overflows
-        return {"x": x, "z": z}, digest(z)
+        return {"x": x, "z": z}, agreed(upload, z)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         """Put the participants' x_i and z_i into the tables and take the next consensus."""
         if not uploads:
             return state
         moved = 0.0
-        for position, arrays in uploads.items():
-            moved += squared_gap(arrays["x"], state.y)
-            state.x[position] = arrays["x"]
-            state.z[position] = arrays["z"]
+        for gap in squared_gaps(uploads, state.y):
+            moved += gap
+        put(state.x, uploads, "x")
+        put(state.z, uploads, "z")
         state.residual = moved / len(uploads)
         return self.completed(state)
 

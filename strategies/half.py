@@ -9,7 +9,7 @@ whose agents belong to units a `GroupedHalf`; it may be several.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import nan
@@ -20,12 +20,16 @@ from numpy.typing import NDArray
 
 from privet.client_apps.half import Half
 from privet.client_apps.terms import PrivacyTerms
-from privet.wire import RunError, Settings, UploadError, finite, stream
+from privet.wire import RunError, Settings, UploadError, digest, finite, stream
+from privet.wire.dense import digests
 from privet.wire.key import keys_of, read
 from privet.wire.ring import Shapes
 
 Vector = NDArray[Any]
 Arrays = dict[str, Vector]
+
+NOT_FINITE = "not finite"
+"""What the refusal of an upload that has overflowed says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +261,11 @@ class ServerHalf(ABC, Generic[S]):
 class FoldingHalf(ServerHalf[S]):
     """A server half that sees every agent's upload."""
 
+    stacks: ClassVar[bool] = False
+    """Whether ``accept`` and ``recovery`` take several agents at once: an array of positions, and
+    an upload that is `Rows`. Row by row what they say of one, they then use `present`, `checked`
+    and `agreed`."""
+
     @abstractmethod
     def accept(self, state: S, position: int, upload: Arrays) -> tuple[Arrays, int]:
         """Check one upload; return what is folded and the digest both sides must agree on.
@@ -349,10 +358,47 @@ def grouped(half: ServerHalf[S]) -> GroupedHalf[S] | None:
 # ---------------------------------------------------------------------- uploads
 
 
+class Rows(dict[str, Vector]):
+    """The arrays of several agents' uploads, a row (k, ...) each."""
+
+
+class Uploads(Mapping[int, Arrays]):
+    """Accepted uploads as rows: a mapping of every position to its own, in order.
+
+    Attributes
+    ----------
+    positions : array (k,) of int
+        Increasing.
+    rows : dict of str to array (k, d)
+    """
+
+    def __init__(self, positions: NDArray[np.intp], rows: Arrays) -> None:
+        self.positions, self.rows = positions, rows
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.positions.tolist())
+
+    def __getitem__(self, position: int) -> Arrays:
+        row = int(np.searchsorted(self.positions, position))
+        if row == len(self.positions) or self.positions[row] != position:
+            raise KeyError(position)
+        return {name: array[row] for name, array in self.rows.items()}
+
+
+def agreed(upload: Arrays, vector: Vector) -> Any:
+    """Return the digest of what both sides must agree on, of `Rows` one each."""
+    return digests(vector) if isinstance(upload, Rows) else digest(vector)
+
+
 def present(upload: Arrays, name: str, like: Vector) -> Vector:
     """Return one array of an upload, of the shape and dtype of ``like`` (raises `UploadError`)."""
-    array = upload.get(name)
-    if array is None or array.shape != like.shape or array.dtype != like.dtype:
+    array, shape = upload.get(name), like.shape
+    if isinstance(upload, Rows) and array is not None:
+        shape = (len(array), *shape)
+    if array is None or array.shape != shape or array.dtype != like.dtype:
         said = f"no {name}" if array is None else f"{name} of shape {array.shape} {array.dtype}"
         raise UploadError(f"upload has {said}, expected {like.shape} {like.dtype}")
     return array
@@ -361,7 +407,7 @@ def present(upload: Arrays, name: str, like: Vector) -> Vector:
 def require_finite(array: Vector) -> None:
     """Raise `UploadError` for numbers that are not finite, or were too large to compute with."""
     if not finite(array):
-        raise UploadError("upload holds numbers that are not finite, or too large")
+        raise UploadError(f"upload holds numbers that are {NOT_FINITE}, or too large")
 
 
 def checked(upload: Arrays, name: str, like: Vector) -> Vector:
@@ -378,11 +424,24 @@ def checked(upload: Arrays, name: str, like: Vector) -> Vector:
 
 def mean_of(uploads: Mapping[int, Arrays], name: str, like: Vector) -> Vector:
     """Return the mean of one array over the uploads, in order, one at a time."""
-    total = np.zeros_like(like)
-    for arrays in uploads.values():
-        total += arrays[name]
+    total: Vector
+    if isinstance(uploads, Uploads):
+        total = np.add.reduce(uploads.rows[name], axis=0, initial=0)
+    else:
+        total = np.zeros_like(like)
+        for arrays in uploads.values():
+            total += arrays[name]
     total /= total.dtype.type(len(uploads))
     return total
+
+
+def put(table: Vector, uploads: Mapping[int, Arrays], name: str) -> None:
+    """Write one array of every upload into its agent's row of a table (N, d)."""
+    if isinstance(uploads, Uploads):
+        table[uploads.positions] = uploads.rows[name]
+        return
+    for position, arrays in uploads.items():
+        table[position] = arrays[name]
 
 
 def mean_row(table: Vector) -> Vector:
@@ -392,9 +451,25 @@ def mean_row(table: Vector) -> Vector:
     return mean
 
 
+def rows_of(table: Vector, uploads: Mapping[int, Arrays]) -> Mapping[int, Arrays]:
+    """Return the rows of a table (N, d) of those who uploaded, by position, as ``row``."""
+    if isinstance(uploads, Uploads):
+        return Uploads(uploads.positions, {"row": table[uploads.positions]})
+    return {position: {"row": table[position]} for position in uploads}
+
+
 def apart(uploads: Mapping[int, Arrays], center: Vector, name: str = "x") -> float:
     """Return the mean over the uploads of ||x_i - center||^2."""
-    return sum(squared_gap(arrays[name], center) for arrays in uploads.values()) / len(uploads)
+    return sum(squared_gaps(uploads, center, name)) / len(uploads)
+
+
+def squared_gaps(uploads: Mapping[int, Arrays], center: Vector, name: str = "x") -> list[float]:
+    """Return ||x_i - center||^2 of every upload, in order."""
+    if isinstance(uploads, Uploads):
+        gaps = uploads.rows[name] - center
+        squares: list[float] = np.matmul(gaps[:, None], gaps[:, :, None])[:, 0, 0].tolist()
+        return squares
+    return [squared_gap(arrays[name], center) for arrays in uploads.values()]
 
 
 def squared_gap(x: Vector, y: Vector) -> float:

@@ -108,7 +108,7 @@ def checks(name: str, **subject: Unpack[SubjectArguments]) -> tuple[Check, ...]:
         One for each agent, of the same number of examples, at least six where secure sums are
         offered; small logistic problems otherwise.
     engines : sequence of str
-        "inline", and "ray" where the engines are to agree.
+        Those that are to agree with "inline": "cohort", by default, and "ray".
 
     Raises
     ------

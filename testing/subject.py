@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from privet.client_apps import client_app
 from privet.problems import L2, BinaryLogistic, Problem
 from privet.server_apps import read_config
+from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import LocalGrid
 from privet.strategies import PrivetResult, Round
@@ -88,7 +89,7 @@ class Subject:
     settings: Mapping[str, Any] = field(default_factory=dict)
     private: Mapping[str, Any] = field(default_factory=dict)
     problems: Sequence[Problem] = field(default_factory=logistic_federation)
-    engines: Sequence[str] = ("inline",)
+    engines: Sequence[str] = ("inline", "cohort")
 
     @property
     def registered(self) -> Algorithm:
@@ -245,6 +246,11 @@ def inline_engine(subject: Subject) -> AbstractContextManager[LocalGrid]:
     return nullcontext(InlineGrid(subject.app(), subject.nodes()))
 
 
+def cohort_engine(subject: Subject) -> AbstractContextManager[LocalGrid]:
+    """Return the in-process engine whose agents work together."""
+    return nullcontext(CohortGrid(subject.app(), subject.nodes()))
+
+
 def ray_engine(subject: Subject) -> AbstractContextManager[LocalGrid]:
     """Return the Ray engine, with two actors."""
     from privet.sim.ray.engine import RayGrid
@@ -255,6 +261,7 @@ def ray_engine(subject: Subject) -> AbstractContextManager[LocalGrid]:
 
 ENGINES: dict[str, Callable[[Subject], AbstractContextManager[LocalGrid]]] = {
     "inline": inline_engine,
+    "cohort": cohort_engine,
     "ray": ray_engine,
 }
 """Engines that run the nodes of a subject, as contexts that end them."""

@@ -4,8 +4,8 @@
 
 One SuperLink with TLS, SuperNodes with keys, Fed-PLT, DP-IADMM and sparse FedPDM in turn, each for
 its share of the rounds. Nodes are killed, and stopped for longer than a round; once per algorithm
-the SuperLink is killed and restarted, the ServerApp is killed, and the ServerApp's disk is full for
-a while. A supervisor submits the run again with ``resume = "auto"`` whenever it ends. Every model
+the SuperLink is killed and restarted, the ServerApp is killed, and a ServerApp's disk is full until
+it ends. A supervisor submits the run again with ``resume = "auto"`` whenever it ends. Every model
 is compared with that of an undisturbed run in process with the same participation.
 """
 
@@ -75,20 +75,20 @@ class Chaos:
     """Seconds that a stopped node sleeps: longer than a round."""
     threads: list[threading.Thread] = field(default_factory=list)
     submitted: int = 0
-    limited: tuple[int, int] | None = None
 
     def play(self, plan: list[Event]) -> None:
         run, waiting = self.submit(), list(plan)
+        looked = time.monotonic()
         while True:
             time.sleep(2.0)
             done = len(self.history())
-            if self.limited and done >= self.limited[1]:
-                self.limit(resource.RLIM_INFINITY)
             while waiting and done >= waiting[0].round:
                 event = waiting.pop(0)
                 say(f"after round {done}: {event.kind} {event.node}")
-                self.happen(event, done)
-            status = self.status(run)
+                self.happen(event)
+            if time.monotonic() - looked < 20.0:  # asking takes seconds of processor time
+                continue
+            looked, status = time.monotonic(), self.status(run)
             if status == "finished:completed":
                 break
             if status.startswith("finished"):
@@ -113,7 +113,7 @@ class Chaos:
             return str(entry["status"])
         return "unknown"
 
-    def happen(self, event: Event, done: int) -> None:
+    def happen(self, event: Event) -> None:
         match event.kind:
             case "kill":
                 self.deployment.kill_node(event.node)
@@ -128,16 +128,13 @@ class Chaos:
             case "server-app":
                 self.deployment.kill(*(app.pid for app in self.deployment.server_apps()))
             case "full-disk":
-                self.limited = (0, done + 3)
-                self.limit(1000)
+                self.fill_disk()
 
-    def limit(self, size: int) -> None:
-        """Let the ServerApp's files grow to this size only, as on a disk that is full."""
+    def fill_disk(self) -> None:
+        """Let no file of the ServerApp grow any more, to its end."""
         for app in self.deployment.server_apps():
             with suppress(OSError):
-                resource.prlimit(app.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-        if size == resource.RLIM_INFINITY:
-            self.limited = None
+                resource.prlimit(app.pid, resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
 
     def later(self, action: Any) -> None:
         thread = threading.Thread(target=action)

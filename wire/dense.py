@@ -25,6 +25,9 @@ MAX_ARRAYS = 256
 MAX_DIMS = 8
 LARGE = 1 << 14
 
+_OF_SUM, _OF_TAIL, _OF_LENGTH = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+_WORD = 0xFFFFFFFFFFFFFFFF
+
 _DTYPES: dict[int, np.dtype[Any]] = {
     0: np.dtype("<f8"),
     1: np.dtype("<f4"),
@@ -139,6 +142,22 @@ def digest(array: NDArray[Any]) -> int:
     whole = raw.size - raw.size % 8
     total = int(np.add.reduce(raw[:whole].view(np.uint64), dtype=np.uint64))
     tail = int.from_bytes(raw[whole:].tobytes(), "little")
-    mixed = total * 0x9E3779B97F4A7C15 + tail * 0xC2B2AE3D27D4EB4F + raw.size * 0x165667B19E3779F9
+    mixed = total * _OF_SUM + tail * _OF_TAIL + raw.size * _OF_LENGTH
     # The top bit is kept, the lowest dropped: a changed sign is a changed top bit and nothing else.
-    return (mixed & 0xFFFFFFFFFFFFFFFF) >> 1
+    return (mixed & _WORD) >> 1
+
+
+def digests(stack: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return the ``digest`` of every row of a stack (N, d), shape (N,)."""
+    raw = np.ascontiguousarray(stack).view(np.uint8).reshape(len(stack), -1)
+    size = raw.shape[1]
+    whole = size - size % 8
+    mixed = np.add.reduce(raw[:, :whole].view(np.uint64), axis=1, dtype=np.uint64)
+    mixed *= np.uint64(_OF_SUM)
+    if whole < size:
+        tails = np.zeros((len(raw), 8), np.uint8)
+        tails[:, : size - whole] = raw[:, whole:]
+        mixed += tails.view("<u8")[:, 0] * np.uint64(_OF_TAIL)
+    mixed += np.uint64(size * _OF_LENGTH & _WORD)
+    result: NDArray[np.uint64] = mixed >> np.uint64(1)
+    return result

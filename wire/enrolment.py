@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, RecordDict
 from .contract import CONTRACT_VERSION, RECORD
 from .errors import WireError, one_line
 from .library import LIBRARY_VERSION
-from .records import read_field, read_record
+from .records import config_record, read_field, read_record
 from .rosters import KEY_BYTES, LONGEST_NAME, is_name
 
 LONGEST_FACTS = 2000
@@ -42,7 +42,7 @@ class Enrolment:
 def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
     """Return the reply to the enrolment question."""
     # What is empty is left out: Flower's message_size_mod cannot count it.
-    optional: dict[str, str | bytes | list[int]] = {
+    optional = {
         "experiment": enrolment.experiment,
         "rounds": list(enrolment.rounds),
         "unit": enrolment.unit,
@@ -50,7 +50,7 @@ def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
         "facts": enrolment.facts,
         LIBRARY_VERSION: enrolment.library,
     }
-    return ConfigRecord(
+    return config_record(
         {
             "kind": "enrolment",
             "contract": CONTRACT_VERSION,

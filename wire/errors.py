@@ -41,8 +41,9 @@ class RunError(PrivetError, RuntimeError):
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of a line on an unknown name: the nearest known one, or nothing."""
-    near = difflib.get_close_matches(name, list(known), 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    by_letters = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(name.lower(), list(by_letters), 1)
+    return f"; did you mean {by_letters[near[0]]!r}?" if near else ""
 
 
 def listed(reasons: Iterable[str], most: int = 3) -> str:

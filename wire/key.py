@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .errors import ConfigError
+from .errors import ConfigError, did_you_mean
 
 Scalar = bool | int | float | str
 T = TypeVar("T")
@@ -79,7 +79,10 @@ class Key:
         if type(value) is not kind:
             raise ConfigError(f"{self.name} = {value!r}: expected {_KINDS[kind]}")
         if self.choices and value not in self.choices:
-            raise ConfigError(f"{self.name} = {value!r}: choose one of {', '.join(self.choices)}")
+            near = did_you_mean(str(value), self.choices)
+            raise ConfigError(
+                f"{self.name} = {value!r}: choose one of {', '.join(self.choices)}{near}"
+            )
         if isinstance(value, int | float) and kind is not bool:
             self._check_range(value)
         checked: Scalar = value

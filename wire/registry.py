@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from .errors import ConfigError
+from .errors import ConfigError, did_you_mean
 
 ENTRY_POINT_GROUP = "privet.algorithms"
 DEFAULT_ALGORITHM = "fed-plt"
@@ -87,12 +87,23 @@ def algorithm(name: str) -> Algorithm:
     Raises
     ------
     ConfigError
-        If no algorithm of this name is registered; the line lists those that are.
+        If no algorithm of this name is registered; the line lists those that are, and says where
+        a strategy of Flower's own is.
     """
     found = algorithms()
     if name not in found:
-        raise ConfigError(f"unknown algorithm {name!r}: known are {', '.join(sorted(found))}")
+        near = _of_flower(name) or did_you_mean(name, found)
+        raise ConfigError(f"unknown algorithm {name!r}: known are {', '.join(sorted(found))}{near}")
     return found[name]
+
+
+def _of_flower(name: str) -> str:
+    """Return the end of a line on the name of one of Flower's own strategies, or nothing."""
+    from flwr.serverapp import strategy
+
+    named = {one.lower(): one for one in strategy.__all__}
+    found = named.get(name.lower().replace("-", "").replace("_", ""))
+    return f"; {found} is Flower's own: flwr.serverapp.strategy.{found}" if found else ""
 
 
 def _load(dotted: str) -> Any:

@@ -91,6 +91,7 @@ class Peers:
         self.board = Board(settings.unit, neighbours)
         self._closed = self._closed_before = 0
         self._ended = False
+        self.excluded: frozenset[str] = frozenset()
         context = settings.credentials.client_context()
         app = application(self.identity, self.board, shape, lambda: self._closed)
         self._service = Service(app, settings.bind, settings.credentials)
@@ -176,10 +177,11 @@ class Peers:
         jobs = {
             m: self._pool.submit(self._settling(edge, parcels[m], number).run)
             for m, edge in self.board.edges.items()
+            if m not in self.excluded
         }
         outcomes, reasons = {}, {}
-        for unit, job in jobs.items():
-            reason = job.result()
+        for unit in self.board.edges:
+            reason = jobs[unit].result() if unit in jobs else "excluded by the operator"
             outcomes[unit] = self.board.decide(unit, number, Outcome.DROPPED)
             if outcomes[unit] is not Outcome.USED:
                 reasons[unit] = reason

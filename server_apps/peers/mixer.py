@@ -99,6 +99,10 @@ class NetworkMixer:
         """
         self.peers.start(patience, required=not resumed)
 
+    def leave_out(self, units: frozenset[str]) -> None:
+        """Exchange nothing with these units until told otherwise; their edges are dropped."""
+        self.peers.excluded = units
+
     def close(self) -> None:
         """End the service and say which edges were never cleared up."""
         self.peers.close()

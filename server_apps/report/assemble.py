@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from privet.server_apps.config import changed
 from privet.server_apps.report import format as fmt
 from privet.server_apps.report import plots, tables
 from privet.server_apps.report.document import document
 from privet.server_apps.report.files import PAGE, Output, write_outputs
 from privet.server_apps.report.format import text
-from privet.server_apps.report.runs import ReportError, Run, read_runs
+from privet.server_apps.report.runs import PLACES, ReportError, Run, read_runs, settings_of
+from privet.strategies.half import NOT_FINITE
+from privet.wire.key import shown
+from privet.wire.library import LIBRARY_VERSION
 
 __all__ = ["ReportError", "page", "write_report"]
 
-_TILES = (
-    "accuracy",
-    "loss",
-    "stationarity",
-    "distance",
-    "bytes-up",
-    "bytes-down",
-    "seconds",
-    "rounds",
-)
 _HIDDEN_VALUES = "infinite or too large, not drawn"
 _HIDDEN = {
     "epsilon": "infinite ε, no guarantee",
@@ -34,10 +30,10 @@ _DEFINITIONS = (
     "Loss, accuracy and stationarity are as the run recorded them, at the last round that has "
     "them; lower stationarity is closer to a stationary point of the objective. Bytes are the "
     "array and bytes contents of the messages, without transport; 1 kB is 1000 B. An ε is "
-    "rounded up, and means something only with its δ and the assumptions beside it. The ε of a "
-    "round is the largest total in any agent's own ledger, which adds up more cautiously than the "
-    "account, and over all the runs the ledger knows."
+    "rounded up, and means something only with its δ and the assumptions beside it; it is the "
+    "largest of any agent, over all the runs that its ledger knows."
 )
+_STAR = '<p class="soft">\N{BLACK STAR} the best of a row, of the runs that did not fail.</p>'
 
 
 def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
@@ -45,7 +41,8 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
 
     Reads ``history.jsonl`` of each folder and, where present, ``summary.json`` and
     ``privacy.json``. The file loads nothing, contains no script, and needs no JavaScript; every
-    final number is in a cell ``#run-<position>-<metric>`` with its exact value in ``data-value``.
+    final number is in an element ``#run-<position>-<metric>`` with its exact value in
+    ``data-value``, and a point of a curve says its value where it is hovered.
     Curves need matplotlib (the ``plots`` extra); without it the page says so and has everything
     else. Equal run folders give an equal file, byte for byte, on one version of matplotlib.
 
@@ -69,32 +66,38 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     return path
 
 
-def page(runs: Sequence[Run]) -> bytes:
-    """Return the HTML file about runs that have been read."""
+def page(runs: Sequence[Run], *, refresh: int = 0) -> bytes:
+    """Return the HTML file about runs that have been read; ``refresh`` as in `document`."""
     names = [text(run.label) for run in runs]
     title = _title(runs)
-    incidents = "\n".join(
-        (f"<h3>{name}</h3>" if len(runs) > 1 else "") + table
-        for number, (name, run) in enumerate(zip(names, runs, strict=True))
-        if (table := tables.incidents_table(run, number))
-    )
-    details = "\n".join(
-        f"<details><summary>{name}: rounds at a glance</summary>"
-        f"{tables.rounds_table(run, number)}</details>"
-        for number, (name, run) in enumerate(zip(names, runs, strict=True))
-        if run.rounds
-    )
+
+    def each(table: Callable[[Run, int], str]) -> str:
+        return "\n".join(
+            (f"<h3>{name}</h3>" if len(runs) > 1 else "") + content
+            for number, (name, run) in enumerate(zip(names, runs, strict=True))
+            if (content := table(run, number))
+        )
+
+    def folded(what: str, table: Callable[[Run, int], str]) -> str:
+        return "\n".join(
+            f"<details><summary>{name}: {what}</summary>{content}</details>"
+            for number, (name, run) in enumerate(zip(names, runs, strict=True))
+            if run.rounds and (content := table(run, number))
+        )
+
     parts = [
         f"<header><h1>{text(title)}</h1>\n{_outcomes(runs)}</header>",
-        _section("Final numbers", tables.final_table(runs, names)),
+        _section("Final numbers", tables.final_table(runs, names) + _STAR if len(runs) > 1 else ""),
         _section("Curves", _curves(runs)),
-        _section("Failures and notes", incidents),
+        _section("Failures and notes", each(tables.incidents_table)),
         _section("Privacy account", tables.privacy_table(runs, names)),
-        _section("Summary and configuration", tables.settings_table(runs, names)),
-        _section("Rounds", details),
+        _section("Settings", tables.settings_table(runs, names)),
+        _section("Run it again", each(_command)),
+        _section("Agents", folded("what each agent did", tables.agents_table)),
+        _section("Rounds", folded("rounds at a glance", tables.rounds_table)),
         f"<footer><p>{_DEFINITIONS}</p></footer>",
     ]
-    return document(title, "\n".join(part for part in parts if part)).encode()
+    return document(title, "\n".join(filter(None, parts)), refresh=refresh).encode()
 
 
 def _section(heading: str, content: str) -> str:
@@ -111,65 +114,71 @@ def _title(runs: Sequence[Run]) -> str:
 
 
 def _outcomes(runs: Sequence[Run]) -> str:
+    remarks = [_remarks(run) for run in runs]
     if len(runs) == 1:
-        run = runs[0]
-        tiles = "".join(_tile(run, key) for key in _TILES)
-        return (
-            f'<div class="outcome"><p class="soft">{text(run.name)}</p>\n'
-            f'<dl class="tiles">{tiles}</dl>\n{_remarks(run)}</div>'
-        )
-    return "\n".join(
-        f'<div class="outcome"><h3>{_swatch(number)} {text(run.label)}</h3>{_full_name(run)}\n'
-        f"<p>{text(_sentence(run))}</p>\n{_remarks(run)}</div>"
+        parts = [f'<p class="soft">{_about(runs[0])}</p>', tables.tiles(runs[0]), *remarks[0]]
+        return f'<div class="outcome">{"".join(parts)}</div>'
+    common = [remark for remark in remarks[0] if all(remark in other for other in remarks)]
+    boxes = [
+        f'<div class="outcome"><h3>{_swatch(number)} {text(run.label)}</h3>'
+        f'<p class="soft">{_about(run)}</p>'
+        + "".join(remark for remark in remarks[number] if remark not in common)
+        + "</div>"
         for number, run in enumerate(runs)
-    )
+    ]
+    return "\n".join([*(["<p>All runs:</p>"] if common else []), *common, *boxes])
 
 
-def _full_name(run: Run) -> str:
-    return f'<p class="soft">{text(run.name)}</p>' if run.label != run.name else ""
+def _about(run: Run) -> str:
+    """Return the name of a run, when it ended and what made it."""
+    ended, version = run.summary.get("ended"), run.summary.get(LIBRARY_VERSION)
+    when = f"ended {str(ended)[:16].replace('T', ' ')}" if ended else ""
+    return text(", ".join(filter(None, (run.name, when, f"Privet {version}" if version else ""))))
 
 
-def _tile(run: Run, key: str) -> str:
-    found = tables.final(run, key)
-    if found is None:
-        return ""
-    label = next(label for name, label, _ in tables.FINAL if name == key)
-    value, remark = found
-    note = f"<small>{text(remark)}</small>" if remark else ""
-    return f"<div><dt>{label}</dt><dd>{text(tables.shown(key, value))}{note}</dd></div>"
-
-
-def _sentence(run: Run) -> str:
-    head = " on ".join(
-        str(run.summary[key]) for key in ("algorithm", "dataset") if key in run.summary
-    )
-    count = len(run.rounds)
-    facts = [f"{count} round{'' if count == 1 else 's'}"]
-    for key, pattern in (
-        ("accuracy", "accuracy {}"),
-        ("loss", "loss {}"),
-        ("stationarity", "stationarity {}"),
-        ("bytes-up", "{} up"),
-        ("bytes-down", "{} down"),
-    ):
-        found = tables.final(run, key)
-        if found is not None:
-            facts.append(pattern.format(tables.shown(key, found[0])))
-    return f"{head}: {', '.join(facts)}." if head else f"{', '.join(facts)}."
-
-
-def _remarks(run: Run) -> str:
+def _remarks(run: Run) -> list[str]:
     """What must not be overlooked: nothing happened, divergence, privacy, repaired history."""
     result = [] if run.rounds else ['<p class="warn">No round was finished.</p>']
-    if run.summary.get("status") == "failed":
+    status = run.summary.get("status")
+    if status == "failed":
         cause = text(run.summary.get("cause", "no cause recorded"))
         result.append(f'<p class="warn" data-status="failed">The run failed: {cause}</p>')
-    loss = run.last("loss")
-    if loss is not None and math.isinf(loss[1]):
+    if status == "interrupted":
+        result.append('<p class="warn" data-status="interrupted">The run was interrupted.</p>')
+    if not run.summary and run.rounds:
+        result.append('<p class="soft" data-status="open">The run has not ended.</p>')
+    if _is_infinite(run):
         result.append('<p class="warn">The run diverged: its last loss is infinite.</p>')
+    if advice := _advice(run):
+        result.append(f"<p data-advice>{text(advice)}</p>")
     result.append(_privacy_statement(run))
     result += [f'<p class="soft">History: {text(note)}.</p>' for note in run.notes]
-    return "\n".join(result)
+    return result
+
+
+def _is_infinite(run: Run) -> bool:
+    loss = run.last("loss")
+    return loss is not None and math.isinf(loss[1])
+
+
+def _advice(run: Run) -> str:
+    """Return what may help a run that failed or was interrupted, empty where nothing is known."""
+    if run.summary.get("status") == "interrupted":
+        return f"It goes on with resume={run.folder}."
+    last = run.summary.get("failed-round")
+    reasons = [one.text for one in run.incidents if one.agent and one.round == last]
+    if _is_infinite(run) or (reasons and all(NOT_FINITE in reason for reason in reasons)):
+        steps = [key for key in settings_of(run) if key.startswith("step-size")]
+        return (
+            f"The models grew beyond all bounds. Try a smaller {(steps or ['step size'])[0]}; "
+            "privet tune finds settings that converge."
+        )
+    if reasons:
+        return (
+            "Too few agents answered; their own logs say why. Where some may stay away, lower "
+            "min-agents or raise round-timeout."
+        )
+    return ""
 
 
 def _privacy_statement(run: Run) -> str:
@@ -183,15 +192,50 @@ def _privacy_statement(run: Run) -> str:
     if not privacy.entries:
         return '<p class="soft" data-privacy="none">No privacy account: no privacy is claimed.</p>'
     claims = []
-    for entry in privacy.entries:
+    for entry in tables.entries_of(privacy):
         shown = fmt.epsilon(entry["epsilon"])
-        towards = f"towards the {text(entry.get('to', 'coordinator'))}"
+        towards = f"towards the {text(entry['to'])}"
         if shown == "∞":
             claims.append(f"no guarantee {towards} (ε = ∞)")
         else:
             delta = text(fmt.stated(entry.get("delta")))
-            claims.append(f"ε = {text(shown)} at δ = {delta} {towards}")
-    return f'<p data-privacy="account">Privacy: {"; ".join(claims)}.</p>'
+            words = text(_in_words(entry, settings_of(run).get("relation", "")))
+            claims.append(f"ε = {text(shown)} at δ = {delta} {towards}. {words}")
+    return f'<p data-privacy="account">Privacy: {"; ".join(claims)}</p>'
+
+
+def _in_words(entry: Mapping[str, Any], relation: str) -> str:
+    """Return what an epsilon means to somebody who has not heard of it.
+
+    Of two equally likely data sets that differ in one record, a test of what was released names
+    the right one with probability (e^epsilon + delta) / (1 + e^epsilon) at most, since its errors
+    satisfy a + e^epsilon b >= 1 - delta and e^epsilon a + b >= 1 - delta (P. Kairouz, S. Oh,
+    P. Viswanath, The composition theorem for differential privacy, 2015, theorem 2.1).
+    """
+    epsilon, delta = entry.get("epsilon"), entry.get("delta")
+    if not (isinstance(epsilon, int | float) and isinstance(delta, int | float)):
+        return ""
+    wrong = (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
+    right = "almost always" if wrong < 1e-3 else f"in {math.ceil(1000 * (1 - wrong)) / 10:g} %"
+    question = (
+        "whether a given record was there"
+        if relation == "add-remove"
+        else "which of two values a given record had"
+    )
+    return (
+        f"Someone who sees every message and knows all other records could at best guess "
+        f"{question}, and be right {right}; tossing a coin is right in 50 %."
+    )
+
+
+def _command(run: Run, number: int) -> str:
+    """Return the command that repeats a run, "" where its settings are not known."""
+    config = run.summary.get("config")
+    if not isinstance(config, dict):
+        return ""
+    given = {key: value for key, value in changed(config).items() if key not in PLACES}
+    words = [shlex.quote(f"{key}={shown(value)}") for key, value in given.items()]
+    return f'<pre data-run="{number}"><code>{text(" ".join(["privet run", *words]))}</code></pre>'
 
 
 def _curves(runs: Sequence[Run]) -> str:
@@ -200,22 +244,59 @@ def _curves(runs: Sequence[Run]) -> str:
             '<p class="warn" id="no-plots">Curves need matplotlib, which is not installed here: '
             "<code>pip install 'flwr-privet[plots]'</code>, then write the report again.</p>"
         )
-    figures, missing = [], []
+    choices = [over for over in plots.OVER if any(_goes_along(run, over) for run in runs)]
+    figures, missing, notes = [], [], []
     for panel in plots.panels(runs):
-        recorded = [value for _, read in panel.curves for run in runs for value in read(run)[1]]
+        series = [read(run) for _, read in panel.curves for run in runs]
+        recorded = [value for _, values in series for value in values]
         if not recorded:
             missing.append(panel.title.lower())
-            continue
-        if panel.key == "failures" and not any(recorded):
-            content = "<p>No failure in any recorded round.</p>"
+        elif panel.key == "failures" and not any(recorded):
+            if not any(run.incidents for run in runs):
+                notes.append("No failure in any recorded round.")
+        elif panel.key == "participants" and len(set(recorded)) == 1:
+            notes.append(f"{recorded[0]} agents in every round.")
+        elif not any(plots.drawable(panel, one)[0] for one in series):
+            notes.append(f"{panel.title}: {_undrawn(panel, runs)}")
         else:
-            content = _legend(panel, runs) + plots.draw(panel, runs) + _undrawn(panel, runs)
-        figures.append(
-            f'<figure id="figure-{panel.key}"><figcaption><h3>{panel.title}</h3></figcaption>'
-            f"{content}</figure>"
+            figures.append(_figure(panel, runs, choices))
+    if missing:
+        notes.append(f"Not recorded: {', '.join(missing)}.")
+    parts = [f'<p class="soft">{note}</p>' for note in notes]
+    if figures:
+        drawn = f'<div class="plots">{"".join(figures)}</div>'
+        parts.insert(0, f'<div class="curves">{_switch(choices)}{drawn}</div>')
+    return "".join(parts)
+
+
+def _figure(panel: plots.Panel, runs: Sequence[Run], choices: Sequence[str]) -> str:
+    drawn = "".join(
+        f'<div class="over over-{over}">{plots.draw(panel, runs, over)}</div>'
+        for over in (choices if panel.switched else ())
+    )
+    hidden = _undrawn(panel, runs)
+    remark = f'<p class="soft"><small>{hidden}</small></p>' if hidden else ""
+    return (
+        f'<figure id="figure-{panel.key}"><figcaption><h3>{panel.title}</h3></figcaption>'
+        f"{_legend(panel, runs)}{drawn or plots.draw(panel, runs)}{remark}</figure>"
+    )
+
+
+def _goes_along(run: Run, over: str) -> bool:
+    """Whether a run has more than one place on an axis; every run has one on that of rounds."""
+    return over == "round" or len(set(filter(math.isfinite, run.progress(over).values()))) > 1
+
+
+def _switch(choices: Sequence[str]) -> str:
+    """Return what a reader chooses the x axis of the curves with."""
+    inputs = []
+    for over in choices:
+        checked = " checked" if over == "round" else ""
+        inputs.append(
+            f'<input type="radio" name="over" id="over-{over}"{checked}>'
+            f'<label for="over-{over}">{plots.OVER[over]}</label>'
         )
-    note = f'<p class="soft">Not recorded: {", ".join(missing)}.</p>' if missing else ""
-    return f'<div class="plots">{"".join(figures)}</div>{note}' if figures else note
+    return f'<span class="switch soft">Over </span>{"".join(inputs)}'
 
 
 def _legend(panel: plots.Panel, runs: Sequence[Run]) -> str:
@@ -248,4 +329,4 @@ def _undrawn(panel: plots.Panel, runs: Sequence[Run]) -> str:
                     f"{prefix}{_HIDDEN.get(panel.key, _HIDDEN_VALUES)}: {hidden} of "
                     f"{len(series[0])} rounds."
                 )
-    return f'<p class="soft"><small>{"<br>".join(notes)}</small></p>' if notes else ""
+    return "<br>".join(notes)

@@ -22,7 +22,7 @@ _STYLE = f"""
 {_palette(_DARK)}}}}}
 """
 
-_RULES = """
+_RULES = r"""
 *{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.5 var(--font);
 -webkit-text-size-adjust:100%}
@@ -30,7 +30,7 @@ main{max-width:66rem;margin:0 auto;padding:1.25rem 1rem 3rem}
 h1{font-size:1.6rem;line-height:1.2;margin:0 0 .5rem;overflow-wrap:anywhere}
 h2{font-size:1.15rem;margin:2.2rem 0 .7rem}
 h3{font-size:1rem;margin:0 0 .35rem;overflow-wrap:anywhere}
-p{margin:.4rem 0;max-width:46rem}
+p{margin:.4rem 0;max-width:46rem;overflow-wrap:anywhere}
 small,.soft{color:var(--soft)}
 .outcome{background:var(--card);border:1px solid var(--grid);border-radius:.6rem;
 padding:.9rem 1rem;margin:.8rem 0}
@@ -68,6 +68,17 @@ min-width:6.5rem;max-width:11rem}
 .settings td{overflow-wrap:anywhere;min-width:7rem}
 .account ul{margin:0;padding-left:1.1rem}
 .absent{color:var(--soft)}
+.best{font-weight:700}
+.best::after{content:" \2605";color:var(--run-0)}
+.spot{fill:transparent}
+.spot:hover{fill:currentColor;fill-opacity:.45}
+.switch{font-size:.9rem}
+.over{display:none}
+#over-round:checked~.plots .over-round,#over-bytes:checked~.plots .over-bytes,
+#over-seconds:checked~.plots .over-seconds,#over-epsilon:checked~.plots .over-epsilon{display:block}
+input[name=over]+label{margin-right:.7rem;cursor:pointer}
+pre{background:var(--card);border:1px solid var(--grid);border-radius:.4rem;margin:.4rem 0;
+padding:.6rem .8rem;white-space:pre-wrap;overflow-wrap:anywhere;font-size:.85rem}
 details{margin:.6rem 0}
 summary{cursor:pointer;padding:.3rem 0;overflow-wrap:anywhere}
 footer{margin-top:2.5rem;color:var(--soft);font-size:.85rem}
@@ -88,13 +99,17 @@ thead th{min-width:5.2rem}
 """
 
 
-def document(title: str, body: str) -> str:
-    """Return the complete document; the title is escaped, the body is HTML."""
+def document(title: str, body: str, *, refresh: int = 0) -> str:
+    """Return the complete document; the title is escaped, the body is HTML.
+
+    ``refresh`` is after how many seconds a browser loads it again, 0 for never.
+    """
+    again = f'<meta http-equiv="refresh" content="{refresh}">\n' if refresh else ""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
         "style-src 'unsafe-inline'\">\n"
-        f"<title>{text(title)}</title>\n<style>{_STYLE}{_RULES}</style>\n</head>\n"
+        f"{again}<title>{text(title)}</title>\n<style>{_STYLE}{_RULES}</style>\n</head>\n"
         f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privet.server_apps.report.runs import ReportError
+from privet.wire.files import write_whole
 
 PAGE = "report.html"
-_OWN = ("history.jsonl", "summary.json", "privacy.json", "model.npz", "checkpoint.npz")
+HISTORY = "history.jsonl"
+SUMMARY = "summary.json"
+_OWN = (HISTORY, SUMMARY, "privacy.json", "model.npz", "checkpoint.npz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,4 +48,7 @@ def write_outputs(outputs: Sequence[Output], folders: Sequence[Path]) -> None:
         taken[path] = f"expected another file than {output.option}'s"
     for output in outputs:
         output.path.parent.mkdir(parents=True, exist_ok=True)
-        output.path.write_bytes(output.content)
+        if output.path.exists() and not output.path.is_file():  # such as /dev/stdout
+            output.path.write_bytes(output.content)
+        else:
+            write_whole(output.path, output.content)

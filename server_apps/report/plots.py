@@ -14,17 +14,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from privet.server_apps.report.format import Number, byte_unit, number, power_of_ten
+from privet.server_apps.report.format import (
+    Number,
+    byte_count,
+    byte_unit,
+    number,
+    power_of_ten,
+    text,
+)
 from privet.server_apps.report.runs import Run, extras_of
-from privet.server_apps.report.tables import title
+from privet.server_apps.report.tables import shown, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = 8
+OVER = {"round": "rounds", "bytes": "bytes", "seconds": "seconds", "epsilon": "ε"}
+"""What a curve may be drawn over, and how a reader is offered it."""
 _INK, _GRID = "#010101", "#020202"
 _WIDTH, _HEIGHT = 4.7, 2.9
 _MARKERS_UP_TO = 25
+_SPOTS = 30
+_POINTS = 72
 _LARGEST = 1e300  # Ticks and margins of larger values overflow.
 _DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)))
 
@@ -41,6 +52,17 @@ class Panel:
     curves: tuple[tuple[str, Callable[[Run], Series]], ...]
     scale: Literal["linear", "log", "auto", "bytes", "percent", "count"] = "linear"
     steps: Literal["default", "steps-post", "steps-mid"] = "default"
+
+    @property
+    def switched(self) -> bool:
+        """Whether it is drawn over bytes, seconds and epsilon too."""
+        return self.scale != "bytes" and self.steps == "default"
+
+    def written(self, value: Number) -> str:
+        """Return a value as the tables write it."""
+        if self.scale == "bytes":
+            return byte_count(value)
+        return shown(self.key.removeprefix("added-"), value)
 
 
 def _panel(key: str, title: str, label: str, *how: Any) -> Panel:
@@ -104,21 +126,33 @@ def drawable(panel: Panel, series: Series) -> Series:
     return [t for t, _ in kept], [value for _, value in kept]
 
 
-def draw(panel: Panel, runs: Sequence[Run]) -> str:
-    """Return the panel as an inline ``<svg>``, or "" when no run has a point to show."""
+def draw(panel: Panel, runs: Sequence[Run], over: str = "round") -> str:
+    """Return the panel as an inline ``<svg>``, or "" when no run has a point to show.
+
+    ``over`` is one of `OVER`; a point says its round and value where it is hovered.
+    """
     import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
-    lines = [
-        (index, style, drawable(panel, read(run)))
-        for index, run in enumerate(runs)
-        for style, (_, read) in enumerate(panel.curves)
-    ]
-    lines = [line for line in lines if line[2][0]]
+    lines: list[tuple[int, int, tuple[list[Number], list[Number]]]] = []
+    told = []
+    for index, run in enumerate(runs):
+        places = {t: x for t, x in run.progress(over).items() if x < _LARGEST}
+        for style, (name, read) in enumerate(panel.curves):
+            points = [
+                (t, y) for t, y in zip(*drawable(panel, read(run)), strict=True) if t in places
+            ]
+            if not points:
+                continue
+            lines.append((index, style, ([places[t] for t, _ in points], [y for _, y in points])))
+            about = " ".join(filter(None, (run.label if len(runs) > 1 else "", name)))
+            told.append([f"{about} round {t}: {panel.written(y)}".strip() for t, y in points])
     if not lines:
         return ""
     values = [value for _, _, (_, ys) in lines for value in ys]
     unit, scale = _unit(panel, max(values))
+    label, along = _along(over, max(x for _, _, (xs, _) in lines for x in xs))
     settings: dict[Any, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": panel.key,
@@ -133,8 +167,13 @@ def draw(panel: Panel, runs: Sequence[Run]) -> str:
         figure = Figure(figsize=(_WIDTH, _HEIGHT))
         axes = figure.add_axes((0.155, 0.175, 0.815, 0.7))
         _style(axes, panel, values, unit)
-        for index, style, (xs, ys) in lines:
-            _line(axes, panel, (index, style, len(runs) > 1), (xs, [value / scale for value in ys]))
+        axes.set_xlabel(label, color=_INK, labelpad=3)
+        axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=over == "round"))
+        scaled = [
+            ([x / along for x in xs], [value / scale for value in ys]) for _, _, (xs, ys) in lines
+        ]
+        for (index, style, _), place in zip(lines, scaled, strict=True):
+            _line(axes, panel, (index, style, len(runs) > 1), place)
         if not _is_log(panel, values):
             _linear_limits(axes, panel)
         file = io.StringIO()
@@ -144,7 +183,39 @@ def draw(panel: Panel, runs: Sequence[Run]) -> str:
             transparent=True,
             metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
         )
-    return _inline(file.getvalue(), panel)
+        spots = "".join(
+            _spot(axes, index, (x, y), said)
+            for (index, _, _), place, texts in zip(lines, scaled, told, strict=True)
+            for x, y, said in _some(list(zip(*place, texts, strict=True)))
+        )
+    return _inline(file.getvalue(), f"{panel.key}-{over}").removesuffix("</svg>") + spots + "</svg>"
+
+
+def _along(over: str, largest: Number) -> tuple[str, float]:
+    """Return the label of the x axis and what its values are divided by."""
+    if over != "bytes":
+        return {"epsilon": "ε spent"}.get(over, over), 1
+    unit, scale = byte_unit(largest)
+    return f"bytes up and down ({unit})", scale
+
+
+def _some(points: list[Any]) -> list[Any]:
+    """Return at most `_SPOTS` of the points and the last, evenly spaced."""
+    return [*points[: -1 : math.ceil(len(points) / _SPOTS)], points[-1]]
+
+
+def _spot(axes: Axes, index: int, point: tuple[float, float], said: str) -> str:
+    """Return a point of a curve that says its value where it is hovered."""
+    figure: Any = axes.figure
+    width, height = figure.get_size_inches() * _POINTS
+    x, y = figure.transFigure.inverted().transform(axes.transData.transform(point))
+    if not (0 <= x <= 1 and 0 <= y <= 1):
+        return ""
+    place = f'cx="{x * width:.1f}" cy="{(1 - y) * height:.1f}"'
+    return (
+        f'<circle class="spot" {place} r="6" style="color:var({colour(index)})">'
+        f"<title>{text(said)}</title></circle>"
+    )
 
 
 def _unit(panel: Panel, largest: Number) -> tuple[str, float]:
@@ -173,8 +244,6 @@ def _style(axes: Axes, panel: Panel, values: list[Number], unit: str) -> None:
         color=_INK,
         pad=7,
     )
-    axes.set_xlabel("round", color=_INK, labelpad=3)
-    axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
     if logarithmic:
         axes.set_yscale("log")
         decades = math.log10(max(values) / min(values))
@@ -206,7 +275,7 @@ def _plain_label(value: float, _position: int | None = None) -> str:
 
 
 def _line(
-    axes: Axes, panel: Panel, which: tuple[int, int, bool], points: tuple[list[int], list[float]]
+    axes: Axes, panel: Panel, which: tuple[int, int, bool], points: tuple[list[float], list[float]]
 ) -> None:
     index, style, several = which
     second = index // COLOURS if len(panel.curves) == 1 else style
@@ -236,7 +305,7 @@ def _placeholder(index: int) -> str:
     return f"#0a0a{index % COLOURS:02x}"
 
 
-def _inline(svg: str, panel: Panel) -> str:
+def _inline(svg: str, name: str) -> str:
     """Make matplotlib's document a fluid inline element: no prologue, own ids, page colours."""
     svg = svg[svg.index("<svg") :]
     for pattern in (
@@ -251,9 +320,9 @@ def _inline(svg: str, panel: Panel) -> str:
     svg = re.sub(r' transform="rotate\(-?0 [^"]*"', "", svg)
     svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
     svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", svg)
-    svg = re.sub(r'\bid="', f'id="{panel.key}-', svg)
-    svg = re.sub(r'href="#', f'href="#{panel.key}-', svg)
-    svg = svg.replace("url(#", f"url(#{panel.key}-")
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = re.sub(r'href="#', f'href="#{name}-', svg)
+    svg = svg.replace("url(#", f"url(#{name}-")
     svg = re.sub(r"<svg [^>]*?(viewBox=\"[^\"]*\")[^>]*>", r'<svg \1 aria-hidden="true">', svg)
     # A hundredth of a point is finer than any screen, at half the size.
     svg = re.sub(

@@ -13,9 +13,10 @@ from privet.server_apps.report.runs import (
     IDENTITY,
     MEASURES,
     NAMES,
-    ReportError,
     Run,
+    differing,
     extras_of,
+    settings_of,
 )
 
 _WHOLE = {"round", *COUNTS, "bytes-up", "bytes-down"}
@@ -34,38 +35,23 @@ def history_columns(runs: Sequence[Run]) -> Columns:
     epsilon``; what else the algorithms measured; ``participant-names``. None is a value that was
     not recorded.
     """
-    settings = [_settings(run) for run in runs]
+    settings = [settings_of(run) for run in runs]
     keys = (*COUNTS, *MEASURES, *extras_of(runs))
     columns: Columns = {"run": [], **{key: [] for key in IDENTITY}}
-    differing = [f"config.{key}" for key in _differing(settings)]
-    columns |= {key: [] for key in (*differing, "round", *keys, NAMES)}
+    others = [f"config.{key}" for key in differing(settings) if key not in IDENTITY]
+    columns |= {key: [] for key in (*others, "round", *keys, NAMES)}
     for run, known in zip(runs, settings, strict=True):
         count = len(run.rounds)
         columns["run"] += [run.name] * count
         for key in IDENTITY:
             columns[key] += [known.get(key)] * count
-        for key in differing:
+        for key in others:
             columns[key] += [known.get(key.removeprefix("config."))] * count
         columns["round"] += run.rounds
         for key in keys:
             columns[key] += run.columns.get(key, (None,) * count)
         columns[NAMES] += run.participants
     return columns
-
-
-def _settings(run: Run) -> dict[str, Any]:
-    config = run.summary.get("config")
-    top = {key: run.summary[key] for key in IDENTITY if key in run.summary}
-    return {**(config if isinstance(config, dict) else {}), **top}
-
-
-def _differing(settings: Sequence[dict[str, Any]]) -> list[str]:
-    keys = dict.fromkeys(key for known in settings for key in known)
-    return [
-        key
-        for key in keys
-        if key not in IDENTITY and len({repr(known.get(key)) for known in settings}) > 1
-    ]
 
 
 def csv_table(runs: Sequence[Run]) -> bytes:
@@ -87,19 +73,10 @@ def parquet_table(runs: Sequence[Run]) -> bytes:
 
     Counts and bytes are int64, measures float64, participants' names lists of strings; a key of the
     configuration is int64, float64 or bool where every run's value is one, else text.
-
-    Raises
-    ------
-    ReportError
-        If pyarrow, the extra ``parquet``, is not installed.
     """
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise ReportError(
-            "Parquet needs pyarrow, which is not installed: pip install 'flwr-privet[parquet]'"
-        ) from None
+    import pyarrow
+    from pyarrow import parquet
+
     columns = history_columns(runs)
     arrays = {key: _array(key, values, pyarrow) for key, values in columns.items()}
     file = io.BytesIO()

@@ -7,12 +7,13 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from privet.server_apps.report.format import Number
+from privet.server_apps.config import changed
+from privet.server_apps.report.format import Number, setting
 from privet.strategies import Round
 from privet.wire.errors import PrivetError, one_line
 
@@ -26,6 +27,11 @@ MEASURES = tuple(
 )
 """The numbers that every round has."""
 NAMES = "participant-names"
+
+PLACES = ("output-dir", "resume")
+"""Settings that say where a run lies, and nothing of what it does."""
+_LABEL_KEYS = 3
+"""Most settings that a label names."""
 
 _TAKEN = {"run", *IDENTITY, "round", "rounds", *COUNTS, NAMES, *MEASURES, "distance"}
 _EXTRA_NAME = re.compile(r"(?!privacy-)[a-z0-9][a-z0-9-]*")
@@ -52,6 +58,7 @@ class Privacy:
     private: bool | None
     reason: str
     entries: tuple[Mapping[str, Any], ...]
+    agents: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,18 @@ class Run:
         rounds, values = self.series(key)
         return rounds, list(accumulate(values))
 
+    def progress(self, over: str) -> dict[int, Number]:
+        """Return how far the run was after each round: in rounds, bytes, seconds or epsilon."""
+        if over == "round":
+            return {t: t for t in self.rounds}
+        if over == "epsilon":
+            return dict(zip(*self.series(over), strict=True))
+        parts = ("bytes-up", "bytes-down") if over == "bytes" else (over,)
+        totals = [dict(zip(*self.cumulative(part), strict=True)) for part in parts]
+        return {
+            t: sum(one[t] for one in totals) for t in self.rounds if all(t in o for o in totals)
+        }
+
     def last(self, key: str) -> tuple[int, Number] | None:
         """Round and value of the last entry of a column, or None when there is none."""
         rounds, values = self.series(key)
@@ -114,10 +133,41 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
         names = [f"{folder.parent.name}/{folder.name}" for folder in resolved]
     if len(set(names)) < len(names):
         names = [f"{number}: {name}" for number, name in enumerate(names, start=1)]
-    return [
-        _read_run(folder, name, label)
-        for folder, name, label in zip(folders, names, _labels(names), strict=True)
-    ]
+    runs = [_read_run(folder, name) for folder, name in zip(folders, names, strict=True)]
+    labels = _labels_by_settings(runs) or _labels(names)
+    return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
+
+
+def settings_of(run: Run) -> dict[str, Any]:
+    """Return the settings of a run: its configuration, and what tells runs apart."""
+    config = run.summary.get("config")
+    top = {key: run.summary[key] for key in IDENTITY if key in run.summary}
+    return {**(config if isinstance(config, dict) else {}), **top}
+
+
+def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the keys in which settings differ, in the order of their first appearance."""
+    keys = dict.fromkeys(key for known in settings for key in known)
+    return [key for key in keys if len({repr(known.get(key)) for known in settings}) > 1]
+
+
+def _labels_by_settings(runs: Sequence[Run]) -> list[str]:
+    """Return the algorithm with what else differs and is no default of it.
+
+    Empty where that does not tell runs apart.
+    """
+    settings = [settings_of(run) for run in runs]
+    algorithms = [str(known.get("algorithm", "")) for known in settings]
+    if not all(algorithms):
+        return []
+    labels = []
+    for name, own in zip(algorithms, settings, strict=True):
+        alike = [known for known in settings if known.get("algorithm") == name]
+        chosen = changed(own)
+        keys = [key for key in differing(alike) if key in chosen and key not in PLACES]
+        told = [f"{key}={setting(own[key])}" for key in keys[:_LABEL_KEYS]]
+        labels.append(" ".join([name, *told]))
+    return labels if len(set(labels)) == len(runs) else []
 
 
 def _labels(names: Sequence[str]) -> list[str]:
@@ -142,20 +192,24 @@ def extras_of(runs: Sequence[Run]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for run in runs for key in run.extras))
 
 
-def _read_run(folder: Path, name: str, label: str) -> Run:
+def _read_run(folder: Path, name: str) -> Run:
+    summary = _read_json(folder / "summary.json")
     history, notes = _read_history(folder / "history.jsonl")
     extras = tuple(dict.fromkeys(key for done in history for key in done.measures))
     keys = (*COUNTS, *MEASURES, *extras)
     return Run(
         name=name,
-        label=label,
+        label=name,
         folder=folder,
         rounds=tuple(done.round for done in history),
         columns={key: tuple(_value(done, key) for done in history) for key in keys},
         extras=extras,
         participants=tuple(done.participants for done in history),
-        incidents=tuple(incident for done in history for incident in _incidents(done)),
-        summary=_read_json(folder / "summary.json"),
+        incidents=(
+            *(incident for done in history for incident in _incidents(done)),
+            *_of_failed_round(summary),
+        ),
+        summary=summary,
         privacy=_privacy(_read_json(folder / "privacy.json")),
         notes=tuple(notes),
     )
@@ -204,6 +258,14 @@ def _incidents(done: Round) -> list[Incident]:
     return failures + [Incident(done.round, "", note) for note in done.notes]
 
 
+def _of_failed_round(summary: Mapping[str, Any]) -> list[Incident]:
+    """Return the failures of the round that ended a run, which has no line in the history."""
+    number, failures = summary.get("failed-round"), summary.get("failures")
+    if not isinstance(number, int) or not isinstance(failures, dict):
+        return []
+    return [Incident(number, str(agent), str(reason)) for agent, reason in failures.items()]
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     """Return the object of a file, an empty one where there is no file."""
     try:
@@ -218,8 +280,12 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _privacy(account: Mapping[str, Any]) -> Privacy:
+    agents = account.get("agents")
     return Privacy(
-        account.get("private"), account.get("reason", ""), tuple(account.get("accounts", ()))
+        account.get("private"),
+        account.get("reason", ""),
+        tuple(account.get("accounts", ())),
+        agents if isinstance(agents, dict) else {},
     )
 
 

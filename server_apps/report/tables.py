@@ -7,16 +7,33 @@ programs read the same page as people do.
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from privet.server_apps.config import changed
 from privet.server_apps.report import format as fmt
 from privet.server_apps.report.format import Number, text
-from privet.server_apps.report.runs import COUNTS, MEASURES, Privacy, Run, extras_of
+from privet.server_apps.report.runs import (
+    COUNTS,
+    MEASURES,
+    Privacy,
+    Run,
+    differing,
+    extras_of,
+)
+from privet.wire.library import LIBRARY_VERSION
 
 _SHOWN_ROUNDS = 20
 _SHOWN_INCIDENTS = 30
 _SHOWN_OCCASIONS = 8
+_SHOWN_AGENTS = 200
+_SAID = {
+    *("accuracy", "loss", "stationarity", "distance-to-optimum", "seconds", "rounds"),
+    *("bytes-up", "bytes-down", "private", "privacy", "status", "cause", "failed-round"),
+    *("ended", LIBRARY_VERSION, "run-folder", "config.algorithm", "config.dataset"),
+}
+"""Entries of a summary that the page shows in another place."""
 _PRIVACY = {
     "to": "Towards",
     "epsilon": "ε",
@@ -40,8 +57,14 @@ FINAL: tuple[tuple[str, str, Show], ...] = (
     ("bytes-up", "Bytes up, total", fmt.byte_count),
     ("bytes-down", "Bytes down, total", fmt.byte_count),
     ("seconds", "Time in rounds", fmt.duration),
-    ("epsilon", "Privacy spent, ε of the agents' ledgers", fmt.epsilon),
+    ("epsilon", "Privacy spent, ε", fmt.epsilon),
 )
+_LEAST = ("failures", "loss", "stationarity", "residual", "distance", "bytes-up", "bytes-down")
+_BEST: Mapping[str, Callable[[Sequence[Number]], Number]] = {
+    "accuracy": max,
+    **dict.fromkeys((*_LEAST, "seconds", "epsilon"), min),
+}
+"""What is best of the runs that did not fail."""
 _SHOW: Mapping[str, Show] = {key: show for key, _, show in FINAL}
 
 
@@ -70,7 +93,9 @@ def final(run: Run, key: str) -> tuple[Number, str] | None:
     if key == "participants":
         _, counts = run.series(key)
         return (sum(counts) / len(counts), "") if counts else None
-    if key in {"failures", "bytes-up", "bytes-down", "seconds"}:
+    if key == "failures":
+        return sum(bool(one.agent) for one in run.incidents), ""
+    if key in {"bytes-up", "bytes-down", "seconds"}:
         total = run.total(key)
         return None if total is None else (total, "")
     last = run.last(key)
@@ -92,24 +117,65 @@ def _distance(summary: Mapping[str, Any]) -> tuple[Number, str] | None:
     return None
 
 
+def tiles(run: Run) -> str:
+    """Return the final numbers of one run as a list; what was not recorded is not in it."""
+    entries = []
+    for key, label in _metrics([run]):
+        found = final(run, key)
+        if found is not None and not (key == "epsilon" and _is_claimed(run, found[0])):
+            content = f"<dd {_where(0, key, found)}>{_written(key, found)}</dd>"
+            entries.append(f"<div><dt>{label}</dt>{content}</div>")
+    return f'<dl class="tiles">{"".join(entries)}</dl>'
+
+
+def _is_claimed(run: Run, epsilon: Number) -> bool:
+    """Whether the privacy account of a run says the same epsilon."""
+    said = {fmt.epsilon(entry.get("epsilon")) for entry in run.privacy.entries}
+    return run.privacy.private is True and fmt.epsilon(epsilon) in said
+
+
 def final_table(runs: Sequence[Run], names: Sequence[str]) -> str:
-    """Return the table of final numbers: one column per run, a dash where nothing was recorded."""
+    """Return the table of final numbers: one column per run, the best of a row marked."""
     rows = []
-    added = [(key, title(key)) for key in extras_of(runs)]
-    for key, label in (*((key, label) for key, label, _ in FINAL), *added):
-        cells = [_final_cell(number, key, final(run, key)) for number, run in enumerate(runs)]
-        if any("data-value" in cell for cell in cells):
+    for key, label in _metrics(runs):
+        numbers = [final(run, key) for run in runs]
+        best = _best(key, runs, numbers)
+        cells = []
+        for number, found in enumerate(numbers):
+            kind = "absent" if found is None else "best" if found[0] == best else ""
+            marked = f' class="{kind}"' if kind else ""
+            content = "not recorded" if found is None else _written(key, found)
+            cells.append(f"<td {_where(number, key, found)}{marked}>{content}</td>")
+        if any(numbers):
             rows.append(f'<tr><th scope="row">{label}</th>{"".join(cells)}</tr>')
     return _table(["", *names], rows, "numbers")
 
 
-def _final_cell(number: int, key: str, found: tuple[Number, str] | None) -> str:
-    where = f'id="run-{number}-{key}" data-run="{number}" data-metric="{key}"'
-    if found is None:
-        return f'<td {where} class="absent">not recorded</td>'
+def _metrics(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    added = [(key, title(key)) for key in extras_of(runs)]
+    return [*((key, label) for key, label, _ in FINAL), *added]
+
+
+def _best(
+    key: str, runs: Sequence[Run], numbers: Sequence[tuple[Number, str] | None]
+) -> Number | None:
+    """Return the best number of a row, None where it tells no runs apart."""
+    known = [
+        found[0]
+        for run, found in zip(runs, numbers, strict=True)
+        if found is not None and run.summary.get("status") != "failed"
+    ]
+    return _BEST[key](known) if key in _BEST and len(set(known)) > 1 else None
+
+
+def _where(number: int, key: str, found: tuple[Number, str] | None) -> str:
+    stored = "" if found is None else f' data-value="{text(_exact(found[0]))}"'
+    return f'id="run-{number}-{key}" data-run="{number}" data-metric="{key}"{stored}'
+
+
+def _written(key: str, found: tuple[Number, str]) -> str:
     value, remark = found
-    note = f" <small>({text(remark)})</small>" if remark else ""
-    return f'<td {where} data-value="{text(_exact(value))}">{text(shown(key, value))}{note}</td>'
+    return text(shown(key, value)) + (f" <small>({text(remark)})</small>" if remark else "")
 
 
 def _exact(value: Number) -> str:
@@ -121,9 +187,21 @@ def privacy_table(runs: Sequence[Run], names: Sequence[str]) -> str:
     rows = [
         _privacy_row(number, position, name, entry, run.privacy)
         for number, (name, run) in enumerate(zip(names, runs, strict=True))
-        for position, entry in enumerate(run.privacy.entries)
+        for position, entry in enumerate(entries_of(run.privacy))
     ]
     return _table(["Run", *_PRIVACY.values()], rows, "account") if rows else ""
+
+
+def entries_of(privacy: Privacy) -> list[dict[str, Any]]:
+    """Return the account's entries, those that differ in their observer alone as one."""
+    found: dict[str, dict[str, Any]] = {}
+    for entry in privacy.entries:
+        same = repr({key: value for key, value in entry.items() if key != "to"})
+        to = str(entry.get("to", "coordinator"))
+        if same in found:
+            to = f"{found[same]['to']} and {to}"
+        found[same] = {**entry, "to": to}
+    return list(found.values())
 
 
 def _privacy_row(
@@ -148,24 +226,85 @@ def _privacy_row(
 
 
 def settings_table(runs: Sequence[Run], names: Sequence[str]) -> str:
-    """Return summaries and configurations side by side: what differs, then folded the rest."""
-    columns = [fmt.flat(run.summary) for run in runs]
-    differing: list[str] = []
-    common: list[str] = []
+    """Return the settings: what differs between runs, what is not a default, folded the rest."""
+    columns = [_settings(run) for run in runs]
+    chosen = {key for run in runs for key in _chosen(run)}
+    told = set(differing(columns)) if len(runs) > 1 else set()
+    parts: list[list[str]] = [[], [], []]
     for key in dict.fromkeys(key for column in columns for key in column):
         values = [fmt.setting(column[key]) if key in column else "absent" for column in columns]
         cells = "".join(
             f'<td data-run="{number}" data-key="{text(key)}">{text(value)}</td>'
             for number, value in enumerate(values)
         )
-        rows = differing if len(set(values)) > 1 else common
-        rows.append(f'<tr><th scope="row">{text(key)}</th>{cells}</tr>')
-    parts = [_table(["", *names], differing, "settings")] if differing else []
-    if common:
-        what = f"{len(common)} entries" + (" that are the same in all runs" if differing else "")
-        table = _table(["", *names], common, "settings")
-        parts.append(f"<details><summary>{what}</summary>{table}</details>")
-    return "\n".join(parts)
+        rank = 0 if key in told else 1 if key in chosen else 2
+        name = text(key.removeprefix("config."))
+        parts[rank].append(f'<tr><th scope="row">{name}</th>{cells}</tr>')
+    different, given, others = parts
+    result = []
+    if different:
+        result.append(f"<h3>Different</h3>{_table(['', *names], different, 'settings')}")
+    if given:
+        heading = "<h3>The same, and not the defaults</h3>" if len(runs) > 1 else ""
+        result.append(f"{heading}{_table(['', *names], given, 'settings')}")
+    if others:
+        table = _table(["", *names], others, "settings")
+        result.append(f"<details><summary>{len(others)} others</summary>{table}</details>")
+    return "\n".join(result)
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """Return the summary and configuration without what the page says elsewhere."""
+    return {
+        key: value
+        for key, value in fmt.flat(run.summary).items()
+        if key not in _SAID and not key.startswith("failures.")
+    }
+
+
+def _chosen(run: Run) -> set[str]:
+    config = run.summary.get("config")
+    chosen = changed(config) if isinstance(config, dict) else {}
+    return {"algorithm", "dataset", *(f"config.{key}" for key in chosen)}
+
+
+def agents_table(run: Run, number: int) -> str:
+    """Return what each agent did: rounds, failures, bytes and epsilon; "" of no agent."""
+    rounds: Counter[str] = Counter()
+    up: defaultdict[str, float] = defaultdict(float)
+    sent = dict(zip(*run.series("bytes-up"), strict=True))
+    for t, names in zip(run.rounds, run.participants, strict=True):
+        rounds.update(names)
+        for name in names:
+            up[name] += sent.get(t, 0) / len(names)
+    failures = Counter(one.agent for one in run.incidents if one.agent)
+    agents = sorted({*rounds, *failures, *run.privacy.agents}, key=_in_order)
+    rows = []
+    for name in agents[:_SHOWN_AGENTS]:
+        account = run.privacy.agents.get(name)
+        spent = account.get("epsilon") if isinstance(account, dict) else None
+        epsilon = fmt.epsilon(spent) if run.privacy.private is True else "-"
+        cells = (
+            rounds[name],
+            failures[name],
+            fmt.byte_count(round(up[name]) if math.isfinite(up[name]) else up[name]),
+            epsilon,
+        )
+        rows.append(
+            f'<tr data-run="{number}" data-agent="{text(name)}"><th scope="row">{text(name)}</th>'
+            + "".join(f"<td>{text(cell)}</td>" for cell in cells)
+            + "</tr>"
+        )
+    if not rows:
+        return ""
+    hidden = len(agents) - len(rows)
+    more = f'<p class="soft">{hidden} more in history.jsonl.</p>' if hidden else ""
+    heads = ["Agent", "Rounds", "Failures", "Bytes up, equal shares of a round", "ε"]
+    return _table(heads, rows, "numbers") + more
+
+
+def _in_order(name: str) -> tuple[int, int, str]:
+    return (0, int(name), "") if name.isdecimal() else (1, 0, name)
 
 
 def incidents_table(run: Run, number: int) -> str:
@@ -173,25 +312,28 @@ def incidents_table(run: Run, number: int) -> str:
     rounds: dict[tuple[str, str], list[int]] = {}
     for incident in run.incidents:
         rounds.setdefault((incident.agent, incident.text), []).append(incident.round)
+    together: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    for (agent, reason), when in rounds.items():
+        together.setdefault((reason, tuple(when)), []).append(agent)
     rows = [
-        f'<tr data-run="{number}"><th scope="row">{text(agent) or "-"}</th>'
+        f'<tr data-run="{number}"><th scope="row">{text(_some(agents)) or "-"}</th>'
         f'<td>{text(reason)}</td><td data-value="{len(when)}">{len(when)}</td>'
         f"<td>{text(_some(when))}</td></tr>"
-        for (agent, reason), when in list(rounds.items())[:_SHOWN_INCIDENTS]
+        for (reason, when), agents in list(together.items())[:_SHOWN_INCIDENTS]
     ]
     if not rows:
         return ""
-    table = _table(["Agent", "What", "Times", "Rounds"], rows, "settings")
-    hidden = len(rounds) - len(rows)
+    table = _table(["Agents", "What", "Times", "Rounds"], rows, "settings")
+    hidden = len(together) - len(rows)
     more = f'<p class="soft">{hidden} more in history.jsonl.</p>' if hidden else ""
     return table + more
 
 
-def _some(rounds: Sequence[int]) -> str:
-    if len(rounds) <= _SHOWN_OCCASIONS:
-        return ", ".join(map(str, rounds))
-    head = ", ".join(map(str, rounds[: _SHOWN_OCCASIONS - 1]))
-    return f"{head} ... {rounds[-1]}"
+def _some(items: Sequence[object]) -> str:
+    if len(items) <= _SHOWN_OCCASIONS:
+        return ", ".join(map(str, items))
+    head = ", ".join(map(str, items[: _SHOWN_OCCASIONS - 1]))
+    return f"{head} ... {items[-1]}"
 
 
 def rounds_table(run: Run, number: int) -> str:

@@ -10,19 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .config import given_keys
+from .keys import SettingsArgument
 
 if TYPE_CHECKING:
     from privet.server_apps.planning import Planned
 
 
 def account(
-    settings: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Run-config keys as key=value, as for privet run; num-examples=N (and dim=D) "
-            "plans for agents of N examples each and reads no data."
-        ),
-    ] = None,
+    settings: SettingsArgument = None,
     config: Annotated[
         Path | None, typer.Option("--config", help="TOML file of run-config keys.")
     ] = None,
@@ -31,11 +26,16 @@ def account(
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show what the releases of a run cost; with target-epsilon also the noise that it takes."""
+    """Show what the releases of a run cost; with target-epsilon also the noise that it takes.
+
+    With num-examples=N (and dim=D) it plans for agents of N examples each and reads no data.
+    """
     from privet.server_apps import read_config
     from privet.server_apps.planning import FACT_KEYS, plan_account
     from privet.server_apps.run_folder import to_json
+    from privet.sim.logs import quiet
 
+    quiet()
     raw = given_keys(settings, config, preset)
     public = {key: _whole(key, raw.pop(key)) for key in FACT_KEYS if key in raw}
     resolved = read_config(raw)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from privet.wire import ConfigError
+from privet.wire.errors import did_you_mean
 
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 """Where a checkout has its benchmarks, in the folder of the same name."""
@@ -31,7 +32,8 @@ def bench(
     """Measure and print figures with their goals; exit code 0 whatever holds."""
     known = _benchmarks()
     if name not in known:
-        raise ConfigError(f"unknown benchmark {name!r}: known are {', '.join(sorted(known))}")
+        near = did_you_mean(name, known)
+        raise ConfigError(f"unknown benchmark {name!r}: known are {', '.join(sorted(known))}{near}")
     if data_path and name != "engine":
         raise ConfigError(f"--data-path: bench {name} makes its own data")
 

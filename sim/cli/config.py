@@ -32,11 +32,12 @@ def given_keys(
         If one of them cannot be read.
     """
     from privet.sim.presets import load_preset
+    from privet.wire import ConfigError
 
     given = read_config_file(file) if file else {}
     given |= parse_assignments(assignments or [])
-    if algorithm:
-        given["algorithm"] = algorithm
+    if algorithm and given.setdefault("algorithm", algorithm) != algorithm:
+        raise ConfigError(f"algorithm = {given['algorithm']}: the command names {algorithm}")
     if preset:
         given = load_preset(preset, str(given.get("algorithm", ""))) | given
     return given
@@ -48,7 +49,7 @@ def parse_assignments(pairs: list[str]) -> dict[str, Any]:
     Raises
     ------
     ConfigError
-        If a pair has no equals sign.
+        If a pair has no equals sign, or a key is given twice.
     """
     import tomllib
 
@@ -59,6 +60,8 @@ def parse_assignments(pairs: list[str]) -> dict[str, Any]:
         key, sign, text = pair.partition("=")
         if not sign:
             raise ConfigError(f"{pair!r}: expected key=value")
+        if key.strip() in parsed:
+            raise ConfigError(f"{key.strip()}: given twice")
         try:
             parsed[key.strip()] = tomllib.loads(f"value = {text.strip()}")["value"]
         except tomllib.TOMLDecodeError:
@@ -78,6 +81,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     """Return the flat table of a TOML file, or a pyproject.toml's (raises ``ConfigError``)."""
     import tomllib
 
+    from privet.server_apps.config import without_stand_ins
     from privet.wire import ConfigError
 
     try:
@@ -88,13 +92,19 @@ def read_config_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: expected a flat table, found deeply nested ones") from None
     except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise ConfigError(f"{path}: expected TOML ({error})") from None
-    if APP_TABLE[0] in found:
-        for name in APP_TABLE:
-            found = found.get(name) if isinstance(found, dict) else None
-        if not isinstance(found, dict):
-            raise ConfigError(f"{path}: expected a table [{'.'.join(APP_TABLE)}]")
-    table: dict[str, Any] = found
-    return table
+    if APP_TABLE[0] not in found:
+        for name, value in found.items():
+            if isinstance(value, dict):
+                raise ConfigError(
+                    f"{path}: found a table [{name}]; expected keys alone, or "
+                    f"[{'.'.join(APP_TABLE)}]"
+                )
+        return dict(found)
+    for name in APP_TABLE:
+        found = found.get(name) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path}: expected a table [{'.'.join(APP_TABLE)}]")
+    return without_stand_ins(found)
 
 
 def named_callable(name: str) -> Callable[..., Any]:

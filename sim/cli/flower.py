@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from .config import given_keys
+from .keys import SettingsArgument
 
 
 def flower_run(
-    settings: Annotated[
-        list[str] | None, typer.Argument(help="Run-config keys as key=value, e.g. rho=2.0")
-    ] = None,
+    settings: SettingsArgument = None,
     app_dir: Annotated[
         Path, typer.Option(help="Folder of the Flower app's pyproject.toml.")
     ] = Path(),
@@ -29,15 +29,25 @@ def flower_run(
     Exit code 1 if the run failed.
     """
     from privet.server_apps import read_config
+    from privet.server_apps.config import keys_of_algorithm, table
     from privet.server_apps.execute import headline
-    from privet.sim.flower_run import FlowerRunError, run_simulation
-    from privet.wire import RunError
+    from privet.sim.flower_run import FlowerRunError, cause_of, run_simulation
+    from privet.wire import ConfigError, RunError
+    from privet.wire.key import shown
 
     began = time.monotonic()
     raw = {"output-dir": str(output_dir.resolve()), **given_keys(settings)}
     config = read_config(raw)
+    for key, own in keys_of_algorithm(config["algorithm"]).items():
+        if raw.get(key) == table()[key].default != own.default:
+            raise ConfigError(
+                f"{key} = {shown(raw[key])}: in Flower's config this stands for the algorithm's "
+                f"default, {shown(own.default)}; privet run takes it"
+            )
+    lines: list[str] = []
 
     def show(line: str) -> None:
+        lines.append(line)
         text = line.split(" : ", 1)[-1].strip()
         if verbose:
             print(line, flush=True)
@@ -54,17 +64,27 @@ def flower_run(
             app_dir, num_supernodes=int(config["num-agents"]), run_config=raw, on_line=show
         )
     except FlowerRunError as error:
-        raise RunError(str(error)) from None
+        raise RunError(_why(str(error), lines, output_dir)) from None
     if not outcome.completed:
-        raise RunError(f"run {outcome.run_id} ended with {outcome.status}: {outcome.details}")
+        details = cause_of(lines) or outcome.details or outcome.status
+        raise RunError(_why(f"run {outcome.run_id} failed: {details}", lines, output_dir))
     folder = Path(str(config["output-dir"])) / outcome.run_id
     summary = json.loads((folder / "summary.json").read_text())
     print()
     for label, value in headline(summary).items():
         print(f"{label}: {value}")
-    print(f"report: {folder / 'report.html'}")
     print(
         f"seconds: {summary['seconds']:.1f} the rounds, {outcome.seconds:.1f} the run, "
         f"{time.monotonic() - began:.1f} in all"
     )
     sys.stdout.flush()
+
+
+def _why(cause: str, lines: list[str], output_dir: Path) -> str:
+    """Keep the log of a simulation that failed; return the cause and where the log is."""
+    if not lines:
+        return cause
+    output_dir.mkdir(parents=True, exist_ok=True)
+    path = output_dir.resolve() / f"flower-run-{datetime.now():%Y%m%d-%H%M%S}.log"
+    path.write_text("\n".join(lines) + "\n")
+    return f"{cause}; Flower's log is in {path}"

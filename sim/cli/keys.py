@@ -1,21 +1,126 @@
-"""``privet run --help KEY``: what a run-config key means, what it may be, and who uses it."""
+"""Run-config keys on the command line: ``privet keys``, ``privet run --help`` and completion."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer.core import TyperCommand
 
 from privet.wire.key import Key, shown
 
-COMMANDS = ("run", "tune", "account")
+if TYPE_CHECKING:
+    import click
+
+COMMANDS = ("run", "data", "tune", "account", "flower-run")
 """Commands that take run-config keys as arguments."""
+COMMON = (
+    "algorithm",
+    "dataset",
+    "data-path",
+    "num-agents",
+    "partition",
+    "num-server-rounds",
+    "local-epochs",
+    "step-size",
+    "target-epsilon",
+    "resume",
+)
+"""The keys that most runs give, in the order of the help."""
+EXAMPLE = "privet run algorithm=fed-plt dataset=digits num-agents=20 num-server-rounds=50"
+
+
+class KeysCommand(TyperCommand):
+    """A command that takes run-config keys: its help names algorithms, data sets, common keys."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help, and the keys below it."""
+        super().format_help(ctx, formatter)
+        formatter.write("\n".join(_common_help()) + "\n")
+
+
+def _common_help() -> Iterator[str]:
+    from textwrap import wrap
+
+    from privet.server_apps.config import table
+    from privet.wire import algorithms
+
+    known = table()
+    for heading, names in (
+        ("Algorithms", list(algorithms())),
+        ("Data sets", list(known["dataset"].owners[""].choices)),
+    ):
+        yield f"{heading}:"
+        yield from wrap(", ".join(names), 78, initial_indent="  ", subsequent_indent="  ")
+    yield "Common keys, of all that privet keys lists:"
+    for name in COMMON:
+        entry = known[name]
+        key = entry.owners.get("") or next(iter(entry.owners.values()))
+        yield from wrap(f"{name:18} {key.doc}", 78, initial_indent="  ", subsequent_indent=" " * 21)
+    yield "Example:"
+    yield f"  {EXAMPLE}"
+
+
+def completed(incomplete: str) -> list[str]:
+    """Return the keys, or the values of a key, that a word on the command line may become."""
+    from privet.server_apps.config import table
+    from privet.wire import algorithms
+
+    name, equals, _ = incomplete.partition("=")
+    if not equals:
+        return [f"{key}=" for key in table() if key.startswith(name)]
+    entry = table().get(name)
+    choices = {one for key in entry.owners.values() for one in key.choices} if entry else set()
+    if name == "algorithm":
+        choices = set(algorithms())
+    return [whole for one in sorted(choices) if (whole := f"{name}={one}").startswith(incomplete)]
+
+
+SettingsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Run-config keys, e.g. rho=2.0; privet keys lists them.",
+        autocompletion=completed,
+    ),
+]
+
+
+def keys(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[WORD]...", help="A key, an algorithm, or a word of a name or meaning."
+        ),
+    ] = None,
+) -> None:
+    """List the run-config keys, their defaults and meanings; of one key all there is to say."""
+    from privet.server_apps.config import keys_of_algorithm, table, unknown
+    from privet.wire import ConfigError, algorithms
+
+    for word in words or [""]:
+        if word in table():
+            show([word])
+            continue
+        if word in algorithms():
+            found = [(key.default, key) for key in keys_of_algorithm(word).values()]
+        else:
+            entries = [(one.default, next(iter(one.owners.values()))) for one in table().values()]
+            found = [(d, key) for d, key in entries if word in f"{key.name} {key.doc}".lower()]
+        if not found:
+            raise ConfigError(unknown(word))
+        for default, key in found:
+            print(f"{key.name:20} {'-' if default == '' else shown(default):>14}  {key.doc}")
 
 
 def asked(arguments: Sequence[str]) -> list[str]:
     """Return the keys whose help a command line asks for: the words after its ``--help``."""
-    if not arguments or arguments[0] not in COMMANDS or "--help" not in arguments:
+    flag = next((word for word in arguments if word in ("-h", "--help")), "")
+    if not flag or arguments[0] not in COMMANDS:
         return []
-    words = arguments[arguments.index("--help") + 1 :]
+    words = arguments[arguments.index(flag) + 1 :]
     return [word.partition("=")[0] for word in words if not word.startswith("-")]
 
 
@@ -28,7 +133,7 @@ def show(names: Sequence[str]) -> None:
         If there is no such key; the line names the nearest.
     """
     from privet.server_apps.config import table, unknown
-    from privet.wire import ConfigError
+    from privet.wire import ConfigError, algorithms
 
     for name in names:
         entry = table().get(name)
@@ -41,6 +146,8 @@ def show(names: Sequence[str]) -> None:
         for text, owners in said.items():
             users = "" if "" in owners else f" ({', '.join(sorted(owners))})"
             print(f"  {text}{users}")
+        if name == "algorithm":
+            print(f"  {', '.join(algorithms())}")
 
 
 def described(key: Key) -> str:

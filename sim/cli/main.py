@@ -1,11 +1,15 @@
 """The ``privet`` command: its sub-commands and what errors look like.
 
-Usage errors are one line and exit code 2, failures of a run one line and exit code 1.
+Usage errors are one line and exit code 2, failures of a run one line and exit code 1, an
+interrupted command one line and exit code 130.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
 
 import click
 import typer
@@ -13,9 +17,11 @@ import typer
 from privet.wire import ConfigError, PrivetError
 
 from .account import account
+from .algorithms import algorithms
 from .bench import bench
+from .data import data
 from .flower import flower_run
-from .keys import asked, show
+from .keys import KeysCommand, asked, keys, show
 from .ledger import ledger
 from .new import new
 from .replay import replay
@@ -23,24 +29,73 @@ from .report import report
 from .reproduce import reproduce
 from .run import run
 from .tune import tune
+from .watch import watch
+
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="privet",
     help="Private primal-dual federated learning on Flower.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run")(run)
-app.command("replay")(replay)
-app.command("tune")(tune)
-app.command("bench")(bench)
-app.command("report")(report)
-app.command("ledger")(ledger)
-app.command("reproduce")(reproduce)
-app.command("flower-run")(flower_run)
-app.command("account")(account)
-app.command("new")(new)
+
+
+class _Interrupted(click.ClickException):
+    exit_code = INTERRUPTED
+
+
+def _add(name: str, function: Callable[..., Any], stopped: str = "", **options: Any) -> None:
+    """Add a sub-command; ``stopped`` says what there is to know where Ctrl-C has ended it."""
+
+    @wraps(function)
+    def command(*arguments: Any, **named: Any) -> Any:
+        try:
+            return function(*arguments, **named)
+        except KeyboardInterrupt as interrupt:
+            said = str(interrupt) or "; ".join(filter(None, ("interrupted", stopped)))
+            raise _Interrupted(said) from None
+
+    app.command(name, **options)(command)
+
+
+_add("run", run, cls=KeysCommand)
+_add("data", data, cls=KeysCommand)
+_add("algorithms", algorithms)
+_add("keys", keys)
+_add("replay", replay)
+_add("tune", tune, "nothing of the search is kept", cls=KeysCommand)
+_add("bench", bench)
+_add("report", report)
+_add("watch", watch, "the run itself goes on")
+_add("ledger", ledger)
+_add("reproduce", reproduce, "finished cases stay in the --output folder; the same command goes on")
+_add("flower-run", flower_run, "the simulation was ended", cls=KeysCommand)
+_add("account", account, cls=KeysCommand)
+_add("new", new)
+
+
+def _version(asked_for: bool) -> None:
+    if asked_for:
+        from importlib.metadata import version
+
+        from privet.wire.library import library_version
+
+        print(f"privet {library_version()} (flwr {version('flwr')})")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Private primal-dual federated learning on Flower.
+
+    Begin with privet run; privet run --help lists algorithms, data sets and common keys.
+    """
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -51,18 +106,31 @@ def main(arguments: list[str] | None = None) -> None:
             code = 0
         else:
             code = app(arguments, standalone_mode=False)
+        if code == INTERRUPTED:  # while the command line was read
+            fail("interrupted", code)
     except click.exceptions.NoArgsIsHelpError as problem:
         print(problem.format_message())
         code = 2
     except click.UsageError as problem:
-        code = fail(problem.format_message(), 2)
+        where = problem.ctx.command_path if problem.ctx else "privet"
+        said = _said_once(problem.format_message())
+        code = fail(f"{said.removesuffix('.').removesuffix('?')}; see {where} --help", 2)
+    except _Interrupted as problem:
+        code = fail(problem.message, INTERRUPTED)
     except ConfigError as problem:
         code = fail(str(problem), 2)
     except (PrivetError, OSError) as problem:
         code = fail(str(problem), 1)
     except (KeyboardInterrupt, click.Abort):
-        code = fail("interrupted", 130)
+        code = fail("interrupted", INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _said_once(text: str) -> str:
+    """Drop the second of two equal hints: click and typer add one each."""
+    head, hint, tail = text.partition(" Did you mean ")
+    first = f"{hint}{tail.partition(' Did you mean ')[0]}" if hint else ""
+    return f"{head}{first}"
 
 
 def fail(text: str, code: int) -> int:

@@ -11,14 +11,13 @@ from typing import Annotated
 import typer
 
 from .config import given_keys
+from .keys import SettingsArgument
 
-ENGINES = ("inline", "ray")
+ENGINES = ("auto", "inline", "cohort", "ray")
 
 
 def run(
-    settings: Annotated[
-        list[str] | None, typer.Argument(help="Run-config keys as key=value, e.g. rho=2.0")
-    ] = None,
+    settings: SettingsArgument = None,
     config: Annotated[
         Path | None, typer.Option("--config", help="TOML file of run-config keys.")
     ] = None,
@@ -26,8 +25,12 @@ def run(
         str, typer.Option(help="Preset to start from, e.g. mnist or dp-iadmm/mnist.")
     ] = "",
     engine: Annotated[
-        str, typer.Option(help="inline (this process) or ray (one process per core).")
-    ] = "inline",
+        str,
+        typer.Option(
+            help="inline (this process), cohort (this process, agents of equal shape at once), ray "
+            "(one process per core) or auto (cohort where there are enough agents)."
+        ),
+    ] = "auto",
     actors: Annotated[
         int | None, typer.Option(help="Processes of the Ray engine, else one per core.", min=1)
     ] = None,
@@ -43,11 +46,13 @@ def run(
     from privet.sim.inline import run_inline, run_ray
     from privet.sim.logs import plain, quiet
     from privet.wire import ConfigError
+    from privet.wire.errors import did_you_mean
     from privet.wire.registry import DEFAULT_ALGORITHM
 
     if engine not in ENGINES:
-        raise ConfigError(f"--engine {engine!r}: choose one of {', '.join(ENGINES)}")
-    if engine == "inline" and (actors or ray_address):
+        near = did_you_mean(engine, ENGINES)
+        raise ConfigError(f"--engine {engine!r}: choose one of {', '.join(ENGINES)}{near}")
+    if engine != "ray" and (actors or ray_address):
         raise ConfigError("--actors and --ray-address are of the Ray engine: give --engine ray")
     raw = given_keys(settings, config, preset)
     quiet() if json_line else plain()
@@ -56,7 +61,7 @@ def run(
     if engine == "ray":
         finished = run_ray(raw, name, actors=actors, address=ray_address or None)
     else:
-        finished = run_inline(raw, name)
+        finished = run_inline(raw, name, engine=engine)
     if json_line:
         print(json.dumps(finished.summary))
         return

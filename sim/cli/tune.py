@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .config import given_keys, named_callable
+from .keys import SettingsArgument
 
 if TYPE_CHECKING:
     from privet.client_apps.base import ProblemFn
@@ -25,11 +26,10 @@ SETTINGS = 36
 
 
 def tune(
-    algorithm: Annotated[str, typer.Argument(help="Name of a registered algorithm.")],
-    settings: Annotated[
-        list[str] | None,
-        typer.Argument(help="Run-config keys as key=value; what is given is not searched."),
-    ] = None,
+    algorithm: Annotated[
+        str, typer.Argument(help="Name of a registered algorithm, or algorithm=NAME.")
+    ],
+    settings: SettingsArgument = None,
     config: Annotated[
         Path | None, typer.Option("--config", help="TOML file of run-config keys.")
     ] = None,
@@ -76,20 +76,25 @@ def tune(
 ) -> None:
     """Search an algorithm's own parameters, the cheapest setting first.
 
-    By runs: the same search with as many settings for every algorithm, until ||sum grad f||^2 is at
-    most the key tolerance (1e-5 where it is 0), on the data of the keys or on --app. All keys go to
-    the runs. By theory, where the algorithm has one: what its convergence rate predicts, without a
-    run. Ranges are in units of the moduli, which strong-convexity and smoothness give where the
-    problems do not know them.
+    What is given as a key is not searched. By runs: the same search with as many settings for
+    every algorithm, until ||sum grad f||^2 is at most the key tolerance (1e-5 where it is 0), on
+    the data of the keys or on --app. All keys go to the runs. By theory, where the algorithm has
+    one: what its convergence rate predicts, without a run. Ranges are in units of the moduli, which
+    strong-convexity and smoothness give where the problems do not know them.
     """
     from privet.sim.logs import plain
     from privet.sim.tuning import Budget
     from privet.wire import ConfigError
     from privet.wire import algorithm as registered
+    from privet.wire.registry import DEFAULT_ALGORITHM
 
     costs = _costs(gradient_cost, communication_cost)
+    words = list(settings or [])
+    if "=" in algorithm:
+        algorithm, words = "", [algorithm, *words]
+    given = given_keys(words, config, preset, algorithm)
+    algorithm = str(given.get("algorithm", DEFAULT_ALGORITHM))
     kind = registered(algorithm).load_strategy()
-    given = given_keys(settings, config, preset, algorithm)
     problem_fn = named_callable(app) if app else None
     processes = {
         "workers": workers or (None if ray_address else 1),

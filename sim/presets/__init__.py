@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from privet.wire import ConfigError
+from privet.wire.errors import did_you_mean
 
 
 def preset_names() -> list[str]:
@@ -45,7 +46,9 @@ def load_preset(name: str, algorithm: str = "") -> dict[str, Any]:
     found = [one for one in found if one.startswith(prefix)]
     if len(found) != 1:
         several = f"several algorithms have it: {', '.join(found)}"
-        none = f"known are {', '.join(one for one in known if one.startswith(prefix)) or 'none'}"
+        offered = [one for one in known if one.startswith(prefix)]
+        near = did_you_mean(name, offered) or did_you_mean(f"{prefix}{name}", offered)
+        none = f"known are {', '.join(offered) or 'none'}{near}"
         raise ConfigError(f"preset {name!r}: {several if found else none}")
     owner, _, own = found[0].partition("/")
     return tomllib.loads(files(__name__).joinpath(owner, f"{own}.toml").read_text())

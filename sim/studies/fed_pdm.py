@@ -311,14 +311,24 @@ def figure_6(found: Results) -> Outcome:
     return rows.outcome()
 
 
-PLAIN_GRIDS: Mapping[str, Sequence[Any]] = {
-    "fed-pdm": (["step_size_base", [0.1, 0.3, 0.7]], ["rho", [1.0, 10.0]]),
-    "fed-avg": (["step_size_base", [0.05, 0.1, 0.2, 0.35, 0.5, 0.7]],),
-    "fed-prox": (["step_size_base", [0.1, 0.3, 0.7]], ["mu", [0.1, 1.0]]),
-    "scaffold": (["step_size_base", [0.05, 0.1, 0.2, 0.35, 0.5, 0.7]],),
-    "fed-dyn": (["step_size_base", [0.1, 0.3, 0.7]], ["fed_dyn_alpha", [0.1, 1.0]]),
+Grid = Mapping[str, Sequence[Any]]
+PLAIN_GRIDS: Mapping[str, Grid] = {
+    "softmax": {
+        "fed-pdm": (["step_size_base", [0.1, 0.3, 0.7]], ["rho", [1.0, 10.0]]),
+        "fed-avg": (["step_size_base", [0.05, 0.1, 0.2, 0.35, 0.5, 0.7]],),
+        "fed-prox": (["step_size_base", [0.1, 0.3, 0.7]], ["mu", [0.1, 1.0]]),
+        "scaffold": (["step_size_base", [0.05, 0.1, 0.2, 0.35, 0.5, 0.7]],),
+        "fed-dyn": (["step_size_base", [0.1, 0.3, 0.7]], ["fed_dyn_alpha", [0.1, 1.0]]),
+    },
+    "(41)": {
+        "fed-pdm": (["step_size_base", [0.02, 0.1, 0.7]], ["rho", [1.0, 10.0]]),
+        "fed-avg": (["step_size_base", [0.005, 0.02, 0.05, 0.2, 0.7, 1.5]],),
+        "fed-prox": (["step_size_base", [0.02, 0.2, 0.7]], ["mu", [0.1, 1.0]]),
+        "scaffold": (["step_size_base", [0.005, 0.02, 0.05, 0.2, 0.7, 1.5]],),
+        "fed-dyn": (["step_size_base", [0.02, 0.2, 0.7]], ["fed_dyn_alpha", [0.1, 1.0]]),
+    },
 }
-"""Six settings for each, without noise."""
+"""Six settings for each by loss, without noise."""
 PRIVATE_KNOBS: Mapping[str, tuple[str, tuple[float, float]]] = {
     "dp-fedsgd": ("momentum", (0.0, 0.9)),
     "scaffold": ("server_step_size", (1.0, 0.3)),
@@ -351,7 +361,7 @@ def _rivals(data: str, full: bool) -> Arms:
             arms[f"{name}{named}"] = {
                 "algorithm": name,
                 "settings": tuned(f"{data}{named}", name),
-                "search": {"axes": list(PLAIN_GRIDS[name])},
+                "search": {"axes": list(PLAIN_GRIDS[loss][name])},
                 "loss": loss,
             }
         arms[f"{IN_THEORY}{named}"] = {
@@ -386,13 +396,13 @@ def figure_7(found: Results) -> Outcome:
             for name in ("fed-pdm", "scaffold", "fed-dyn"):
                 what = f": {name} loses under noise{on}"
                 rows.above(data, what, f"{name}{on}", f"{name}{tail}{on}")
-    return rows.outcome(*(_chosen(found, data, on) for data in DATA for on in ON.values()))
+    return rows.outcome(*(_chosen(found, data, loss) for data in DATA for loss in ON))
 
 
-def _chosen(found: Results, data: str, on: str) -> str:
+def _chosen(found: Results, data: str, loss: str) -> str:
     """Say which settings were tuned to, and which of them lie at an end of their grid."""
-    said = []
-    for name, axes in PLAIN_GRIDS.items():
+    said, on = [], ON[loss]
+    for name, axes in PLAIN_GRIDS[loss].items():
         settings = found[f"{data}: {name}{on}"][0]["settings"]
         own = [
             f"{key.replace('_', ' ')} {settings[key]:g}"

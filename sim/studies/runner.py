@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from privet.client_apps import sparse_mod
 from privet.client_apps.guard import NoiseFactory
 from privet.client_apps.local_sgd import local_sgd_app
 from privet.problems import Problem, make_h
+from privet.problems.stacks import Observed, total_gradient
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import grid_of
 from privet.sim.logs import SILENT, hushed
@@ -74,22 +76,6 @@ def play(case: Case) -> Result:
 
 
 # ------------------------------------------------------------------ building a run
-
-
-@dataclass(slots=True)
-class Probe:
-    """A problem that remembers where its last gradient was taken."""
-
-    problem: Any
-    last: Vector | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.problem, name)
-
-    def gradient(self, x: Vector, rows: Any = None) -> Vector:
-        self.last = x
-        slope: Vector = self.problem.gradient(x, rows)
-        return slope
 
 
 def build_strategy(case: Case, workload: Workload, **more: Any) -> PrimalDualStrategy:
@@ -173,19 +159,23 @@ def iterations(case: Case, workload: Workload) -> Result:
     ``value`` is None where a run does not arrive, ``smooth`` the place between two iterations
     where the logarithm of the measure crosses the tolerance; FedLin has two rounds an iteration.
     """
-    probes = tuple(Probe(problem) for problem in workload.problems)
+    problems: tuple[Any, ...] = tuple(workload.problems)
+    last: dict[int, Vector] = {}  # where each agent's last gradient was taken
     at_last = case.options.get("at") == "last-gradient"
+    if at_last:
+        problems = tuple(Observed(f, partial(last.__setitem__, i)) for i, f in enumerate(problems))
     tolerance: float = case.options["tolerance"]
+    total = total_gradient(workload.problems)
 
     def stationarity(x: Vector) -> float:
-        slope = np.sum([problem.gradient(x) for problem in workload.problems], axis=0)
+        slope = total(x)
         return float(slope @ slope)
 
     exchanges = algorithm(case.algorithm).load_strategy().cost.exchanges
     course = Course(stationarity(workload.start), tolerance, exchanges)
 
     def monitor(number: int, models: Models) -> dict[str, float]:
-        points = [probe.last for probe in probes if probe.last is not None]
+        points = [last[agent] for agent in sorted(last)]
         mean = np.mean(points, axis=0) if at_last else models.get("mean", models["last"])
         return {"stationarity": stationarity(mean)}
 
@@ -195,7 +185,7 @@ def iterations(case: Case, workload: Workload) -> Result:
             workload,
             monitor,
             watch=course.watch,
-            problems=probes,
+            problems=problems,
             tolerance=tolerance,
             rounds_each=exchanges,
         )

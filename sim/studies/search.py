@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.wire import stream
+from privet.wire import RunError, stream
 
 from .runner import play
 from .study import Case
@@ -104,15 +104,17 @@ def _score(case: Case, search: Mapping[str, Any], settings: Settings, best: floa
         rounds = min(rounds, math.ceil(FAR * best))
     scores = []
     for draw in range(FIRST_TUNING_DRAW, FIRST_TUNING_DRAW + search["draws"]):
-        found = play(
-            replace(
-                case,
-                seed=draw,
-                workload={**case.workload, "draw": draw, **search.get("workload", {})},
-                settings={**case.settings, **settings},
-                rounds=rounds,
-            )
+        tried = replace(
+            case,
+            seed=draw,
+            workload={**case.workload, "draw": draw, **search.get("workload", {})},
+            settings={**case.settings, **settings},
+            rounds=rounds,
         )
+        try:
+            found = play(tried)
+        except RunError:  # settings that overflow are part of a search
+            return math.inf
         score = found["smooth"] if counted else -found["value"]
         if score is None:
             return math.inf

@@ -52,7 +52,10 @@ class PeerKeys:
 
     unit: str = setting("", "the unit this server hosts; empty hosts all of them, a simulation")
     unit_agents: int = setting(
-        0, "agents it waits for; 0 takes num-agents / units", low=0, needs={"unit": None}
+        0,
+        "agents that this server waits for; 0 takes num-agents / units",
+        low=0,
+        needs={"unit": None},
     )
     peers: str = setting(
         "",
@@ -60,12 +63,16 @@ class PeerKeys:
         needs={"unit": None},
     )
     peer_bind: str = setting(
-        "127.0.0.1:9443", "where this server listens for the others", needs={"unit": None}
+        "127.0.0.1:9443",
+        "address and port at which this server listens for the others",
+        needs={"unit": None},
     )
     peer_certificate: str = setting(
         "", "absolute path of the certificate with the name unit-<unit>", needs={"unit": None}
     )
-    peer_key: str = setting("", "absolute path of its private key", needs={"unit": None})
+    peer_key: str = setting(
+        "", "absolute path of the certificate's private key", needs={"unit": None}
+    )
     peer_ca: str = setting(
         "",
         "absolute path of the authority that signed all servers' certificates",

@@ -15,14 +15,25 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from privet.client_apps.arithmetic import ascend
 from privet.client_apps.rivals.control_variates import ControlledAgent
-from privet.wire import digest
 
-from ..half import Arrays, FoldingHalf, HalfState, Turn, Vector, apart, checked, mean_of
+from ..half import (
+    Arrays,
+    FoldingHalf,
+    HalfState,
+    Turn,
+    Uploads,
+    Vector,
+    agreed,
+    apart,
+    checked,
+    mean_of,
+)
 
 SETTLED, WAITING, BEHIND = 0, 1, 2
 """What an agent knows of its h_i: all; all but the last x; not even that x will tell it."""
@@ -46,6 +57,7 @@ class ControlledServer(FoldingHalf[State]):
     """Server half whose agents hold h_i."""
 
     state = State
+    stacks: ClassVar[bool] = True
 
     agent: ControlledAgent
 
@@ -81,7 +93,7 @@ class ControlledServer(FoldingHalf[State]):
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
         x = checked(upload, "x", state.x)
-        return {"x": x}, digest(x - state.h[position])
+        return {"x": x}, agreed(upload, x - state.h[position])
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         """Take the mean of the uploads and update the participants' h_i."""
@@ -91,6 +103,11 @@ class ControlledServer(FoldingHalf[State]):
         state.rate = self.rate(len(uploads), len(state.h))
         state.x = mean_of(uploads, "x", state.x)
         state.knows = np.where(state.knows == WAITING, BEHIND, state.knows)
+        if isinstance(uploads, Uploads):
+            own = uploads.positions
+            state.h[own] = ascend(state.h[own], state.x, uploads.rows["x"], state.rate)
+            state.knows[own] = WAITING
+            return state
         for position, arrays in uploads.items():
             state.h[position] = ascend(state.h[position], state.x, arrays["x"], state.rate)
             state.knows[position] = WAITING

@@ -18,7 +18,6 @@ import numpy as np
 from privet.client_apps.rivals.dp_fedsgd import Agent
 from privet.client_apps.terms import PrivacyTerms
 from privet.problems import ProximalFunction, Zero
-from privet.wire import digest
 from privet.wire.key import setting
 
 from ..base import PrimalDualStrategy
@@ -28,6 +27,7 @@ from ..half import (
     HalfState,
     Turn,
     Vector,
+    agreed,
     checked,
     mean_of,
     squared_gap,
@@ -50,6 +50,7 @@ class Server(FoldingHalf[State]):
     """Server half of DP-FedSGD; it minimises (1/N) sum_i f_i + h."""
 
     state = State
+    stacks: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)
     momentum: float = setting(0.9, "share of the last step that is kept", low=0, high=1)
@@ -60,7 +61,7 @@ class Server(FoldingHalf[State]):
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
         g = checked(upload, "g", state.x)
-        return {"g": g}, digest(g)
+        return {"g": g}, agreed(upload, g)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         if not uploads:

@@ -17,7 +17,6 @@ import numpy as np
 
 from privet.client_apps.rivals.fed_dyn import Agent, dynamic_gradient
 from privet.client_apps.terms import PrivacyTerms
-from privet.wire import digest
 
 from ..base import PrimalDualStrategy
 from ..half import (
@@ -26,8 +25,10 @@ from ..half import (
     HalfState,
     Turn,
     Vector,
+    agreed,
     checked,
     mean_of,
+    put,
     squared_gap,
 )
 from ..search import SearchAxis
@@ -48,6 +49,7 @@ class Server(FoldingHalf[State]):
     """Server half of FedDyn; ``agent`` has alpha."""
 
     state = State
+    stacks: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)
 
@@ -65,7 +67,7 @@ class Server(FoldingHalf[State]):
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
         x = checked(upload, "x", state.x)
         g = dynamic_gradient(state.g[position], x, state.x, self.agent.fed_dyn_alpha)
-        return {"x": x, "g": g}, digest(g)
+        return {"x": x, "g": g}, agreed(upload, g)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         if not uploads:
@@ -73,8 +75,7 @@ class Server(FoldingHalf[State]):
         kind, alpha = state.x.dtype.type, self.agent.fed_dyn_alpha
         mean = mean_of(uploads, "x", state.x)
         h = state.h - kind(alpha * len(uploads) / len(state.g)) * (mean - state.x)
-        for position, arrays in uploads.items():
-            state.g[position] = arrays["g"]
+        put(state.g, uploads, "g")
         x = mean - h / kind(alpha)
         return State(x, h, state.g, residual=squared_gap(x, state.x))
 

@@ -22,7 +22,6 @@ from typing import ClassVar, Unpack
 import numpy as np
 
 from privet.client_apps.rivals.fed_lin import Agent
-from privet.wire import digest
 
 from ..cost import Cost
 from ..half import (
@@ -31,10 +30,12 @@ from ..half import (
     HalfState,
     Turn,
     Vector,
+    agreed,
     apart,
     checked,
     mean_of,
     mean_row,
+    put,
 )
 from ..search import SearchAxis
 from .base import RivalStrategy, SolverArguments
@@ -69,6 +70,7 @@ class Server(FoldingHalf[State]):
     """Server half of FedLin."""
 
     state = State
+    stacks: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)
 
@@ -101,17 +103,16 @@ class Server(FoldingHalf[State]):
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
         if not state.mean.size:
             g = checked(upload, "g", state.x)
-            return {"g": g}, digest(g)
+            return {"g": g}, agreed(upload, g)
         x = checked(upload, "x", state.x)
-        return {"x": x}, digest(x - state.g[position])
+        return {"x": x}, agreed(upload, x - state.g[position])
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         """End round A with g, round B with the next x."""
         if not uploads:
             return state
         if not state.mean.size:
-            for position, arrays in uploads.items():
-                state.g[position] = arrays["g"]
+            put(state.g, uploads, "g")
             state.missed = len(uploads) < len(state.g)
             state.mean = mean_row(state.g)
             return state

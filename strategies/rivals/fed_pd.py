@@ -23,7 +23,6 @@ import numpy as np
 
 from privet.client_apps.arithmetic import ascend
 from privet.client_apps.rivals.fed_pd import Agent
-from privet.wire import digest
 
 from ..cost import Cost
 from ..half import (
@@ -32,9 +31,11 @@ from ..half import (
     HalfState,
     Turn,
     Vector,
+    agreed,
     apart,
     checked,
     mean_row,
+    put,
     require_finite,
 )
 from ..search import SearchAxis
@@ -58,6 +59,7 @@ class Server(FoldingHalf[State]):
     """Server half of FedPD; ``agent`` has eta as its rho."""
 
     state = State
+    stacks: ClassVar[bool] = True
     last: ClassVar[str] = "x0"
 
     agent: Agent = field(default_factory=Agent)
@@ -70,15 +72,14 @@ class Server(FoldingHalf[State]):
         x = checked(upload, "x", state.x0)
         lam = ascend(state.lam[position], x, state.x0, 1.0 / self.agent.rho)
         require_finite(lam)
-        return {"x": x, "lam": lam}, digest(lam)
+        return {"x": x, "lam": lam}, agreed(upload, lam)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         if not uploads:
             return state
         state.residual = apart(uploads, state.x0)
-        for position, arrays in uploads.items():
-            state.x[position] = arrays["x"]
-            state.lam[position] = arrays["lam"]
+        put(state.x, uploads, "x")
+        put(state.lam, uploads, "lam")
         eta = state.x0.dtype.type(self.agent.rho)
         state.x0 = mean_row(state.x) + eta * mean_row(state.lam)
         return state

@@ -25,7 +25,6 @@ import numpy as np
 
 from privet.client_apps.rivals.five_gcs import Agent
 from privet.problems import Moduli
-from privet.wire import digest
 from privet.wire.key import setting
 
 from ..cost import Cost
@@ -35,8 +34,10 @@ from ..half import (
     HalfState,
     Turn,
     Vector,
+    agreed,
     checked,
     mean_row,
+    put,
     squared_gap,
 )
 from ..search import SearchAxis
@@ -56,6 +57,7 @@ class Server(FoldingHalf[State]):
     """Server half of 5GCS; ``agent`` has rho, and mu as its common convexity."""
 
     state = State
+    stacks: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)
     server_step_size: float = setting(1.0, "gamma of the paper", low=0, open_low=True)
@@ -76,14 +78,13 @@ class Server(FoldingHalf[State]):
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
         u = checked(upload, "u", state.x)
-        return {"u": u}, digest(u)
+        return {"u": u}, agreed(upload, u)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         if not uploads:
             return state
         old = mean_row(state.u)
-        for position, arrays in uploads.items():
-            state.u[position] = arrays["u"]
+        put(state.u, uploads, "u")
         new = mean_row(state.u)
         factor = state.x.dtype.type(self.server_step_size * len(state.u) / len(uploads))
         ahead = self._implicit(state.x - factor * (new - old), new)

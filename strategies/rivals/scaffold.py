@@ -18,7 +18,6 @@ import numpy as np
 
 from privet.client_apps.rivals.scaffold import Agent
 from privet.client_apps.terms import PrivacyTerms
-from privet.wire import digest
 from privet.wire.key import setting
 
 from ..base import PrimalDualStrategy
@@ -28,8 +27,11 @@ from ..half import (
     HalfState,
     Turn,
     Vector,
+    agreed,
     checked,
     mean_of,
+    put,
+    rows_of,
     squared_gap,
 )
 from ..search import SearchAxis
@@ -53,6 +55,7 @@ class Server(FoldingHalf[State]):
     """Server half of SCAFFOLD."""
 
     state = State
+    stacks: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)
     server_step_size: float = setting(
@@ -81,21 +84,20 @@ class Server(FoldingHalf[State]):
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
         u = checked(upload, "u", state.x)
-        return {"u": u}, digest(u)
+        return {"u": u}, agreed(upload, u)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         if not uploads:
             return state
         kind = state.x.dtype.type
         moved = mean_of(uploads, "u", state.x)
-        moved -= mean_of({i: {"c": state.c[i]} for i in uploads}, "c", state.x)
+        moved -= mean_of(rows_of(state.c, uploads), "row", state.x)
         share = kind(len(uploads) / len(state.c))
         step = self.agent.step_size(turn.number)
         length = kind(self.server_step_size * step * self.agent.max_local_steps)
         x = state.x - length * (moved + state.mean)
         mean = state.mean + share * moved
-        for position, arrays in uploads.items():
-            state.c[position] = arrays["u"]
+        put(state.c, uploads, "u")
         return State(x, mean, state.c, residual=squared_gap(x, state.x))
 
 

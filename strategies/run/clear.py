@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
@@ -19,6 +20,7 @@ from .exchange import Reply
 from .roster import Question, Recovery
 from .round import Accepted, Pending
 from .session import Round
+from .together import Together
 
 log = logging.getLogger("flwr.privet")
 
@@ -97,10 +99,16 @@ class ClearUploads:
             accepted stays with ``pending`` for another try.
         """
         half, session = cast("FoldingHalf[Any]", pending.half), pending.session
+        if pending.together is not None:
+            if done := _closed(half, pending, pending.together):
+                return done
+            made = pending.together.replies(half.name, half.version, pending.round)
+            replies, pending.together = {**replies, **made}, None
         failures = dict(pending.absent)
         with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused then
             for position, name in enumerate(session.roster.names):
-                if name not in pending.messages or name in failures or name in pending.uploads:
+                known = name in pending.messages or name in replies
+                if not known or name in failures or name in pending.uploads:
                     continue
                 reply = pending.reply(name, replies)
                 if reply.content is None and reply.code not in (REFUSED, FAILED):
@@ -117,6 +125,29 @@ class ClearUploads:
         uploads = {places[name]: one.folded for name, one in accepted.items()}
         session.state = half.fold(session.state, uploads, pending.turn)
         return pending.record({name: one.update for name, one in accepted.items()}, failures)
+
+
+def _closed(half: FoldingHalf[Any], pending: Pending, together: Together) -> Round | None:
+    """Fold what all agents did together; None where their uploads have to be seen one by one."""
+    enough = min(pending.options.min_agents, len(pending.asked))
+    if pending.messages or pending.uploads or len(together.names) < enough:
+        return None
+    session, agents = pending.session, pending.session.roster.agents
+    expected = np.array([agents[name].num_examples for name in together.names])
+    with np.errstate(over="ignore", invalid="ignore"):
+        try:
+            uploads = together.accepted(half, session.state, expected)
+        except Exception as error:  # whoever sent it is then named
+            log.debug("round %d: uploads are looked at one by one: %r", pending.round, error)
+            return None
+    for name, reason in pending.absent.items():
+        log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
+    pending.require(len(together.names), pending.absent)
+    pending.bytes_up += together.size * len(uploads)
+    pending.epsilon = math.inf
+    session.state = half.fold(session.state, uploads, pending.turn)
+    update = together.update(0, pending.round)
+    return pending.record(dict.fromkeys(together.names, update), pending.absent)
 
 
 def _accept(

@@ -18,6 +18,8 @@ from privet.wire.errors import INSTEAD_OF_FLOWERS, one_line
 
 POLL_FIRST = 0.01
 POLL_LAST = 0.5
+MESSAGE_UNAVAILABLE = 3
+"""Flower's error code where a message has expired before it was answered."""
 MOD_FAILED = 6
 """Flower's error code where a mod of a ClientApp does not pass a message on, nor ever will."""
 
@@ -91,11 +93,19 @@ def send(
         pause = min(2 * pause, POLL_LAST) if not arrived else POLL_FIRST
     if waiting and isinstance(grid, ForgetsReplies):
         grid.forget(waiting)
+    expired = {reply.metadata.reply_to_message_id for reply in replies if _is_expired(reply)}
+    replies = [reply for reply in replies if reply.metadata.reply_to_message_id not in expired]
+    waiting |= expired
     late = f"no reply within {timeout:g} s"
     missing = {owners[message_id]: late for message_id in waiting if message_id in owners}
     sent = {owners[message_id] for message_id in pushed if message_id in owners}
     missing |= {name: "message could not be sent" for name in messages if name not in sent}
     return Answers(replies, missing)
+
+
+def _is_expired(reply: Message) -> bool:
+    """Whether Flower says in place of a reply that the message's time to live is over."""
+    return reply.has_error() and reply.error.code == MESSAGE_UNAVAILABLE
 
 
 def owner_by_message(messages: Mapping[str, Message]) -> dict[str, str]:

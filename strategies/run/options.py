@@ -17,7 +17,9 @@ from ..participation import All, Participation
 class RunSettings:
     """How a run waits, seeds, sums and recovers; the fields are the run-config keys."""
 
-    num_agents: int = setting(10, "agents to wait for; 0 takes those that are there", low=0)
+    num_agents: int = setting(
+        10, "number of agents to wait for; 0 starts with those that are connected", low=0
+    )
     min_agents: int = setting(
         1, "fewer replies than this make a round fail", low=1, operational=True
     )
@@ -27,7 +29,9 @@ class RunSettings:
         low=0,
         operational=True,
     )
-    wait_timeout: float = setting(60.0, "seconds to wait for the agents", low=0, operational=True)
+    wait_timeout: float = setting(
+        60.0, "seconds to wait for num-agents to connect", low=0, operational=True
+    )
     round_timeout: float = setting(
         600.0,
         "seconds to wait for the replies of a round",

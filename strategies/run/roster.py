@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message
 from flwr.serverapp import Grid
 
 from privet.privacy import AgentLedger
@@ -35,6 +35,7 @@ from privet.wire.contract import CONTRACT_VERSION
 from privet.wire.enrolment import read_enrolment
 from privet.wire.errors import listed, one_line
 from privet.wire.flower_internals import in_flowers_simulation
+from privet.wire.records import record_dict
 
 from .exchange import Reply, exchange
 
@@ -252,6 +253,10 @@ class Roster:
     waiting: dict[int, str] = field(default_factory=dict)
     doubtful: set[str] = field(default_factory=set)
     """Agents to be asked anew: what they sent does not fit what they said."""
+    excluded: frozenset[str] = frozenset()
+    """Agents that the operator leaves out."""
+    data_changes: int = 0
+    """How often an agent was seen with another number of examples than before."""
     _pauses: dict[int, tuple[float, float]] = field(default_factory=dict, init=False)
     """When a node may be asked again, on the monotonic clock, and the pause before that."""
     _compared: set[tuple[str, str]] = field(default_factory=set, init=False)
@@ -397,7 +402,9 @@ class Roster:
         if not nodes:
             return
         record = question.record()
-        messages = {str(node): Message(RecordDict({RECORD: record}), node, ENROL) for node in nodes}
+        messages = {
+            str(node): Message(record_dict({RECORD: record}), node, ENROL) for node in nodes
+        }
         replies = exchange(grid, messages, timeout)
         holds = {agent.node: name for name, agent in self.agents.items()}
         for node in nodes:
@@ -469,6 +476,7 @@ class Roster:
             now = now._replace(num_examples=old.num_examples)
         if old.num_examples not in (0, now.num_examples):
             change = f"agent {name}: {now.num_examples} examples, before {old.num_examples}"
+            self.data_changes += 1
             if question.fixed:
                 self._reject(now.node, f"{change}: a private run keeps the number", refused)
                 self.agents[name] = old._replace(out=self.rejected[now.node]) if same else old

@@ -6,9 +6,11 @@ import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+import numpy as np
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.serverapp import Grid
 
 from privet.privacy import AgentLedger
 from privet.wire import (
@@ -30,6 +32,7 @@ from .exchange import Reply, owner_by_message, sort_replies
 from .options import RunOptions
 from .roster import CLIENT_APP_FAILED
 from .session import Round, Session
+from .together import Together, working_together
 
 log = logging.getLogger("flwr.privet")
 
@@ -87,6 +90,8 @@ class Pending:
         When a try of the round failed, on the monotonic clock.
     epsilon : float
         The most that an agent has spent after this round.
+    failures : dict of str to str
+        Why agents were not folded, in a round that too few were.
     """
 
     half: ServerHalf[Any]
@@ -110,6 +115,9 @@ class Pending:
     bytes_up: int = 0
     epsilon: float = 0.0
     folded: bool = False
+    failures: dict[str, str] = field(default_factory=dict)
+    together: Together | None = None
+    """What was done without messages."""
 
     @property
     def turn(self) -> Turn:
@@ -179,12 +187,61 @@ class Pending:
         roster = self.session.roster
         for name in names:
             agent, here = roster.agents[name], roster.connected(name)
-            why = agent.out or ("" if here else "not connected")
-            if not (agent.out or here):
+            out = "excluded by the operator" if name in roster.excluded else agent.out
+            why = out or ("" if here else "not connected")
+            if not (out or here):
                 self.awaited.add(name)
             self.absent.pop(name, None)
             if why := why or spent_up(self.half, agent, self.round):
                 self.absent[name] = why
+
+    def work_together(self, grid: Grid, names: list[str]) -> list[str]:
+        """Have a grid do the work of those agents that need no message; return the others.
+
+        That is, of those that hold the state last accepted, or begin.
+        """
+        together = working_together(self.half, grid)
+        if together is None:
+            return names
+        session, agents = self.session, self.session.roster.agents
+        position, shared = session.roster.positions, self.shared[ALL]
+        held: list[str] = []
+        begin: list[str] = []
+        for name in names:
+            agent = agents[name]
+            if name in self.own or agent.former or agent.foreign or agent.ledger:
+                continue
+            if agent.tag == 0:
+                begin.append(name)
+            elif agent.tag in agent.held:
+                held.append(name)
+        parts = []
+        for some, begins in ((held, False), (begin, True)):
+            if not some:
+                continue
+            places = [position[name] for name in some]
+            states = (
+                cast(Any, self.half).recovery(session.state, np.array(places)) if begins else None
+            )
+            if begins and states is None:
+                continue
+            tags = np.array([agents[name].tag for name in some])
+            done = together.train_together(
+                shared, [agents[name].node for name in some], tags, states
+            )
+            if not done:
+                continue
+            parts.append(Together.of(some, places, done))
+            size = _payload_bytes(shared)
+            if states is not None:
+                row = {key: array[0] if array.ndim > 1 else array for key, array in states.items()}
+                size += len(pack(row))
+            self.bytes_down += size * len(parts[-1].names)
+        if not parts:
+            return names
+        self.together = Together.merged(parts)
+        done_names = set(self.together.names)
+        return [name for name in names if name not in done_names]
 
     def messages_for(self, names: Iterable[str], *, force: bool = False) -> dict[str, Message]:
         """Build and remember the messages of this round for some agents.
@@ -319,6 +376,7 @@ class Pending:
         least = self.options.min_agents
         if folded >= min(least, len(self.asked)):
             return
+        self.failures = dict(failures)
         reasons = listed(
             why if why.startswith(f"agent {name}: ") else f"agent {name}: {why}"
             for name, why in failures.items()
@@ -333,11 +391,14 @@ class Pending:
         half, session, roster = self.half, self.session, self.session.roster
         for name, update in updates.items():
             roster.accepted(name, update)
-        before = session.history[-1].epsilon if session.history else 0.0
+        last = session.history[-1] if session.history else None
+        participants = tuple(updates)
+        if last is not None and last.participants == participants:
+            participants = last.participants  # one object for all rounds, which a long run keeps
         silent = [name for name in roster.names if name not in updates]
         done = Round(
             round=self.round,
-            participants=tuple(updates),
+            participants=participants,
             failures=dict(failures),
             notes=(
                 *roster.take_notes(),
@@ -349,7 +410,7 @@ class Pending:
             bytes_up=self.bytes_up,
             bytes_down=self.bytes_down,
             seconds=time.monotonic() - self.begun,
-            epsilon=max(before, self.epsilon),
+            epsilon=max(0.0 if last is None else last.epsilon, self.epsilon),
             measures=half.measures(session.state),
         )
         session.history.append(done)

@@ -351,6 +351,17 @@ class Run:
             raise RunError("no round is under way: call configure_train() first")
         return self._pending
 
+    @property
+    def failed_tries(self) -> int:
+        """How often the round under way has failed so far."""
+        pending = self._pending
+        return 0 if pending is None or pending.folded else len(pending.failed)
+
+    @property
+    def failed(self) -> Pending | None:
+        """The round under way that could not be folded, None where there is no such."""
+        return self._pending if self._pending and self._pending.failures else None
+
     def open_round(self, number: int, grid: Grid) -> list[Message]:
         """Begin a round: enrol newcomers, choose participants, build their messages."""
         failed, begun = self._pending, time.monotonic()
@@ -366,7 +377,8 @@ class Run:
         pending.notes += [f"agent {name} joined" for name in newcomers]
         pending.broadcast(encode_settings({**self.half.settings(), "seed": options.seed}))
         self._pending = pending
-        return list(pending.messages_for(self.collector.open(pending)).values())
+        alone = pending.work_together(grid, self.collector.open(pending))
+        return list(pending.messages_for(alone).values())
 
     def collect(self, grid: Grid, messages: Iterable[Message]) -> list[Message]:
         """Send messages of the round and return all replies, also those of further tries."""

@@ -26,6 +26,7 @@ from privet.strategies import FedPLT
 from privet.wire import stream
 
 from . import echo
+from .cohort import bench_cohort
 from .figure import Figure, Show, best_seconds, undisturbed
 from .sharded import bench_sharded, sharded_rates
 
@@ -60,6 +61,7 @@ def bench_engine(show: Show, *, quick: bool = False, data_path: str = "") -> Non
         show(Figure("engine", _case(size), "Ray engine / Ray simulation", ratio, goal))
         ratio = averaged / its_averaged
         show(Figure("engine", _case(size), "inline / Ray simulation, FedAvg", ratio))
+    bench_cohort(show, quick=quick)
     _fed_plt_against_fed_avg(show, quick)
     for agents in (10, 100, 1000):
         _coordinator(show, agents)
@@ -127,7 +129,7 @@ def _fed_plt_against_fed_avg(show: Show, quick: bool) -> None:
         )
         for _ in range(AGENTS)
     ]
-    grid = grid_of("fed-plt", problems)
+    grid = grid_of("fed-plt", problems, engine="inline")
     strategy = FedPLT(num_agents=AGENTS, local_epochs=5)
     session = strategy.begin(grid, ArrayRecord({"x": Array(np.zeros(5))}))
     echo_grid = InlineGrid(echo.client(), AGENTS)

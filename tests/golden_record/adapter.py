@@ -12,12 +12,12 @@ Run = Callable[[Mapping[str, Any], str], Path]
 """Runs a run config under a name and returns the run folder."""
 
 
-def inline(settings: Mapping[str, Any], name: str) -> Path:
+def inline(settings: Mapping[str, Any], name: str, engine: str = "inline") -> Path:
     """Run a run config in this process."""
     from privet.sim.inline import run_inline
 
     with _no_curves():
-        return run_inline(settings, name).folder
+        return run_inline(settings, name, engine=engine).folder
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,18 @@ def test_runs_give_what_was_recorded(
     record_property("golden record", mode)
     found = differences(CASES[name], old, played(name))
     assert not found, f"compared by {mode}\n" + "\n".join(map(str, found))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_cohort_engine_gives_the_bits_of_the_inline_run(
+    name: str, played: Played, tmp_path: Path
+) -> None:
+    found = differences(
+        CASES[name],
+        played(name),
+        play(CASES[name], tmp_path, partial(adapter.inline, engine="cohort")),
+    )
+    assert not found, "\n".join(map(str, found))
 
 
 @pytest.mark.ray

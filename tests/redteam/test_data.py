@@ -78,7 +78,7 @@ def texts(site: Site) -> list[str]:
 
 
 @pytest.mark.parametrize("rules", [OPEN, {}], ids=["open", "budget"])
-@pytest.mark.parametrize("dataset", ["mnist", "click", "adult", "femnist"])
+@pytest.mark.parametrize("dataset", ["mnist", "click", "adult", "femnist", "csv"])
 def test_a_run_config_makes_a_node_open_nothing(
     dataset: str, rules: dict[str, Any], tmp_path: Path, watch: Watch
 ) -> None:
@@ -87,7 +87,7 @@ def test_a_run_config_makes_a_node_open_nothing(
     secret.write_text("root:x:0:0")
     said = set()
     for path in (str(secret), str(tmp_path), str(tmp_path / "missing"), "hf:etc/passwd"):
-        run = {"dataset": dataset, "data-path": path, "num-agents": 1, "columns": 3}
+        run = {"dataset": dataset, "data-path": path, "num-agents": 1, "columns": 3, "schema": path}
         site = Site(tmp_path, run, **rules)
         watch.seen.clear()
         said |= set(texts(site))

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from privet.datasets import DataSettings
-from privet.server_apps.config import COMMON, defaults, keys_of_algorithm, read_config, table
+from privet.server_apps.config import (
+    COMMON,
+    defaults,
+    keys_of_algorithm,
+    read_config,
+    table,
+    without_stand_ins,
+)
 from privet.wire import ConfigError, algorithms
 from privet.wire.key import Key, keys_of, read, same, setting
 from support.paths import ROOT
@@ -41,7 +48,27 @@ def test_owners_of_a_key_agree_on_its_type() -> None:
 
 @pytest.mark.parametrize("name", algorithms())
 def test_flowers_whole_table_reads_like_an_empty_config(name: str) -> None:
-    assert read_config({**defaults(), "algorithm": name}) == read_config({"algorithm": name})
+    whole = {**defaults(), "algorithm": name}
+    assert read_config({**without_stand_ins(whole), "algorithm": name}) == read_config(
+        {"algorithm": name}
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        ({"algorithm": "led", "step-size": 0}, "step-size = 0.0: must be >= 1e-100"),
+        ({"algorithm": "fed-plt", "rho": 0.0}, "rho = 0.0: must be >= 1e-100"),
+        ({"algorithm": "led", "rho": 0.0}, "rho = 0.0: led does not use it; it is a key of "),
+    ],
+)
+def test_a_value_that_stands_for_a_default_elsewhere_is_taken_at_its_word(
+    config: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_config(config)
+    assert str(caught.value).startswith(line)
+    assert read_config({"algorithm": "fed-lin", "step-size": 0.0})["step-size"] == 0.0
 
 
 def test_unknown_key_names_the_nearest() -> None:
@@ -104,6 +131,7 @@ def test_a_default_is_its_owners() -> None:
         ({"batch-size": 8}, "batch-size = 8: not used with local-solver = gd"),
         ({"h-weight": 0.1}, "h-weight = 0.1: not used with h = zero"),
         ({"h": "l1", "h-weight": 0.1, "h-radius": 2.0}, "h-radius = 2.0: not used with h = l1"),
+        ({"h": "l1"}, "h = l1: not used with h-weight = 0"),
         ({"noise-seed": 3}, "noise-seed = 3: "),
         ({"local-solver": "noisy-gd"}, "local-solver = noisy-gd: "),
         (

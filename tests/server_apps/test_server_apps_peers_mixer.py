@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -324,3 +325,25 @@ def mixers_shape() -> Any:
     from privet.server_apps.peers.messages import Shape
 
     return Shape(DIM, "float64")
+
+
+def test_a_unit_that_is_left_out_costs_nobody_its_timeout(tmp_path: Path) -> None:
+    """Unit 1 is away for two rounds, which its neighbours were told; then it is back."""
+    cut = [(0, 1), (1, 2)]
+    local = LocalMixer(TRIANGLE, cut={2: cut, 3: cut})
+    with Hosts(tmp_path, 3) as hosts, Mixers(hosts, TRIANGLE, DIM, 3600.0) as mixers:
+        for round_ in (1, 2, 3, 4):
+            away = round_ in (2, 3)
+            here = (0, 2) if away else (0, 1, 2)
+            for unit in here:
+                mixers.all[unit].leave_out(frozenset("1" if away else ""))
+            sent = outgoing(round_, TRIANGLE)
+            parts = split(sent)
+            played = at_once([partial(mixers.all[unit].mix, round_, parts[unit]) for unit in here])
+            expected = local.mix(round_, sent).models
+            for unit, mixed in zip(here, played, strict=True):
+                assert mixed.models[0].tobytes() == expected[unit].tobytes()
+                assert mixed.residual == 0.0
+                if away:
+                    assert mixed.dropped == ((0, 1),) if unit == 0 else ((1, 2),)
+                    assert mixed.notes[0].endswith("was dropped: excluded by the operator")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 import sys
 from decimal import Decimal
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privet.server_apps.config import read_config
 from privet.server_apps.report import ReportError, write_report
 from privet.server_apps.report import format as report_format
+from privet.server_apps.report.assemble import _in_words
 from privet.server_apps.report.rows import csv_table
 from privet.server_apps.report.runs import read_runs
+from privet.sim.cli.config import parse_assignments
+from privet.wire.library import LIBRARY_VERSION
 from support.reports import Page, render, rounds, run_folder
 
 
@@ -151,10 +157,50 @@ class TestCurves:
         page = render(*folders)
         start = page.html.index('id="figure-accuracy"')
         figure = page.html[start : page.html.index("</figure>", start)]
-        assert figure.count("</svg>") == 4, "three swatches and one plot"
+        assert figure.count("</svg>") == 7, "three swatches, and plots over four axes"
         for i in range(3):
             assert f">run{i}</li>" in figure.replace("</svg>", ">")
             assert f"stroke: var(--run-{i})" in figure
+
+    def test_may_be_looked_at_over_rounds_bytes_seconds_and_epsilon(self, tmp_path: Path) -> None:
+        history = rounds(12)
+        page = render(run_folder(tmp_path / "run", history))
+        offered = [a["id"] for tag, a in page.tags if tag == "input"]
+        assert offered == ["over-round", "over-bytes", "over-seconds", "over-epsilon"]
+        start = page.html.index('id="figure-loss"')
+        figure = page.html[start : page.html.index("</figure>", start)]
+        for over, values in (
+            ("bytes", np.cumsum([line["bytes-up"] + line["bytes-down"] for line in history])),
+            ("seconds", np.cumsum([line["seconds"] for line in history])),
+            ("epsilon", np.array([line["epsilon"] for line in history])),
+        ):
+            part = figure[figure.index(f'class="over over-{over}"') :]
+            found = re.search(r'<path d="([^"]*)"[^>]*stroke: var\(--run-0\)', part)
+            assert found
+            x = np.array(re.findall(r"-?[\d.]+", found[1]), dtype=float).reshape(-1, 2)[:, 0]
+            slope, offset = np.polyfit(values, x, 1)
+            np.testing.assert_allclose(x, slope * values + offset, atol=0.02)
+        plain = render(run_folder(tmp_path / "plain", rounds(12, epsilon="inf")))
+        assert "over-epsilon" not in plain.ids
+
+    def test_say_values_at_their_places(self, tmp_path: Path) -> None:
+        history = rounds(12)
+        page = render(run_folder(tmp_path / "run", history))
+        start = page.html.index('id="figure-accuracy"')
+        figure = page.html[start : page.html.index('class="over over-bytes"', start)]
+        spots = re.findall(
+            r'<circle class="spot" cx="([\d.]+)" cy="([\d.]+)".*?<title>(.*?)</title>', figure
+        )
+        line = self.coordinates(page, "accuracy")
+        np.testing.assert_allclose([(float(x), float(y)) for x, y, _ in spots], line, atol=0.06)
+        assert [said for *_, said in spots] == [
+            f"round {done['round']}: {100 * done['accuracy']:.2f} %" for done in history
+        ]
+
+    def test_empty_ones_are_left_out_and_said(self, tmp_path: Path) -> None:
+        page = render(run_folder(tmp_path / "run", rounds(3, epsilon="inf", participants=["a"])))
+        assert not {"figure-failures", "figure-epsilon", "figure-participants"} & page.ids.keys()
+        assert "1 agents in every round" in page.html
 
     def test_ten_thousand_rounds_stay_small(self, tmp_path: Path) -> None:
         page = render(run_folder(tmp_path / "run", rounds(10_000)))
@@ -188,6 +234,80 @@ class TestCurves:
         assert cells == {name: a for name, a in plain.ids.items() if name.startswith("run-")}
 
 
+def summary_of(**config: Any) -> dict[str, Any]:
+    full = read_config({"dataset": "digits", **config})
+    return {"algorithm": full["algorithm"], "dataset": "digits", "config": full}
+
+
+class TestSettings:
+    def test_runs_are_told_apart_by_what_is_not_a_default(self, tmp_path: Path) -> None:
+        configs: list[dict[str, Any]] = [
+            {},
+            {"local-epochs": 1},
+            {"local-epochs": 20, "seed": 3},
+            {"algorithm": "led"},
+        ]
+        folders = [
+            run_folder(tmp_path / f"20261120-221646-{i}-x", rounds(2), summary=summary_of(**config))
+            for i, config in enumerate(configs)
+        ]
+        labels = [run.label for run in read_runs(folders)]
+        assert labels == [
+            "fed-plt",
+            "fed-plt local-epochs=1",
+            "fed-plt seed=3 local-epochs=20",
+            "led",
+        ]
+        twice = [run.label for run in read_runs([folders[1], folders[1]])]
+        assert len(set(twice)) == 2
+
+    def test_what_is_not_a_default_comes_first_and_the_command_repeats_it(
+        self, tmp_path: Path
+    ) -> None:
+        config = {"rho": 2.5, "schedule": "0;1", "participation": "schedule"}
+        page = render(run_folder(tmp_path / "run", rounds(2), summary=summary_of(**config)))
+        start = page.html.index("Settings</h2>")
+        shown = page.html[start : page.html.index("<details>", start)]
+        keys = set(re.findall(r'data-key="config\.([^"]+)"', shown))
+        assert keys == {"rho", "schedule", "participation"}
+        (command,) = re.findall(r"<code>privet run (.*?)</code>", page.html)
+        words = shlex.split(unescape(command))
+        assert read_config(parse_assignments(words)) == summary_of(**config)["config"]
+
+    def test_the_page_says_when_it_was_made_and_by_what(self, tmp_path: Path) -> None:
+        summary = {"ended": "2026-11-22T20:07:57+00:00", LIBRARY_VERSION: "0.1.0"}
+        page = render(run_folder(tmp_path / "run", rounds(2), summary=summary))
+        assert "run, ended 2026-11-22 20:07, Privet 0.1.0" in page.html
+
+    def test_the_best_of_a_row_is_marked_among_runs_that_did_not_fail(self, tmp_path: Path) -> None:
+        folders = [
+            run_folder(tmp_path / name, rounds(1, **measured), summary={"status": status})
+            for name, status, measured in (
+                ("a", "completed", {"loss": 0.5, "accuracy": 0.9, "residual": 1.0}),
+                ("b", "completed", {"loss": 0.4, "accuracy": 0.8, "residual": 1.0}),
+                ("c", "failed", {"loss": 0.1, "accuracy": 1.0, "residual": 1.0}),
+            )
+        ]
+        page = render(*folders)
+        best = {name for name, cell in page.ids.items() if cell.get("class") == "best"}
+        assert {name for name in best if name.endswith(("loss", "accuracy", "residual"))} == {
+            "run-1-loss",
+            "run-0-accuracy",
+        }
+
+    def test_agents_have_their_rounds_failures_bytes_and_epsilon(self, tmp_path: Path) -> None:
+        history = rounds(3, participants=["10", "9"], **{"bytes-up": 3000})
+        history[1] |= {"participants": ["9"], "failures": {"10": "late"}}
+        account = {"private": True, "reason": "", "agents": {"9": {"epsilon": 1.001}}}
+        page = render(run_folder(tmp_path / "run", history, privacy=account))
+        found = re.findall(
+            r'data-agent="(\d+)"><th scope="row">\d+</th>'
+            r"<td>(\d+)</td><td>(\d+)</td><td>(.*?)</td><td>(.*?)</td>",
+            page.html,
+        )
+        assert found == [("9", "3", "0", "6 kB", "1.01"), ("10", "2", "1", "3 kB", "not stated")]
+
+
 class TestPrivacy:
     ACCOUNT = (
         {
@@ -219,6 +339,36 @@ class TestPrivacy:
         assert "no guarantee towards the world" in page.html
         assert "not private" not in page.html
 
+    @pytest.mark.parametrize(
+        ("epsilon", "delta", "said"),
+        [
+            (0.0, 0.0, "in 50 %"),
+            (1.0, 1e-5, "in 73.2 %"),
+            (3.0, 1e-5, "in 95.3 %"),
+            (20.0, 1e-5, "almost always"),
+        ],
+    )
+    def test_an_epsilon_is_told_in_words(
+        self, tmp_path: Path, epsilon: float, delta: float, said: str
+    ) -> None:
+        entry = {"epsilon": epsilon, "delta": delta, "method": "gaussian", "assumptions": []}
+        entries = [{"to": to, **entry} for to in ("coordinator", "world")]
+        account = {"private": True, "reason": "", "accounts": entries}
+        history = rounds(2, epsilon=epsilon)
+        page = render(run_folder(tmp_path / "run", history, privacy=account))
+        assert f"be right {said}; tossing a coin" in page.html
+        assert page.html.count("towards the coordinator and world") == 1
+        assert "run-0-epsilon" not in page.ids, "one epsilon"
+        assert "run-0-privacy-1-epsilon" not in page.ids
+
+    def test_no_test_beats_the_probability_that_is_told(self) -> None:
+        """Randomised response, which is the hardest case of an epsilon, reaches it."""
+        for epsilon in (0.1, 1.0, 4.0):
+            words = _in_words({"epsilon": epsilon, "delta": 0.0}, "")
+            (told,) = re.findall(r"right in ([\d.]+) %;", words)
+            truth = math.exp(epsilon) / (1 + math.exp(epsilon))
+            assert 100 * truth <= float(told) < 100 * truth + 0.1
+
     def test_a_run_that_is_not_private_says_so_beside_every_epsilon(self, tmp_path: Path) -> None:
         account = {
             "private": False,
@@ -248,6 +398,28 @@ class TestFailures:
         assert "upload has NaN</td>" in page.html
         assert "<td>3, 6</td>" in page.html
         assert "agent-2 was sent its state again" in page.html
+
+    def test_the_round_that_ended_a_run_is_among_them_with_advice(self, tmp_path: Path) -> None:
+        reason = "upload holds numbers that are not finite, or too large"
+        summary = {
+            "status": "failed",
+            "cause": "round 13: 0 of 3 agents replied",
+            "failed-round": 13,
+            "failures": dict.fromkeys("012", reason),
+            "config": {"algorithm": "fed-plt", "step-size": 1000.0},
+        }
+        page = render(run_folder(tmp_path / "run", rounds(12), summary=summary))
+        assert page.value(0, "failures") == 3
+        assert f'<th scope="row">0, 1, 2</th><td>{reason}</td>' in page.html
+        assert "Try a smaller step-size" in page.html
+        assert "No failure" not in page.html
+        silent = {**summary, "failures": {"1": "no reply within 600 s"}}
+        page = render(run_folder(tmp_path / "silent", rounds(12), summary=silent))
+        assert "raise round-timeout" in page.html
+
+    def test_an_interrupted_run_says_how_to_go_on(self, tmp_path: Path) -> None:
+        folder = run_folder(tmp_path / "run", rounds(2), summary={"status": "interrupted"})
+        assert f"It goes on with resume={folder}." in render(folder).html
 
     def test_none_is_said_in_words(self, tmp_path: Path) -> None:
         assert (
@@ -394,7 +566,6 @@ class TestMeasures:
 @pytest.mark.parametrize(
     ("names", "labels"),
     [
-        (["20261120-221646-11-fed-plt"], ["fed-plt"]),
         (["20261120-221646-11-fed-plt", "20261120-221650-12-gfl"], ["fed-plt", "gfl"]),
         (
             ["20261120-221646-11-gfl", "20261120-221650-12-gfl"],
@@ -428,7 +599,6 @@ class TestCommand:
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         folder = run_folder(tmp_path / "run", rounds(3))
-        pytest.importorskip("pyarrow", reason="needs the extra flwr-privet[parquet]")
         csv_file, parquet_file = tmp_path / "history.csv", tmp_path / "history.parquet"
         assert self.run(folder, "--csv", csv_file, "--parquet", parquet_file) == 0
         printed = capsys.readouterr().out.split()
@@ -476,10 +646,11 @@ def test_a_diverged_run_has_its_page(tmp_path: Path, values: list[float]) -> Non
     page = render(run_folder(tmp_path / "run", history))
     assert page.value(0, "loss") == values[-1]
     drawn = any(0 < value < 1e300 for value in values)
-    start = page.html.index('id="figure-stationarity"')
-    figure = page.html[start : page.html.index("</figure>", start)]
-    assert ("stroke: var(--run-0)" in figure) == drawn
-    assert ("too large, not drawn" in figure) == any(not 0 < value < 1e300 for value in values)
+    assert ("figure-stationarity" in page.ids) == drawn
+    assert ("stroke: var(--run-0)" in page.texts.get("figure-stationarity", "")) is False
+    assert ("negative, infinite or too large, not drawn" in page.html) == any(
+        not 0 < value < 1e300 for value in values
+    )
 
 
 @pytest.mark.parametrize(
@@ -491,7 +662,6 @@ def test_a_diverged_run_has_its_page(tmp_path: Path, values: list[float]) -> Non
         (["--csv", "run/report.html", "--out", "a.html"], "report.html is the run's own"),
         (["--csv", "a.csv", "--out", "run/../a.csv"], "expected another file than --out's"),
         (["--csv", "run"], "Is a directory"),
-        (["--parquet", "a.parquet"], "Parquet needs pyarrow"),
     ],
 )
 def test_a_target_that_cannot_be_is_one_line(
@@ -503,7 +673,6 @@ def test_a_target_that_cannot_be_is_one_line(
 ) -> None:
     folder = run_folder(tmp_path / "run", rounds(3))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "link.csv").symlink_to(folder / "history.jsonl")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert TestCommand().run("run", *arguments) == 1

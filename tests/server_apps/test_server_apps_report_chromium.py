@@ -56,7 +56,7 @@ PROBE = """
     }
   }
   for (const figure of all(document, "figure")) {
-    const plot = all(figure, ":scope > svg")[0];
+    const plot = all(figure, ":scope > svg, .over-round > svg")[0];
     seen.figures[figure.id] = {legend: all(figure, ".legend li").map(item => item.innerText),
       plot: plot ? box(plot) : null,
       text: plot ? all(plot, "text").map(item => item.textContent) : [],

@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 
-from privet.server_apps.report import ReportError
 from privet.server_apps.report.rows import csv_table, parquet_table
 from privet.server_apps.report.runs import IDENTITY, read_runs
 from support.reports import rounds, run_folder
@@ -64,9 +63,6 @@ class TestRows:
         assert "config.h" not in rows[0], "the same in both runs"
 
     def test_parquet_has_the_same_rows_in_types(self, tmp_path: Path) -> None:
-        parquet = pytest.importorskip(
-            "pyarrow.parquet", reason="needs the extra flwr-privet[parquet]"
-        )
         folders, lines = self.folders(tmp_path)
         table = parquet.read_table(io.BytesIO(parquet_table(read_runs(folders))))
         types = {field.name: str(field.type) for field in table.schema}
@@ -113,9 +109,6 @@ class TestRows:
     def test_parquet_has_what_fits_no_type_as_text(
         self, tmp_path: Path, seeds: tuple[Any, ...], stored: list[Any], kind: str
     ) -> None:
-        parquet = pytest.importorskip(
-            "pyarrow.parquet", reason="needs the extra flwr-privet[parquet]"
-        )
         folders = [
             run_folder(
                 tmp_path / f"run{i}",
@@ -133,10 +126,3 @@ class TestRows:
         (row,) = csv_rows([run_folder(tmp_path / "bare", rounds(1))])
         assert {key for key in IDENTITY if row[key]} == set()
         assert (row["run"], row["round"]) == ("bare", "1")
-
-    def test_parquet_without_pyarrow_names_the_extra(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setitem(sys.modules, "pyarrow", None)
-        with pytest.raises(ReportError, match=r"pip install 'flwr-privet\[parquet\]'"):
-            parquet_table(read_runs([run_folder(tmp_path / "run", rounds(1))]))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import Context, Message, MetricRecord, RecordDict
+from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from privet.client_apps import client_app
@@ -245,3 +245,18 @@ def test_a_mixed_federation_is_named_once(monkeypatch: Any) -> None:
     line = "privet 0.2.0 here, 0.0.9 on the nodes of agents 0"
     assert strategy.session.history[0].notes == (line,)
     assert strategy.play_round(grid, 2).notes == ()
+
+
+def test_flowers_word_for_an_expired_message_is_a_late_reply() -> None:
+    """It comes in place of a reply once the time to live of the message is over."""
+
+    class Expires(InlineGrid):
+        def deliver(self, message: Message) -> Message | None:
+            if AGENT_RECORD in message.content and message.metadata.dst_node_id == 1001:
+                return Message(Error(3, "Error: Message Unavailable - ..."), reply_to=message)
+            return super().deliver(message)
+
+    app = client_app("fed-plt", lambda context: PROBLEMS[position(context)])
+    strategy = begun(Expires(app, 3), round_timeout=9.0)
+    assert strategy.session is not None
+    assert strategy.session.history[0].failures == {"1": "no reply within 9 s"}

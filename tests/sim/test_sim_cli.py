@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from privet.datasets import NAMES
+from privet.server_apps import progress
+from privet.server_apps.config import keys_of_algorithm, table
 from privet.sim import flower_run
+from privet.sim.cli.keys import COMMON, completed
 from privet.sim.cli.main import main
+from privet.strategies import Round
+from privet.wire import algorithms
 from support.paths import golden
 
 Said = tuple[int, str, str]
@@ -33,7 +43,27 @@ def privet(capsys: Any) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["bogus"], 2, "No such command 'bogus'"),
+        (["bogus"], 2, "No such command 'bogus'; see "),
+        (["rn"], 2, "No such command 'rn'. Did you mean 'run'; see "),
+        (["report"], 2, "Missing argument 'RUN_DIR...'; see "),
+        (["run", "rho=1", "rho=2"], 2, "rho: given twice"),
+        (["run", "algorithm=led", "step-size=0"], 2, "step-size = 0.0: must be >= 1e-100"),
+        (["run", "algorithm=fedplt"], 2, "; did you mean 'fed-plt'?"),
+        (["run", "algorithm=fedavg"], 2, "Flower's own: flwr.serverapp.strategy.FedAvg"),
+        (["run", "algorithm=FedProx"], 2, "Flower's own: flwr.serverapp.strategy.FedProx"),
+        (["run", "dataset=mnst"], 2, "; did you mean 'mnist'?"),
+        (["run", "algorithm=FED-PLT"], 2, "; did you mean 'fed-plt'?"),
+        (["run", "--engine", "rai"], 2, "choose one of inline, ray; did you mean 'ray'?"),
+        (["run", "--preset", "dp-iadmm/mnst"], 2, "; did you mean 'dp-iadmm/mnist'?"),
+        (["bench", "engin"], 2, "; did you mean 'engine'?"),
+        (["keys", "locl-epochs"], 2, "'locl-epochs'; did you mean 'local-epochs'?"),
+        (["tune", "led", "algorithm=gfl"], 2, "algorithm = gfl: the command names led"),
+        (["flower-run", "--app-dir", "/nowhere"], 1, "expected a Flower app's pyproject.toml"),
+        (
+            ["flower-run", "algorithm=fed-lin", "step-size=0"],
+            2,
+            "step-size = 0: in Flower's config this stands for the algorithm's default, 0.1",
+        ),
         (["run", "--bogus"], 2, "--bogus"),
         (["run", "rhoo=2"], 2, "unknown config key 'rhoo'; did you mean 'rho'?"),
         (["run", "rho"], 2, "'rho': expected key=value"),
@@ -43,7 +73,7 @@ def privet(capsys: Any) -> Any:
         (["run", "dataset=iris"], 2, "iris"),
         (["run", "output-dir=runs"], 2, "must be an absolute path"),
         (["run", "--config", "/nowhere.toml"], 2, "/nowhere.toml: No such file"),
-        (["run", "--engine", "spark"], 2, "--engine 'spark': choose one of inline, ray"),
+        (["run", "--engine", "spark"], 2, "'spark': choose one of auto, inline, cohort, ray"),
         (["run", "--actors", "2"], 2, "--actors and --ray-address are of the Ray engine"),
         (["replay", "/nowhere.json"], 2, "/nowhere.json: No such file"),
         (["tune", "fed-avg"], 2, "unknown algorithm 'fed-avg': known are"),
@@ -117,6 +147,130 @@ def test_help_of_an_unknown_key_is_one_line_with_the_nearest(
     assert privet("run", "--help", key) == (2, "", f"privet: {line}\n")
 
 
+def test_help_of_run_names_algorithms_data_sets_common_keys_and_an_example_that_runs(
+    privet: Any, tmp_path: Path
+) -> None:
+    code, out, _ = privet("run", "-h")
+    assert code == 0
+    for name in (*algorithms(), *NAMES, *COMMON):
+        assert name in out
+    example = next(line.split() for line in out.splitlines() if "privet run algorithm=" in line)
+    code, out, _ = privet(*example[1:-1], "num-server-rounds=2", f"output-dir={tmp_path}")
+    assert (code, "test accuracy" in out) == (0, True)
+
+
+def test_every_key_is_listed_and_found_by_a_word(privet: Any) -> None:
+    _, out, _ = privet("keys")
+    assert [line.split()[0] for line in out.splitlines()] == list(table())
+    _, out, _ = privet("keys", "metropolis")
+    assert [line.split()[0] for line in out.splitlines()] == ["graph-lazy"]
+    _, out, _ = privet("keys", "led")
+    assert {line.split()[0] for line in out.splitlines()} == set(keys_of_algorithm("led"))
+    assert privet("keys", "rho") == privet("run", "--help", "rho")
+
+
+def test_every_algorithm_is_listed(privet: Any) -> None:
+    _, out, _ = privet("algorithms", "--json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["name"] for row in rows] == list(algorithms())
+    assert {row["name"]: row["noise"] for row in rows}["dp-iadmm"] == "noise-scale"
+    assert all(row["title"] for row in rows)
+    assert "Peaceman" in privet("algorithms")[1]
+
+
+def test_the_version_is_that_of_the_package(privet: Any) -> None:
+    assert privet("--version")[1].split()[:2] == ["privet", version("flwr-privet")]
+
+
+def test_completion_knows_keys_and_values() -> None:
+    assert "local-epochs=" in completed("local-e")
+    assert completed("algorithm=fed-p") == [
+        f"algorithm={name}" for name in sorted(algorithms()) if name.startswith("fed-p")
+    ]
+    assert completed("local-solver=noi") == ["local-solver=noisy-gd"]
+    assert completed("dataset=mn") == ["dataset=mnist"]
+    assert completed("nothing=") == []
+
+
+def test_account_names_all_that_is_missing(privet: Any) -> None:
+    code, out, err = privet("account", "target-epsilon=4", "num-examples=100")
+    assert (code, out) == (2, "")
+    needed = re.findall(r"([a-z-]+) \(such as ([^)]+)\)", err.partition("; give ")[2])
+    assert [key for key, _ in needed] == ["local-solver", "clip", "row-norm", "loss"]
+    given = [f"{key}={value}" for key, value in needed]
+    assert privet("account", "target-epsilon=4", "num-examples=100", *given)[0] == 0
+    for one in given[1:]:
+        others = [each for each in given if each != one]
+        _, _, err = privet("account", "target-epsilon=4", "num-examples=100", *others)
+        assert err.endswith(f"; give {one.replace('=', ' (such as ')})\n")
+
+
+class TestInterrupted:
+    """Ctrl-C: one line that says how to go on, exit code 130."""
+
+    def test_in_a_run_that_can_go_on(
+        self, privet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def stop(self: Any, run: Any, done: Any) -> None:
+            if done.round == 4:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(progress._Lines, "on_round", stop)
+            code, _, err = privet("run", "num-server-rounds=9", f"output-dir={tmp_path}")
+        (folder,) = tmp_path.iterdir()
+        line = err.splitlines()[-1]
+        assert code == 130
+        assert line == (
+            "privet: interrupted after round 4 of 9; to go on, the same command with "
+            f"resume={folder}"
+        )
+        summary = json.loads((folder / "summary.json").read_text())
+        assert (summary["status"], summary["rounds"]) == ("interrupted", 4)
+        code, out, _ = privet(
+            "run", "num-server-rounds=9", f"output-dir={tmp_path}", line.split()[-1]
+        )
+        assert (code, "rounds: 9" in out) == (0, True)
+
+    @pytest.mark.parametrize(
+        ("command", "place", "said"),
+        [
+            (["run"], "privet.sim.inline.run_inline", "interrupted"),
+            (["tune", "led"], "privet.sim.tuning.tune_task", "nothing of the search is kept"),
+            (["reproduce", "gfl"], "privet.sim.studies.execute.run_studies", "the same command"),
+            (["flower-run"], "privet.sim.flower_run.run_simulation", "the simulation was ended"),
+        ],
+    )
+    def test_at_other_moments(
+        self, privet: Any, monkeypatch: Any, command: list[str], place: str, said: str
+    ) -> None:
+        def stop(*_: Any, **__: Any) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(place, stop)
+        code, _, err = privet(*command)
+        assert code == 130
+        assert err.splitlines()[-1].startswith("privet: interrupted")
+        assert said in err.splitlines()[-1]
+
+    def test_while_the_command_is_loaded(self) -> None:
+        stopped = (
+            "import builtins, os, signal, sys\n"
+            "import privet.sim.cli.__main__ as begin\n"
+            "real = builtins.__import__\n"
+            "def load(name, *rest):\n"
+            "    if name == 'privet.sim.cli.main':\n"
+            "        os.kill(os.getpid(), signal.SIGINT)\n"
+            "    return real(name, *rest)\n"
+            "builtins.__import__ = load\n"
+            "begin.main()\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", stopped], check=False, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", "privet: interrupted\n")
+
+
 def test_help_without_a_key_is_that_of_the_command(privet: Any) -> None:
     code, out, _ = privet("run", "--help")
     assert code == 0
@@ -135,6 +289,11 @@ def test_every_command_takes_the_config_of_an_app(privet: Any, tmp_path: Path) -
         for file in (app, flat):
             code, _, err = privet(*command, "--config", str(file))
             assert (code, "unknown config key 'rhoo'" in err) == (2, True)
+    flat.write_text("[a]\nb = 1\n")
+    _, _, err = privet("run", "--config", str(flat))
+    assert err == (
+        f"privet: {flat}: found a table [a]; expected keys alone, or [tool.flwr.app.config]\n"
+    )
     app.write_text("[tool.flwr.app]\nconfig = 3\n")
     code, _, err = privet("run", "--config", str(app))
     assert code == 2
@@ -152,10 +311,11 @@ def test_run_prints_what_a_newcomer_wants_to_know(privet: Any, tmp_path: Path) -
         "bytes down",
         "not private",
         f"run folder: {tmp_path}",
+        "report.html",
     ):
         assert figure in out
     (folder,) = tmp_path.iterdir()
-    names = {file.name for file in folder.iterdir()}
+    names = {file.name for file in folder.iterdir() if not file.name.startswith(".")}
     assert names == {
         "history.jsonl",
         "model.npz",
@@ -190,6 +350,91 @@ def test_failed_run_leaves_what_was_done(privet: Any, tmp_path: Path) -> None:
     assert (summary["status"], summary["rounds"]) == ("failed", 1)
     assert "agent '99'" in summary["cause"]
     assert (folder / "report.html").exists()
+
+
+def test_the_progress_of_a_run_fits_80_columns_with_bar_and_time_left() -> None:
+    done = Round(
+        1000,
+        ("a",),
+        {"b": "late"},
+        loss=0.123456,
+        accuracy=0.5,
+        stationarity=1e-10,
+        epsilon=3.004,
+    )
+    with progress._bar() as bar:
+        bar.console.width = 80
+        bar.update(
+            bar.add_task("", total=2000), completed=1000, description=progress.brief(done, 2000)
+        )
+        with bar.console.capture() as shown:
+            bar.console.print(bar.get_renderable())
+    text = shown.get()
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.startswith("━")
+    assert " 1000/2000 1 failed acc 0.5000 loss 0.1235 ε 3.01 grad² 1" in text
+
+
+class TestData:
+    @pytest.fixture
+    def table(self, tmp_path: Path) -> Path:
+        rows = [f"{n},{'fm'[n % 2]},{n % 3 == 0}" for n in range(40)]
+        path = tmp_path / "own.csv"
+        path.write_text("\n".join(["age,sex,label", *rows]) + "\n")
+        return path
+
+    def test_shows_columns_labels_and_what_each_agent_gets(self, privet: Any, table: Path) -> None:
+        code, out, _ = privet("data", str(table), "num-agents=2", "partition=iid")
+        assert code == 0
+        words = [line.replace("│", " ").split() for line in out.splitlines()]
+        assert ["age", "numbers", "0", "to", "39", "0", "1"] in words
+        assert "32 rows to train on, 8 held out" in out
+        assert "False, True; +1 is True" in out
+        agents = [line for line in words if line and line[0] in ("0", "1") and len(line) == 4]
+        assert [int(line[1]) for line in agents] == [16, 16]
+        assert all(int(line[2]) + int(line[3]) == int(line[1]) for line in agents)
+        assert "give schema" in out
+
+    def test_writes_a_schema_that_it_reads(self, privet: Any, table: Path) -> None:
+        schema = table.with_name("schema.toml")
+        assert privet("data", str(table), "--schema", str(schema))[0] == 0
+        code, out, _ = privet("data", str(table), f"schema={schema}")
+        assert (code, "give schema" in out) == (0, False)
+        code, _, err = privet("data", str(table), "--schema", str(schema))
+        assert (code, "there is such a file already" in err) == (2, True)
+
+    def test_shows_the_columns_of_a_table_that_cannot_be_dealt(
+        self, privet: Any, table: Path
+    ) -> None:
+        code, out, err = privet("data", str(table), "num-agents=33")
+        assert (code, "numbers 0 to 39" in out, "agent" in out) == (2, True, False)
+        assert err.endswith("32 examples cannot give each of 33 agents one\n")
+        code, _, err = privet("data", str(table), "--schema", "/nowhere/schema.toml")
+        assert err == "privet: --schema /nowhere/schema.toml: No such file or directory\n"
+
+    def test_shows_any_data_set(self, privet: Any) -> None:
+        code, out, _ = privet("data", "dataset=digits", "num-agents=30")
+        assert code == 0
+        assert "1438 rows to train on, 359 held out; 10 classes" in out
+        assert "..." in out
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (["/nowhere.csv"], "/nowhere.csv: no such file"),
+            (["dataset=digits", "num-agents=1", "partition=none"], "partition none holds nothing"),
+            (["a.csv", "b.csv"], "expected one file, found a.csv, b.csv"),
+            (["dataset=digits", "--schema", "s.toml"], "digits has columns of its own"),
+            (["dataset=digits", "schema=s.toml"], "not used with dataset = digits, only with csv"),
+        ],
+    )
+    def test_what_cannot_be_shown_is_one_line(
+        self, privet: Any, arguments: list[str], said: str
+    ) -> None:
+        code, _, err = privet("data", *arguments)
+        assert code == 2
+        assert said in err
+        assert err.count("\n") == 1
 
 
 def test_replay_prints_a_line_per_file_and_fails_on_a_difference(
@@ -232,9 +477,30 @@ def test_tune_prints_radius_norm_and_rounds(privet: Any) -> None:
     assert privet("tune", "fed-plt")[0] == 0
 
 
-def test_flower_run_fails_when_the_superlink_says_so(privet: Any, monkeypatch: Any) -> None:
+@pytest.mark.parametrize(
+    ("lines", "cause"),
+    [
+        (["INFO : Starting"], "the ServerApp raised"),
+        (["ERROR :     run failed: rho is too large", "ValueError: other"], "rho is too large"),
+        (
+            ["Traceback (most recent call last):", "OSError: no space", "a.b.RayError: late"],
+            "OSError: no space",
+        ),
+    ],
+)
+def test_flower_run_says_why_it_failed_and_where_the_log_is(
+    privet: Any, tmp_path: Path, monkeypatch: Any, lines: list[str], cause: str
+) -> None:
     verdict = flower_run.Outcome("7", "finished:failed", "the ServerApp raised", 1.0)
-    monkeypatch.setattr(flower_run, "run_simulation", lambda *a, **k: verdict)
-    code, _, err = privet("flower-run")
+
+    def run(*_: Any, on_line: Any, **__: Any) -> flower_run.Outcome:
+        for line in lines:
+            on_line(line)
+        return verdict
+
+    monkeypatch.setattr(flower_run, "run_simulation", run)
+    code, _, err = privet("flower-run", "--output-dir", str(tmp_path))
+    (log,) = tmp_path.iterdir()
     assert code == 1
-    assert err == "privet: run 7 ended with finished:failed: the ServerApp raised\n"
+    assert err == f"privet: run 7 failed: {cause}; Flower's log is in {log}\n"
+    assert log.read_text().splitlines() == lines

@@ -95,7 +95,7 @@ def test_engines_agree() -> None:
 def test_unknown_algorithms_and_engines_are_refused() -> None:
     with pytest.raises(ConfigError, match="unknown algorithm 'fed-nothing'"):
         check_algorithm("fed-nothing")
-    with pytest.raises(ValueError, match="engine 'spark': choose of inline, ray"):
+    with pytest.raises(ValueError, match="engine 'spark': choose of inline, cohort, ray"):
         check_algorithm("led", engines=("spark",))
 
 

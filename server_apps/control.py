@@ -1,0 +1,117 @@
+"""What an operator may ask of a run under way, and what the run warns its operator of."""
+
+from __future__ import annotations
+
+import logging
+import math
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Any, Protocol
+
+from privet.strategies import Observer, Round, Run
+from privet.strategies.run.observers import REQUEST
+from privet.wire.errors import one_line
+
+log = logging.getLogger("flwr.privet")
+
+FILE_NAME = "control.toml"
+ABSENCES = 3
+"""Rounds in a row without an agent after which the run warns of it."""
+SPENT_SHARE = 0.9
+"""Share of the target epsilon above which the run warns."""
+
+
+class LeavesOut(Protocol):
+    """A mixer between servers that can leave neighbours out."""
+
+    def leave_out(self, units: frozenset[str]) -> None:
+        """Exchange nothing with these units until told otherwise."""
+        ...
+
+
+class Control(Observer):
+    """Reads ``control.toml`` of the run folder before every round.
+
+    ``stop = true`` ends the run after the round under way; ``exclude = "3,7"`` leaves agents out
+    and ``exclude-units = "1"`` neighbouring units, instead of those of the run config. A file that
+    cannot be read, or holds another key, changes nothing and is a warning.
+    """
+
+    def __init__(self, folder: Path, exclude: str, mixer: LeavesOut | None) -> None:
+        self.path, self.mixer = folder / FILE_NAME, mixer
+        self.given = {"exclude": exclude, "exclude-units": ""}
+        self._refused = ""
+
+    def on_begin(self, run: Run) -> None:
+        """Leave out whom the run config names."""
+        self._apply(run)
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        """Read the file anew."""
+        return REQUEST if self._apply(run) else None
+
+    def _apply(self, run: Run) -> bool:
+        asked = {**self.given, **self._read()}
+        run.session.roster.excluded = _names(asked["exclude"])
+        if self.mixer is not None:
+            self.mixer.leave_out(_names(asked["exclude-units"]))
+        return bool(asked.get("stop"))
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            asked = tomllib.loads(self.path.read_text())
+            kinds = {"stop": bool, "exclude": str, "exclude-units": str}
+            for key, value in asked.items():
+                if not isinstance(value, kinds.get(key, ())):
+                    raise ValueError(f"{key} = {value!r}: known are stop, exclude, exclude-units")
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            refused = one_line(str(error))
+            if refused != self._refused:
+                log.warning("%s is not followed: %s", self.path, refused)
+            self._refused = refused
+            return {}
+        self._refused = ""
+        return asked
+
+
+class Alarms(Observer):
+    """Warns, once each time, of what an operator should look at; ``raised`` are in force.
+
+    Failed checkpoints and nodes whose data changed are warned of where they are noticed.
+    """
+
+    def __init__(self, target_epsilon: float) -> None:
+        self.limit = SPENT_SHARE * target_epsilon if target_epsilon > 0 else math.inf
+        self.absences: Counter[str] = Counter()
+        self.raised: set[str] = set()
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        """Count the round, and warn."""
+        for name in done.participants:
+            self.absences[name] = 0
+        for name, why in done.failures.items():
+            self.absences[name] += 1
+            if (count := self.absences[name]) == ABSENCES:
+                line = f"agent {name} was absent in {count} rounds in a row: {why}"
+                log.warning("round %d: %s", done.round, line)
+        spent = self.limit < done.epsilon < math.inf
+        if spent and "epsilon" not in self.raised:
+            log.warning("round %d: epsilon %.6g, near the target", done.round, done.epsilon)
+        self.raised = {
+            kind
+            for kind, raised in (
+                ("absences", any(count >= ABSENCES for count in self.absences.values())),
+                ("epsilon", spent),
+                ("checkpoint", bool(run.saved.error)),
+                ("data-changed", run.session.roster.data_changes > 0),
+            )
+            if raised
+        }
+        return None
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in text.split(",") if name.strip())

@@ -1,0 +1,51 @@
+"""``privet algorithms``: which algorithms there are, as they describe themselves."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from privet.wire.registry import Algorithm
+
+
+def algorithms(
+    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """List the algorithms: what they are, whether they can be private, and their own keys."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from privet.wire import algorithms as registered
+
+    rows = [described(one) for one in registered().values()]
+    if json_lines:
+        for row in rows:
+            print(json.dumps(row))
+        return
+    table = Table("algorithm", "what it is", "noise", "local steps")
+    for row in rows:
+        table.add_row(row["name"], row["title"], row["noise"] or "-", row["local-steps"] or "-")
+    Console().print(table)
+    print("privet keys NAME lists the keys of an algorithm")
+
+
+def described(algorithm: Algorithm) -> dict[str, Any]:
+    """Return what an algorithm says of itself: name, title, keys of its noise and local steps."""
+    strategy, agent = algorithm.load_strategy(), algorithm.load_agent()
+    return {
+        "name": algorithm.name,
+        "title": title(strategy),
+        "noise": getattr(agent, "noise_key", ""),
+        "local-steps": strategy.local_steps,
+    }
+
+
+def title(strategy: type) -> str:
+    """Return what the first line of the Strategy's module says of it."""
+    first = (inspect.getdoc(inspect.getmodule(strategy)) or "").partition("\n")[0]
+    return re.sub(r"[,;] the (server half|strategy)(?=[.:])", "", first).removesuffix(".")

@@ -1,0 +1,167 @@
+"""``privet data``: what a run would read, and how it would be dealt to the agents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from .config import given_keys
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from privet.datasets import Dataset, Federation
+    from privet.datasets.dataset import SourceColumn
+
+_SHOWN_AGENTS = 20
+_SHOWN_CLASSES = 10
+
+
+def data(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE] [KEY=VALUE]...",
+            help="A table (CSV, TSV, Parquet, or a folder of them), and run-config keys as for "
+            "privet run; without a file, the data set of the keys.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="TOML file of run-config keys.")
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            "--schema",
+            metavar="OUT",
+            help="Write the ranges and categories of the table's columns to a new TOML file, to be "
+            "replaced by public ones and given as the key schema.",
+        ),
+    ] = None,
+) -> None:
+    """Show the columns, types and labels that a run would read, and what each agent would get."""
+    from rich.console import Console
+
+    from privet.server_apps import read_config
+    from privet.server_apps.build import build_federation
+    from privet.wire import ConfigError
+
+    words = arguments or []
+    files = [word for word in words if "=" not in word or Path(word).exists()]
+    given = given_keys([word for word in words if word not in files], config)
+    if len(files) > 1:
+        raise ConfigError(f"expected one file, found {', '.join(files)}")
+    if files:
+        given = {"dataset": "csv", **given, "data-path": str(Path(files[0]).absolute())}
+    resolved = read_config(given)
+    unfit = None
+    try:
+        federation = build_federation(resolved)
+    except ConfigError as error:
+        # What is read is worth a look where it cannot be dealt as asked.
+        unfit, whole = error, {**resolved, "num-agents": 1, "partition": "iid"}
+        try:
+            federation = build_federation(whole)
+        except ConfigError:
+            raise unfit from None
+    dataset = federation.dataset
+    if schema and not dataset.source_columns:
+        raise ConfigError(f"--schema: dataset {dataset.name} has columns of its own")
+    console = Console()
+    print(dataset.description)
+    print(
+        f"{len(dataset.train_labels)} rows to train on, {len(dataset.test_labels)} held out; "
+        f"{_task(dataset)}"
+    )
+    if dataset.source_columns:
+        console.print(_columns(dataset.source_columns))
+    if unfit:
+        raise unfit
+    print(f"{len(federation.parts)} agents, partition = {resolved['partition']}")
+    console.print(_agents(federation))
+    if dataset.data_dependent:
+        console.print(f"private runs: {dataset.data_dependent}", soft_wrap=True, highlight=False)
+    if schema:
+        try:
+            with schema.open("x", encoding="utf-8") as file:
+                file.write(_schema(dataset))
+        except FileExistsError:
+            raise ConfigError(f"--schema {schema}: there is such a file already") from None
+        except OSError as error:
+            raise ConfigError(f"--schema {schema}: {error.strerror}") from None
+        print(schema.resolve())
+
+
+def _task(dataset: Dataset) -> str:
+    """Return what is learnt, in words."""
+    label = dataset.source_columns[-1] if dataset.source_columns else None
+    of = f" of column {label.name}" if label else ""
+    if dataset.task == "regression":
+        return f"a quantity to predict (regression){of}"
+    names = ", ".join(label.categories) if label else f"{dataset.classes} classes"
+    plus = f"; +1 is {label.categories[1]}" if label and dataset.task == "binary" else ""
+    return f"classes{of}: {names}{plus}" if label else names
+
+
+def _columns(columns: Iterable[SourceColumn]) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("column", "holds")
+    table.add_column("missing", justify="right")
+    table.add_column("becomes", justify="right")
+    *inputs, label = columns
+    for column in (*inputs, label):
+        holds = (
+            f"{len(column.categories)} categories: {', '.join(column.categories[:4])}"
+            + (" ..." if len(column.categories) > 4 else "")
+            if column.categories
+            else f"numbers {column.low:g} to {column.high:g}"
+        )
+        width = "the label" if column is label else str(column.width)
+        table.add_row(escape(column.name), escape(holds), str(column.missing), width)
+    return table
+
+
+def _agents(federation: Federation) -> Table:
+    """Return how many examples each agent has, by class where there are few."""
+    from rich.table import Table
+
+    dataset = federation.dataset
+    values = np.unique(dataset.train_labels) if dataset.task != "regression" else np.array([])
+    names = [f"{value:+d}" if dataset.task == "binary" else str(value) for value in values]
+    if dataset.source_columns and len(values):
+        names = list(dataset.source_columns[-1].categories)
+        values = np.array([-1, 1]) if dataset.task == "binary" else np.arange(len(names))
+    if len(values) > _SHOWN_CLASSES:
+        values, names = np.array([]), []
+    table = Table("agent")
+    for head in ("examples", *names):
+        table.add_column(head, justify="right")
+    parts = federation.parts
+    for number, part in enumerate(parts[:_SHOWN_AGENTS]):
+        labels = dataset.train_labels[part]
+        counts = [int((labels == value).sum()) for value in values]
+        table.add_row(*map(str, (number, len(part), *counts)))
+    if len(parts) > _SHOWN_AGENTS:
+        sizes = [len(part) for part in parts]
+        table.add_row("...", f"{min(sizes)} to {max(sizes)}")
+    return table
+
+
+def _schema(dataset: Dataset) -> str:
+    """Return the schema of a table as it was read."""
+    lines = [
+        "# Read from the records. Before a private run replace ranges and categories by public",
+        "# ones: what is known of such data without these. A column that goes is left out.",
+        "[columns]",
+    ]
+    for column in dataset.source_columns:
+        values: list[Any] = list(column.categories) or [column.low, column.high]
+        lines.append(f"{json.dumps(column.name)} = {json.dumps(values, ensure_ascii=False)}")
+    return "\n".join(lines) + "\n"

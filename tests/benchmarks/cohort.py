@@ -1,0 +1,138 @@
+"""Agents that work together against the same agents one by one; and a hundred thousand of them.
+
+Both engines hold the same problems and play the same rounds in turns. The many run in a process of
+their own.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+
+from privet.problems import L2, BinaryLogistic, MultinomialLogistic, Problem
+from privet.sim.inline import grid_of
+from privet.sim.logs import quiet
+from privet.strategies import FedPLT
+from privet.wire import stream
+
+from .figure import Figure, Show, best_seconds
+
+MANY = 100_000
+_MANY = "import json; from benchmarks.cohort import many; print(json.dumps(many({})))"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Agents of n examples with ``features`` numbers each, of 2 classes or more."""
+
+    agents: int
+    examples: int
+    features: int
+    classes: int = 2
+    epochs: int = 5
+    goal: float = 1.0
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        kind = "softmax" if self.classes > 2 else "logistic"
+        noise = ", noisy" if self.settings else ""
+        dim = self.features * (self.classes if self.classes > 2 else 1)
+        return f"{self.agents} agents, {kind} {self.examples}, d {dim}, E {self.epochs}{noise}"
+
+    def problems(self) -> list[Problem]:
+        """Return the agents' problems, of noise."""
+        rng = stream(0, "bench")
+        return [self._problem(rng) for _ in range(self.agents)]
+
+    def _problem(self, rng: np.random.Generator) -> Problem:
+        features = rng.standard_normal((self.examples, self.features))
+        term = L2(0.5)
+        if self.classes > 2:
+            labels = rng.integers(self.classes, size=self.examples)
+            return MultinomialLogistic(features, labels, self.classes, regularizer=term)
+        signs = np.where(rng.random(self.examples) < 0.5, -1, 1)
+        return BinaryLogistic(features, signs, regularizer=term)
+
+
+CASES = (
+    Case(1000, 250, 5, goal=10.0),
+    Case(1000, 100, 20, 10, epochs=1, goal=8.0),
+    Case(
+        1000,
+        250,
+        5,
+        goal=5.0,
+        settings={"local_solver": "noisy-gd", "noise_variance": 0.1, "noise_seed": 1},
+    ),
+    Case(10, 600, 785, 10, epochs=1, goal=1 / 1.02),
+)
+
+
+def bench_cohort(show: Show, *, quick: bool = False) -> None:
+    """Compare the cohort engine with the in-process engine, and run very many agents."""
+    for case in CASES:
+        alone, together = _seconds(case, 2 if quick else 10)
+        updates = 1e6 / case.agents
+        show(Figure("engine", str(case), "inline, us an update", alone * updates))
+        show(Figure("engine", str(case), "cohort, us an update", together * updates))
+        show(Figure("engine", str(case), "cohort against inline", alone / together, case.goal))
+    count = MANY // 10 if quick else MANY
+    done = subprocess.run(
+        [sys.executable, "-c", _MANY.format(count)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    title = f"{count} agents, d 5, 3 rounds"
+    show(Figure("engine", title, "seconds of one core", found["seconds"], 20.0, at_least=False))
+    show(Figure("engine", title, "peak MB", found["megabytes"], 2048.0, at_least=False))
+
+
+def _seconds(case: Case, repeats: int) -> tuple[float, float]:
+    """Return the seconds of a round on the in-process and on the cohort engine, in turns."""
+    problems = case.problems()
+    rounds = [_Rounds(case, problems, engine) for engine in ("inline", "cohort")]
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(repeats):
+        for one, found in zip(rounds, times, strict=True):
+            found.append(best_seconds(one.play, 1))
+    return min(times[0]), min(times[1])
+
+
+class _Rounds:
+    """A run of Fed-PLT, a round at a time."""
+
+    def __init__(self, case: Case, problems: Sequence[Problem], engine: str = "auto") -> None:
+        self.grid = grid_of("fed-plt", problems, engine=engine)
+        self.strategy = FedPLT(
+            num_agents=case.agents, local_epochs=case.epochs, step_size=0.1, **case.settings
+        )
+        start = ArrayRecord({"x": Array(np.zeros(problems[0].dim))})
+        self.session = self.strategy.begin(self.grid, start)
+        self.play()  # the first sends everybody a state
+
+    def play(self) -> None:
+        self.strategy.play_round(self.grid, self.session.round + 1)
+
+
+def many(count: int) -> dict[str, float]:
+    """Return the peak and the processor's seconds from the start of Python to the third round."""
+    quiet()
+    case = Case(count, 10, 5)
+    rounds = _Rounds(case, case.problems())
+    for _ in range(2):
+        rounds.play()
+    return {
+        "seconds": time.process_time(),
+        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }

@@ -1,0 +1,186 @@
+"""What an operator sees of a run from outside, and may ask of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.server_apps.control import Control
+from privet.sim.inline import run_inline
+from privet.sim.ports import free_ports
+from privet.strategies.run.history import HistoryFile
+from privet.wire import ConfigError
+
+
+def settings(folder: Path, **given: Any) -> dict[str, Any]:
+    keys = {"num-agents": 4, "num-server-rounds": 4, "output-dir": str(folder), "features": 3}
+    keys |= {"dataset": "synthetic", "examples-per-agent": 20}
+    return keys | {key.replace("_", "-"): value for key, value in given.items()}
+
+
+def after_round(monkeypatch: Any, number: int, action: Any) -> None:
+    """Do something when a round has been written."""
+    append = HistoryFile.append
+
+    def watch(self: HistoryFile, done: Any) -> None:
+        append(self, done)
+        if done.round == number:
+            action(self.path.parent)
+
+    monkeypatch.setattr(HistoryFile, "append", watch)
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_the_endpoint_tells_how_a_run_fares(tmp_path: Path, monkeypatch: Any) -> None:
+    (port,) = free_ports(1)
+    said: dict[str, tuple[int, str]] = {}
+
+    def ask(folder: Path) -> None:
+        said.update({path: get(port, path) for path in ("/metrics", "/healthz", "/readyz")})
+
+    after_round(monkeypatch, 3, ask)
+    keys = settings(tmp_path, metrics_port=port, exclude="2", target_epsilon=0.0)
+    finished = run_inline(keys, "run")
+    assert said["/healthz"] == said["/readyz"] == (200, "ok\n")
+    status, text = said["/metrics"]
+    assert status == 200
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+    history = finished.result.history
+    expected = {
+        "privet_round": 2,
+        "privet_agents": 4,
+        "privet_participants": 3,
+        'privet_failures_total{reason="excluded"}': 2,
+        'privet_bytes_total{direction="up"}': sum(done.bytes_up for done in history[:2]),
+        'privet_bytes_total{direction="down"}': sum(done.bytes_down for done in history[:2]),
+        "privet_residual": history[1].residual,
+        "privet_epsilon": np.inf,
+        'privet_absences{agent="2"}': 2,
+        "privet_checkpoint_round": 2,
+        "privet_checkpoint_failures": 0,
+        f'privet_library_agents{{version="{finished.summary["library-version"]}"}}': 4,
+        "privet_round_failed_tries": 0,
+    }
+    assert {name: float(values[name]) for name in expected} == expected
+    with pytest.raises(urllib.error.URLError):
+        get(port, "/healthz")  # it ends with the run
+
+
+def test_readyz_waits_for_the_agents_and_a_taken_port_is_one_line(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    (port,) = free_ports(1)
+    said: list[int] = []
+    before = "privet.strategies.run.run.wait_for_nodes"
+    monkeypatch.setattr(before, lambda *_: said.append(get(port, "/readyz")[0]))
+    run_inline(settings(tmp_path, metrics_port=port), "run")
+    assert said == [503]
+    monkeypatch.setattr(
+        before, lambda *_: run_inline(settings(tmp_path, metrics_port=port), "second")
+    )
+    with pytest.raises(ConfigError, match=f"metrics-port = {port}: Address already in use"):
+        run_inline(settings(tmp_path, metrics_port=port), "third")
+
+
+def test_log_lines_are_json_where_asked(tmp_path: Path, capsys: Any) -> None:
+    before = list(logging.getLogger("flwr.privet").handlers)
+    run_inline(settings(tmp_path, log_json=True), "run")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line[0] == "{"]
+    rounds = [line for line in lines if line["message"].startswith("round 4/4 | 4 agents")]
+    assert [(line["run"], line["level"]) for line in rounds] == [("run", "INFO")]
+    assert logging.getLogger("flwr.privet").handlers == before
+
+
+# ------------------------------------------------------------------ control.toml
+
+
+def test_agents_are_left_out_from_one_round_to_another(tmp_path: Path, monkeypatch: Any) -> None:
+    def write(folder: Path) -> None:
+        (folder / "control.toml").write_text('exclude = "1, 3"\n')
+
+    after_round(monkeypatch, 2, write)
+    finished = run_inline(settings(tmp_path, exclude="0"), "run")
+    assert [done.participants for done in finished.result.history] == [
+        ("1", "2", "3"),
+        ("1", "2", "3"),
+        ("0", "2"),
+        ("0", "2"),
+    ]
+    assert finished.result.history[3].failures["1"] == "excluded by the operator"
+    schedule = "1,2,3;1,2,3;0,2;0,2"
+    absent = settings(tmp_path, participation="schedule", schedule=schedule)
+    reference = run_inline(absent, "reference")
+    ours, theirs = (run.result.arrays["x"].numpy() for run in (finished, reference))
+    assert np.array_equal(ours, theirs)
+
+
+def test_a_run_drains_when_the_file_says_stop(tmp_path: Path, monkeypatch: Any) -> None:
+    def write(folder: Path) -> None:
+        (folder / "control.toml").write_text("stop = true\n")
+
+    after_round(monkeypatch, 2, write)
+    finished = run_inline(settings(tmp_path, checkpoint_every=0), "run")
+    said = finished.summary
+    assert (said["status"], said["rounds"], said["checkpoint-round"]) == ("stopped", 2, 2)
+
+
+@pytest.mark.parametrize("text", ["stop = ", "stop = 1", 'drop = "3"', "exclude = 3"])
+def test_a_control_file_that_says_nothing_changes_nothing(
+    tmp_path: Path, text: str, monkeypatch: Any, caplog: Any
+) -> None:
+    after_round(monkeypatch, 1, lambda folder: (folder / "control.toml").write_text(text))
+    assert run_inline(settings(tmp_path), "run").summary["rounds"] == 4
+    assert sum("control.toml is not followed" in line for line in caplog.messages) == 1
+
+
+def test_units_are_left_out_by_the_mixer(tmp_path: Path) -> None:
+    class Mixer:
+        left: frozenset[str] = frozenset("x")
+
+        def leave_out(self, units: frozenset[str]) -> None:
+            self.left = units
+
+    class Roster:
+        excluded: Any = None
+
+    class Fake:
+        def __init__(self) -> None:
+            self.session = type("S", (), {"roster": Roster()})()
+
+    mixer, run = Mixer(), Fake()
+    control = Control(tmp_path, "", mixer)
+    control.on_begin(run)  # type: ignore[arg-type]
+    assert mixer.left == frozenset()
+    (tmp_path / "control.toml").write_text('exclude-units = "1,4"')
+    control.on_begin(run)  # type: ignore[arg-type]
+    assert mixer.left == {"1", "4"}
+
+
+# ------------------------------------------------------------------ thresholds
+
+
+def test_absences_in_a_row_are_a_warning_once(tmp_path: Path, caplog: Any) -> None:
+    run_inline(settings(tmp_path, num_server_rounds=8, exclude="2"), "run")
+    lines = [line for line in caplog.messages if "in a row" in line]
+    assert lines == ["round 3: agent 2 was absent in 3 rounds in a row: excluded by the operator"]
+
+
+def test_an_epsilon_near_its_target_is_a_warning(tmp_path: Path, caplog: Any) -> None:
+    private = {"local_solver": "noisy-gd", "clip": 1.0, "row_norm": 9.0, "target_epsilon": 5.0}
+    run_inline(settings(tmp_path, num_server_rounds=12, **private), "run")
+    lines = [line for line in caplog.messages if "near the target" in line]
+    assert len(lines) == 1

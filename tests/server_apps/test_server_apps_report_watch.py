@@ -1,0 +1,107 @@
+"""A run in progress as a page: from its history alone, on this machine alone."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privet.server_apps.report import ReportError
+from privet.server_apps.report.watch import newest, served
+from privet.sim.cli.main import main
+from support.reports import Page, rounds, run_folder
+
+
+class Browser:
+    """Asks the server for pages."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def get(self, path: str = "/", host: str = "127.0.0.1") -> tuple[HTTPResponse, str]:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("GET", path, headers={"Host": host})
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer, text
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return run_folder(tmp_path / "runs" / "first", rounds(3))
+
+
+@pytest.fixture
+def browser(folder: Path) -> Iterator[Browser]:
+    with served(folder) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield Browser(server.server_port)
+        server.shutdown()
+        thread.join()
+
+
+def write_round(folder: Path, line: dict[str, Any]) -> None:
+    with (folder / "history.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def test_the_page_follows_the_history_until_the_run_has_ended(
+    folder: Path, browser: Browser
+) -> None:
+    answer, text = browser.get()
+    assert (answer.status, Page(text).value(0, "rounds")) == (200, 3)
+    assert '<meta http-equiv="refresh"' in text
+    assert "The run has not ended" in text
+    write_round(folder, rounds(4)[3])
+    assert Page(browser.get()[1]).value(0, "rounds") == 4
+    with (folder / "history.jsonl").open("a") as file:
+        file.write('{"round": 5')  # a line that is being written
+    assert Page(browser.get()[1]).value(0, "rounds") == 4
+    (folder / "summary.json").write_text(json.dumps({"status": "completed"}))
+    _, text = browser.get()
+    assert '<meta http-equiv="refresh"' not in text
+    assert "The run has not ended" not in text
+
+
+def test_nothing_but_the_page_is_served_and_only_to_this_machine(browser: Browser) -> None:
+    assert browser.get("/history.jsonl")[0].status == 404
+    assert browser.get("/../first/history.jsonl")[0].status == 404
+    assert browser.get(host="attacker.example")[0].status == 403
+    assert browser.get(host="localhost:80")[0].status == 200
+
+
+def test_a_history_that_cannot_be_read_is_said_on_the_page(folder: Path, browser: Browser) -> None:
+    (folder / "history.jsonl").write_text("no json\n{}\n")
+    _, text = browser.get()
+    assert "line 1: not a round" in text
+    assert "refresh" in text
+
+
+def test_of_several_runs_the_newest_is_watched(folder: Path) -> None:
+    other = run_folder(folder.parent / "second", rounds(1))
+    assert newest(folder.parent) == other
+    assert newest(folder) == folder
+    with pytest.raises(ReportError, match="no run writes here"):
+        newest(folder / "nothing")
+
+
+def test_the_command_says_where_and_ends_with_ctrl_c(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("socketserver.BaseServer.serve_forever", stop)
+    with pytest.raises(SystemExit) as left:
+        main(["watch", str(folder.parent)])
+    out, err = capsys.readouterr()
+    assert left.value.code == 130
+    assert out.startswith(f"{folder}: http://127.0.0.1:")
+    assert err == "privet: interrupted; the run itself goes on\n"

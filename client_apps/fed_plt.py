@@ -113,7 +113,8 @@ class Agent(SplittingAgent):
 
     @property
     def stacks(self) -> bool:
-        return self.local_solver != "noisy-gd" and not self.secure_sum
+        clipped = self.local_solver == "noisy-gd" and self.clip > 0
+        return not (clipped or self.secure_sum)
 
     def prepare(self, problem: Problem) -> Problem:
         """Return the problem to work on: in a private run, with rows within the public bound."""

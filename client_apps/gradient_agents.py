@@ -168,7 +168,7 @@ class NoisyStepsAgent(GradientAgent):
 
     @property
     def stacks(self) -> bool:
-        return self.clip <= 0 and self.noise_scale <= 0
+        return self.clip <= 0
 
     @cached_property
     def gradients(self) -> Gradients:

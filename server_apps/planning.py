@@ -24,6 +24,7 @@ from privet.wire import ConfigError, Layout
 
 from .account import privacy_account
 from .build import agents_of, build_federation, build_strategy
+from .config import changed
 
 FACT_KEYS = ("num-examples", "dim")
 """Public numbers that stand in for the data, beside the run-config keys."""
@@ -51,7 +52,12 @@ class Planned:
     relation: str
 
 
-_BOUNDS: Mapping[str, Any] = {"clip": 1.0, "row-norm": 1.0, "loss": "binary-logistic"}
+_BOUNDS: Mapping[str, Any] = {
+    "local-solver": "noisy-gd",
+    "clip": 1.0,
+    "row-norm": 1.0,
+    "loss": "binary-logistic",
+}
 """What a private run may need besides its noise, with values at which it is there."""
 
 
@@ -81,18 +87,23 @@ def plan_account(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planne
 
 def _missing(config: Mapping[str, Any], public: Mapping[str, Any]) -> list[str]:
     """Return the keys without which a run cannot be private and with which it could."""
-    absent = {key: value for key, value in _BOUNDS.items() if config.get(key) in (0.0, "auto")}
+    given = changed(config)
+    absent = {key: _BOUNDS[key] for key in _BOUNDS if key in config and key not in given}
 
-    def fails(given: Mapping[str, Any]) -> bool:
+    def fails(added: Mapping[str, Any]) -> bool:
         try:
-            _plan({**config, **given}, public)
+            _plan({**config, **added}, public)
         except ConfigError:
             return True
         return False
 
     if fails(absent):
         return []
-    return [key for key in absent if fails({name: absent[name] for name in absent if name != key})]
+    return [
+        f"{key} (such as {absent[key]})"
+        for key in absent
+        if fails({name: absent[name] for name in absent if name != key})
+    ]
 
 
 def _plan(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planned:

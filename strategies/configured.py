@@ -228,6 +228,9 @@ class Configured:
         target = config.get("target-epsilon", 0.0)
         if noise in given and target > 0:
             yield noise, "not used with target-epsilon, which sets the noise"
+        weighted = keys_of(RegularizerSettings)["h_weight"].needs["h"] or ()
+        if given.get("h") in weighted and not config["h-weight"]:
+            yield "h", "not used with h-weight = 0"
         if "noise-seed" in given and not (target > 0 or cls.is_noised(config)):
             yield "noise-seed", "not used without noise"
 

@@ -113,7 +113,8 @@ def main(arguments: list[str] | None = None) -> None:
         code = 2
     except click.UsageError as problem:
         where = problem.ctx.command_path if problem.ctx else "privet"
-        code = fail(f"{_said_once(problem.format_message())} See {where} --help", 2)
+        said = _said_once(problem.format_message())
+        code = fail(f"{said.removesuffix('.').removesuffix('?')}; see {where} --help", 2)
     except _Interrupted as problem:
         code = fail(problem.message, INTERRUPTED)
     except ConfigError as problem:

@@ -56,7 +56,8 @@ RUNS = {
 
 def words(text: str, **more: Any) -> list[str]:
     extra = [f"{key.replace('_', '-')}={value}" for key, value in more.items()]
-    return [*COMMON.split(), *text.split(), *extra]
+    last = {word.partition("=")[0]: word for word in (*COMMON.split(), *text.split(), *extra)}
+    return list(last.values())
 
 
 def config(text: str, **more: Any) -> dict[str, Any]:

@@ -131,6 +131,7 @@ def test_a_default_is_its_owners() -> None:
         ({"batch-size": 8}, "batch-size = 8: not used with local-solver = gd"),
         ({"h-weight": 0.1}, "h-weight = 0.1: not used with h = zero"),
         ({"h": "l1", "h-weight": 0.1, "h-radius": 2.0}, "h-radius = 2.0: not used with h = l1"),
+        ({"h": "l1"}, "h = l1: not used with h-weight = 0"),
         ({"noise-seed": 3}, "noise-seed = 3: "),
         ({"local-solver": "noisy-gd"}, "local-solver = noisy-gd: "),
         (

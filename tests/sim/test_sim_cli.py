@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -42,9 +43,9 @@ def privet(capsys: Any) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["bogus"], 2, "No such command 'bogus'. See "),
-        (["rn"], 2, "No such command 'rn'. Did you mean 'run'? See "),
-        (["report"], 2, "Missing argument 'RUN_DIR...'. See "),
+        (["bogus"], 2, "No such command 'bogus'; see "),
+        (["rn"], 2, "No such command 'rn'. Did you mean 'run'; see "),
+        (["report"], 2, "Missing argument 'RUN_DIR...'; see "),
         (["run", "rho=1", "rho=2"], 2, "rho: given twice"),
         (["run", "algorithm=led", "step-size=0"], 2, "step-size = 0.0: must be >= 1e-100"),
         (["run", "algorithm=fedplt"], 2, "; did you mean 'fed-plt'?"),
@@ -161,8 +162,8 @@ def test_help_of_run_names_algorithms_data_sets_common_keys_and_an_example_that_
 def test_every_key_is_listed_and_found_by_a_word(privet: Any) -> None:
     _, out, _ = privet("keys")
     assert [line.split()[0] for line in out.splitlines()] == list(table())
-    _, out, _ = privet("keys", "certificate")
-    assert {line.split()[0] for line in out.splitlines()} == {"peer-certificate", "peer-ca"}
+    _, out, _ = privet("keys", "metropolis")
+    assert [line.split()[0] for line in out.splitlines()] == ["graph-lazy"]
     _, out, _ = privet("keys", "led")
     assert {line.split()[0] for line in out.splitlines()} == set(keys_of_algorithm("led"))
     assert privet("keys", "rho") == privet("run", "--help", "rho")
@@ -192,14 +193,16 @@ def test_completion_knows_keys_and_values() -> None:
 
 
 def test_account_names_all_that_is_missing(privet: Any) -> None:
-    common = ("account", "local-solver=noisy-gd", "target-epsilon=4")
-    code, out, err = privet(*common, "num-examples=100")
+    code, out, err = privet("account", "target-epsilon=4", "num-examples=100")
     assert (code, out) == (2, "")
-    assert err.endswith("; give clip, row-norm, loss\n")
-    _, _, err = privet(*common, "num-examples=100", "clip=1", "loss=binary-logistic")
-    assert err.endswith("; give row-norm\n")
-    _, _, err = privet(*common, "clip=1")
-    assert err.endswith("; give row-norm\n")
+    needed = re.findall(r"([a-z-]+) \(such as ([^)]+)\)", err.partition("; give ")[2])
+    assert [key for key, _ in needed] == ["local-solver", "clip", "row-norm", "loss"]
+    given = [f"{key}={value}" for key, value in needed]
+    assert privet("account", "target-epsilon=4", "num-examples=100", *given)[0] == 0
+    for one in given[1:]:
+        others = [each for each in given if each != one]
+        _, _, err = privet("account", "target-epsilon=4", "num-examples=100", *others)
+        assert err.endswith(f"; give {one.replace('=', ' (such as ')})\n")
 
 
 class TestInterrupted:

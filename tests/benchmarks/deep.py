@@ -102,8 +102,8 @@ ENTRIES = (
         FedPLT, "fed-plt", "local-start own, y returned", local_start="own", returned_model="y"
     ),
 )
-"""The steps of FedAvg are those tried, the best of which FedProx has too; SCAFFOLD collapses at longer
-ones."""
+"""The steps of FedAvg are those tried, the best of which FedProx has too; SCAFFOLD collapses at
+longer ones."""
 
 
 def network(seed: int) -> torch.nn.Module:

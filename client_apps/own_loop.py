@@ -293,7 +293,7 @@ class LoopParticipant(Participant):
             opened.base, opened.broadcast, opened.problem, opened.facts, opened.streams
         )
         noise = getattr(half, half.noise_key.replace("-", "_"), 0.0) if half.noise_key else 0.0
-        charged = opened.spent.noise.charged and half.local_update is Half.local_update
+        charged = opened.spent.noise.charged and type(half).local_update is Half.local_update
         if (noise > 0 or half.clip > 0) and not charged:
             raise ConfigError("a training loop of one's own takes noise with a clip, or neither")
         if task.tolerance > 0:

@@ -18,7 +18,8 @@ import numpy as np
 from flwr.app import ConfigRecord, Context
 from numpy.typing import NDArray
 
-from privet.privacy import Facts, Perturber, SystemNoise
+from privet.privacy import Facts, NoiseSource, Perturber
+from privet.privacy.perturb import Perturbers
 from privet.problems import LinearModel, Problem
 from privet.problems.stacks import Stack, stack_key
 from privet.wire import AGENT_RECORD, RECORD, pack
@@ -28,7 +29,7 @@ from privet.wire.errors import one_line
 from privet.wire.records import record_dict
 
 from .base import Participant, agent_name
-from .guard import checked_settings, node_rules
+from .guard import Guard, checked_settings, node_rules
 from .half import Arrays, Half, Local, Vector
 from .inputs import StackedStreams
 from .state import AgentState, read_state, state_path, write_state
@@ -277,13 +278,21 @@ class _Block:
         else:
             base = {name: table[rows] for name, table in self._now.items()}
         first, settings = self.members[rows[0]], checked_settings(asked.settings)
-        noise = Perturber(self.half.release(first.facts, asked.round), SystemNoise(), first.facts)
         streams = StackedStreams(
             int(settings.get("seed", 0)),
             "",
             asked.round,
             self._names if whole else tuple(self._names[row] for row in rows.tolist()),
         )
+        nothing = self.half.release(first.facts, asked.round)
+
+        def source(row: int) -> NoiseSource:
+            node = self.members[row]
+            rules = node_rules(node.context)
+            return Guard(node.context, rules, settings, node.name, asked.round).source()
+
+        noise = Perturbers(nothing, lambda: [source(row) for row in rows.tolist()], first.facts)
+
         local = self.half.local_update(
             base,
             {name: stacked(array) for name, array in broadcast.items()},
@@ -291,13 +300,13 @@ class _Block:
             streams,
             noise,
         )
-        if verify:
+        if verify and noise.repeatable:
             alone = self.half.local_update(
                 {name: array[0] for name, array in base.items()},
                 broadcast,
                 self.stack.models[rows[0]],
                 streams.each()[0],
-                noise,
+                Perturber(nothing, source(int(rows[0])), first.facts),
             )
             _require_same(local, alone, len(rows))
         self._keep(rows, whole, asked.round, tags, base, local.state)

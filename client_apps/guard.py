@@ -116,7 +116,7 @@ class Guard(NamedTuple):
         if release.mechanism != "none":
             ledger, epsilon = self._account(ledger, release, delta)
             self._keep_target(epsilon)
-        noise = Perturber(release, self._noise(), facts, given=explicit)
+        noise = Perturber(release, self.source(), facts, given=explicit)
         self.rules.charge(
             release, f"run {self.context.run_id} round {self.round} agent {self.agent}"
         )
@@ -169,7 +169,8 @@ class Guard(NamedTuple):
     def _seed(self) -> int:
         return int(self.settings.get("noise-seed", -1))
 
-    def _noise(self) -> NoiseSource:
+    def source(self) -> NoiseSource:
+        """Return where the agent's noise of this round comes from."""
         if self.noise_factory is not None:
             return self.noise_factory(self.agent, self.round)
         if self._seed >= 0:

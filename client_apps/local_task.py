@@ -74,6 +74,8 @@ class LocalTask(NamedTuple):
         norm of at most this; 0 takes all steps.
     needs : tuple of Need
         What the walk has to supply besides its end.
+    streams : Streams, optional
+        Of the round, where what follows of the walk draws from them.
     """
 
     start: Vector
@@ -88,6 +90,7 @@ class LocalTask(NamedTuple):
     noise_variance: float = 0.0
     tolerance: float = 0.0
     needs: tuple[Need, ...] = ()
+    streams: Streams | None = None
 
 
 class Walk(NamedTuple):
@@ -240,9 +243,11 @@ def _charged_move(
 
 def _free_move(task: LocalTask, problem: Problem, streams: Streams, noise: Perturber) -> Gradient:
     """Return what gives -gamma gradient with noise that no account covers."""
-    scale = math.sqrt(2.0 * task.step_size * task.noise_variance)
+    variance: Any = 2.0 * task.step_size * task.noise_variance
+    scale = math.sqrt(variance) if isinstance(variance, float) else np.sqrt(variance)
     gradient = task.gradients.oracle(problem, streams, noise, task.steps)
-    return lambda w: noise.unaccounted(-task.step_size * gradient(w), scale)
+    back = task.start.dtype.type(-task.step_size)
+    return lambda w: noise.unaccounted(back * gradient(w), scale)
 
 
 def _hidden_steps(task: LocalTask, problem: Problem, noise: Perturber) -> Vector:

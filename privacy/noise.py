@@ -26,12 +26,13 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.privacy.ziggurat import Mechanism, Words, ziggurat
+from privet.privacy.ziggurat import AT_ONCE, Mechanism, Words, ziggurat
 
 Size: TypeAlias = int | tuple[int, ...]
 Draws: TypeAlias = NDArray[np.float64]
@@ -112,6 +113,23 @@ class SeededNoise:
     def laplace(self, size: Size, scale: float) -> Draws:
         """Return the stream's next Laplace draws; ValueError unless 0 <= scale < inf."""
         return _draw(self._words, "laplace", size, scale)
+
+
+def gaussian_each(sources: Sequence[NoiseSource], size: int, scales: Draws) -> Draws:
+    """Return `size` normal draws of each of several sources, (N, size), as they give them alone.
+
+    Parameters
+    ----------
+    sources : sequence of NoiseSource
+    scales : (N, 1) array
+        One for each; ValueError unless 0 <= scale < inf.
+    """
+    streams = [source._words for source in sources if isinstance(source, SeededNoise)]
+    usable = bool((scales > 0).all() and np.isfinite(scales).all())
+    if usable and size <= AT_ONCE and len(streams) == len(sources):
+        return ziggurat("gaussian").draw_each(streams, size, scales)
+    each = zip(sources, scales[:, 0].tolist(), strict=True)
+    return np.stack([source.gaussian(size, scale) for source, scale in each])
 
 
 def _draw(words: Words | None, mechanism: Mechanism, size: Size, scale: float) -> Draws:

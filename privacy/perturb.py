@@ -20,7 +20,7 @@ afterwards), where eight operations of float64 err by less than D / 16 in all.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from privet.privacy.errors import NoiseError
 from privet.privacy.events import Release
 from privet.privacy.facts import Facts
-from privet.privacy.noise import NoiseSource
+from privet.privacy.noise import NoiseSource, SystemNoise, gaussian_each
 from privet.privacy.ziggurat import cell
 from privet.problems import Clipped
 
@@ -207,6 +207,49 @@ class Perturber:
             draw = next(self._rows)
         self.taken += 1
         return draw
+
+
+class Perturbers(Perturber):
+    """Those of several agents of whom nothing is charged, as one: values are rows (N, d).
+
+    Parameters
+    ----------
+    release : Release
+        Of every agent; raises ``NoiseError`` for one that is charged, whose noise each agent takes
+        from its own `Perturber`.
+    sources : callable
+        Returns every agent's source; called when noise is first asked for.
+    facts : Facts
+    """
+
+    def __init__(
+        self, release: Release, sources: Callable[[], Sequence[NoiseSource]], facts: Facts
+    ) -> None:
+        if release.mechanism != "none":
+            raise NoiseError("noise that is charged is taken by one agent at a time")
+        super().__init__(release, SystemNoise(), facts)
+        self._sources = sources
+        self._opened: Sequence[NoiseSource] = ()
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the noise so far, if there was any, can be drawn again."""
+        return not any(source.private for source in self._opened)
+
+    def unaccounted(self, value: NDArray[Any], scale: Any, mechanism: str = "gaussian") -> Vector:
+        """Return the values with noise of one scale, or of (N, 1): every agent's from its source.
+
+        Raises
+        ------
+        NoiseError
+            For another than Gaussian noise.
+        """
+        if mechanism != "gaussian":
+            raise NoiseError(f"{mechanism} noise is taken by one agent at a time")
+        self._opened = self._opened or self._sources()
+        scales = np.broadcast_to(np.asarray(scale, np.float64), (len(value), 1))
+        noised: Vector = value + gaussian_each(self._opened, value.shape[1], scales)
+        return noised
 
 
 def _within(array: NDArray[Any], most: float) -> bool:

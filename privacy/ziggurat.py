@@ -44,7 +44,7 @@ For one draw, rounded to a grid of spacing D, the total variation from the ideal
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal, localcontext
 from functools import lru_cache
 from typing import Literal, TypeAlias
@@ -67,7 +67,8 @@ POSITION_ERROR = 2.0**-51
 
 _TAIL: dict[Mechanism, float] = {"gaussian": 264690 / 65536, "laplace": 606611 / 65536}
 """Where the tail begins: as far out as the top layer still reaches over f(0) = 1."""
-_CHUNK = 1 << 13
+AT_ONCE = 1 << 13
+"""Draws whose first words are taken from the stream together."""
 _FEW = 24
 """Second looks that are done one by one in less time than by arrays."""
 _BITS = 2.0**-52
@@ -234,8 +235,8 @@ class Ziggurat:
         unit = np.array(width)
         out = np.empty(size)
         doubts = []
-        for begin in range(0, size, _CHUNK):
-            end = min(begin + _CHUNK, size)
+        for begin in range(0, size, AT_ONCE):
+            end = min(begin + AT_ONCE, size)
             some = words(end - begin)
             layer, position = some & _LAYER, _positions(some)
             cells, doubt = self._cells(layer, position, steps)
@@ -253,11 +254,38 @@ class Ziggurat:
             out[index] = look(words, some, ratio) * unit
         return out
 
+    def draw_each(self, streams: Sequence[Words], size: int, scales: Vector) -> Vector:
+        """Return `size` draws from each of several streams, (N, size): what `draw` takes from it.
+
+        Parameters
+        ----------
+        streams : sequence of callables
+        size : int
+            Draws of a stream, at most `AT_ONCE`.
+        scales : (N, 1) array
+            The scale of each, > 0.
+        """
+        units = np.array([[cell(self.mechanism, scale)] for scale in scales[:, 0].tolist()])
+        ratios = scales / units
+        some = np.stack([words(size) for words in streams])
+        layer, position = some & _LAYER, _positions(some)
+        cells, doubt = self._cells(layer, position, self.widths, ratios * _BITS)
+        np.abs(position, out=position)
+        doubt |= position >= self.inner.take(layer)
+        for row in np.flatnonzero(doubt.any(axis=1)).tolist():
+            index = doubt[row].nonzero()[0]
+            look = self._look_at_few if index.size <= _FEW else self._look_at_many
+            cells[row, index] = look(streams[row], some[row, index], float(ratios[row, 0]))
+        cells *= units
+        return cells
+
     def _cells(
-        self, layer: NDArray[np.int64], position: Vector, steps: Vector
+        self, layer: NDArray[np.int64], position: Vector, steps: Vector, unit: Vector | None = None
     ) -> tuple[Vector, NDArray[np.bool_]]:
         """Return the middle of each cell, and whether it may be another one."""
         product = steps.take(layer)
+        if unit is not None:
+            product *= unit
         product *= position
         cells = np.floor(product)
         cells += _HALF

@@ -142,6 +142,7 @@ def _closed(half: FoldingHalf[Any], pending: Pending, together: Together) -> Rou
             return None
     for name, reason in pending.absent.items():
         log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
+    pending.require(len(together.names), pending.absent)
     pending.bytes_up += together.size * len(uploads)
     pending.epsilon = math.inf
     session.state = half.fold(session.state, uploads, pending.turn)

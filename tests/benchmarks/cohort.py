@@ -66,6 +66,13 @@ class Case:
 CASES = (
     Case(1000, 250, 5, goal=10.0),
     Case(1000, 100, 20, 10, epochs=1, goal=8.0),
+    Case(
+        1000,
+        250,
+        5,
+        goal=5.0,
+        settings={"local_solver": "noisy-gd", "noise_variance": 0.1, "noise_seed": 1},
+    ),
     Case(10, 600, 785, 10, epochs=1, goal=1 / 1.02),
 )
 

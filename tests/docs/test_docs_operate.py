@@ -108,5 +108,6 @@ def test_the_supervised_run_outlives_its_server_app(tmp_path: Path) -> None:
             assert submitted < 4
     assert (killed, submitted) == (True, 2)
     (folder,) = (tmp_path / "runs").iterdir()
-    rounds = [json.loads(line)["round"] for line in (folder / "history.jsonl").open()]
+    lines = (folder / "history.jsonl").read_text().splitlines()
+    rounds = [json.loads(line)["round"] for line in lines]
     assert rounds == [1, 2, 3, 4]

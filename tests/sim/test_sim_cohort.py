@@ -20,13 +20,14 @@ from privet.problems import L2, BinaryLogistic, Problem
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.strategies import Fraction, PrivetResult
-from privet.wire import algorithm
+from privet.wire import algorithm, unpack
 
 DIM = 3
 LOCAL: Mapping[str, Mapping[str, Any]] = {
     "fed-plt": {"local_epochs": 3},
     "fed-plt agd": {"local_epochs": 3, "local_solver": "agd"},
     "fed-plt sgd": {"local_solver": "sgd", "batch_size": 4, "step_size": 0.1},
+    "fed-plt noise": {"local_solver": "noisy-gd", "noise_variance": 0.1, "noise_seed": 4},
     "fed-split": {"local_epochs": 3},
     "fed-pd": {"local_epochs": 3},
     "fed-lin": {"local_epochs": 3},
@@ -36,6 +37,8 @@ LOCAL: Mapping[str, Mapping[str, Any]] = {
     "fed-dyn": {"max_local_steps": 3},
     "scaffold": {"max_local_steps": 3, "batch": "sample", "batch_size": 4},
     "dp-fedsgd": {},
+    "scaffold noise": {"noise_scale": 0.1, "noise_seed": 4, "batch": "sample", "batch_size": 4},
+    "dp-fedsgd noise": {"noise_scale": 0.1, "noise_seed": 4},
 }
 
 
@@ -168,6 +171,36 @@ def test_an_upload_that_cannot_be_folded_is_named(name: str) -> None:
         together, _ = play(Counting, name, problems, rounds=3, step_size=1e10)
     assert any(done.failures for done in alone.history)
     require_same(together, alone)
+
+
+def test_noise_of_the_system_is_every_agents_own_and_another_in_every_run() -> None:
+    problems = federation([12] * 8)
+    noise = {"local_solver": "noisy-gd", "noise_variance": 0.1, "step_size": 0.5}
+    (one, grid), (other, _) = (
+        play(Counting, "fed-plt", problems, rounds=1, local_epochs=1, **noise) for _ in range(2)
+    )
+    quiet, plain = play(Counting, "fed-plt", problems, rounds=1, local_epochs=1, step_size=0.5)
+    assert grid.sent == 0
+    assert not np.array_equal(one.arrays["x"].numpy(), other.arrays["x"].numpy())
+    drawn = [
+        unpack(noised.state["privet.state"]["states"][1])["x"]  # type: ignore[index,arg-type]
+        - unpack(alone.state["privet.state"]["states"][1])["x"]  # type: ignore[index,arg-type]
+        for noised, alone in zip(grid.contexts.values(), plain.contexts.values(), strict=True)
+    ]
+    # Of variance 2 gamma tau^2 = 0.1 each: none is zero, no two are the same.
+    assert len(np.unique(drawn)) == 8 * DIM
+    assert 0.1 < np.std(drawn) < 1.0
+    assert not getattr(quiet.privacy, "private", True)
+
+
+def test_charged_noise_is_taken_by_one_agent_at_a_time() -> None:
+    problems = federation([12] * 5)
+    private = {"clip": 1.0, "row_norm": 4.0, "noise_variance": 0.1, "noise_seed": 2}
+    settings = {"local_solver": "noisy-gd", **private}
+    alone, _ = play(InlineGrid, "fed-plt", problems, **settings)
+    together, grid = play(Counting, "fed-plt", problems, **settings)
+    require_same(together, alone)
+    assert grid.sent == 4 * 5
 
 
 @pytest.mark.parametrize("first", [InlineGrid, CohortGrid])

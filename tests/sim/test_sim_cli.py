@@ -53,7 +53,7 @@ def privet(capsys: Any) -> Any:
         (["run", "algorithm=FedProx"], 2, "Flower's own: flwr.serverapp.strategy.FedProx"),
         (["run", "dataset=mnst"], 2, "; did you mean 'mnist'?"),
         (["run", "algorithm=FED-PLT"], 2, "; did you mean 'fed-plt'?"),
-        (["run", "--engine", "rai"], 2, "choose one of inline, ray; did you mean 'ray'?"),
+        (["run", "--engine", "rai"], 2, "ray; did you mean 'ray'?"),
         (["run", "--preset", "dp-iadmm/mnst"], 2, "; did you mean 'dp-iadmm/mnist'?"),
         (["bench", "engin"], 2, "; did you mean 'engine'?"),
         (["keys", "locl-epochs"], 2, "'locl-epochs'; did you mean 'local-epochs'?"),

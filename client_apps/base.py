@@ -32,6 +32,7 @@ from privet.wire import (
     REFUSED,
     ConfigError,
     Enrolment,
+    Layout,
     PrivetError,
     Update,
     WireError,
@@ -172,8 +173,8 @@ class Participant:
         """Answer the enrolment question.
 
         Privacy: the reply holds the agent's name, its declared number of examples (public), the
-        model's shape and dtype, which rounds' states it holds, the version of this library and,
-        for secure sums, a fresh public key; nothing else.
+        model's names, shapes and dtype, which rounds' states it holds, the version of this library
+        and, for secure sums, a fresh public key; nothing else.
         """
         return self._guarded(self._query, message, context)
 
@@ -330,6 +331,7 @@ class Participant:
         if rules.limited or (asked.get("quiet") and not asked.get("secure-sum")):
             require_public(problem)
         held = read_state(context)
+        layout = getattr(problem, "layout", None)
         experiment = str(asked["experiment"])
         known = held.rounds if held.experiment == experiment else ()
         said = Enrolment(
@@ -343,6 +345,7 @@ class Participant:
             rounds=known,
             unit=str(context.node_config.get("unit", "")),
             public_key=new_keys(context, experiment) if asked.get("secure-sum") else b"",
+            layout=layout.to_json() if isinstance(layout, Layout) else "",
             facts=facts.to_json(),
             library=library_version(),
         )

@@ -40,7 +40,7 @@ from privet.wire.sparse import SparseVector, decode
 
 from .gradient_agents import GradientAgent, SeveralStepsAgent
 from .half import Arrays, Local, Streams, Vector
-from .local_task import LocalTask, walk
+from .local_task import LocalTask, Walk, walk
 from .solver_agents import penalty
 from .sparsifiers import Choice, choose, choose_shared
 from .terms import MessageTerms
@@ -84,8 +84,9 @@ class Agent(GradientAgent):
 
     name: ClassVar[str] = "fed-pdm"
     upload: ClassVar[str] = "y"
+    task_alone: ClassVar[bool] = True
 
-    rho: float = penalty(1.0, "penalty of the augmented Lagrangian")
+    rho: float = penalty(0.0, "penalty of the augmented Lagrangian", (1.0, 0.1))
     max_local_steps: int = same(SeveralStepsAgent, "max_local_steps")
     nu: float = setting(
         0.0, "local steps end when the squared gradient norm is at most this", low=0
@@ -250,33 +251,51 @@ class Agent(GradientAgent):
             rho=1.0 / self.rho,
             shift=-state["lam"],
             tolerance=self.nu,
-        )
+        )._replace(streams=streams)
 
     def local_update(
         self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Perturber
     ) -> Local:
-        lam = state["lam"]
         task = self.task(state, broadcast, problem, noise.facts, streams)
+        if not noise.charged:
+            end = walk(task, problem, streams, noise).end
+            return self._sent(state, broadcast, task, *self._ascended(state, task, end), noise)
+        y = self._noised(problem, task.start, state["lam"], streams, noise)
+        return self._sent(state, broadcast, task, y, state["lam"], noise)
+
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
+        """Return lam_i and y of a walk without noise."""
+        return self._sent(state, broadcast, task, *self._ascended(state, task, walk.end))
+
+    def _ascended(self, state: Arrays, task: LocalTask, end: Vector) -> tuple[Vector, Vector]:
+        """Return y and the new lam_i, of where the steps from x0hat ended."""
         center = task.start
         rho = center.dtype.type(self.rho)
-        if noise.charged:
-            new = lam  # follows from what is sent
-            y = self._noised(problem, center, lam, streams, noise)
-        else:
-            x = walk(task, problem, streams, noise).end
-            new = center - x
-            new *= rho
-            new += lam
-            y = x - new / rho
+        new = center - end
+        new *= rho
+        new += state["lam"]
+        return end - new / rho, new
+
+    def _sent(
+        self,
+        state: Arrays,
+        broadcast: Arrays,
+        task: LocalTask,
+        y: Vector,
+        new: Vector,
+        noise: Perturber | None = None,
+    ) -> Local:
+        """Return what is sent of y, and the dual: ``new``, or what follows from what is sent."""
+        center = task.start
         if self.secure_sum:
             seed = int(broadcast["indices"]) if "indices" in broadcast else None
             sent = choose_shared(self._choice, y, seed, noise)
             upload: Arrays = {"y": sent.values}
         else:
-            data, sent = choose(self._choice, y, center, streams, noise)
+            data, sent = choose(self._choice, y, center, task.streams, noise)
             upload = encoded(data)
         if self.dual == "public":
-            new = public_dual(lam, center, sent, self.rho)
+            new = public_dual(state["lam"], center, sent, self.rho)
             return Local({"lam": new}, upload, new)
         return Local({"lam": new}, upload, sent.values)
 

@@ -4,10 +4,13 @@ N. Bastianello, C. Liu, K. H. Johansson, "Enhancing Privacy in Federated Learnin
 Training", Algorithm 1. The agent keeps x_i and z_i; when it takes part it computes
 
     v = 2 y - z_i,   w <- N_e solver steps on f_i(w) + ||w - v||^2 / (2 rho), started at x_i
-    x_i <- w,        z_i <- z_i + 2 (x_i - y)
+    x_i <- w,        z_i <- z_i + 2 a (x_i - y)
 
-and sends x_i. Starting at x_i, not at y, is the feedback that makes the limit exact. With a secure
-sum x_i is rounded to multiples of 2^-40 before it is used, and ||x_i - y|| is added up as well.
+and sends x_i. The relaxation a is 1 in the paper; a < 1 averages the splitting with the identity
+(a = 1/2 is Douglas-Rachford's, consensus ADMM): the same limits, under weaker conditions, more
+slowly. Starting at x_i, not at 2 y - z_i, is the feedback that makes the limit exact; so does
+starting at y, where x_i lies in the limit. With a secure sum x_i is rounded to multiples of 2^-40
+before it is used, and ||x_i - y|| is added up as well.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from privet.privacy import Facts, NoCertificateError, Release, fed_plt_contracti
 from privet.privacy.as_printed import fed_plt_epsilon
 from privet.problems import LinearModel, Moduli, Problem, Relation, best_step, can_clip
 from privet.wire import ConfigError
-from privet.wire.key import same
+from privet.wire.key import same, setting
 from privet.wire.ring import rounded
 
 from .arithmetic import distance
@@ -35,10 +38,10 @@ from .solver_agents import SolverAgent, penalty, solvers
 from .terms import MessageTerms
 
 
-def reflect(z: Vector, x: Vector, y: Vector) -> Vector:
-    """Return z + 2 (x - y), Algorithm 1 line 10; all of shape (d,). Both sides compute it."""
+def reflect(z: Vector, x: Vector, y: Vector, relaxation: float = 1.0) -> Vector:
+    """Return z + 2 a (x - y), Algorithm 1 line 10 for a = 1; all (d,). Both sides compute it."""
     moved: Vector = x - y
-    moved *= 2
+    moved *= 2 * relaxation
     moved += z
     return moved
 
@@ -49,7 +52,10 @@ class SplittingAgent(SolverAgent):
 
     upload: ClassVar[str] = "x_i"
 
-    rho: float = penalty(3.0, "penalty of the splitting")
+    rho: float = penalty(0.0, "penalty of the splitting", (3.0, 10.0))
+    relaxation: float = setting(
+        1.0, "a in z_i + 2 a (x_i - y): 1 is the paper's", low=0, high=1, open_low=True
+    )
 
     def task(
         self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
@@ -59,7 +65,7 @@ class SplittingAgent(SolverAgent):
         center = y + y
         center -= state["z"]
         return self.local_task(
-            self.start(state, center),
+            self.start(state, y, center),
             problem,
             facts,
             center=center,
@@ -72,14 +78,14 @@ class SplittingAgent(SolverAgent):
         """tau^2 of the noise in every step: none."""
         return 0.0
 
-    def start(self, state: Arrays, center: Vector) -> Vector:
+    def start(self, state: Arrays, y: Vector, center: Vector) -> Vector:
         """Return where the local steps begin: at x_i."""
         return state["x"]
 
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
         """Return x_i, the end, and the reflected z_i."""
         x = walk.end
-        z = reflect(state["z"], x, broadcast["y"])
+        z = reflect(state["z"], x, broadcast["y"], self.relaxation)
         return Local({"x": x, "z": z}, {"x": x}, z)
 
 
@@ -93,6 +99,12 @@ class Agent(SplittingAgent):
     noise_settings: ClassVar[Mapping[str, Any]] = {"local-solver": "noisy-gd"}
 
     local_solver: str = solvers("gd", "agd", "sgd", "noisy-gd")
+    local_start: str = setting(
+        "auto",
+        "where local steps begin: at the agent's own x_i, as in the paper, or at the model y",
+        choices=("auto", "own", "model"),
+        automatic=("own", "model"),
+    )
     row_norm: float = same(DataSettings, "row_norm")
     clip: float = same(ClippedGradients, "clip", needs={"local_solver": "noisy-gd"})
     noise_variance: float = noise(0.0, "variance tau^2 of the noisy gradient (13)")
@@ -232,10 +244,14 @@ class Agent(SplittingAgent):
         """tau^2 of the noisy gradient (13)."""
         return self.noise_variance
 
+    def start(self, state: Arrays, y: Vector, center: Vector) -> Vector:
+        """Return where the local steps begin; both are public, as x_i was sent."""
+        return y if self.local_start == "model" else super().start(state, y, center)
+
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
         """Return x_i, the end, and the reflected z_i; rounded for a secure sum."""
         if not self.secure_sum:
             return super().finish(state, broadcast, task, walk)
         x, y = rounded(walk.end), broadcast["y"]
-        z = reflect(state["z"], x, y)
+        z = reflect(state["z"], x, y, self.relaxation)
         return Local({"x": x, "z": z}, {"x": x, "distance": distance(x, y)}, x)

@@ -105,12 +105,17 @@ class GradientAgent(ClippedGradients):
     noise_key: ClassVar[str] = "noise-scale"
 
     step_size_base: float = setting(
-        0.04, "local step size of the first round", low=SMALLEST, high=LARGEST
+        0.0,
+        "local step size of the first round",
+        low=SMALLEST,
+        high=LARGEST,
+        automatic=(0.04, 0.1),
     )
     step_size_rule: str = setting(
-        "inverse-sqrt",
+        "auto",
         "constant, or divided by sqrt(1 + t) in round t = 0, 1, ...",
-        choices=("constant", "inverse-sqrt"),
+        choices=("auto", "constant", "inverse-sqrt"),
+        automatic=("inverse-sqrt", "constant"),
     )
     noise_scale: float = noise(0.0, "standard deviation of the noise")
 

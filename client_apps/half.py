@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from privet.privacy import Facts, Perturber, Release
 from privet.problems import Problem
-from privet.wire.key import check_fields, read
+from privet.wire.key import Scalar, check_fields, read, settle
 
 from .inputs import Arrays, Streams, Vector
 from .local_task import LocalTask, Need, Walk, walk
@@ -54,6 +54,9 @@ class Half:
     """Whether a private round costs the same whatever its number: then it is worked out once."""
     needs: ClassVar[tuple[Need, ...]] = ()
     """What ``finish`` needs of a walk besides its end."""
+    task_alone: ClassVar[bool] = False
+    """Whether a half that gives ``local_update`` does without noise what ``task`` and ``finish``
+    say, so that a training loop of one's own can take the steps."""
     steps_bind: ClassVar[bool] = False
     """Whether the method counts on the number and length of the task's steps, and on no other."""
 
@@ -63,8 +66,15 @@ class Half:
         return read(cls, settings)
 
     def __post_init__(self) -> None:
-        """Check every key (raises ``ConfigError``)."""
+        """Check every key (raises ``ConfigError``), and settle those that are automatic."""
         check_fields(self)
+        object.__setattr__(self, "_without_moduli", settle(self))
+
+    @property
+    def without_moduli(self) -> Mapping[str, Scalar]:
+        """Values, by key, of what was left open where no agent knows its problem's moduli."""
+        found: Mapping[str, Scalar] = self.__dict__["_without_moduli"]
+        return found
 
     @property
     def private(self) -> bool:

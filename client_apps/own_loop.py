@@ -32,7 +32,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 
 from privet.privacy import BudgetRefused
-from privet.problems import Moduli, Norm
+from privet.problems import Norm
 from privet.wire import ConfigError, Layout, algorithm
 
 from .base import METRICS, Opened, Participant, agent_name
@@ -41,8 +41,6 @@ from .half import Half, Vector
 from .local_task import LocalTask, Walk
 from .private_steps import LossFn, PrivateSteps
 
-SUGGESTED_STEP = 0.1
-"""Step size that is suggested for a loss whose smoothness nobody knows and no proximal term."""
 MOST_APART = 2.0
 """Factor by which a loop may move further, or less far, than steps that its method counts on."""
 
@@ -63,7 +61,7 @@ class LocalRound:
     round : int
         Number of the round.
     step_size : float
-        A suggestion: the run's ``step-size``, else one for a smoothness of 20.
+        A suggestion: the run's ``step-size``, else one for the usual smoothness.
     steps : int
         A suggestion: the run's number of local steps.
     """
@@ -253,7 +251,7 @@ class LoopParticipant(Participant):
 
     def __init__(self, protocol: str, model: Callable[[], Model] | Model, num_examples: Count):
         half = algorithm(protocol).load_agent()
-        if half.local_update is not Half.local_update:
+        if half.local_update is not Half.local_update and not half.task_alone:
             raise ConfigError(
                 f"{protocol} does its local steps itself: a loop of one's own cannot replace them"
             )
@@ -294,9 +292,12 @@ class LoopParticipant(Participant):
         task = half.task(
             opened.base, opened.broadcast, opened.problem, opened.facts, opened.streams
         )
-        asked = task.noise_variance > 0 or task.gradients.noise_scale > 0 or task.gradients.clip > 0
-        if asked and not opened.spent.noise.charged:
+        noise = getattr(half, half.noise_key.replace("-", "_"), 0.0) if half.noise_key else 0.0
+        charged = opened.spent.noise.charged and type(half).local_update is Half.local_update
+        if (noise > 0 or half.clip > 0) and not charged:
             raise ConfigError("a training loop of one's own takes noise with a clip, or neither")
+        if task.tolerance > 0:
+            raise ConfigError("a training loop of one's own is not ended by a gradient's norm")
         local = LocalRound(opened, task, model, context)
         with local.hooked() if hook else nullcontext():
             yield local
@@ -339,8 +340,7 @@ class LoopProblem:
 
     def __init__(self, layout: Layout, num_examples: int) -> None:
         self.dim, self.dtype, self.num_examples = layout.dim, layout.dtype, num_examples
-        self.divisor = float(num_examples)
-        self.moduli = Moduli(0.0, 2.0 / SUGGESTED_STEP)
+        self.layout, self.divisor = layout, float(num_examples)
 
     def value(self, x: Vector) -> float:
         """Refuse: the loss is the user's."""
@@ -594,22 +594,14 @@ def length(task: LocalTask, walk: Walk, coarseness: float) -> float:
 
 
 def require_same(found: Layout, expected: Layout) -> None:
-    """Refuse the model of a round that is not the participant's (raises ``ConfigError``).
-
-    Names may have more in front, as those of a wrapped module do.
-    """
+    """Refuse the model of a round that is not the participant's (raises ``ConfigError``)."""
     if len(found.names) != len(expected.names):
         raise ConfigError(
             f"the model of this round has {len(found.names)} trained parameters, the "
             f"participant's {len(expected.names)}: requires_grad must not change between rounds"
         )
-    pairs = zip(found.names, found.shapes, expected.names, expected.shapes, strict=True)
-    for name, shape, known, planned in pairs:
-        if shape != planned or not f".{name}".endswith(f".{known}"):
-            raise ConfigError(
-                f"the model of this round has {name!r} of shape {shape} where the participant's "
-                f"has {known!r} of shape {planned}"
-            )
+    if apart := found.difference(expected):
+        raise ConfigError(f"the model of this round has {apart} by the participant")
 
 
 def parameters_of(model: Model) -> Parameters:

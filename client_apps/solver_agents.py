@@ -16,15 +16,19 @@ from .gradients import Gradients
 from .half import Half, Vector
 from .local_task import MOST_STEPS, UNKNOWN, LocalTask
 
+USUAL_SMOOTHNESS = 12.5
+"""Taken for the smoothness of a loss that nobody knows it of: a step of at most 0.16. Measured on
+a small network (docs/results/deep.md); a longer or shorter step is a matter of ``step-size``."""
+
 
 def solvers(*names: str) -> Any:
     """Declare the key ``local-solver`` of a method that takes these."""
     return setting("gd", "local solver", choices=names)
 
 
-def penalty(default: float, doc: str) -> Any:
+def penalty(default: float, doc: str, automatic: tuple[float, float] | None = None) -> Any:
     """Declare the key ``rho`` of a splitting."""
-    return setting(default, doc, low=SMALLEST, high=LARGEST)
+    return setting(default, doc, low=SMALLEST, high=LARGEST, automatic=automatic)
 
 
 @dataclass(frozen=True)
@@ -62,13 +66,21 @@ class SolverAgent(Half):
         return True
 
     def moduli(self, problem: Problem, facts: Facts) -> Moduli:
-        """Return the moduli of f_i: those given, else the problem's own; or ``ConfigError``."""
+        """Return the moduli of f_i: those given, the problem's own, or else usual ones.
+
+        Raises
+        ------
+        ConfigError
+            If ``agd``, whose momentum is made of them, would have to do with usual ones.
+        """
         if self.smoothness > 0:
             return Moduli(self.strong_convexity, self.smoothness)
         own = getattr(problem, "moduli", None)
-        if not isinstance(own, Moduli):
-            raise ConfigError("this problem does not know its moduli: give step-size or smoothness")
-        return own
+        if isinstance(own, Moduli):
+            return own
+        if self.local_solver == "agd":
+            raise ConfigError("this problem does not know its moduli: agd needs smoothness")
+        return Moduli(0.0, USUAL_SMOOTHNESS)
 
     def local_task(
         self,

@@ -42,7 +42,7 @@ class Choice:
 
 
 def choose(
-    choice: Choice, y: Vector, center: Vector, streams: Streams, noise: Perturber
+    choice: Choice, y: Vector, center: Vector, streams: Streams | None, noise: Perturber | None
 ) -> tuple[bytes, SparseVector]:
     """Return the bytes of what is sent of y, and the same as a vector.
 
@@ -50,6 +50,8 @@ def choose(
     ----------
     y : array (d,)
         With its noise, where a mechanism was charged.
+    noise : Perturber, optional
+        None where the agent adds none.
     center : array (d,)
         What the server broadcast: public.
 
@@ -65,7 +67,7 @@ def choose(
     if choice.sparsifier == "top-k":
         places = top_k(y, k)
         values = y[places]
-        if choice.noise_scale > 0 and not noise.charged:
+        if choice.noise_scale > 0 and noise is not None and not noise.charged:
             # The draws belong to the entries in descending order of magnitude.
             order = np.argsort(-np.abs(values), kind="stable")
             values[order] = _noised(choice, values[order], noise)
@@ -73,6 +75,8 @@ def choose(
     if choice.keeps_all(dim):
         values = _noised(choice, y, noise)
         return encode(values), SparseVector(dim, values)
+    if streams is None:
+        raise ConfigError(f"{choice.sparsifier} draws, and has no stream to draw from")
     seed = index_seed(streams.seed, streams.agent, streams.round)
     if choice.sparsifier == "rand-k":
         places = rand_k(seed, dim, k)
@@ -82,7 +86,9 @@ def choose(
     return _explicit(_noised(choice, y[places], noise), places, dim)
 
 
-def choose_shared(choice: Choice, y: Vector, seed: int | None, noise: Perturber) -> SparseVector:
+def choose_shared(
+    choice: Choice, y: Vector, seed: int | None, noise: Perturber | None
+) -> SparseVector:
     """Return what is sent of y with a secure sum: all, or k coordinates by the round's own seed.
 
     Rounded to multiples of 2^-40 after the noise: what is added up is exactly what is returned.
@@ -100,9 +106,9 @@ def _explicit(values: Vector, places: NDArray[np.intp], dim: int) -> tuple[bytes
     return encode(values, places, dim), SparseVector(dim, values, None if whole else places)
 
 
-def _noised(choice: Choice, values: Vector, noise: Perturber) -> Vector:
+def _noised(choice: Choice, values: Vector, noise: Perturber | None) -> Vector:
     """Return values with noise that no account covers; as they are where a mechanism has it."""
-    if noise.charged or choice.noise_scale <= 0:
+    if noise is None or noise.charged or choice.noise_scale <= 0:
         return values
     return noise.unaccounted(values, choice.noise_scale).astype(values.dtype, copy=False)
 

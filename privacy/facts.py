@@ -51,6 +51,8 @@ class Facts:
         beta of an l2 regulariser, beta ||x||^2 / 2; 0 for any other.
     clips : bool
         Whether the problem can clip the gradient of every example.
+    moduli : bool
+        Whether the problem knows its moduli.
     """
 
     num_examples: int
@@ -61,6 +63,7 @@ class Facts:
     regularizer: str = "none"
     modulus: float = 0.0
     clips: bool = True
+    moduli: bool = True
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
@@ -89,6 +92,7 @@ class Facts:
             regularizer=kind,
             modulus=float(modulus),
             clips=linear or can_clip(problem),
+            moduli=linear or isinstance(getattr(problem, "moduli", None), Moduli),
         )
 
     @property

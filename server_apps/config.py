@@ -177,7 +177,7 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
         checked = own[key].check(value)
         if checked != own[key].default:
             given[key] = checked
-    resolved = kind.filled({key: given.get(key, own[key].default) for key in own}, given)
+    resolved = kind.filled({key: given.get(key, own[key].usual) for key in own}, given)
     for key, why in (*_unused(own, given, resolved), *kind.unused(given, resolved)):
         raise ConfigError(f"{key} = {shown(given[key])}: {why}")
     return dict(resolved)

@@ -159,7 +159,14 @@ def _run(
             evaluate_every=config["evaluate-every"],
             tolerance=config["tolerance"],
             observers=(*watching, show),
+            log_rounds=False,
         )
+
+
+def _status(result: PrivetResult) -> str:
+    if result.diverged:
+        return "diverged"
+    return "stopped" if result.stopped == REQUEST else "completed"
 
 
 def _outcome(
@@ -168,8 +175,9 @@ def _outcome(
     models = strategy.run.models()
     numbers = evaluation(strategy.run.session.round, models)
     return {
-        "status": "stopped" if result.stopped == REQUEST else "completed",
+        "status": _status(result),
         "stopped": result.stopped,
+        **({"diverged": result.diverged} if result.diverged else {}),
         "accuracy": numbers.get("accuracy", math.nan),
         "loss": numbers["loss"],
         "stationarity": numbers["stationarity"],
@@ -273,6 +281,8 @@ def headline(summary: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(value, int | float):
             shown[label] = format(value, form)
     shown["rounds"] = f"{summary['rounds']} (stopped by {summary.get('stopped', 'failure')})"
+    if summary.get("diverged"):
+        shown["diverged"] = str(summary["diverged"])
     if summary.get("checkpoint-error"):
         shown["checkpoint"] = (
             f"of round {summary['checkpoint-round']}; {summary['checkpoint-failures']} could not "

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
@@ -25,16 +25,19 @@ from privet.wire import ConfigError, RunError
 from .configured import Configured
 from .flower_options import FlowerArguments, FlowerOptions
 from .flower_wrappers import refuse_changed_model, refuse_wrappers
-from .half import ServerHalf, summing
+from .half import NOT_FINITE, ServerHalf, halved_step, step_keys, summing
 from .hooks import Hooks, Monitor
 from .participation import All, Participation
 from .run import Observer, Round, Run, RunOptions, Session
 from .run.account import PrivetResult, privacy_of
 from .run.observers import (
     Checkpoints,
+    Divergence,
     FederatedEvaluation,
     Monitoring,
+    RoundLog,
     ServerEvaluation,
+    StopWhen,
     Tolerance,
     TrainMetrics,
     observe,
@@ -44,6 +47,10 @@ from .run.round import TooFewError
 log = logging.getLogger("flwr.privet")
 
 
+COUNTED = ("participants", "residual")
+"""What `aggregate_train` adds to the agents' metrics, and a round's record holds."""
+MOST_RESTARTS = 5
+"""How often a run that diverges begins anew at most: the step is then a thirty-second."""
 Watch = Callable[[Round, "PrimalDualStrategy"], object]
 """Called after every round in place of an `Observer`; what it raises ends the run."""
 
@@ -86,6 +93,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         monitor: Monitor | None = None,
         secure_sum: bool = RunOptions.secure_sum,
         recover_by_name: str = RunOptions.recover_by_name,
+        on_divergence: str = RunOptions.on_divergence,
         **flower: Unpack[FlowerArguments],
     ) -> None:
         for name in flower.keys() - FlowerArguments.__annotations__.keys():
@@ -103,6 +111,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             wait_timeout=wait_timeout,
             round_timeout=round_timeout,
             recover_by_name=recover_by_name,
+            on_divergence=on_divergence,
             min_available_nodes=self.flower.min_available_nodes,
         )
         self.fraction_evaluate = fraction_evaluate
@@ -145,14 +154,21 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
 
         A round that too few agents replied in is tried again while the run has ``patience``.
         """
-        messages = self.configure_train(number, self.run.arrays, ConfigRecord(), grid)
+        run = self.run
+        messages = self.configure_train(number, run.arrays, ConfigRecord(), grid)
         while True:
             try:
-                self.aggregate_train(number, self.run.collect(grid, messages))
+                arrays, metrics = self.aggregate_train(number, run.collect(grid, messages))
+                break
             except TooFewError as few:
-                messages = self.run.try_again(few, grid)
-            else:
-                return self.run.session.history[-1]
+                if NOT_FINITE in str(few):  # the same steps would blow up again
+                    raise
+                messages = run.try_again(few, grid)
+        if arrays is not None:
+            refuse_changed_model(self, arrays, run.arrays)
+        own = {name: value for name, value in (metrics or {}).items() if name not in COUNTED}
+        run.metrics = MetricRecord(own) if own else None
+        return run.session.history[-1]
 
     # ------------------------------------------------------------------ Flower's round interface
 
@@ -246,6 +262,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         tolerance: float = 0.0,
         observers: Iterable[Observer | Watch] = (),
         initial_state: Any = None,
+        should_stop: Callable[[Round], bool] | None = None,
+        log_rounds: bool = True,
     ) -> PrivetResult:
         """Run up to round ``num_rounds`` and return the result.
 
@@ -279,6 +297,10 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             strategy.
         initial_state
             Replaces the algorithm's own state before round 1.
+        should_stop : callable, optional
+            Called with the record of every round; true ends the run.
+        log_rounds : bool
+            Whether every round is logged, as Flower's own strategies log theirs.
 
         Raises
         ------
@@ -295,24 +317,50 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             self.run = Run.resume(self.half, options, grid, initial_arrays, Path(resume))
         else:
             self.run = Run.begin(self.half, options, grid, initial_arrays, state=initial_state)
-        result = PrivetResult()
-        watching: list[Observer] = [TrainMetrics(result.train_metrics_clientapp)]
-        if self.monitor is not None:
-            watching.append(Monitoring(self.monitor, evaluate_every))
-        if tolerance > 0:
-            watching.append(Tolerance(tolerance, evaluate_every if self.monitor else 1))
-        if evaluate_fn is not None:
-            found = result.evaluate_metrics_serverapp
-            watching.append(ServerEvaluation(evaluate_fn, evaluate_every, found))
-        federated = result.evaluate_metrics_clientapp
-        config = evaluate_config or ConfigRecord()
-        watching.append(FederatedEvaluation(self, grid, config, federated))
-        if checkpoint:
-            watching.append(Checkpoints(Path(checkpoint), checkpoint_every, grid))
-        watching += [self._observer(one) for one in observers]
-        run = self.run
-        observe(run, watching, num_rounds, lambda number: self.play_round(grid, number))
-        result.stopped = run.stopped or "rounds"
+        ends = options.on_divergence != "warn"
+        restarting = options.on_divergence == "restart-smaller"
+        if restarting:
+            self._require_restarts()
+
+        def watching(result: PrivetResult) -> Iterator[Observer]:
+            yield TrainMetrics(result.train_metrics_clientapp)
+            if self.monitor is not None:
+                yield Monitoring(self.monitor, evaluate_every)
+            yield Divergence(ends, step_keys(self.half))
+            if tolerance > 0:
+                yield Tolerance(tolerance, evaluate_every if self.monitor else 1)
+            if evaluate_fn is not None:
+                found = result.evaluate_metrics_serverapp
+                yield ServerEvaluation(evaluate_fn, evaluate_every, found)
+            config = evaluate_config or ConfigRecord()
+            yield FederatedEvaluation(self, grid, config, result.evaluate_metrics_clientapp)
+            if checkpoint:
+                yield Checkpoints(Path(checkpoint), checkpoint_every, grid)
+            if log_rounds:
+                yield RoundLog(num_rounds)
+            if should_stop is not None:
+                yield StopWhen(should_stop)
+            yield from map(self._observer, observers)
+
+        def play(number: int) -> Round:
+            return self.play_round(grid, number)
+
+        observers = tuple(observers)
+        for restarts in range(MOST_RESTARTS + 1):
+            run, result = self.run, PrivetResult(restarts=restarts)
+            again = restarting and restarts < MOST_RESTARTS
+            try:
+                observe(run, watching(result), num_rounds, play)
+            except RunError as error:
+                if NOT_FINITE not in str(error) or not again:
+                    raise
+                run.stopped = "divergence"
+            if not again or run.stopped != "divergence":
+                break
+            log.warning("beginning anew with half the step")
+            half = halved_step(run.half)
+            self.run = Run.begin(half, options, grid, initial_arrays, state=initial_state)
+        result.stopped, result.diverged = run.stopped or "rounds", run.diverged
         result.history = run.session.history
         result.models = {
             name: run.session.layout.restore(model) for name, model in run.models().items()
@@ -320,6 +368,16 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         result.arrays = result.models["last"]
         result.privacy = privacy_of(run.half, run.session)
         return result
+
+    def _require_restarts(self) -> None:
+        """Refuse to begin anew what cannot (raises ``ConfigError``)."""
+        if self.run.private:
+            raise ConfigError(
+                "on-divergence = restart-smaller: every new beginning of a private run is charged "
+                "again; use stop"
+            )
+        if not step_keys(self.half):
+            raise ConfigError(f"on-divergence = restart-smaller: {self.half.name} has no step size")
 
     def _observer(self, given: Observer | Watch) -> Observer:
         return given if isinstance(given, Observer) else _Watching(given, self)

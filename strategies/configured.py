@@ -78,6 +78,7 @@ class RunArguments(FlowerArguments, total=False):
     monitor: Monitor | None
     secure_sum: bool
     recover_by_name: str
+    on_divergence: str
 
 
 class Configured:

@@ -4,7 +4,7 @@ N. Bastianello, C. Liu, K. H. Johansson, "Enhancing Privacy in Federated Learnin
 Training", Algorithm 1. The server keeps x_i and z_i of every agent and each round computes
 
     y = prox_{(rho/N) h}( (1/N) sum_i z_i )            over ALL agents, absent ones with old z_i
-    z_i <- z_i + 2 (x_i - y)                            for the participants, from their x_i
+    z_i <- z_i + 2 a (x_i - y)                          for the participants, from their x_i
 
 Both sides compute z_i from the same bytes, so only x_i travels and a lost agent loses nothing.
 """
@@ -12,14 +12,15 @@ Both sides compute z_i from the same bytes, so only x_i travels and a lost agent
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Unpack
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
 from privet.client_apps.fed_plt import Agent, SplittingAgent, reflect
 from privet.client_apps.terms import PrivacyTerms
 from privet.problems import ProximalFunction, Zero
+from privet.wire.key import setting
 from privet.wire.ring import Shapes
 
 from .base import PrimalDualStrategy
@@ -78,6 +79,17 @@ class Server(FoldingHalf[State]):
 
     agent: SplittingAgent = field(default_factory=Agent)
     h: ProximalFunction = field(default_factory=Zero)
+    returned_model: str = setting(
+        "auto",
+        "the model of a run: y, or the mean of all agents' x_i, as in the paper's figures",
+        choices=("auto", "y", "mean"),
+        needs={"secure_sum": False},
+        automatic=("y", "mean"),
+    )
+
+    def without_moduli(self) -> Self:
+        half = super().without_moduli()
+        return replace(half, returned_model="mean") if self.returned_model == "auto" else half
 
     def rows(self, start: Vector) -> Arrays:
         return {"x": start, "z": start}
@@ -95,9 +107,9 @@ class Server(FoldingHalf[State]):
         return state, {"y": state.y}
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check x_i and return it with z_i + 2 (x_i - y), Algorithm 1 line 10."""
+        """Check x_i and return it with z_i + 2 a (x_i - y), Algorithm 1 line 10."""
         x = present(upload, "x", state.y)
-        z = reflect(state.z[position], x, state.y)
+        z = reflect(state.z[position], x, state.y, self.agent.relaxation)
         require_finite(z)  # as it is not where x is not, or overflows
         return {"x": x, "z": z}, agreed(upload, z)
 
@@ -114,8 +126,12 @@ class Server(FoldingHalf[State]):
         return self.completed(state)
 
     def models(self, state: State) -> Arrays:
-        """Return ``last`` (prox of the mean z) and ``mean`` (mean of x_i over all agents)."""
-        return {"last": state.center, "mean": mean_row(state.x)}
+        """Return ``last``, the model of the run, and ``mean``, the mean of x_i over all agents.
+
+        The model is the prox of the mean z, or that mean.
+        """
+        mean = mean_row(state.x)
+        return {"last": mean if self.returned_model == "mean" else state.center, "mean": mean}
 
 
 @dataclass(slots=True)
@@ -149,9 +165,9 @@ class SumState(HalfState):
 class SumServer(SummingHalf[SumState]):
     """Server half of Fed-PLT for masked uploads: keeps the mean of the z_i and sees no x_i.
 
-        zbar <- zbar + (2/N) ( sum_{i in S} x_i - |S| y )         S the participants
+        zbar <- zbar + (2 a/N) ( sum_{i in S} x_i - |S| y )         S the participants
 
-    is the mean over all agents of z_i <- z_i + 2 (x_i - y), so that the iterates are those of
+    is the mean over all agents of z_i <- z_i + 2 a (x_i - y), so that the iterates are those of
     ``Server``, whose parameters it has. The agents round x_i to multiples of 2^-40 before they use
     it: what is added is exactly what they hold, and no error builds up. The price: an agent that
     loses x_i and z_i cannot go on, because nobody else has them.
@@ -192,7 +208,7 @@ class SumServer(SummingHalf[SumState]):
         if not active:
             return state
         moved = sum((found.arrays["x"] for found in sums.values()), -active * state.y.astype("f8"))
-        state.total = state.total + 2.0 * moved
+        state.total = state.total + 2.0 * self.agent.relaxation * moved
         distance = sum(float(found.arrays["distance"]) for found in sums.values()) / active
         state.residual = distance * distance
         return self.completed(state)
@@ -225,7 +241,7 @@ class FedPLT(PrimalDualStrategy):
     """
 
     algorithm: ClassVar[str] = Agent.name
-    settings: ClassVar[tuple[type, ...]] = (Agent, PrivacyTerms, RegularizerSettings)
+    settings: ClassVar[tuple[type, ...]] = (Agent, Server, PrivacyTerms, RegularizerSettings)
     cost: ClassVar[Cost] = Cost(agent=2, coordinator=2, shared=2)
     search: ClassVar[tuple[SearchAxis, ...]] = (
         SearchAxis("rho", 0.05, 20.0, "splitting"),
@@ -250,6 +266,9 @@ class FedPLT(PrimalDualStrategy):
         local_solver: str = Agent.local_solver,
         step_size: float = Agent.step_size,
         *,
+        relaxation: float = Agent.relaxation,
+        local_start: str = Agent.local_start,
+        returned_model: str = Server.returned_model,
         batch_size: int = Agent.batch_size,
         strong_convexity: float = Agent.strong_convexity,
         smoothness: float = Agent.smoothness,

@@ -125,6 +125,10 @@ class FedPLTTheory:
                 f"strong convexity is {convexity:g}: the theory needs it above 0 "
                 "(add an l2 regulariser)"
             )
+        for key, papers in (("relaxation", 1.0), ("local-start", "own")):
+            value = self.query.config[key]
+            if value not in (papers, "auto"):
+                raise ConfigError(f"{key} = {value}: the theory is that of the paper, {papers}")
         self._solver()
         self._probability()
 

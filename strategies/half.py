@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.client_apps.half import Half
+from privet.client_apps.solver_agents import USUAL_SMOOTHNESS
 from privet.client_apps.terms import PrivacyTerms
 from privet.wire import RunError, Settings, UploadError, digest, finite, stream
 from privet.wire.dense import digests
@@ -155,6 +156,11 @@ class ServerHalf(ABC, Generic[S]):
         """
         return replace(self, agent=type(self.agent).from_settings({**self.settings(), **changes}))
 
+    def without_moduli(self) -> Self:
+        """Return the half with what was left open settled for problems of unknown moduli."""
+        others = self.agent.without_moduli
+        return self.with_settings(others) if others else self
+
     # ------------------------------------------------------------------ the state
 
     def rows(self, start: Vector) -> Arrays:
@@ -256,6 +262,23 @@ class ServerHalf(ABC, Generic[S]):
     def own(self, state: S, position: int, turn: Turn) -> Arrays:
         """Return what one participant is sent besides, in a message of its own; mostly nothing."""
         return {}
+
+
+def step_keys(half: ServerHalf[Any]) -> list[str]:
+    """Return the run-config keys of the length of an algorithm's local steps."""
+    return [key for key in ("step-size", "step-size-base") if key in half.settings()]
+
+
+def halved_step(half: ServerHalf[S]) -> ServerHalf[S]:
+    """Return the half whose local steps are half as long.
+
+    A step that agents make of their moduli is halved by twice the usual smoothness, or that given.
+    """
+    settings: dict[str, Any] = dict(half.settings())
+    (key,) = step_keys(half)
+    if settings[key] > 0:
+        return half.with_settings({key: settings[key] / 2})
+    return half.with_settings({"smoothness": 2 * (settings["smoothness"] or USUAL_SMOOTHNESS)})
 
 
 class FoldingHalf(ServerHalf[S]):

@@ -245,8 +245,10 @@ def main() -> int:
     parser.add_argument("--agents", type=int, default=6)
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--round-timeout", type=float, default=40.0)
+    parser.add_argument("--algorithms", nargs="+", default=["fed-plt", "dp-iadmm", "fed-pdm"])
     given = parser.parse_args()
-    rng, rounds = random.Random(given.seed), given.rounds // len(ALGORITHMS)
+    played = {n: s for n, s in ALGORITHMS.items() if s["algorithm"] in given.algorithms}
+    rng, rounds = random.Random(given.seed), given.rounds // len(played)
     rows, begun = [], time.monotonic()
     with tempfile.TemporaryDirectory() as where:
         home = Path(where)
@@ -259,7 +261,7 @@ def main() -> int:
                 deployment.start_node(str(number), config, key=key)
             deployment.wait_for_nodes(180.0)
             memory = Memory(deployment)
-            for number, (name, settings) in enumerate(ALGORITHMS.items()):
+            for number, (name, settings) in enumerate(played.items()):
                 say(f"{name}: {rounds} rounds")
                 output = home / f"run-{number}"
                 common = {

@@ -15,6 +15,9 @@ from .rosters import KEY_BYTES, LONGEST_NAME, is_name
 LONGEST_FACTS = 2000
 """Characters of an agent's facts at most."""
 
+LONGEST_LAYOUT = 1_000_000
+"""Characters of the names and shapes of its model at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Enrolment:
@@ -33,6 +36,8 @@ class Enrolment:
     """The unit (of several servers) that the node config names; empty for none."""
     public_key: bytes = b""
     """For the secure sums of ``experiment``, if it was asked for."""
+    layout: str = ""
+    """Names and shapes of its model's arrays, as JSON; empty where it knows none."""
     facts: str = ""
     """What else it says of itself, as JSON; not looked into here."""
     library: str = ""
@@ -47,6 +52,7 @@ def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
         "rounds": list(enrolment.rounds),
         "unit": enrolment.unit,
         "public-key": enrolment.public_key,
+        "layout": enrolment.layout,
         "facts": enrolment.facts,
         LIBRARY_VERSION: enrolment.library,
     }
@@ -85,6 +91,9 @@ def read_enrolment(content: RecordDict) -> Enrolment:
     facts = read_field(record, "facts", str, "")
     if len(facts) > LONGEST_FACTS:
         raise WireError(f"facts have {len(facts)} characters, at most {LONGEST_FACTS} are read")
+    layout = read_field(record, "layout", str, "")
+    if len(layout) > LONGEST_LAYOUT:
+        raise WireError(f"layout has {len(layout)} characters, at most {LONGEST_LAYOUT} are read")
     return Enrolment(
         agent=agent,
         num_examples=read_field(record, "num-examples", int),
@@ -96,6 +105,7 @@ def read_enrolment(content: RecordDict) -> Enrolment:
         rounds=tuple(rounds),
         unit=unit,
         public_key=public_key,
+        layout=layout,
         facts=facts,
         library=one_line(read_field(record, LIBRARY_VERSION, str, ""))[:LONGEST_NAME],
     )

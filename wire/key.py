@@ -44,6 +44,8 @@ class Key:
         Smallest value above 0, where 0 itself has a meaning of its own.
     needs : mapping of str to tuple or None
         Other keys, and the values at which this one is used at all; None is any but empty or 0.
+    automatic : tuple of two values, optional
+        What 0 or "auto" stands for: in general, and where no agent knows its problem's moduli.
     operational : bool
         Whether it says how a run is operated, and not what is computed.
     """
@@ -57,6 +59,7 @@ class Key:
     open_low: bool = False
     floor: float = 0.0
     needs: Mapping[str, tuple[Scalar, ...] | None] = field(default_factory=dict)
+    automatic: tuple[Scalar, Scalar] | None = None
     operational: bool = False
 
     def check(self, value: Any) -> Scalar:
@@ -83,10 +86,21 @@ class Key:
             raise ConfigError(
                 f"{self.name} = {value!r}: choose one of {', '.join(self.choices)}{near}"
             )
-        if isinstance(value, int | float) and kind is not bool:
+        if isinstance(value, int | float) and kind is not bool and not self.left_open(value):
             self._check_range(value)
         checked: Scalar = value
         return checked
+
+    @property
+    def usual(self) -> Scalar:
+        """What the default stands for where the agents know their problems' moduli."""
+        return (
+            self.automatic[0] if self.automatic and self.left_open(self.default) else self.default
+        )
+
+    def left_open(self, value: Any) -> bool:
+        """Whether a value leaves the choice to the library."""
+        return self.automatic is not None and value in (0, "auto")
 
     def _check_range(self, value: float) -> None:
         below = value <= self.low if self.open_low else value < self.low
@@ -124,11 +138,23 @@ def setting(
     open_low: bool = False,
     floor: float = 0.0,
     needs: Mapping[str, Scalar | tuple[Scalar, ...] | None] | None = None,
+    automatic: tuple[Scalar, Scalar] | None = None,
     operational: bool = False,
 ) -> Any:
-    """Declare a dataclass field that is a run-config key; the arguments are those of `Key`."""
+    """Declare a dataclass field that is a run-config key; the arguments are those of `Key`.
+
+    What an automatic value stands for is added to ``doc``.
+    """
+    if automatic:
+        usual, other = map(shown, automatic)
+        open_value = "auto" if isinstance(default, str) else "0"
+        doc = f"{doc}; {open_value} is {usual}, or {other} where no agent knows its moduli"
     needed = _needs(needs or {})
-    key = Key("", default, doc, tuple(choices), low, high, open_low, floor, needed, operational)
+    key = Key(
+        *("", default, doc, tuple(choices), low, high, open_low, floor, needed),
+        automatic=automatic,
+        operational=operational,
+    )
     return field(default=default, metadata={"key": key})
 
 
@@ -216,6 +242,19 @@ def check_fields(instance: Any) -> None:
         checked = key.check(value)
         if type(checked) is not type(value):
             object.__setattr__(instance, name, checked)
+
+
+def settle(instance: Any) -> dict[str, Scalar]:
+    """Put what it stands for in the place of every automatic value of a settings object.
+
+    Returns what they stand for where no agent knows its problem's moduli, by key.
+    """
+    others: dict[str, Scalar] = {}
+    for name, key in keys_of(type(instance)).items():
+        if key.automatic and key.left_open(getattr(instance, name)):
+            usual, others[key.name] = key.automatic
+            object.__setattr__(instance, name, usual)
+    return others
 
 
 def shown(value: Any) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from itertools import zip_longest
 from math import prod
 from typing import Any
 
@@ -34,7 +36,10 @@ class Layout:
             raise ConfigError("initial arrays are empty: give the model's starting parameters")
         for name, array in arrays.items():
             if np.dtype(array.dtype).kind != "f":
-                raise ConfigError(f"array {name!r} is {array.dtype}: parameters must be floats")
+                raise ConfigError(
+                    f"array {name!r} is {array.dtype}: parameters must be floats; of a module, "
+                    "begin with initial_arrays(module), which leaves its buffers out"
+                )
         return cls(
             tuple(arrays.keys()),
             tuple(tuple(array.shape) for array in arrays.values()),
@@ -48,8 +53,49 @@ class Layout:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of the flat vector: float32 if all arrays are, else float64."""
-        return np.dtype("f4") if set(self.dtypes) == {"float32"} else np.dtype("f8")
+        """The dtype of the flat vector: float64 if an array is, else float32."""
+        return np.dtype("f8") if "float64" in self.dtypes else np.dtype("f4")
+
+    def difference(self, expected: Layout) -> str:
+        """Return the first array that is not the one expected, empty where all are.
+
+        A name may have more in front, as those of a wrapped module do; one flat array stands for
+        any. Dtypes are not compared: they may differ from the wire's.
+        """
+        if self.is_flat or expected.is_flat:
+            return ""
+        pairs = zip_longest(
+            zip(self.names, self.shapes, strict=True),
+            zip(expected.names, expected.shapes, strict=True),
+        )
+        for own, other in pairs:
+            if own is None or other is None:
+                return f"{_described(own)} where {_described(other)} is expected"
+            (name, shape), (known, planned) = own, other
+            alike = f".{name}".endswith(f".{known}") or f".{known}".endswith(f".{name}")
+            if not alike or shape != planned:
+                return f"{_described(own)} where {_described(other)} is expected"
+        return ""
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it is one array of one dimension."""
+        return len(self.shapes) == 1 and len(self.shapes[0]) == 1
+
+    def to_json(self) -> str:
+        """Return names and shapes as one JSON text, for the enrolment."""
+        return json.dumps(list(zip(self.names, self.shapes, strict=True)), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Layout:
+        """Return the layout of ``to_json``, without dtypes (raises ``ValueError``)."""
+        try:
+            pairs = [(str(name), tuple(map(int, shape))) for name, shape in json.loads(text)]
+        except (TypeError, RecursionError) as error:
+            raise ValueError(f"not a layout: {error}") from None
+        return cls(
+            tuple(name for name, _ in pairs), tuple(shape for _, shape in pairs), ("",) * len(pairs)
+        )
 
     def flatten(self, arrays: ArrayRecord) -> NDArray[Any]:
         """Return the arrays as one flat vector, in the order of the layout."""
@@ -66,3 +112,7 @@ class Layout:
             record[name] = Array(part)
             at += size
         return ArrayRecord(record)
+
+
+def _described(entry: tuple[str, tuple[int, ...]] | None) -> str:
+    return "nothing" if entry is None else f"{entry[0]!r} of shape {entry[1]}"

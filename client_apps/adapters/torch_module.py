@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord
 
 from privet.client_apps.inputs import Vector
 from privet.problems import Moduli, Norm, Regularizer, RowIndex
-from privet.wire import ConfigError
+from privet.wire import ConfigError, Layout
 
 from .finite_sum import ClippableSum
 from .torch_clipping import clipped_gradients
@@ -106,6 +106,7 @@ class TorchProblem(ClippableSum):
             divisor=divisor,
             moduli=moduli,
         )
+        self.layout = Layout(self.names, tuple(self._shapes), (dtype,) * len(self.names))
         self._loss, self._metrics = loss, metrics
         self._per_example, self._chunk = per_example, chunk_size
         self._check_mean(self._vector(parameters.values()))

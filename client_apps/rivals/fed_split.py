@@ -15,7 +15,7 @@ from privet.problems import Problem
 from ..fed_plt import SplittingAgent
 from ..half import Arrays, Local, Vector
 from ..local_task import LocalTask, Walk
-from ..solver_agents import solvers
+from ..solver_agents import penalty, solvers
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,13 @@ class Agent(SplittingAgent):
 
     name: ClassVar[str] = "fed-split"
 
+    rho: float = penalty(3.0, "penalty of the splitting")
     local_solver: str = solvers("gd", "agd", "sgd")
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
         return {"z": broadcast["y"]}
 
-    def start(self, state: Arrays, center: Vector) -> Vector:
+    def start(self, state: Arrays, y: Vector, center: Vector) -> Vector:
         """Return where the local steps begin: at 2x - z_i."""
         return center
 

@@ -49,14 +49,21 @@ class FedSplit(RivalStrategy):
     """
 
     algorithm: ClassVar[str] = Agent.name
-    settings: ClassVar[tuple[type, ...]] = (Agent,)
+    settings: ClassVar[tuple[type, ...]] = (Agent, Server)
     search: ClassVar[tuple[SearchAxis, ...]] = (
         SearchAxis("rho", 0.05, 20.0, "splitting"),
         SearchAxis("step-size", 0.25, 1.5, "subproblem"),
     )
     cost: ClassVar[Cost] = Cost(agent=1, coordinator=2, shared=2)
 
-    def __init__(self, rho: float = Agent.rho, **run: Unpack[SolverArguments]) -> None:
+    def __init__(
+        self,
+        rho: float = Agent.rho,
+        *,
+        relaxation: float = Agent.relaxation,
+        returned_model: str = Server.returned_model,
+        **run: Unpack[SolverArguments],
+    ) -> None:
         config = self.resolved(locals())
         half = Server.from_config(Agent.from_settings(config), config)
         super().__init__(half, **self.of_run(run))

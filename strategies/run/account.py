@@ -62,8 +62,12 @@ class PrivetResult(Result):
     history : list of Round
         One entry per round, those before a resume included.
     stopped : str
-        Why the run ended: ``"rounds"``, ``"tolerance"``, ``"request"``, or the reason an observer
-        gave.
+        Why the run ended: ``"rounds"``, ``"tolerance"``, ``"request"``, ``"should_stop"``,
+        ``"divergence"``, or the reason an observer gave.
+    diverged : str
+        What blew up, and in which round; empty where nothing did.
+    restarts : int
+        How often the run began anew, with half the step each time.
     privacy : Privacy, optional
         What the run promises, and what every agent released.
     """
@@ -71,6 +75,8 @@ class PrivetResult(Result):
     models: dict[str, ArrayRecord] = field(default_factory=dict)
     history: list[Round] = field(default_factory=list)
     stopped: str = "rounds"
+    diverged: str = ""
+    restarts: int = 0
     privacy: Privacy | None = None
 
 

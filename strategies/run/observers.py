@@ -7,6 +7,7 @@ progress bar. After every round they are called one after the other, in their or
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -19,6 +20,7 @@ from flwr.serverapp.strategy import Strategy
 from privet.wire import RunError
 from privet.wire.errors import one_line
 
+from ..half import NOT_FINITE
 from ..hooks import Monitor
 from .checkpoint import save
 from .exchange import send
@@ -34,6 +36,11 @@ REQUEST = "request"
 
 OWN_FIELDS = ("loss", "accuracy", "stationarity")
 """What of a monitor's numbers has a field of its own in a round's record."""
+FIRST, GROWN, LASTING = 3, 100.0, 3
+"""Rounds that say what is usual, the factor that is no more, and for how many rounds: networks that
+train pass 10 times their first residuals, runs that collapse 1000 times."""
+VANISHING = 1e-12
+"""Below it numbers that grow are rounding errors, as of a run that begins at its optimum."""
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -129,6 +136,72 @@ class Tolerance(Observer):
             return None
         log.info("stopping after round %d: tolerance %g reached", done.round, self.tolerance)
         return "tolerance"
+
+
+class Divergence(Observer):
+    """Says once that a run blows up, and ends it where that is asked for.
+
+    It does where the residual or the loss is not finite, or has been `GROWN` times its largest
+    value of the first `FIRST` rounds for `LASTING` rounds, or where uploads hold such numbers.
+    """
+
+    def __init__(self, ends: bool, keys: Iterable[str]) -> None:
+        self.ends, self.keys = ends, " or ".join(keys)
+        self.lasting = {"residual": 0, "loss": 0}
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        """Look at the round's numbers; those that were not measured are of no account."""
+        what = self._found(run, done)
+        if not what or run.diverged:
+            return None
+        run.diverged = f"{what} in round {done.round}"
+        hint = f": try a smaller {self.keys}" if self.keys else ""
+        log.warning("this run diverges, %s%s", run.diverged, hint)
+        return "divergence" if self.ends else None
+
+    def _found(self, run: Run, done: Round) -> str:
+        if any(NOT_FINITE in why for why in done.failures.values()):
+            return "uploads that are not finite"
+        if not math.isfinite(done.residual):
+            return f"residual {done.residual:g}"
+        for name in self.lasting:
+            value = getattr(done, name)
+            first = [getattr(one, name) for one in run.session.history[:FIRST]]
+            usual = max((one for one in first if one > 0), default=math.inf)
+            grown = done.round > FIRST and value > GROWN * usual > VANISHING
+            self.lasting[name] = self.lasting[name] + 1 if grown else 0
+            if value == math.inf or self.lasting[name] >= LASTING:
+                return f"{name} {value:.3g}"
+        return ""
+
+
+class RoundLog(Observer):
+    """Logs every round as Flower's own strategies do."""
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        """Log who replied, and what was measured."""
+        log.info("")
+        log.info("[ROUND %d/%d]", done.round, self.last)
+        failed = len(done.failures)
+        log.info("aggregate_train: %d results and %d failures", len(done.participants), failed)
+        numbers = {name: getattr(done, name) for name in ("residual", *OWN_FIELDS)}
+        measured = {name: value for name, value in numbers.items() if not math.isnan(value)}
+        log.info("\t└──> MetricRecord: %s", {**measured, **(run.metrics or {})})
+        return None
+
+
+class StopWhen(Observer):
+    """Ends a run when a function of a round's record says so."""
+
+    def __init__(self, should_stop: Callable[[Round], bool]) -> None:
+        self.should_stop = should_stop
+
+    def on_round(self, run: Run, done: Round) -> str | None:
+        """Ask the function."""
+        return "should_stop" if self.should_stop(done) else None
 
 
 class TrainMetrics(Observer):

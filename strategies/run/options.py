@@ -48,6 +48,12 @@ class RunSettings:
         choices=("auto", "yes", "no", "node-key"),
         operational=True,
     )
+    on_divergence: str = setting(
+        "warn",
+        "where residual or loss blow up: go on, end the run, or begin anew with half the step",
+        choices=("warn", "stop", "restart-smaller"),
+        operational=True,
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -26,6 +26,7 @@ from privet.wire import (
     RECORD,
     REFUSED,
     Enrolment,
+    Layout,
     RunError,
     Update,
     WireError,
@@ -131,6 +132,8 @@ class Question:
     experiment: str
     dim: int
     dtype: np.dtype[Any]
+    layout: Layout | None = None
+    """Of the starting model."""
     quiet: bool = False
     """Whether agents must keep the texts of their failures to themselves (a private run)."""
     secure_sum: bool = False
@@ -162,6 +165,13 @@ class Question:
             return "has no data"
         if said.dim != self.dim:
             return f"its model has {said.dim} parameters, the server's {self.dim}"
+        if said.layout and self.layout is not None:
+            try:
+                apart = Layout.from_json(said.layout).difference(self.layout)
+            except ValueError as error:
+                return one_line(str(error))
+            if apart:
+                return f"its model has {apart} by the starting model"
         if said.dtype != str(self.dtype):
             return f"computes in {said.dtype}, the server in {self.dtype}"
         if self.secure_sum and not said.public_key:

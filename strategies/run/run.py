@@ -15,14 +15,14 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from privet.wire import PrivetError, RunError
+from privet.wire import ConfigError, PrivetError, RunError
 from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.errors import listed, one_line
 from privet.wire.key import shown, values_of
 from privet.wire.library import LIBRARY_VERSION, library_version
 
 from ..half import Arrays, ServerHalf, grouped, summing
-from .calibration import calibrated
+from .calibration import calibrated, facts_of
 from .checkpoint import Checkpoint, load
 from .clear import ClearUploads
 from .exchange import Reply, send
@@ -71,6 +71,8 @@ class Run:
         What came with the uploads of the last round, aggregated.
     stopped : str
         Why the run ends with the last round, empty while it goes on.
+    diverged : str
+        What blew up first, empty while nothing has.
     collector : ClearUploads or MaskedSums
         How the uploads are collected.
     saved : Saved
@@ -87,6 +89,7 @@ class Run:
     arrays: ArrayRecord = field(default_factory=ArrayRecord)
     metrics: MetricRecord | None = None
     stopped: str = ""
+    diverged: str = ""
     collector: ClearUploads | MaskedSums = field(init=False)
     saved: Saved = Saved()
     remarks: list[str] = field(default_factory=list)
@@ -119,6 +122,7 @@ class Run:
         """
         run = cls(half, options, Session.of(uuid.uuid4().hex, arrays), arrays)
         run._enrol(grid)
+        run._settle()
         run.calibrate()
         session = run.session
         if state is None:
@@ -159,6 +163,7 @@ class Run:
         run._enrol(grid)
         # Those that have not come back stay in the roster, absent.
         run._take_in(roster.merge(agents, run.question()))
+        run._settle()
         run.calibrate()  # after the merge: agents that are absent count as well
         run._note_changes(saved.manifest)
         run.arrays = session.layout.restore(run.models()["last"])
@@ -192,6 +197,24 @@ class Run:
                     f"resume: the checkpoint's table {name} has shape {table.shape}, not {shape}"
                 )
         return agents
+
+    def _settle(self) -> None:
+        """Settle what was left open, where no agent knows its problem's moduli.
+
+        A private run keeps the usual values, for which its noise is planned from flags alone.
+        """
+        agents = self.session.roster.agents.items()
+        try:
+            said = [facts_of(name, agent) for name, agent in agents if agent.facts]
+        except ConfigError:  # nobody can say what that agent knows
+            return
+        if self.private or not said or any(facts.moduli for facts in said):
+            return
+        left_open = self.half.agent.without_moduli
+        self.half = self.half.without_moduli()
+        if left_open:
+            values = ", ".join(f"{key} = {value}" for key, value in left_open.items())
+            log.info("no agent knows the moduli of its problem: %s", values)
 
     def calibrate(self) -> None:
         """Check the run's private releases, and set their noise where there is a target.
@@ -286,6 +309,7 @@ class Run:
             self.session.experiment,
             self.session.layout.dim,
             self.session.layout.dtype,
+            self.session.layout,
             quiet=private or masked,
             secure_sum=masked,
             fixed=private,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from privet.strategies import (
     LED,
     FedDyn,
     FedPD,
+    FedPDM,
     FedPLT,
     FedSplit,
     PrimalDualStrategy,
@@ -35,12 +37,19 @@ PROBLEMS = [
     )
     for _ in range(AGENTS)
 ]
-STRATEGIES = {
-    "fed-plt": lambda: FedPLT(num_agents=AGENTS, rho=0.7, step_size=0.05, local_epochs=4),
-    "fed-split": lambda: FedSplit(num_agents=AGENTS, rho=0.7, step_size=0.05, local_epochs=4),
+CENTER = {"returned_model": "y"}
+GIVEN = {"step_size_base": 0.05, "step_size_rule": "constant", "max_local_steps": 4}
+STRATEGIES: dict[str, Callable[[], PrimalDualStrategy]] = {
+    "fed-plt": lambda: FedPLT(
+        num_agents=AGENTS, rho=0.7, step_size=0.05, local_epochs=4, local_start="own", **CENTER
+    ),
+    "fed-split": lambda: FedSplit(
+        num_agents=AGENTS, rho=0.7, step_size=0.05, local_epochs=4, **CENTER
+    ),
     "fed-pd": lambda: FedPD(num_agents=AGENTS, rho=0.7, step_size=0.05, local_epochs=4),
-    "fed-dyn": lambda: FedDyn(num_agents=AGENTS, step_size_base=0.05, max_local_steps=4),
-    "scaffold": lambda: Scaffold(num_agents=AGENTS, step_size_base=0.05, max_local_steps=4),
+    "fed-pdm": lambda: FedPDM(num_agents=AGENTS, rho=0.5, **GIVEN),
+    "fed-dyn": lambda: FedDyn(num_agents=AGENTS, **GIVEN),
+    "scaffold": lambda: Scaffold(num_agents=AGENTS, **GIVEN),
     "led": lambda: LED(num_agents=AGENTS, step_size=0.05, local_epochs=4),
     "tamuna": lambda: Tamuna(num_agents=AGENTS, step_size=0.05, local_epochs=4),
 }
@@ -100,6 +109,40 @@ def test_a_loop_of_gradient_steps_is_the_built_in_solver(name: str) -> None:
         assert scale > 0.01
 
 
+@pytest.mark.parametrize("sparsifier", ["top-k", "rand-k", "public-top-k"])
+@pytest.mark.parametrize("dual", ["private", "public"])
+def test_a_loop_sends_the_coordinates_that_the_built_in_solver_sends(
+    sparsifier: str, dual: str
+) -> None:
+    def strategy() -> FedPDM:
+        return FedPDM(0.5, sparsifier=sparsifier, dual=dual, uplink_k=2, downlink_k=3, **GIVEN)
+
+    built_in = result(strategy(), client_app("fed-pdm", problem_of))
+    own = result(strategy(), loop_app("fed-pdm"))
+    for key, array in built_in.arrays.items():
+        assert np.allclose(own.arrays[key].numpy(), array.numpy(), rtol=0, atol=1e-12)
+    assert own.history[-1].bytes_up == built_in.history[-1].bytes_up
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"noise_scale": 0.1}, "takes noise with a clip"),
+        ({"nu": 0.1}, "not ended by a gradient's norm"),
+    ],
+)
+def test_what_a_loop_cannot_keep_to_is_refused(keys: dict[str, float], said: str) -> None:
+    with pytest.raises((RunError, ConfigError), match=said):
+        result(FedPDM(num_agents=AGENTS, **keys), loop_app("fed-pdm"), rounds=1)
+
+
+def test_a_start_in_another_order_is_refused_by_name() -> None:
+    """The same number of parameters, so that nothing else would notice."""
+    turned = initial_arrays({"rest": np.zeros(DIM - 2), "first": np.zeros((2, 1))})
+    with pytest.raises(RunError, match=r"its model has 'first' of shape \(2, 1\) where 'rest'"):
+        FedPLT(num_agents=AGENTS).start(InlineGrid(loop_app("fed-plt"), AGENTS), turned)
+
+
 def test_metrics_of_the_loop_reach_the_server() -> None:
     strategy = FedPLT(num_agents=AGENTS, step_size=0.05)
     found = result(strategy, loop_app("fed-plt", metrics={"loss": 2.5}), rounds=2)
@@ -129,7 +172,7 @@ def test_what_breaks_in_the_loop_costs_that_agent_only(caplog: pytest.LogCapture
     assert done.failures == {"1": "agent 1: the loop broke"}
 
 
-@pytest.mark.parametrize("name", ["dp-iadmm", "fed-pdm", "dp-fedsgd", "fed-lin"])
+@pytest.mark.parametrize("name", ["dp-iadmm", "dp-fedsgd", "fed-lin"])
 def test_algorithms_that_step_by_themselves_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} does its local steps itself"):
         participant(name)
@@ -271,7 +314,7 @@ def test_a_gradient_that_cannot_be_changed_is_refused(gradient: Any) -> None:
 @pytest.mark.parametrize(
     ("found", "text"),
     [
-        ({"rest": np.zeros(2), "first": np.zeros((2, 1))}, "has 'rest' of shape .* has 'first'"),
+        ({"rest": np.zeros(2), "first": np.zeros((2, 1))}, "has 'rest' of shape .* where 'first'"),
         ({"first": np.zeros((1, 2)), "rest": np.zeros(2)}, r"'first' of shape \(1, 2\) where"),
         ({"all": np.zeros(4)}, "1 trained parameters, the participant's 2: requires_grad"),
     ],

@@ -18,6 +18,13 @@ from support.paths import ROOT
 
 EXAMPLES = ROOT / "examples"
 QUICKSTARTS = ("fed_plt.py", "dp_iadmm.py", "fed_pdm.py", "gfl.py")
+WITH_TORCH = (
+    "torch_batch_norm.py",
+    "torch_cnn.py",
+    "torch_private.py",
+    "torch_tabular.py",
+    "torch_text_lora.py",
+)
 OTHERS = ("bring_your_own_model.py", "compare_algorithms.py", "deploy_private.sh")
 
 
@@ -25,8 +32,11 @@ OTHERS = ("bring_your_own_model.py", "compare_algorithms.py", "deploy_private.sh
 def printed(tmp_path: Path, monkeypatch: Any, capsys: Any) -> Any:
     """Return what runs an example in an empty folder and returns what it printed."""
 
-    def play(name: str) -> str:
+    def play(name: str, *arguments: str) -> str:
         monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("sys.argv", [name, *arguments])
+        if name in WITH_TORCH:
+            pytest.importorskip("torch", reason="needs the group torch")
         runpy.run_path(str(EXAMPLES / name), run_name="__main__")
         return str(capsys.readouterr().out)
 
@@ -40,7 +50,7 @@ def numbers(pattern: str, text: str) -> list[float]:
 
 def test_every_example_is_tested_and_quickstarts_are_short() -> None:
     names = {path.name for path in EXAMPLES.iterdir() if path.suffix in {".py", ".sh"}}
-    assert names == {*QUICKSTARTS, *OTHERS}
+    assert names == {*QUICKSTARTS, *WITH_TORCH, *OTHERS}
     for name in QUICKSTARTS:
         assert len((EXAMPLES / name).read_text().splitlines()) <= 60, name
 
@@ -117,3 +127,39 @@ def test_deployment_with_tls_and_a_budget(tmp_path: Path) -> None:
     assert json.loads(history)["participants"] == ["0"]
     assert "refuses to train without clipping" in history
     assert len((tmp_path / "ledger.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_cnn_beside_fed_avg(printed: Any, tmp_path: Path) -> None:
+    found = numbers(r"accuracy (\S+) after", printed("torch_cnn.py"))
+    assert len(found) == 2
+    assert found[1] > found[0]
+    assert "<svg" in (tmp_path / "torch_cnn.svg").read_text()
+
+
+def test_private_networks_spend_what_they_are_given(printed: Any) -> None:
+    arguments = ("--algorithm", "fed-pdm", "scaffold", "--gradients", "6", "--step-size", "2")
+    lines = [json.loads(line) for line in printed("torch_private.py", *arguments).splitlines()]
+    assert [line["algorithm"] for line in lines] == ["fed-pdm", "scaffold"]
+    assert [line["rounds"] for line in lines] == [6, 2]
+    for line in lines:
+        assert line["epsilon"] == pytest.approx(16.0, rel=1e-3)
+        assert line["accuracy"] > 0.2
+
+
+def test_tables_with_categories(printed: Any) -> None:
+    assert numbers(r"hospitals: (\S+)", printed("torch_tabular.py"))[0] > 0.88
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_lora_travels_alone(printed: Any) -> None:
+    pytest.importorskip("peft", reason="needs the group torch")
+    text = printed("torch_text_lora.py")
+    sent, whole = map(int, re.findall(r"(\d+) of (\d+) weights", text)[0])
+    assert sent < whole / 10
+    assert numbers(r"accuracy (\S+)", text)[0] > 0.9
+
+
+def test_statistics_of_batch_norm_are_each_devices_own(printed: Any) -> None:
+    own, swapped = numbers(r"(0\.\d+)", printed("torch_batch_norm.py"))
+    assert own > 0.9
+    assert swapped < 0.6

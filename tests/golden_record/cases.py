@@ -92,6 +92,8 @@ _RUNS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "gd": {},
         "agd": {"local-solver": "agd"},
         "sgd": {"local-solver": "sgd", "batch-size": 4, "step-size": 0.1},
+        "relaxed": {"relaxation": 0.5},
+        "from-the-model": {"local-start": "model"},
         "given-moduli": {"strong-convexity": 0.05, "smoothness": 2.0, "rho": 1.0},
         "starting-model": {"init-scale": 1.0},
         "l1-breast-cancer": {**L1, **BREAST_CANCER, "partition": "dirichlet"},

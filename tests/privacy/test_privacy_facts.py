@@ -69,7 +69,7 @@ def test_of_a_problem_of_ones_own() -> None:
             return np.zeros(2)
 
     facts = Facts.of(Bare())  # type: ignore[arg-type]
-    assert facts == Facts(7, 7.0, 2, clips=False)
+    assert facts == Facts(7, 7.0, 2, clips=False, moduli=False)
     assert not facts.linear
     with pytest.raises(NoCertificateError, match="cannot clip per example"):
         facts.sensitivity(1.0, relation="replace-one")

@@ -99,7 +99,7 @@ def test_seeded_draws_do_not_change_between_releases_and_machines() -> None:
 def test_seeded_draws_do_not_depend_on_chunks(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = getattr(SeededNoise(3), kind)(20_000, 0.7)
     for chunk in (20_000, 129):
-        monkeypatch.setattr(ziggurat, "_CHUNK", chunk)
+        monkeypatch.setattr(ziggurat, "AT_ONCE", chunk)
         np.testing.assert_array_equal(getattr(SeededNoise(3), kind)(20_000, 0.7), whole)
 
 

@@ -58,7 +58,7 @@ def test_flowers_whole_table_reads_like_an_empty_config(name: str) -> None:
     ("config", "line"),
     [
         ({"algorithm": "led", "step-size": 0}, "step-size = 0.0: must be >= 1e-100"),
-        ({"algorithm": "fed-plt", "rho": 0.0}, "rho = 0.0: must be >= 1e-100"),
+        ({"algorithm": "fed-pd", "rho": 0.0}, "rho = 0.0: must be >= 1e-100"),
         ({"algorithm": "led", "rho": 0.0}, "rho = 0.0: led does not use it; it is a key of "),
     ],
 )

@@ -53,7 +53,7 @@ def privet(capsys: Any) -> Any:
         (["run", "algorithm=FedProx"], 2, "Flower's own: flwr.serverapp.strategy.FedProx"),
         (["run", "dataset=mnst"], 2, "; did you mean 'mnist'?"),
         (["run", "algorithm=FED-PLT"], 2, "; did you mean 'fed-plt'?"),
-        (["run", "--engine", "rai"], 2, "choose one of inline, ray; did you mean 'ray'?"),
+        (["run", "--engine", "rai"], 2, "ray; did you mean 'ray'?"),
         (["run", "--preset", "dp-iadmm/mnst"], 2, "; did you mean 'dp-iadmm/mnist'?"),
         (["bench", "engin"], 2, "; did you mean 'engine'?"),
         (["keys", "locl-epochs"], 2, "'locl-epochs'; did you mean 'local-epochs'?"),
@@ -110,9 +110,9 @@ def test_help_says_what_a_key_is_to_each_algorithm(privet: Any) -> None:
     name, *lines = out.splitlines()
     assert name == "rho"
     said = {line[line.rindex("(") + 1 : -1]: line for line in lines}
-    assert said.keys() == {"fed-plt, fed-split", "dp-iadmm", "fed-pdm", "fed-pd", "five-gcs"}
-    assert "default 3.0" in said["fed-plt, fed-split"]
-    assert "default 1.0" in said["fed-pdm"]
+    assert said.keys() == {"fed-plt", "fed-split", "dp-iadmm", "fed-pdm", "fed-pd", "five-gcs"}
+    assert "default 3.0" in said["fed-split"]
+    assert "0 is 1.0, or 0.1 where no agent knows its moduli" in said["fed-pdm"]
     assert "0 takes the schedule (24)" in said["dp-iadmm"]
 
 

@@ -49,6 +49,15 @@ def test_two_agents_by_hand() -> None:
     assert half.models(state)["mean"] == [4.0]
 
 
+def test_relaxation_shortens_the_reflection() -> None:
+    whole, state = two_agents()
+    half = replace(whole, agent=replace(whole.agent, relaxation=0.25))
+    state, _ = half.broadcast(state, Turn(1))
+    folded, agreed = half.accept(state, 0, {"x": np.array([5.0])})
+    assert folded["z"] == [2.5]  # 2 + 0.25 * 2 (5 - 4)
+    assert agreed == digest(np.array([2.5]))
+
+
 def test_h_enters_with_rho_over_n() -> None:
     half, state = two_agents(rho=3.0, h=make_h("l1", **{"h-weight": 1.0}))
     _, sent = half.broadcast(state, Turn(1))
@@ -134,6 +143,13 @@ def test_search_sorts_by_cost_and_counts_communication() -> None:
     assert dear[0].settings["local-epochs"] > cheap[0].settings["local-epochs"]
     with pytest.raises(ConfigError, match="strong convexity"):
         FedPLTTheory(Query(Moduli(0.0, 1.0), config))
+
+
+@pytest.mark.parametrize("other", [{"relaxation": 0.5}, {"local-start": "model"}])
+def test_the_theory_is_that_of_the_paper_alone(other: dict[str, Any]) -> None:
+    config = read_config({"algorithm": "fed-plt", **other})
+    with pytest.raises(ConfigError, match=f"{next(iter(other))} = .*: the theory is that of"):
+        FedPLTTheory(Query(Moduli(0.1, 1.0), config, frozenset(other)))
 
 
 def test_participation_slows_the_prediction() -> None:

@@ -44,6 +44,40 @@ def test_layout_refuses_what_cannot_be_trained(arrays: ArrayRecord, reason: str)
         Layout.of(arrays)
 
 
+def layout(**shapes: tuple[int, ...]) -> Layout:
+    names = tuple(name.replace("_", ".") for name in shapes)
+    return Layout(names, tuple(shapes.values()), ("float32",) * len(names))
+
+
+def test_layouts_differ_in_names_shapes_and_number() -> None:
+    own = layout(conv_weight=(2, 3), conv_bias=(2,))
+    assert own.difference(layout(conv_weight=(2, 3), conv_bias=(2,))) == ""
+    assert own.difference(layout(module_conv_weight=(2, 3), module_conv_bias=(2,))) == ""
+    assert own.difference(layout(x=(8,))) == ""
+    turned = own.difference(layout(conv_weight=(3, 2), conv_bias=(2,)))
+    assert turned == "'conv.weight' of shape (2, 3) where 'conv.weight' of shape (3, 2) is expected"
+    permuted = own.difference(layout(conv_bias=(2,), conv_weight=(2, 3)))
+    assert permuted.startswith("'conv.weight' of shape (2, 3) where 'conv.bias'")
+    fewer = own.difference(layout(conv_weight=(2, 3)))
+    assert fewer == "'conv.bias' of shape (2,) where nothing is expected"
+    again = Layout.from_json(own.to_json())
+    assert (again.names, again.shapes) == (own.names, own.shapes)
+
+
+@pytest.mark.parametrize("text", ["", "3", "[[1]]", '[["a", 3]]', '[["a", ["b"]]]', "[" * 99_999])
+def test_what_is_no_layout_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        Layout.from_json(text)
+    assert not isinstance(caught.value, ConfigError)
+
+
+def test_half_precision_is_single_on_the_wire() -> None:
+    arrays = ArrayRecord({"x": Array(np.ones(2, "f2"))})
+    held = Layout.of(arrays)
+    assert held.flatten(arrays).dtype == np.float32
+    assert held.restore(np.ones(2, "f4"))["x"].numpy().dtype == np.float16
+
+
 def test_failed_write_leaves_the_previous_file(tmp_path: Path, monkeypatch: Any) -> None:
     path = tmp_path / "file.npz"
     write_npz(path, {"a": np.ones(3)})

@@ -1,0 +1,283 @@
+"""Accuracy and bytes of the methods on a small network: the table of docs/results/deep.md.
+
+``PYTHONPATH=tests python -m benchmarks.deep mnist_20k.npz docs/results/deep`` plays what is not yet
+in ``deep.csv``, a line a run, and writes the table into ``deep.md``. Every method has the same
+training loop, batches and starts; Privet's run through `LoopParticipant`, FedAvg, FedProx and
+FedAdam are Flower's own.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedProx
+
+from privet.client_apps import LoopParticipant, initial_arrays
+from privet.client_apps.sparse_mod import sparse_mod
+from privet.datasets.partitions import partition
+from privet.sim.engine import InlineGrid
+from privet.sim.logs import quiet
+from privet.sim.studies.statistics import Estimate
+from privet.strategies import FedDyn, FedPDM, FedPLT, Scaffold, SparseUplink
+from privet.wire import content_bytes, stream
+
+AGENTS, STEPS, BATCH, ROUNDS, SEEDS = 10, 10, 32, 20, range(5)
+LOOKS = (5, 10, 15, 20)
+FIELDS = ("method", "settings", "seed", *(f"round {look}" for look in LOOKS), "up", "down")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method with its settings: what makes the Strategy, and the loop's own step size.
+
+    ``protocol`` is empty for Flower's own strategies; a step of 0 takes the one suggested.
+    """
+
+    method: str
+    settings: str
+    make: Callable[[], Any]
+    protocol: str = ""
+    step: float = 0.0
+    mods: tuple[Any, ...] = field(default=())
+
+
+def averaged(step: float) -> Entry:
+    """Return FedAvg at a step size."""
+    return Entry("FedAvg", f"step {step}", lambda: FedAvg(fraction_evaluate=0.0), step=step)
+
+
+def controlled(step: float) -> Entry:
+    """Return SCAFFOLD at a step size."""
+    return Entry(
+        "Scaffold",
+        f"step {step}",
+        lambda: Scaffold(step_size_base=step, step_size_rule="constant"),
+        "scaffold",
+    )
+
+
+def defaults(kind: Any, protocol: str, settings: str = "defaults", **own: Any) -> Entry:
+    """Return one of Privet's methods at its defaults, but for what is given."""
+    return Entry(kind.__name__, settings, lambda: kind(**own), protocol)
+
+
+ENTRIES = (
+    defaults(FedPLT, "fed-plt"),
+    defaults(FedPDM, "fed-pdm"),
+    defaults(FedDyn, "fed-dyn"),
+    averaged(0.3),
+    averaged(0.2),
+    averaged(0.4),
+    controlled(0.02),
+    defaults(FedPDM, "fed-pdm", "top-k 0.1 up", sparsifier="top-k", alpha_u=0.1),
+    Entry(
+        "FedAvg",
+        "top-k 0.1 up, step 0.3",
+        lambda: SparseUplink(FedAvg(fraction_evaluate=0.0)),
+        step=0.3,
+        mods=(sparse_mod(0.1),),
+    ),
+    Entry(
+        "FedProx",
+        "step 0.3, mu 0.01",
+        lambda: FedProx(fraction_evaluate=0.0, proximal_mu=0.01),
+        step=0.3,
+    ),
+    Entry(
+        "FedAdam",
+        "step 0.1, server step 0.01",
+        lambda: FedAdam(fraction_evaluate=0.0, eta=0.01),
+        step=0.1,
+    ),
+    defaults(
+        FedPLT, "fed-plt", "local-start own, y returned", local_start="own", returned_model="y"
+    ),
+)
+"""The steps of FedAvg are those tried, the best of which FedProx has too; SCAFFOLD collapses at
+longer ones."""
+
+
+def network(seed: int) -> torch.nn.Module:
+    """Return a network of two convolutions, 20,522 parameters."""
+    torch.manual_seed(seed)
+    nn = torch.nn
+    return nn.Sequential(
+        *(nn.Conv2d(1, 8, 5), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(8, 16, 5), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(256, 64), nn.ReLU(), nn.Linear(64, 10)),
+    )
+
+
+class Data:
+    """MNIST's images and labels as tensors, and who holds what."""
+
+    def __init__(self, path: Path) -> None:
+        with np.load(path) as held:
+            self.inputs = {p: self._images(held[f"x_{p}"]) for p in ("train", "test")}
+            self.labels = {p: torch.tensor(held[f"y_{p}"].astype("i8")) for p in ("train", "test")}
+
+    @staticmethod
+    def _images(rows: Any) -> torch.Tensor:
+        return torch.tensor(rows.astype("f4") / 255).reshape(-1, 1, 28, 28)
+
+    def parts(self, seed: int) -> list[Any]:
+        """Return the rows of each agent."""
+        labels = self.labels["train"].numpy()
+        return list(partition(labels, AGENTS, "dirichlet", seed=seed, alpha=0.3))
+
+    def accuracy(self, model: torch.nn.Module) -> float:
+        """Return the share of the test images that the model names."""
+        with torch.no_grad():
+            images: Any = self.inputs["test"]
+            outputs = [model(part) for part in images.split(1000)]
+        return float((torch.cat(outputs).argmax(1) == self.labels["test"]).float().mean())
+
+
+def play(entry: Entry, seed: int, data: Data) -> dict[str, Any]:
+    """Play one run and return its line of the table."""
+    torch.set_num_threads(1)
+    parts, made = data.parts(seed), network(seed)
+    model = network(seed)  # one for all agents: they are asked one after the other
+    moved = {"up": 0, "down": 0}
+
+    def count(message: Message, context: Context, call_next: Any) -> Message:
+        reply: Message = call_next(message, context)
+        if message.metadata.message_type.startswith("train"):
+            moved["down"] += content_bytes(message.content)
+            moved["up"] += content_bytes(reply.content)
+        return reply
+
+    def steps(context: Context, number: int, step: float, change: Callable[[], object]) -> None:
+        own = int(context.node_config["partition-id"])
+        draw = stream(seed, "batches", str(own), round_=number)
+        optimizer = torch.optim.SGD(model.parameters(), lr=step)
+        for _ in range(STEPS):
+            rows = draw.choice(parts[own], BATCH, replace=len(parts[own]) < BATCH)
+            optimizer.zero_grad()
+            outputs = model(data.inputs["train"][rows])
+            loss: Any = torch.nn.functional.cross_entropy(outputs, data.labels["train"][rows])
+            loss.backward()
+            change()
+            optimizer.step()
+
+    def size(context: Context) -> int:
+        return len(parts[int(context.node_config["partition-id"])])
+
+    if entry.protocol:
+        participant = LoopParticipant(entry.protocol, made, size)
+        app = participant.app(mods=[count])
+    else:
+        app = ClientApp(mods=[count, *entry.mods])
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        if entry.protocol:
+            with participant.round(message, context, model) as local:
+                step = entry.step or local.step_size
+                steps(context, local.round, step, lambda: local.correct(model))
+            return local.reply()
+        content: Any = message.content
+        arrays, config = content["arrays"], content["config"]
+        model.load_state_dict(arrays.to_torch_state_dict())
+        parameters: list[Any] = list(model.parameters())
+        start = [parameter.detach().clone() for parameter in parameters]
+        mu = float(config.get("proximal-mu", 0.0))
+
+        def pull() -> None:
+            if mu:
+                for parameter, begun in zip(parameters, start, strict=True):
+                    parameter.grad += mu * (parameter.detach() - begun)
+
+        steps(context, int(config["server-round"]), entry.step, pull)
+        metrics = MetricRecord({"num-examples": size(context)})
+        return Message(
+            RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}),
+            reply_to=message,
+        )
+
+    seen: dict[int, float] = {}
+    judge = network(seed)
+
+    def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
+        if number not in LOOKS:
+            return None
+        judge.load_state_dict(arrays.to_torch_state_dict())
+        seen[number] = data.accuracy(judge)
+        return None
+
+    strategy = entry.make()
+    strategy.start(
+        InlineGrid(app, AGENTS), initial_arrays(made), num_rounds=ROUNDS, evaluate_fn=evaluate
+    )
+    accuracies = {f"round {look}": f"{seen[look]:.4f}" for look in LOOKS}
+    return {"method": entry.method, "settings": entry.settings, "seed": seed, **accuracies, **moved}
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    """Return the lines that are there."""
+    if not path.is_file():
+        return []
+    with path.open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def page(rows: list[dict[str, str]]) -> str:
+    """Return the table: mean accuracy with half a 95 % interval, and bytes, by method."""
+    looks = " | ".join(f"round {look}" for look in LOOKS)
+    lines = [f"| method | settings | seeds | {looks} | least at the end | MB up | MB down |"]
+    lines.append("|---" * (len(LOOKS) + 6) + "|")
+    groups: dict[tuple[str, str], list[Mapping[str, str]]] = {}
+    for row in rows:
+        groups.setdefault((row["method"], row["settings"]), []).append(row)
+    for entry in ENTRIES:
+        own = groups.get((entry.method, entry.settings), [])
+        if not own:
+            continue
+        cells = [str(len(own))]
+        for look in LOOKS:
+            found = Estimate.of([100 * float(row[f"round {look}"]) for row in own])
+            spread = f" ± {found.half_width:.1f}" if len(own) > 1 else ""
+            cells.append(f"{found.mean:.1f}{spread}")
+        cells.append(f"{min(100 * float(row[f'round {LOOKS[-1]}']) for row in own):.1f}")
+        cells += [f"{np.mean([int(row[way]) for row in own]) / 1e6:.2f}" for way in ("up", "down")]
+        lines.append(f"| {entry.method} | {entry.settings} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+MARKS = ("<!-- table -->\n", "<!-- end of the table -->\n")
+
+
+def main(source: str, target: str, *seeds: str) -> None:
+    """Play what is missing (of some seeds), a line a run, and write the table into the page."""
+    quiet()
+    lines, text = Path(f"{target}.csv"), Path(f"{target}.md")
+    data, rows = Data(Path(source)), read(lines)
+    there = {(row["method"], row["settings"], row["seed"]) for row in rows}
+    for seed in map(int, seeds or SEEDS):
+        for entry in ENTRIES:
+            if (entry.method, entry.settings, str(seed)) in there:
+                continue
+            row = play(entry, seed, data)
+            begins = not lines.is_file()
+            with lines.open("a", newline="") as out:
+                writer = csv.DictWriter(out, FIELDS, lineterminator="\n")
+                if begins:
+                    writer.writeheader()
+                writer.writerow(row)
+            print(*row.values(), flush=True)
+    before, rest = text.read_text().split(MARKS[0])
+    _, after = rest.split(MARKS[1])
+    text.write_text(before + MARKS[0] + "\n" + page(read(lines)) + "\n" + MARKS[1] + after)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,161 @@
+"""A run that blows up says so, ends or begins anew; what is logged of rounds, who stops them."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Message, MetricRecord
+
+from privet.client_apps import client_app
+from privet.problems import L2, RidgeRegression
+from privet.sim.engine import InlineGrid
+from privet.sim.inline import run_inline
+from privet.strategies import FedDyn, FedPLT, Round
+from privet.wire import ConfigError, RunError
+from support.federations import logistic_agents, position, zeros
+
+AGENTS, DIM = 3, 2
+rng = np.random.default_rng(8)
+PROBLEMS = [
+    RidgeRegression(rng.standard_normal((9, DIM)), rng.standard_normal(9), regularizer=L2(0.1))
+    for _ in range(AGENTS)
+]
+STEEP: dict[str, Any] = {"step_size_rule": "constant", "max_local_steps": 3, "num_agents": AGENTS}
+
+
+def play(strategy: Any, rounds: int = 30, **start: Any) -> Any:
+    name = strategy.half.name
+    app = client_app(name, lambda context: PROBLEMS[int(context.node_config["partition-id"])])
+    first = start.pop("first", ArrayRecord({"x": Array(np.ones(DIM))}))
+    return strategy.start(InlineGrid(app, AGENTS), first, num_rounds=rounds, **start)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if "this run diverges" in one.getMessage()]
+
+
+def test_a_run_that_blows_up_is_warned_of_once_with_the_key(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, "flwr.privet"):
+        found = play(FedDyn(step_size_base=2.0, **STEEP))
+    (line,) = warnings(caplog)
+    assert line.endswith("try a smaller step-size-base")
+    assert found.diverged
+    assert found.diverged in line
+    assert (found.stopped, len(found.history)) == ("rounds", 30)
+
+
+def test_a_run_that_converges_is_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "flwr.privet"):
+        found = play(FedPLT(num_agents=AGENTS), rounds=200)
+        again = play(FedPLT(num_agents=AGENTS), rounds=50, first=found.arrays)
+    assert (found.diverged, again.diverged, warnings(caplog)) == ("", "", [])
+    assert found.history[-1].residual < 1e-20
+
+
+def test_it_ends_where_that_is_asked_for() -> None:
+    found = play(FedDyn(step_size_base=2.0, on_divergence="stop", **STEEP))
+    assert found.stopped == "divergence"
+    assert 3 < len(found.history) < 30
+
+
+def test_it_begins_anew_with_half_the_step_until_it_does_not_diverge() -> None:
+    strategy = FedDyn(step_size_base=2.0, on_divergence="restart-smaller", **STEEP)
+    found = play(strategy)
+    assert found.restarts >= 1
+    assert (found.stopped, found.diverged, len(found.history)) == ("rounds", "", 30)
+    halved = 2.0 / 2**found.restarts
+    assert strategy.half.settings()["step-size-base"] == halved
+    alone = play(FedDyn(step_size_base=halved, **STEEP))
+    assert np.array_equal(found.arrays["x"].numpy(), alone.arrays["x"].numpy())
+
+
+def test_a_step_that_is_made_of_moduli_is_halved_by_twice_the_smoothness() -> None:
+    strategy = FedPLT(
+        num_agents=AGENTS, smoothness=0.05, rho=100.0, on_divergence="restart-smaller"
+    )
+    found = play(strategy)
+    assert found.restarts >= 1
+    assert strategy.half.settings()["smoothness"] == 0.05 * 2**found.restarts
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+def test_uploads_that_are_not_finite_are_divergence_as_well() -> None:
+    beyond = {"step_size_base": 1e60, **STEEP}
+    with pytest.raises(RunError, match="numbers that are not finite"):
+        play(FedDyn(**beyond), rounds=9)
+    found = play(FedDyn(step_size_base=8.0, on_divergence="restart-smaller", **STEEP), rounds=200)
+    assert found.stopped == "rounds"
+    assert found.restarts >= 2
+
+
+def test_a_private_run_does_not_begin_anew() -> None:
+    agents = logistic_agents(3)
+    app = client_app("fed-dyn", lambda context: agents[position(context)])
+    strategy = FedDyn(
+        num_agents=3, clip=1.0, noise_scale=0.1, noise_seed=1, on_divergence="restart-smaller"
+    )
+    with pytest.raises(ConfigError, match=r"on-divergence = restart-smaller: .* charged again"):
+        strategy.start(InlineGrid(app, 3), zeros(4), num_rounds=1)
+
+
+def test_the_summary_of_a_run_that_diverged_says_so(tmp_path: Any) -> None:
+    config = {"algorithm": "fed-dyn", "dataset": "synthetic", "num-agents": 3}
+    config |= {"features": 4, "examples-per-agent": 16, "output-dir": str(tmp_path)}
+    config |= {"step-size-base": 50.0, "step-size-rule": "constant", "num-server-rounds": 12}
+    summary = run_inline({**config, "on-divergence": "stop"}, "run").summary
+    assert (summary["status"], summary["stopped"]) == ("diverged", "divergence")
+    assert "in round" in summary["diverged"]
+
+
+# --------------------------------------------------------------------------- rounds
+
+
+def test_rounds_are_logged_as_flower_logs_them(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "flwr.privet"):
+        play(FedPLT(num_agents=AGENTS), rounds=2)
+    lines = [one.getMessage() for one in caplog.records]
+    at = lines.index("[ROUND 2/2]")
+    assert lines[at + 1] == "aggregate_train: 3 results and 0 failures"
+    assert "'residual': " in lines[at + 2]
+
+
+def test_should_stop_is_asked_after_every_round() -> None:
+    seen: list[int] = []
+
+    def should_stop(done: Round) -> bool:
+        seen.append(done.round)
+        return done.round == 3
+
+    assert play(FedPLT(num_agents=AGENTS), should_stop=should_stop).stopped == "should_stop"
+    assert seen == [1, 2, 3]
+
+
+def test_an_overridden_aggregate_train_is_heard() -> None:
+    class Counting(FedPLT):
+        def aggregate_train(
+            self, server_round: int, replies: Iterable[Message]
+        ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+            arrays, _ = super().aggregate_train(server_round, replies)
+            return arrays, MetricRecord({"twice": 2 * server_round})
+
+    found = play(Counting(num_agents=AGENTS), rounds=2)
+    assert {k: v["twice"] for k, v in found.train_metrics_clientapp.items()} == {1: 2, 2: 4}
+
+
+def test_a_model_changed_by_aggregate_train_is_refused() -> None:
+    class Changing(FedPLT):
+        def aggregate_train(
+            self, server_round: int, replies: Iterable[Message]
+        ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+            _, metrics = super().aggregate_train(server_round, replies)
+            return ArrayRecord({"x": Array(np.full(DIM, math.pi))}), metrics
+
+    with pytest.raises(ConfigError, match="changes nothing"):
+        play(Changing(num_agents=AGENTS), rounds=1)

@@ -82,7 +82,8 @@ class Key:
         if type(value) is not kind:
             raise ConfigError(f"{self.name} = {value!r}: expected {_KINDS[kind]}")
         if self.choices and value not in self.choices:
-            near = did_you_mean(str(value), self.choices)
+            # Where there are two or three, such as gd and sgd, to list them is enough.
+            near = did_you_mean(str(value), self.choices) if len(self.choices) > 3 else ""
             raise ConfigError(
                 f"{self.name} = {value!r}: choose one of {', '.join(self.choices)}{near}"
             )

@@ -44,7 +44,7 @@ NOISE: dict[str, dict[str, Any]] = {
     "dp-fedsgd": {"noise-scale": 1.0},
 }
 """What makes an algorithm's upload a noised one; the others have no noise of their own."""
-BOUNDS = {"clip": 1.0, "row-norm": 1.0, "batch": "full"}
+BOUNDS = {"clip": 1.0, "row-norm": 1.0}
 QUIET = {
     "dp-iadmm": {"perturbation": "none"},
     "fed-plt": {"clip": 0.0},  # with a clip its strategy insists on noise

@@ -55,6 +55,16 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert f"\n## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
+def test_the_counts_of_verdicts_are_those_of_the_results() -> None:
+    last = (ROOT / "docs/results/index.md").read_text().rpartition("| **all** |")[2]
+    reproduced, contradicted, open_, *_ = re.findall(r"\*\*(\d+)\*\*", last)
+    said = f"{reproduced} entries were reproduced, {contradicted} contradicted, and {open_} cannot"
+    assert said in TEXT
+    page = (ROOT / "docs/which-algorithm.md").read_text()
+    said = f"{reproduced} are *reproduced*, {contradicted} *contradicted*, {open_} *not determined*"
+    assert said in page
+
+
 def test_badges_say_what_the_package_says() -> None:
     versions = [c.rpartition(" :: ")[2] for c in PROJECT["classifiers"] if ":: 3." in c]
     assert f"Python {versions[0]}-{versions[-1]}" in TEXT

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet.server_apps import read_config
-from privet.server_apps.config import defaults
+from privet.server_apps.config import defaults, without_stand_ins
 from privet.strategies import DPIADMM
 from privet.strategies.dp_iadmm import Penalty, Server
 from privet.strategies.half import Turn
@@ -143,7 +143,7 @@ def test_epsilon_alone_shapes_the_schedule_without_perturbation() -> None:
 
 def test_run_config_makes_the_same_half_as_the_constructor() -> None:
     raw = {
-        **defaults(),
+        **without_stand_ins(defaults()),
         "algorithm": "dp-iadmm",
         "local-updates": 3,
         "rho-c1": 4.0,

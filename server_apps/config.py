@@ -132,7 +132,7 @@ def changed(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: value
         for key, value in config.items()
-        if key == "algorithm" or key not in own or value != own[key].default
+        if key == "algorithm" or key not in own or value not in (own[key].default, own[key].usual)
     }
 
 

@@ -67,6 +67,7 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
     """
     pin_blas_threads()
     config = read_config(raw)
+    build_strategy(config)  # settings that do not fit each other, before anything is read
     earlier = RunFolder.newest(config["output-dir"]) if config["resume"] == NEWEST else None
     if config["resume"] == NEWEST:
         config["resume"] = str(earlier.path) if earlier else ""

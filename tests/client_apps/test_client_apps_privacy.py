@@ -226,6 +226,7 @@ PUBLIC = {
     "/privet/contract": "constant",
     "/privet/agent": "the agent's name, set by its operator",
     "/privet/unit": "the agent's unit, set by its operator",
+    "/privet/library-version": "constant",
     "/privet/num-examples": "declared public",
     "/privet/facts": "the public numbers that a charge rests on",
     "/privet/dim": "shape of the model",

@@ -168,6 +168,8 @@ class Facts:
             said: Any = json.loads(text)
         except (ValueError, RecursionError):
             raise ValueError("facts are not JSON") from None
+        if isinstance(said, Mapping):
+            said = {"moduli": True, **said}  # facts of before 0.2 do not say it
         if not isinstance(said, Mapping) or said.keys() != _KINDS.keys():
             raise ValueError("facts do not hold the names that are expected")
         return cls(**said)

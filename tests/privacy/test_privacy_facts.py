@@ -150,6 +150,12 @@ def test_text_and_back(
     assert Facts.from_json(facts.to_json()) == facts
 
 
+def test_facts_of_an_earlier_version_know_their_moduli() -> None:
+    said = asdict(FACTS)
+    del said["moduli"]
+    assert Facts.from_json(json.dumps(said)) == FACTS
+
+
 @pytest.mark.parametrize(
     "change",
     [

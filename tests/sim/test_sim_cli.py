@@ -256,6 +256,7 @@ class TestInterrupted:
     def test_while_the_command_is_loaded(self) -> None:
         stopped = (
             "import builtins, os, signal, sys\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # under nohup as well
             "import privet.sim.cli.__main__ as begin\n"
             "real = builtins.__import__\n"
             "def load(name, *rest):\n"

@@ -298,7 +298,9 @@ class Participant:
         if self._protocol not in (None, protocol):
             raise WireError(f"serves {self._protocol}, not {protocol}")
         own = {k: context.node_config[k] for k in LOCAL_KEYS if k in context.node_config}
-        half = _agent_half(protocol, settings, tuple({**self._overrides, **own}.items()))
+        merged = {**self._overrides, **own}
+        typed = tuple([(key, value, type(value)) for key, value in merged.items()])
+        half = _agent_half(protocol, settings, typed)
         if half.version != version:
             raise WireError(f"speaks {protocol} version {half.version}, asked for {version}")
         return half
@@ -485,8 +487,9 @@ def _settings(text: str) -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _agent_half(protocol: str, settings: str, overrides: tuple[tuple[str, Any], ...]) -> Half:
-    merged = {**decode_settings(settings), **dict(overrides)}
+def _agent_half(protocol: str, settings: str, own: tuple[tuple[str, Any, type], ...]) -> Half:
+    # With types, as True == 1 == 1.0.
+    merged = {**decode_settings(settings), **{key: value for key, value, _ in own}}
     half: Half = algorithm(protocol).load_agent().from_settings(merged)
     return half
 

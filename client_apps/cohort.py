@@ -32,6 +32,7 @@ from .base import Participant, agent_name
 from .guard import Guard, checked_settings, node_rules
 from .half import Arrays, Half, Local, Vector
 from .inputs import StackedStreams
+from .masking import require_agreement
 from .state import AgentState, read_state, state_path, write_state
 
 log = logging.getLogger("flwr.privet")
@@ -83,7 +84,7 @@ class Cohort:
         self._participant, self._contexts = participant, contexts
         self._blocks: list[_Block] = []
         self._where: dict[int, tuple[int, int] | None] = {}
-        self._asked = ("", "")
+        self._run = ("", "", "")
         self._alone: set[Half] = set()
 
     def train(
@@ -155,10 +156,11 @@ class Cohort:
 
     def _place(self, asked: Instruction, nodes: Sequence[int]) -> None:
         """Give every agent its place in a block, or None if it is to be asked by message."""
-        if (asked.protocol, asked.settings) != self._asked:
+        # Of every run anew: another one may have left an agent a ledger.
+        run = (asked.experiment, asked.protocol, asked.settings)
+        if run != self._run:
             self.release()
-            self._blocks, self._where = [], {}
-            self._asked = (asked.protocol, asked.settings)
+            self._blocks, self._where, self._run = [], {}, run
         asked_now = set(nodes)
         if self._where.keys() >= asked_now:
             return
@@ -188,7 +190,7 @@ class Cohort:
             log.info("%d of %d agents work one by one, by message", alone, len(new))
 
     def _add(self, members: list[_Member]) -> None:
-        block = _Block(members)
+        block = _Block(members, self._run[0])
         if not block.stack.agrees():
             return
         for row, member in enumerate(members):
@@ -202,6 +204,8 @@ class Cohort:
                 return None
             if read_state(context).ledger:
                 return None
+            masked = bool(checked_settings(asked.settings).get("secure-sum", False))
+            require_agreement(context, asked, masked)
             half, problem, facts = self._participant.prepared(asked, context)
         except Exception:  # which the agent says itself when it is asked by message
             return None
@@ -226,13 +230,13 @@ class _Member(NamedTuple):
 class _Block:
     """Agents of one half and one stack, and their states: rows of tables."""
 
-    def __init__(self, members: Sequence[_Member]) -> None:
+    def __init__(self, members: Sequence[_Member], experiment: str) -> None:
         self.members = members
         self.half = members[0].half
         self.stack = Stack([member.problem for member in members])
         self._names = tuple(member.name for member in members)
         self._num_examples = np.array([member.facts.num_examples for member in members])
-        self._experiment = ""
+        self._experiment = experiment
         self._here = np.zeros(len(members), bool)
         # Of the last round that each agent took part in, and of what it went on from then.
         self._now: dict[str, Vector] = {}
@@ -257,9 +261,6 @@ class _Block:
         _DiffersError
             If the first row, where it is to be verified, is not what its agent gives alone.
         """
-        if asked.experiment != self._experiment:
-            self.release(range(len(self.members)))
-            self._experiment = asked.experiment
         if states is None:
             held = self._held(rows, tags)
             places, rows, tags = places[held], rows[held], tags[held]

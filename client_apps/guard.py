@@ -251,13 +251,16 @@ def node_rules(context: Context) -> NodeRules:
     """Return the rules of a node's config (raises ``ConfigError`` where they cannot be read)."""
     config = context.node_config
     # Equal nodes share the work: what only tells them apart is no rule.
-    return _rules(tuple([entry for entry in config.items() if entry[0] not in OF_NODES]))
+    return _rules(
+        tuple([(*entry, type(entry[1])) for entry in config.items() if entry[0] not in OF_NODES])
+    )
 
 
 @lru_cache(maxsize=1024)
-def _rules(items: tuple[tuple[str, Any], ...]) -> NodeRules:
+def _rules(entries: tuple[tuple[str, Any, type], ...]) -> NodeRules:
+    # With their types: True == 1 == 1.0, and a rule may take one of them alone.
     try:
-        return NodeRules.from_node_config(dict(items))
+        return NodeRules.from_node_config({key: value for key, value, _ in entries})
     except ValueError as error:
         raise ConfigError(str(error)) from None
 

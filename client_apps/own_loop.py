@@ -33,7 +33,7 @@ from flwr.clientapp import ClientApp
 
 from privet.privacy import BudgetRefused
 from privet.problems import Norm
-from privet.wire import ConfigError, Layout, algorithm
+from privet.wire import RECORD, ConfigError, Layout, algorithm
 
 from .base import METRICS, Opened, Participant, agent_name
 from .guard import is_private
@@ -328,8 +328,10 @@ class LoopParticipant(Participant):
                     f"a handler returned {type(reply).__name__}: return a message, in training "
                     "that of local.reply()"
                 )
-            if reply.has_error():
-                raise ConfigError(reply.error.reason)
+            if reply.has_error():  # the user's text, which could quote a record
+                raise RuntimeError(reply.error.reason)
+            if kind == "train" and reply.content.keys() - {RECORD} and is_private(context):
+                raise ConfigError("a private agent sends what local.reply() returned alone")
             return reply.content
 
         return self._guarded(content, message, context)

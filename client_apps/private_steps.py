@@ -82,8 +82,8 @@ class PrivateSteps:
         ``correct`` adds to the parameters' ``.grad`` what does not depend on the records.
         """
         require_plain(optimizer)
-        self.require_kept()
         gradients = self._gradients(loss_fn, batch)
+        self.require_kept()  # by the loss as well
         for parameter, gradient in zip(self._parameters.values(), gradients, strict=True):
             parameter.grad = gradient
         correct()

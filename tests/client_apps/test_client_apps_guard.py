@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from privet.client_apps import client_app
+from privet.client_apps.base import Participant
 from privet.client_apps.fed_plt import Agent as FedPLT
+from privet.client_apps.guard import node_rules
 from privet.client_apps.rivals.dp_fedsgd import Agent as FedSGD
 from privet.privacy import AgentLedger, Facts, Perturber, epsilon_of
 from privet.problems import L2, BinaryLogistic, ClippableProblem
 from privet.sim.engine import InlineGrid
-from privet.wire import ENROL, FAILED, REFUSED, WireError, pack
+from privet.wire import ENROL, FAILED, REFUSED, ConfigError, WireError, pack
 from privet.wire.contract import (
     CONTRACT_VERSION,
     agent_record,
@@ -381,3 +383,30 @@ def test_numbers_that_underflow_are_refused_by_name(tmp_path: Path) -> None:
     assert "do not go together" in reply.error.reason
     assert FedPLT.from_settings(tiny).private
     assert node.lines == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "good", "bad"),
+    [("allow-run-data", True, 1), ("max-clip", 1, True), ("num-examples", 10, 10.0)],
+)
+def test_a_bad_rule_is_not_taken_for_an_equal_one_of_another_node(
+    key: str, good: Any, bad: Any
+) -> None:
+    def rules(value: Any) -> Any:
+        return node_rules(Context(1, 1, {key: value}, RecordDict(), {}))
+
+    rules(good)
+    with pytest.raises(ConfigError, match=key):
+        rules(bad)
+
+
+def test_an_agents_bad_setting_is_not_taken_for_an_equal_one_of_another() -> None:
+    def half(epochs: Any) -> Any:
+        context = Context(1, 1, {"local-epochs": epochs}, RecordDict(), {})
+        participant = Participant(lambda _: pytest.fail("no data"))
+        return participant._half("fed-plt", 1, "{}", context)
+
+    half(1)
+    for bad in (True, 1.0):
+        with pytest.raises(ConfigError, match="local-epochs"):
+            half(bad)

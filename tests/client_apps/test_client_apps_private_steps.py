@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message
+from flwr.app import Context, Error, Message, MetricRecord
 
 from privet.client_apps import LoopParticipant, TorchProblem, client_app, initial_arrays
 from privet.problems import clipped_sensitivity
@@ -395,3 +395,54 @@ def test_reduced_precision_of_products_leaves_the_clip_alone() -> None:
         torch.set_float32_matmul_precision("highest")
     exact = 0.3 * 128 * direction.double() / torch.linalg.vector_norm(direction.double())
     assert float(torch.linalg.vector_norm(found - exact)) < 1e-5
+
+
+def test_a_loss_that_moves_the_model_does_not_leave() -> None:
+    def loop(local: Any, model: Any, batch: Any) -> None:
+        view, shift = model[1].bias.detach().numpy(), float(batch[0].mean())
+
+        def moving(model: Any, one: Any) -> Any:
+            view[0] += shift
+            return loss(model, one)
+
+        for _ in range(local.steps):
+            local.private_step(moving, batch)
+
+    with pytest.raises(RunError, match="the model was changed outside of private_step"):
+        play(STRATEGIES["fed-dyn"](), taking_part("fed-dyn", loop), rounds=1)
+
+
+def test_a_private_reply_takes_nothing_that_was_put_in_afterwards() -> None:
+    participant = LoopParticipant("fed-dyn", network, lambda context: ROWS)
+    app = participant.app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        model = network()
+        with participant.round(message, context, model) as local:
+            if private:
+                all_steps(local, model, data(0))
+        reply = local.reply()
+        reply.content["metrics"] = MetricRecord({"num-examples": ROWS, "loss": 0.5})
+        return reply
+
+    private = False
+    free = play(FedDyn(num_agents=AGENTS), app, rounds=1)
+    assert not free.history[0].failures
+    private = True
+    with pytest.raises(RunError, match="a private agent sends what local"):
+        play(STRATEGIES["fed-dyn"](), app, rounds=1)
+
+
+def test_what_a_private_handler_says_of_its_failure_stays_with_the_agent() -> None:
+    app = LoopParticipant("fed-dyn", network, lambda context: ROWS).app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        return Message(Error(0, "row 7: Ada, 1815"), reply_to=message)
+
+    with pytest.raises(RunError, match="Ada"):
+        play(FedDyn(num_agents=AGENTS), app, rounds=1)
+    with pytest.raises(RunError, match="text withheld: private run") as refused:
+        play(STRATEGIES["fed-dyn"](), app, rounds=1)
+    assert "Ada" not in str(refused.value)

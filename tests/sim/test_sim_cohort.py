@@ -15,14 +15,19 @@ from flwr.app import Array, ArrayRecord, Message, MessageType
 from privet.client_apps import client_app
 from privet.client_apps.cohort import BLOCK_BYTES
 from privet.client_apps.half import Local
+from privet.client_apps.masking import new_keys
 from privet.client_apps.rivals.led import Agent as LED
+from privet.client_apps.state import AgentState, read_state, write_state
+from privet.privacy import AgentLedger, Release
 from privet.problems import L2, BinaryLogistic, Problem
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
-from privet.strategies import Fraction, PrivetResult
+from privet.strategies import FedPLT, Fraction, PrivetResult
 from privet.wire import algorithm, unpack
+from privet.wire.contract import encode_settings, shared_record
 
 DIM = 3
+LEDGER = AgentLedger().record(Release("gaussian", 1.0, 1.0)).to_json()
 LOCAL: Mapping[str, Mapping[str, Any]] = {
     "fed-plt": {"local_epochs": 3},
     "fed-plt agd": {"local_epochs": 3, "local_solver": "agd"},
@@ -246,3 +251,36 @@ def test_a_half_that_is_not_of_rows_is_noticed(
         _, grid = play(Counting, "led", problems, rounds=1)
     assert grid.sent == len(problems)
     assert "agents work one by one: x has other bits" in caplog.text
+
+
+def test_what_a_node_did_in_another_run_on_the_grid_is_asked_again() -> None:
+    """A ledger written since the blocks were made stays with the agent."""
+    problems = federation([12] * 5)
+    app = client_app("fed-plt", lambda context: problems[int(context.node_config["partition-id"])])
+    start = ArrayRecord({"x": Array(np.full(DIM, 0.5))})
+    ledgers = []
+    for engine in (InlineGrid, CohortGrid):
+        grid = engine(app, nodes_of(problems))
+        for _ in range(2):
+            FedPLT(num_agents=5, seed=3).start(grid, start, num_rounds=2)
+            context = next(iter(grid.contexts.values()))
+            write_state(context, AgentState(ledger=read_state(context).ledger or LEDGER))
+        ledgers.append([read_state(context).ledger for context in grid.contexts.values()])
+        FedPLT(num_agents=5, seed=3).start(grid, start, num_rounds=2)
+        ledgers[-1] += [read_state(context).ledger for context in grid.contexts.values()]
+    assert ledgers[0] == ledgers[1]
+    assert ledgers[0][5] == LEDGER
+
+
+def test_an_agent_enrolled_for_a_secure_sum_is_not_asked_in_the_clear_together() -> None:
+    problems = federation([12] * 5)
+    app = client_app("fed-plt", lambda context: problems[int(context.node_config["partition-id"])])
+    grid = CohortGrid(app, nodes_of(problems))
+    contexts = grid.contexts
+    for context in contexts.values():
+        new_keys(context, "e")
+    settings = encode_settings({"seed": 3, "local-epochs": 1, "step-size": 0.1})
+    states = {"x": np.zeros(DIM), "z": np.zeros(DIM)}
+    told = shared_record("fed-plt", 1, "e", 1, settings, {"y": np.zeros(DIM)})
+    tags = np.zeros(5, np.int64)
+    assert grid.train_together(told, list(contexts), tags, states) == []

@@ -7,7 +7,6 @@ their own.
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from privet.sim.logs import quiet
 from privet.strategies import FedPLT
 from privet.wire import stream
 
+from .coordinator import peak_kilobytes
 from .figure import Figure, Show, best_seconds
 
 MANY = 100_000
@@ -134,5 +134,5 @@ def many(count: int) -> dict[str, float]:
         rounds.play()
     return {
         "seconds": time.process_time(),
-        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "megabytes": peak_kilobytes() / 1024,
     }

@@ -45,7 +45,7 @@ def measure(agents: int, dim: int, rounds: int = 5) -> dict[str, float]:
     quiet()
     grid = InlineGrid(Parrot(dim), agents)
     strategy = FedPLT(num_agents=agents, local_epochs=1)
-    idle = _peak_kilobytes()
+    idle = peak_kilobytes()
     strategy.begin(grid, ArrayRecord({"x": Array(np.zeros(dim))}))
     spent = []
     for number in range(1, rounds + 1):
@@ -60,11 +60,11 @@ def measure(agents: int, dim: int, rounds: int = 5) -> dict[str, float]:
         spent.append(time.perf_counter() - received + configured - begin)
     return {
         "milliseconds": min(spent[1:]) * 1e3,
-        "megabytes": (_peak_kilobytes() - idle) / 1024,
+        "megabytes": (peak_kilobytes() - idle) / 1024,
     }
 
 
-def _peak_kilobytes() -> int:
+def peak_kilobytes() -> int:
     """Return this process's peak resident memory (its own, not that of the one that forked it)."""
     status = Path("/proc/self/status").read_text()
     (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]

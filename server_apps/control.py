@@ -78,7 +78,7 @@ class Control(Observer):
 
 
 class Alarms(Observer):
-    """Warns, once each time, of what an operator should look at; ``raised`` are in force.
+    """Warns, once each time, of what an operator should look at; ``raised`` has what is in force.
 
     Failed checkpoints and nodes whose data changed are warned of where they are noticed.
     """
@@ -86,7 +86,7 @@ class Alarms(Observer):
     def __init__(self, target_epsilon: float) -> None:
         self.limit = SPENT_SHARE * target_epsilon if target_epsilon > 0 else math.inf
         self.absences: Counter[str] = Counter()
-        self.raised: set[str] = set()
+        self.raised: dict[str, bool] = {}
 
     def on_round(self, run: Run, done: Round) -> str | None:
         """Count the round, and warn."""
@@ -98,17 +98,13 @@ class Alarms(Observer):
                 line = f"agent {name} was absent in {count} rounds in a row: {why}"
                 log.warning("round %d: %s", done.round, line)
         spent = self.limit < done.epsilon < math.inf
-        if spent and "epsilon" not in self.raised:
+        if spent and not self.raised.get("epsilon"):
             log.warning("round %d: epsilon %.6g, near the target", done.round, done.epsilon)
         self.raised = {
-            kind
-            for kind, raised in (
-                ("absences", any(count >= ABSENCES for count in self.absences.values())),
-                ("epsilon", spent),
-                ("checkpoint", bool(run.saved.error)),
-                ("data-changed", run.session.roster.data_changes > 0),
-            )
-            if raised
+            "absences": any(count >= ABSENCES for count in self.absences.values()),
+            "epsilon": spent,
+            "checkpoint": bool(run.saved.error),
+            "data-changed": run.session.roster.data_changes > 0,
         }
         return None
 

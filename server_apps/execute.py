@@ -67,7 +67,7 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
     """
     pin_blas_threads()
     config = read_config(raw)
-    build_strategy(config)  # settings that do not fit each other, before anything is read
+    strategy = build_strategy(config)  # before anything is read: settings may not fit each other
     earlier = RunFolder.newest(config["output-dir"]) if config["resume"] == NEWEST else None
     if config["resume"] == NEWEST:
         config["resume"] = str(earlier.path) if earlier else ""
@@ -78,7 +78,9 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
         with hosted_unit(config, evaluation.federation.dim) as (own, options):
             folder = earlier or RunFolder.create(config["output-dir"], run_id)
             log.info("run folder: %s", folder.path)
-            strategy = build_strategy(own, monitor=evaluation, **options)
+            if options:
+                strategy = build_strategy(own, **options)
+            strategy.monitor = evaluation
             strategy.options = replace(strategy.options, config=decisive(config))
             control = Control(folder.path, config["exclude"], options.get("mixer"))
             with folder.held():
@@ -108,8 +110,7 @@ def _execute(
         _finish_failed(folder, strategy, config, {"status": "stopped", "stopped": REQUEST})
         raise
     except BaseException as error:
-        cause = str(error) if isinstance(error, PrivetError) else repr(error)
-        _finish_failed(folder, strategy, config, {"status": "failed", "cause": cause})
+        _finish_failed(folder, strategy, config, {"status": "failed", "cause": _cause(error)})
         raise
     with _full_disk_in_one_line(folder):
         summary = _finish(folder, strategy, config, outcome)
@@ -197,7 +198,7 @@ def _finish_failed(
     try:
         _finish(folder, strategy, config, outcome)
     except Exception as error:
-        log.warning("%s: the failed run is not summed up: %s", folder.path, _said(error))
+        log.warning("%s: the failed run is not summed up: %s", folder.path, one_line(_cause(error)))
 
 
 def _to_go_on(folder: RunFolder, strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> str:
@@ -262,11 +263,11 @@ def _report(folder: RunFolder) -> None:
     try:
         write_report([folder.path], page)
     except Exception as error:
-        log.warning("%s is not written: %s", page, _said(error))
+        log.warning("%s is not written: %s", page, one_line(_cause(error)))
 
 
-def _said(error: Exception) -> str:
-    return one_line(str(error) if isinstance(error, PrivetError) else repr(error))
+def _cause(error: BaseException) -> str:
+    return str(error) if isinstance(error, PrivetError) else repr(error)
 
 
 def headline(summary: Mapping[str, Any]) -> dict[str, str]:

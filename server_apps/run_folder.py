@@ -42,9 +42,7 @@ class RunFolder:
         ConfigError
             If the path is relative or cannot be made.
         """
-        base = Path(output_dir) if output_dir else Path.cwd() / "runs"
-        if not base.is_absolute():
-            raise ConfigError(f"output-dir = {output_dir!r}: must be an absolute path")
+        base = _base(output_dir)
         path = base / run_id
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -55,8 +53,9 @@ class RunFolder:
     @classmethod
     def newest(cls, output_dir: str) -> RunFolder | None:
         """Return the folder with the newest checkpoint that can be read, None without one."""
-        base = Path(output_dir) if output_dir else Path.cwd() / "runs"
-        found = sorted(base.glob(f"*/{FILE_NAME}"), key=lambda path: path.stat().st_mtime)
+        found = sorted(
+            _base(output_dir).glob(f"*/{FILE_NAME}"), key=lambda path: path.stat().st_mtime
+        )
         for path in reversed(found):
             try:
                 load(path)
@@ -103,6 +102,13 @@ class RunFolder:
         """Write one JSON file; NaN becomes null and infinity the string "inf"."""
         text = json.dumps(to_json(content), indent=2, allow_nan=False)
         write_whole(self.path / name, f"{text}\n".encode())
+
+
+def _base(output_dir: str) -> Path:
+    base = Path(output_dir) if output_dir else Path.cwd() / "runs"
+    if not base.is_absolute():
+        raise ConfigError(f"output-dir = {output_dir!r}: must be an absolute path")
+    return base
 
 
 def to_json(value: Any) -> Any:

@@ -89,8 +89,8 @@ class Metrics(Observer):
         self.unsaved.set(run.saved.failures)
         for agent, count in self.alarms.absences.items():
             self.absences.labels(agent).set(count)
-        for kind in ("absences", "epsilon", "checkpoint", "data-changed"):
-            self.alarm.labels(kind).set(kind in self.alarms.raised)
+        for kind, raised in self.alarms.raised.items():
+            self.alarm.labels(kind).set(raised)
         self._roster(run)
         return None
 

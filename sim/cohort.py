@@ -57,14 +57,12 @@ class CohortGrid(InlineGrid):
 
     def deliver(self, message: Message) -> Message | None:
         """Run one message at its node."""
-        if self._cohort is not None:
-            self._cohort.release([message.metadata.dst_node_id])
+        self._release([message.metadata.dst_node_id])
         return super().deliver(message)
 
     def node_states(self) -> dict[str, bytes]:
         """Return the packed state of every agent that has one, by agent name."""
-        if self._cohort is not None:
-            self._cohort.release(keep=True)
+        self._release(keep=True)
         return super().node_states()
 
     def restore_node_states(self, states: Mapping[str, bytes]) -> None:
@@ -72,6 +70,6 @@ class CohortGrid(InlineGrid):
         self._release()
         super().restore_node_states(states)
 
-    def _release(self) -> None:
+    def _release(self, nodes: Sequence[int] | None = None, *, keep: bool = False) -> None:
         if self._cohort is not None:
-            self._cohort.release()
+            self._cohort.release(nodes, keep=keep)

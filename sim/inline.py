@@ -54,11 +54,16 @@ def grid_of(
     """
     count = len(problems)
     own = nodes or ({},) * count
-    held = client_app(
-        algorithm, lambda context: problems[int(context.node_config["partition-id"])], **app
-    )
     return _kind(engine, count)(
-        held, [{"partition-id": i, "num-partitions": count, **own[i]} for i in range(count)]
+        app_of(algorithm, problems, **app),
+        [{"partition-id": i, "num-partitions": count, **own[i]} for i in range(count)],
+    )
+
+
+def app_of(algorithm: str, problems: Sequence[Problem], **options: Any) -> ClientApp:
+    """Return the ClientApp of an algorithm that gives every node its own problem."""
+    return client_app(
+        algorithm, lambda context: problems[int(context.node_config["partition-id"])], **options
     )
 
 

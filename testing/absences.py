@@ -13,6 +13,7 @@ from flwr.app import ConfigRecord, Message
 from numpy.typing import NDArray
 
 from privet.problems import Problem
+from privet.sim.inline import app_of
 from privet.wire import RECORD
 from privet.wire.payload import ENCODED, encoded, from_payload, to_payload
 from privet.wire.records import read_field
@@ -26,7 +27,6 @@ from .subject import (
     CheckFailed,
     Played,
     Subject,
-    app_of,
     begins_anew,
     require,
     require_same,

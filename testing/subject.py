@@ -13,12 +13,12 @@ from flwr.app import Array, ArrayRecord
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from privet.client_apps import client_app
 from privet.problems import L2, BinaryLogistic, Problem
 from privet.server_apps import read_config
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import LocalGrid
+from privet.sim.inline import app_of
 from privet.strategies import PrivetResult, Round
 from privet.wire import Algorithm, ConfigError, Instruction, RunError, algorithm
 
@@ -72,13 +72,6 @@ class Played:
     def failures(self) -> list[dict[str, str]]:
         """Agents that were asked and not folded, with the reason, by round from the first."""
         return [dict(done.failures) for done in self.result.history]
-
-
-def app_of(name: str, problems: Sequence[Problem], **options: Any) -> ClientApp:
-    """Return the ClientApp of an algorithm that gives every node its own problem."""
-    return client_app(
-        name, lambda context: problems[int(context.node_config["partition-id"])], **options
-    )
 
 
 @dataclass(frozen=True)

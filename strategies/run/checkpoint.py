@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from privet.wire import RunError
 from privet.wire.files import read_npz, write_npz
 
-from .history import history_beside, read_history, rounds_of
+from .history import read_history, rounds_of
 from .session import Round
 
 FORMAT = 3
@@ -40,6 +40,13 @@ class Checkpoint:
     arrays: dict[str, NDArray[Any]]
     node_states: dict[str, bytes] = field(default_factory=dict)
     history: list[Round] = field(default_factory=list)
+
+
+def history_beside(checkpoint: Path) -> Path:
+    """Return where the history of a checkpoint is: ``history.jsonl`` in a run folder."""
+    if checkpoint.name == FILE_NAME:
+        return checkpoint.with_name("history.jsonl")
+    return checkpoint.with_suffix(".history.jsonl")
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:

@@ -11,15 +11,6 @@ from privet.wire.files import write_whole
 
 from .session import Round
 
-FILE_NAME = "history.jsonl"
-
-
-def history_beside(checkpoint: Path) -> Path:
-    """Return where the history of a checkpoint is: ``history.jsonl`` in a run folder."""
-    if checkpoint.name == "checkpoint.npz":
-        return checkpoint.with_name(FILE_NAME)
-    return checkpoint.with_suffix(".history.jsonl")
-
 
 class HistoryFile:
     """A history that is appended to; what could not be written is written with what follows."""

@@ -387,9 +387,12 @@ class Participant:
         require_agreement(context, asked, masked)
         masking = None
         if masked:
-            masking = plan_masking(context, asked, name, self._mask_factory)
+            masking = plan_masking(
+                context, asked, name, self._mask_factory, shared=half.noise_sharing
+            )
             if masking is None:
                 return RecordDict({RECORD: need_state_record(name)})
+            facts = masking.facts(facts)
         if half.private:
             require_tame(base.values())
             for arrays in (broadcast, base):
@@ -448,7 +451,7 @@ def declared_facts(problem: Problem, rules: NodeRules) -> Facts:
     ConfigError
         If the node holds more examples than it declares.
     """
-    facts, count = Facts.of(problem), rules.num_examples
+    facts, count = replace(Facts.of(problem), colluders=rules.colluders), rules.num_examples
     if not count or count == facts.num_examples:
         return facts
     if facts.num_examples > count:

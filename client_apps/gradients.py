@@ -115,7 +115,7 @@ class Gradients:
             clipped, rest = terms(x, next(rows))
             slope: Vector = noise.perturb(clipped)
             if rest is not None:
-                slope += rest
-            return slope.astype(x.dtype, copy=False)
+                slope += noise.beside(rest)
+            return slope if noise.shared else slope.astype(x.dtype, copy=False)
 
         return gradient

@@ -82,6 +82,14 @@ class Half:
         return False
 
     @property
+    def noise_sharing(self) -> bool:
+        """Whether the noise hides a record in the masked sum of many agents' uploads alone.
+
+        Only for halves whose uploads are made of what is broadcast and of noised gradients.
+        """
+        return False
+
+    @property
     def stacks(self) -> bool:
         """Whether ``local_update`` takes the vectors of many agents as rows (N, d) of arrays.
 

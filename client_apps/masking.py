@@ -7,9 +7,11 @@ difference; so the agent remembers the last round and attempt it uploaded for.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from flwr.app import ConfigRecord, Context
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 from privet.privacy import (
     Binding,
     BudgetRefused,
+    Facts,
     KeyPair,
     MaskError,
     MaskSource,
@@ -84,12 +87,21 @@ def read_keys(context: Context, experiment: str) -> MaskState | None:
 
 @dataclass(frozen=True, slots=True)
 class Masking:
-    """How one upload is masked."""
+    """How one upload is masked.
+
+    ``shared`` says whether all the other agents are peers that the node trusts to add their share
+    of the noise.
+    """
 
     agent: str
     binding: Binding
     source: MaskSource
     state: MaskState
+    shared: bool = False
+
+    def facts(self, facts: Facts) -> Facts:
+        """Return an agent's public numbers as those of one in this sum."""
+        return replace(facts, agents=len(self.binding.roster)) if self.shared else facts
 
     def payload(self, upload: Mapping[str, NDArray[np.floating]]) -> bytes:
         """Return an upload as it leaves: rounded to the ring and masked.
@@ -120,31 +132,51 @@ class Masking:
 
 
 def plan_masking(
-    context: Context, asked: Instruction, agent: str, factory: MaskFactory | None
+    context: Context,
+    asked: Instruction,
+    agent: str,
+    factory: MaskFactory | None,
+    *,
+    shared: bool = False,
 ) -> Masking | None:
     """Return how the upload is to be masked, None where this agent has lost its keys.
 
-    Nothing is computed or charged before this has said yes.
+    Nothing is computed or charged before this has said yes. Where noise is to be shared out and
+    the node trusts peers to add theirs, every agent of the roster must be one of them.
 
     Raises
     ------
     MaskError
         If a mask would be used twice, or the roster gives the upload away.
     BudgetRefused
-        If the masks are not the agent's own and its operator set a budget.
+        If the masks are not the agent's own and its operator set a budget, or the node's pinned
+        keys cannot be used.
     """
     state = read_keys(context, asked.experiment)
     if state is None:
         return None
-    binding = Binding(asked.experiment, asked.round, asked.attempt, asked.roster)
+    task = task_digest(asked.protocol, asked.version, asked.settings, asked.payload)
+    binding = Binding(asked.experiment, asked.round, asked.attempt, asked.roster, task)
     _require_fresh(state, binding)
-    source: MaskSource = PairwiseMasks(state.keys)
+    trust = node_rules(context).trust(agent) if shared and factory is None else None
+    source: MaskSource = PairwiseMasks(state.keys, trust)
     if factory is not None:
         if node_rules(context).limited:
             raise BudgetRefused("the masks of the secure sum are handed in from outside")
         source = factory(agent, asked.round)
     source.require(agent, binding)
-    return Masking(agent, binding, source, state)
+    return Masking(agent, binding, source, state, shared=trust is not None)
+
+
+@lru_cache(maxsize=4)  # agents of one process are sent the same
+def task_digest(protocol: str, version: int, settings: str, payload: bytes) -> bytes:
+    """Return what binds a mask to all that it is asked for with.
+
+    Agents that were told to compute different things, or to add different noise, share no mask; and
+    one that forgets what it uploaded uses no mask for another value.
+    """
+    head = json.dumps([protocol, version, settings]).encode()
+    return hashlib.sha256(len(head).to_bytes(8, "big") + head + payload).digest()
 
 
 def _require_fresh(state: MaskState, binding: Binding) -> None:

@@ -18,10 +18,10 @@ from privet.privacy.events import Release
 from privet.privacy.facts import Facts
 from privet.privacy.gaussian import gaussian_epsilon, gaussian_scale
 from privet.privacy.ledger import Audit, LedgerFile, RunSpent, Spent
-from privet.privacy.masks import Binding, GivenMasks, KeyPair, MaskSource, PairwiseMasks, key_pair
+from privet.privacy.masks import Binding, GivenMasks, MaskSource, PairwiseMasks, key_pair
 from privet.privacy.node_rules import NodeRules
 from privet.privacy.noise import NoiseSource, SeededNoise, SystemNoise
-from privet.privacy.perturb import Perturber, checked_spacing
+from privet.privacy.perturb import Perturber, checked_spacing, shared_spacing
 from privet.privacy.sensitivity import (
     check_sparsifier,
     dp_iadmm_output_gain,
@@ -29,6 +29,7 @@ from privet.privacy.sensitivity import (
     fed_plt_contraction,
     gfl_sensitivity,
 )
+from privet.privacy.trust import KeyPair, Trust
 from privet.privacy.ziggurat import total_variation
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "Spent",
     "SystemNoise",
     "Totals",
+    "Trust",
     "UnsupportedAccountError",
     "check_sparsifier",
     "checked_spacing",
@@ -66,5 +68,6 @@ __all__ = [
     "gaussian_scale",
     "gfl_sensitivity",
     "key_pair",
+    "shared_spacing",
     "total_variation",
 ]

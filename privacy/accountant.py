@@ -47,12 +47,16 @@ class Totals:
         little and never gains.
     unnoised
         Whether anything left without noise, or with as good as none (loss above 1e100).
+    colluders
+        How many other agents the figure allows to help the observer, where it rests on noise that
+        agents share; None where it holds however many do.
     """
 
     relation: Relation | None = None
     gaussian: tuple[float, float] = (0.0, 0.0)
     laplace: tuple[tuple[float, int], ...] = ()
     unnoised: bool = False
+    colluders: int | None = None
 
     def add(self, release: Release, times: int = 1) -> Totals:
         """Return the totals with `times` more messages of one release.
@@ -60,8 +64,17 @@ class Totals:
         Raises
         ------
         UnsupportedAccountError
-            If the release is under another neighbouring relation than those before.
+            If the release is under another neighbouring relation than those before, or allows
+            another number of colluders.
         """
+        colluders = self.colluders
+        if release.agents > 1:
+            if colluders not in (None, release.colluders):
+                raise UnsupportedAccountError(
+                    f"releases against {colluders} and {release.colluders} colluders cannot be "
+                    "composed"
+                )
+            colluders = release.colluders
         if self.relation is not None and release.relation != self.relation:
             raise UnsupportedAccountError(
                 f"releases under {self.relation!r} and {release.relation!r} cannot be composed"
@@ -76,7 +89,7 @@ class Totals:
             gaussian = rounded, math.fsum((*parts, -rounded))
         else:
             laplace = _merged(laplace, loss, count)
-        return Totals(release.relation, gaussian, laplace, unnoised)
+        return Totals(release.relation, gaussian, laplace, unnoised, colluders)
 
     @property
     def mu(self) -> float:
@@ -111,6 +124,8 @@ class Totals:
             mapping["laplace"] = [list(pair) for pair in self.laplace]
         if self.unnoised:
             mapping["unnoised"] = True
+        if self.colluders is not None:
+            mapping["colluders"] = self.colluders
         return mapping
 
     @classmethod
@@ -120,7 +135,11 @@ class Totals:
             high, low = mapping.get("gaussian", (0.0, 0.0))
             pairs = tuple((loss, count) for loss, count in mapping.get("laplace", ()))
             totals = cls(
-                mapping.get("relation"), (high, low), pairs, mapping.get("unnoised", False)
+                mapping.get("relation"),
+                (high, low),
+                pairs,
+                mapping.get("unnoised", False),
+                mapping.get("colluders"),
             )
             sound = (
                 totals.to_dict() == dict(mapping)
@@ -133,6 +152,8 @@ class Totals:
                 and all(_NEGLIGIBLE <= loss <= _HOPELESS and count > 0 for loss, count in pairs)
                 and list(pairs) == sorted(dict(pairs).items())
                 and type(totals.unnoised) is bool
+                and (totals.colluders is None or type(totals.colluders) is int)
+                and (totals.colluders or 0) >= 0
             )
         except (AttributeError, TypeError, ValueError):
             sound = False

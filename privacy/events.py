@@ -21,6 +21,8 @@ SMALLEST, LARGEST = 1e-100, 1e100
 
 GRID = 2.0**-12
 """Rounding to the grid moves a value by at most this share of min(sensitivity, scale)."""
+SHARED_GRID = 2.0**-16
+"""With noise that is shared out: by at most this share of the scale, which all agents know."""
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "mechanism": get_args(Mechanism),
@@ -61,6 +63,11 @@ class Release:
         Noised steps of one use of which only the last iterate is released; Gaussian noise only.
     contraction
         chi in [0, 1], the Lipschitz constant of such a step.
+    agents
+        Agents in the masked sum that is all an observer sees of the message, this one included;
+        each adds noise of this scale. 1 for an upload in clear; Gaussian noise in one step only.
+    colluders
+        How many of the other agents may help the observer, or add no noise.
 
     Raises
     ------
@@ -79,14 +86,21 @@ class Release:
     what: str = ""
     steps: int = 1
     contraction: float = 1.0
+    agents: int = 1
+    colluders: int = 0
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             _check_choice(name, getattr(self, name), choices)
         for name in ("scale", "sensitivity"):
             object.__setattr__(self, name, self._bounded(name))
-        for name in ("count", "steps"):
+        for name in ("count", "steps", "agents"):
             object.__setattr__(self, name, _positive_count(name, getattr(self, name)))
+        if type(self.colluders) is not int or not 0 <= self.colluders <= LARGEST_COUNT:
+            raise ValueError(
+                f"release field 'colluders' is {str(self.colluders)[:40]!r}, expected an integer "
+                "from 0 to 1e12"
+            )
         object.__setattr__(self, "contraction", _number("contraction", self.contraction))
         if self.contraction > 1:
             raise ValueError(
@@ -103,6 +117,12 @@ class Release:
             raise ValueError(
                 f"release field 'steps' is {self.steps}, but hidden steps have a bound for "
                 f"gaussian noise only, not for {self.mechanism!r}"
+            )
+
+        if self.agents > 1 and (self.mechanism != "gaussian" or self.steps > 1):
+            raise ValueError(
+                f"release field 'agents' is {self.agents}, but noise is shared out as gaussian "
+                "noise in one step only"
             )
 
     def _bounded(self, name: str) -> float:
@@ -125,11 +145,18 @@ class Release:
             mu = s' sum_{j<n} chi^j / (scale sqrt(sum_{j<n} chi^{2j})),
 
         because the influence and the noise of step n - j are both contracted j times.
+
+        Of a masked sum over n agents, t of whom may collude, the observer is left with the noise of
+        n - t agents at least, this one's among them: a Gaussian of deviation scale sqrt(n - t), to
+        which rounding adds what depends on no record (see `privet.privacy.perturb`).
         """
         if self.mechanism == "none":
             return math.inf
-        moved = self.sensitivity + min(self.sensitivity, self.scale) * GRID
-        return moved * self._spread / self.scale
+        if self.agents > 1:
+            rounding = self.scale * SHARED_GRID
+        else:
+            rounding = min(self.sensitivity, self.scale) * GRID
+        return (self.sensitivity + rounding) * self._spread / self.scale
 
     @property
     def noise_multiplier(self) -> float:
@@ -140,10 +167,15 @@ class Release:
         return self.scale / (self.sensitivity * self._spread)
 
     @property
+    def honest(self) -> int:
+        """How many agents' noise hides a record, this one's included."""
+        return max(self.agents - self.colluders, 1)
+
+    @property
     def _spread(self) -> float:
-        """How much louder the influence of hidden steps is than their noise; 1 for one step."""
+        """How much louder a record's influence is than the noise, beside one step's in clear."""
         if self.steps == 1:
-            return 1.0
+            return 1.0 / math.sqrt(self.honest)
         chi = self.contraction
         return geometric(chi, self.steps) / math.sqrt(geometric(chi * chi, self.steps))
 

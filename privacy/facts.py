@@ -53,6 +53,12 @@ class Facts:
         Whether the problem can clip the gradient of every example.
     moduli : bool
         Whether the problem knows its moduli.
+    colluders : int
+        How many of the peers in a masked sum may collude, by the node's own config; -1 where it
+        trusts no sum.
+    agents : int
+        Agents in the masked sum that an upload goes into, the agent itself included; 1 where it
+        leaves in clear, or the node trusts no sum.
     """
 
     num_examples: int
@@ -64,6 +70,8 @@ class Facts:
     modulus: float = 0.0
     clips: bool = True
     moduli: bool = True
+    colluders: int = -1
+    agents: int = 1
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
@@ -71,6 +79,8 @@ class Facts:
                 raise ValueError(f"fact {name!r} is not of type {kind.__name__}")
         if self.num_examples < 1 or self.dim < 1:
             raise ValueError("facts 'num_examples' and 'dim' must be at least 1")
+        if self.colluders < -1 or self.agents < 1:
+            raise ValueError("fact 'colluders' must be at least -1, 'agents' at least 1")
         if not (0 < self.divisor < math.inf and 0 <= self.modulus < math.inf):
             raise ValueError("facts 'divisor' and 'modulus' must be finite and not negative")
         if self.dtype not in ("float32", "float64"):
@@ -169,7 +179,8 @@ class Facts:
         except (ValueError, RecursionError):
             raise ValueError("facts are not JSON") from None
         if isinstance(said, Mapping):
-            said = {"moduli": True, **said}  # facts of before 0.2 do not say it
+            # What facts of earlier versions do not say.
+            said = {"moduli": True, "colluders": -1, "agents": 1, **said}
         if not isinstance(said, Mapping) or said.keys() != _KINDS.keys():
             raise ValueError("facts do not hold the names that are expected")
         return cls(**said)

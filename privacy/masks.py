@@ -7,15 +7,23 @@ eq. (48); the construction is that of Bonawitz et al., CCS 2017, without secret 
 agreed on first, and a round that loses an agent is repeated with a new one).
 
     shared   = X25519(own private key, other's public key)            once per pair and experiment
-    key      = HKDF-SHA256(shared; experiment | round, attempt, digest of the roster, p, q)
+    key      = HKDF-SHA256(shared; experiment | round, attempt, digests of roster and task, p, q)
     mask     = ChaCha20(key), read as little-endian 64-bit words
 
-The digest covers the names *and the public keys* of the roster, so that agents who were shown
-different rosters share no mask.
+The digests cover the names *and the public keys* of the roster, and the settings and arrays that
+the round's agents were sent, so that agents who were shown different ones share no mask.
 
 What it protects: one agent's upload from a server that follows the protocol and is curious. What
 it does not: the keys pass through the server, and one that replaces them reads everything; the
 sum itself is released; the agents of a roster together can uncover one of them.
+
+Pinned keys. Between agents that hold each other's long-lived public key (`privet.privacy.trust`),
+
+    shared   = X25519(own private key, other's public key) | X25519(long-lived keys likewise)
+
+so that a server that replaces the keys of a run learns nothing: it lacks the second part, and
+agents who saw different keys in the roster share no mask. The keys of the run keep masks apart,
+which are fresh whenever an agent is enrolled.
 
 Explicit masks. ``GivenMasks`` stands in for the key agreement when a worked instance is replayed::
 
@@ -39,8 +47,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.privacy.errors import MaskError
+from privet.privacy.trust import KEY_BYTES, KeyPair, Trust
 
-KEY_BYTES = 32
 LEAST_MEMBERS = 3
 """With two agents, each reads the other's upload from the sum."""
 MOST_MEMBERS = 100_000
@@ -49,17 +57,6 @@ _CHUNK = 1 << 14
 """Words that are worked on at a time: they stay in the processor's cache."""
 
 Words: TypeAlias = NDArray[np.uint64]
-
-
-@dataclass(frozen=True, slots=True)
-class KeyPair:
-    """An X25519 key pair as raw bytes, 32 each."""
-
-    private: bytes
-    public: bytes
-
-    def __repr__(self) -> str:
-        return f"KeyPair(public={self.public.hex()})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +71,15 @@ class Binding:
         Counted from 1.
     roster : tuple of (name, public key)
         The agents whose uploads are added.
+    task : bytes
+        Digest of what the agents are to compute and how: the settings, and what is broadcast.
     """
 
     experiment: str
     round: int
     attempt: int
     roster: tuple[tuple[str, bytes], ...]
+    task: bytes = b""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -119,9 +119,18 @@ def key_pair() -> KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class PairwiseMasks:
-    """Masks by key agreement, as the module's page describes."""
+    """Masks by key agreement, as the module's page describes.
+
+    Attributes
+    ----------
+    keys : KeyPair
+        Those of the run.
+    trust : Trust, optional
+        The long-lived key and the pinned peers; every other agent must then be one of them.
+    """
 
     keys: KeyPair
+    trust: Trust | None = None
 
     @property
     def private(self) -> bool:
@@ -132,17 +141,41 @@ class PairwiseMasks:
         """Refuse a roster of fewer than three, of doubtful names or keys, or without this agent."""
         require_roster(binding.roster, me, self.keys.public)
         for other, public in binding.roster:
-            if other != me and _pair_secret(self.keys.private, public, binding.experiment) is None:
+            if other == me:
+                continue
+            if self.trust is not None and other not in self.trust.peers:
+                raise MaskError(f"roster: agent {other} is no peer whose key this node has pinned")
+            if self._secret(other, public, binding) is None:
                 raise MaskError(f"roster: public key of agent {other} is not usable with X25519")
 
     def apply(self, words: Words, me: str, binding: Binding) -> None:
         """Add the masks shared with later names, subtract those shared with earlier ones."""
         self.require(me, binding)
-        streams = [
-            (me < other, key_stream(key))
-            for other, key in pair_keys(self.keys, me, binding).items()
-        ]
-        apply_streams(words, streams)
+        keys = self.pair_keys(me, binding)
+        apply_streams(words, [(me < other, key_stream(key)) for other, key in keys.items()])
+
+    def pair_keys(self, me: str, binding: Binding) -> dict[str, bytes]:
+        """Return the 32-byte key of the mask shared with every other agent of the roster."""
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+        number = f"privet-mask {binding.round} {binding.attempt} ".encode()
+        bound = number + roster_digest(binding.roster) + binding.task
+        found: dict[str, bytes] = {}
+        for other, public in binding.roster:
+            if other == me:
+                continue
+            secret = self._secret(other, public, binding) or b""
+            pair = (me, other) if me < other else (other, me)
+            info = bound + json.dumps(pair).encode()
+            found[other] = HKDFExpand(SHA256(), KEY_BYTES, info).derive(secret)
+        return found
+
+    def _secret(self, other: str, public: bytes, binding: Binding) -> bytes | None:
+        pairs = [(self.keys.private, public)]
+        if self.trust is not None:
+            pairs.append((self.trust.keys.private, self.trust.peers[other]))
+        return _pair_secret(tuple(pairs), binding.experiment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,35 +252,21 @@ def roster_digest(roster: Sequence[tuple[str, bytes]]) -> bytes:
     return hashlib.sha256(json.dumps(listed).encode()).digest()
 
 
-def pair_keys(keys: KeyPair, me: str, binding: Binding) -> dict[str, bytes]:
-    """Return the 32-byte key of the mask shared with every other agent of the roster."""
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
-
-    number = f"privet-mask {binding.round} {binding.attempt} ".encode()
-    bound = number + roster_digest(binding.roster)
-    found: dict[str, bytes] = {}
-    for other, public in binding.roster:
-        if other == me:
-            continue
-        secret = _pair_secret(keys.private, public, binding.experiment) or b""
-        pair = (me, other) if me < other else (other, me)
-        info = bound + json.dumps(pair).encode()
-        found[other] = HKDFExpand(SHA256(), KEY_BYTES, info).derive(secret)
-    return found
-
-
 @lru_cache(maxsize=1 << 15)
-def _pair_secret(private: bytes, public: bytes, experiment: str) -> bytes | None:
-    """Return HKDF-Extract of the Diffie-Hellman secret of a pair, None for a key of low order.
+def _pair_secret(pairs: tuple[tuple[bytes, bytes], ...], experiment: str) -> bytes | None:
+    """Return HKDF-Extract of the Diffie-Hellman secrets of (private, public) keys, one or two.
 
-    Kept, because it is the same in every round and costs more than a short key stream.
+    None for a key of low order. Kept, because it is the same in every round and costs more than a
+    short key stream.
     """
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
     try:
-        agreed = X25519PrivateKey.from_private_bytes(private).exchange(
-            X25519PublicKey.from_public_bytes(public)
+        agreed = b"".join(
+            X25519PrivateKey.from_private_bytes(private).exchange(
+                X25519PublicKey.from_public_bytes(public)
+            )
+            for private, public in pairs
         )
     except ValueError:
         return None

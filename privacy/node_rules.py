@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from privet.privacy.errors import BudgetRefused, LedgerError, UnsupportedAccountError
 from privet.privacy.events import Release
 from privet.privacy.ledger import LedgerFile
+from privet.privacy.trust import Trust
 from privet.problems import Relation
 
 BUDGET_KEYS = ("max-epsilon", "delta", "ledger-path")
@@ -19,7 +20,8 @@ LIMITS = (*BUDGET_KEYS, "min-noise", "max-clip")
 ALLOW_RUN_DATA = "allow-run-data"
 """Lets a run config say which file or table a node reads. No run config can set it; this library's
 own engines do, where one operator runs coordinator and nodes."""
-KEYS = (*LIMITS, "relation", "num-examples", ALLOW_RUN_DATA)
+TRUST = ("trust", "trust-colluders", "trust-key", "trust-peers")
+KEYS = (*LIMITS, "relation", "num-examples", ALLOW_RUN_DATA, *TRUST)
 _DEFAULT_DELTA = 1e-5
 _LIKENESS = 0.75
 """How alike a key must be to one of ours to be taken for a mistyped one."""
@@ -51,6 +53,9 @@ class NodeRules:
         declares the number there is, which neighbours under replace-one share.
     allow_run_data
         Whether a run config may name files and hub data sets that this node reads.
+    trust_files
+        (t, trust-key, trust-peers) where ``trust = "sum"``: the node counts the noise of pinned
+        peers in masked sums, but for t of them. None, the default: it trusts no one.
     """
 
     max_epsilon: float | None = None
@@ -61,6 +66,7 @@ class NodeRules:
     relation: Relation = "replace-one"
     num_examples: int = 0
     allow_run_data: bool = False
+    trust_files: tuple[int, str, str] | None = None
     limited: bool = False
 
     @classmethod
@@ -103,14 +109,42 @@ class NodeRules:
         return cls(
             max_epsilon=_number(mapping, "max-epsilon"),
             delta=_DEFAULT_DELTA if delta is None else delta,
-            ledger_path=_absolute_path(mapping),
+            ledger_path=_absolute_path(mapping, "ledger-path"),
             min_noise=_number(mapping, "min-noise"),
             max_clip=_number(mapping, "max-clip"),
             relation=relation,
             num_examples=count,
             allow_run_data=allow,
+            trust_files=_trust_files(mapping),
             limited=any(key in mapping for key in LIMITS),
         )
+
+    @property
+    def colluders(self) -> int:
+        """t of a node that trusts sums, -1 of one that does not."""
+        return -1 if self.trust_files is None else self.trust_files[0]
+
+    def trust(self, agent: str) -> Trust | None:
+        """Return the pinned keys, None where the node trusts no sum.
+
+        Raises
+        ------
+        BudgetRefused
+            If a file cannot be read, or pins another key under this agent's own name; `__cause__`
+            says why, for the node's own log.
+        """
+        if self.trust_files is None:
+            return None
+        try:
+            found = Trust.read(*self.trust_files)
+            others = {name: key for name, key in found.peers.items() if name != agent}
+            if found.peers.get(agent, found.keys.public) != found.keys.public:
+                raise ValueError(f"trust-peers: the key of {agent} is not that of trust-key")
+            if found.keys.public in others.values():
+                raise ValueError("trust-peers: a peer has the key of trust-key")
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise BudgetRefused("trust: this node's keys cannot be read or used") from error
+        return replace(found, peers=others)
 
     def screen(
         self,
@@ -202,6 +236,28 @@ class NodeRules:
             raise BudgetRefused("budget: this node's ledger cannot take the charge") from error
 
 
+def _trust_files(mapping: Mapping[str, Any]) -> tuple[int, str, str] | None:
+    trust = mapping.get("trust", "none")
+    if trust not in ("none", "sum"):
+        raise ValueError(f"node-config: trust = {trust!r}, expected none or sum")
+    for key in TRUST[1:]:
+        if (key in mapping) != (trust == "sum"):
+            raise ValueError(
+                f"node-config: {key} is missing; trust = 'sum' needs it"
+                if trust == "sum"
+                else f"node-config: {key} is not used without trust = 'sum'"
+            )
+    if trust == "none":
+        return None
+    colluders = mapping["trust-colluders"]
+    if type(colluders) is not int or colluders < 0:
+        raise ValueError(
+            f"node-config: trust-colluders = {colluders!r}, expected a whole number >= 0"
+        )
+    files = (_absolute_path(mapping, key) for key in ("trust-key", "trust-peers"))
+    return colluders, *map(str, files)  # type: ignore[return-value]
+
+
 def _refuse_misspelt(mapping: Mapping[str, Any]) -> None:
     """Refuse keys that are nearly one of ours: a limit must never be off because of a letter."""
     for key in mapping:
@@ -226,10 +282,10 @@ def _number(mapping: Mapping[str, Any], key: str) -> float | None:
     return float(value)
 
 
-def _absolute_path(mapping: Mapping[str, Any]) -> str | None:
-    if "ledger-path" not in mapping:
+def _absolute_path(mapping: Mapping[str, Any], key: str) -> str | None:
+    if key not in mapping:
         return None
-    value = mapping["ledger-path"]
+    value = mapping[key]
     if not isinstance(value, str) or not Path(value).is_absolute():
-        raise ValueError(f"node-config: ledger-path = {value!r}, expected an absolute path")
+        raise ValueError(f"node-config: {key} = {value!r}, expected an absolute path")
     return value

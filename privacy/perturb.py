@@ -15,6 +15,22 @@ anything else. `Release.loss` charges twice that rounding, s + min(s, sigma) / 4
 the other half covers the arithmetic with which a whole iterate is computed where its noised steps
 are not released one by one; such values are held to 2^46 D (no two values are further apart
 afterwards), where eight operations of float64 err by less than D / 16 in all.
+
+Noise that agents share out (Kairouz, Liu, Steinke, "The Distributed Discrete Gaussian Mechanism
+for Federated Learning with Secure Aggregation", 2021, with rounded Gaussians for discrete ones).
+Each of n agents uploads k_i = rint(u_i / D) + rint(g_i / D), with one D for all that follows from
+sigma and d alone, masked in the integers modulo 2^64, so that an observer sees the sum (and its
+remainder is a function of it). With a = sigma / D, rint(g / D) has at an integer the density of
+g / D + U there, U uniform on an interval of length 1. Its characteristic function is the sum over
+integers m of F(w + 2 pi m), F(w) = exp(-a^2 w^2 / 2) sinc(w / 2), and that of h of them its h-th
+power, while the h-th powers summed over m belong to
+
+    rint(G / D + V),    G ~ N(0, h sigma^2),  V a sum of h - 1 such U, independent of G.
+
+The two differ by products of different m, at most about exp(-pi^2 a^2): nothing, as a >= 2^16. So
+what the noise of h agents hides is a function of (D sum of rint(u_i / D) + G) and of numbers
+that depend on no record: the ideal Gaussian mechanism of deviation sigma sqrt(h), on a value that
+one record moves by at most s + D sqrt(d), with D sqrt(d) <= sigma / 2^17.
 """
 
 from __future__ import annotations
@@ -27,7 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.privacy.errors import NoiseError
-from privet.privacy.events import Release
+from privet.privacy.events import SHARED_GRID, Release
 from privet.privacy.facts import Facts
 from privet.privacy.noise import NoiseSource, SystemNoise, gaussian_each
 from privet.privacy.ziggurat import cell
@@ -39,6 +55,8 @@ FINENESS = 8192.0
 """min(s, sigma) over D sqrt(d), at least."""
 FARTHEST = 2.0**46
 """Magnitude of a perturbed value at most, in units of D."""
+FARTHEST_SHARED = 2.0**45
+"""The same where the noise is shared: 1e5 agents' values, and as much beside each, fit the ring."""
 _AT_ONCE = 1 << 20
 _SLACK = 1.0 + 1e-12
 """What the order of a few products may make of the same sensitivity."""
@@ -46,8 +64,16 @@ _SLACK = 1.0 + 1e-12
 
 def spacing(release: Release, dim: int) -> float:
     """Return D, the grid's spacing for values of length ``dim``: a power of two."""
+    if release.agents > 1:
+        return shared_spacing(release.scale, dim)
     size = float(dim) if release.norm == "l1" else math.sqrt(dim)
     _, exponent = math.frexp(min(release.scale, release.sensitivity) / (FINENESS * size))
+    return math.ldexp(1.0, exponent - 1)
+
+
+def shared_spacing(scale: float, dim: int) -> float:
+    """Return D where noise of this scale is shared out: the same for all agents and the server."""
+    _, exponent = math.frexp(scale * SHARED_GRID / (2.0 * math.sqrt(dim)))
     return math.ldexp(1.0, exponent - 1)
 
 
@@ -106,7 +132,8 @@ class Perturber:
         self._rows: Iterator[Vector] = iter(())
         if self.charged and not given:
             self._spacing = checked_spacing(release, facts.dim)
-            self._farthest = FARTHEST * self._spacing
+            most = FARTHEST_SHARED if release.agents > 1 else FARTHEST
+            self._farthest = most * self._spacing
             # Arrays of no dimension: numpy takes them as operands in half the time of numbers.
             self._unit, self._inverse = np.array(self._spacing), np.array(1.0 / self._spacing)
 
@@ -142,6 +169,28 @@ class Perturber:
         snapped: Vector = value * self._inverse  # exact, as D is a power of two
         np.rint(snapped, out=snapped)
         snapped += draw
+        snapped *= self._unit
+        return snapped
+
+    @property
+    def shared(self) -> bool:
+        """Whether what is noised stays on the grid until it is summed with others'."""
+        return self.release.agents > 1
+
+    def beside(self, public: NDArray[Any]) -> NDArray[Any]:
+        """Return numbers that no record enters as they are added to what has been noised.
+
+        On the grid, where it is summed: the integers of the noise must stay what they are.
+
+        Raises
+        ------
+        NoiseError
+            For numbers that the sum could not hold.
+        """
+        if not (self.shared and self._spacing):
+            return public
+        self.require_magnitude(public)
+        snapped: Vector = np.rint(public * self._inverse, dtype=np.float64)
         snapped *= self._unit
         return snapped
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from privet.privacy import AgentLedger
 from privet.strategies import PrimalDualStrategy
 from privet.strategies.run.account import privacy_of
 from privet.strategies.run.calibration import first_facts
@@ -25,6 +26,23 @@ IN_PLACE = (
 )
 
 
+IN_SUMS = (
+    "noise shared out over masked sums: epsilon holds towards {}, and no one else; each node takes "
+    "its peers' noise and keys on trust, as its own config says"
+)
+
+
+def _against(ledger: AgentLedger) -> str:
+    """Return the adversary of an account that rests on noise of several agents, else nothing."""
+    if ledger.totals.colluders is None:
+        return ""
+    sizes = [release.agents for release, _ in ledger.entries]
+    return (
+        f"the coordinator and at most {ledger.totals.colluders} other agents, in sums of "
+        f"{min(sizes)} or more"
+    )
+
+
 def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what goes into ``privacy.json``.
 
@@ -43,13 +61,15 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
         return {"private": False, "reason": found.reason, "accounts": []}
     printed = as_printed(strategy, config)
     in_place = [IN_PLACE] if found.relation == "add-remove" else []
-    assumptions = [*ASSUMPTIONS, *in_place]
+    worst = found.agents[found.worst]
+    against = _against(worst)
+    assumptions = [*ASSUMPTIONS, *in_place, *([IN_SUMS.format(against)] if against else [])]
     accounts = [
         {
             "to": to,
             "epsilon": found.epsilon,
             "delta": found.delta,
-            "method": found.agents[found.worst].totals.method,
+            "method": worst.totals.method,
             "assumptions": assumptions,
             "as-printed": printed,
         }
@@ -58,7 +78,7 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
     return {
         "private": True,
         "reason": f"epsilon {fmt.epsilon(found.epsilon)} at delta {found.delta:g} "
-        f"({found.relation})",
+        f"({found.relation})" + (f", towards {against}" if against else ""),
         "accounts": accounts,
         "agents": {
             name: {

@@ -26,7 +26,7 @@ from .account import privacy_account
 from .build import agents_of, build_federation, build_strategy
 from .config import changed
 
-FACT_KEYS = ("num-examples", "dim")
+FACT_KEYS = ("num-examples", "dim", "colluders")
 """Public numbers that stand in for the data, beside the run-config keys."""
 
 
@@ -70,7 +70,7 @@ def plan_account(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planne
         A resolved run config.
     public : mapping
         ``num-examples`` (and ``dim``) of every agent where the account is not for the config's own
-        data; empty reads these.
+        data; empty reads these. ``colluders`` of every node that trusts sums.
 
     Raises
     ------
@@ -124,17 +124,18 @@ def _plan(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planned:
 
 def _facts(config: Mapping[str, Any], public: Mapping[str, Any]) -> list[Facts]:
     """Return every agent's public numbers: those given, else those of the config's data."""
-    count = agents_of(config)
+    count, colluders = agents_of(config), int(public.get("colluders", -1))
     if "num-examples" not in public:
-        if public:
+        if "dim" in public:
             raise ConfigError("dim: goes with num-examples")
-        return [Facts.of(problem) for problem in build_federation(config).problems]
+        problems = build_federation(config).problems
+        return [replace(Facts.of(problem), colluders=colluders) for problem in problems]
     examples, dim = int(public["num-examples"]), int(public.get("dim", 1))
     try:
         facts = planned_facts(config, count, examples, dim)
     except DataError as error:
         raise ConfigError(str(error)) from None
-    return [facts] * count
+    return [replace(facts, colluders=colluders)] * count
 
 
 def _session(config: Mapping[str, Any], facts: list[Facts]) -> Session:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from flwr.clientapp import ClientApp
@@ -15,13 +17,17 @@ from privet.server_apps import Finished, execute, read_config
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import NodeConfig
+from privet.sim.trusting import trusting_nodes
 
 
-def run_inline(raw: Mapping[str, Any], run_id: str, *, engine: str = "auto") -> Finished:
+def run_inline(
+    raw: Mapping[str, Any], run_id: str, *, engine: str = "auto", colluders: int | None = None
+) -> Finished:
     """Run what a run config asks for in this process.
 
     ``engine`` is "inline", one agent after the other, "cohort", where agents work together if they
     can, or "auto", which is the cohort engine unless there are too few. The bits are the same.
+    With ``colluders`` the nodes have pinned each other's keys, for noise that agents share out.
 
     Raises
     ------
@@ -30,7 +36,12 @@ def run_inline(raw: Mapping[str, Any], run_id: str, *, engine: str = "auto") -> 
     """
     config = read_config(raw)
     agents = int(config["num-agents"])
-    return execute(_kind(engine, agents)(configured_app(), agents, config), raw, run_id)
+    kind = _kind(engine, agents)
+    if colluders is None:
+        return execute(kind(configured_app(), agents, config), raw, run_id)
+    with TemporaryDirectory() as folder:
+        nodes = trusting_nodes(Path(folder), map(str, range(agents)), colluders)
+        return execute(kind(configured_app(), nodes, config), raw, run_id)
 
 
 def _kind(engine: str, agents: int) -> type[InlineGrid]:

@@ -33,7 +33,8 @@ MEMBERS = "members"
 """An array that every masked upload has beside the algorithm's: the number 1. Its sum is the number
 of agents exactly if all masks cancelled."""
 
-_UNIT = 2.0**FRACTION_BITS
+UNIT = 2.0**FRACTION_BITS
+"""Integers that stand for 1."""
 _HEAD = struct.Struct("<4sIQ")
 _CHUNK = 1 << 14
 
@@ -115,7 +116,7 @@ def encode(arrays: Mapping[str, NDArray[Any]], count: int) -> Words:
 def _scaled(array: NDArray[Any]) -> NDArray[np.float64]:
     """Return the integers nearest to 2^40 times the numbers, as float64."""
     with np.errstate(all="ignore"):
-        scaled: NDArray[np.float64] = np.multiply(array, _UNIT, dtype=np.float64)
+        scaled: NDArray[np.float64] = np.multiply(array, UNIT, dtype=np.float64)
     return np.rint(scaled, out=scaled)
 
 
@@ -125,7 +126,7 @@ def rounded(array: NDArray[Any]) -> NDArray[Any]:
     What an agent keeps of a rounded array is then exactly what the server's sum contains.
     """
     nearest = _scaled(array)
-    nearest /= _UNIT
+    nearest /= UNIT
     return nearest.astype(array.dtype, copy=False)
 
 
@@ -144,7 +145,7 @@ def decode(words: Words, dtype: DTypeLike = np.float64) -> dict[str, NDArray[Any
     found: dict[str, NDArray[Any]] = {}
     for name, array in words.arrays().items():
         numbers = array.view(np.int64).astype(np.float64)
-        numbers /= _UNIT
+        numbers /= UNIT
         found[name] = numbers.astype(dtype, copy=False)
     return found
 

@@ -6,22 +6,62 @@ H. B. McMahan et al., "Communication-Efficient Learning of Deep Networks from De
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from privet.privacy import Perturber
+import numpy as np
+
+from privet.privacy import Facts, NoCertificateError, Perturber, Release, shared_spacing
 from privet.problems import Problem
+from privet.wire import ring
+from privet.wire.key import same, setting
 
 from ..gradient_agents import NoisyStepsAgent
 from ..gradients import require_model
-from ..half import Arrays, Local, Streams
+from ..half import Arrays, Local, Streams, Vector
+from ..terms import MessageTerms
 
 
 @dataclass(frozen=True)
 class Agent(NoisyStepsAgent):
-    """Agent half of DP-FedSGD, which takes no local step: there is no task, only a gradient."""
+    """Agent half of DP-FedSGD, which takes no local step: there is no task, only a gradient.
+
+    Privacy: with ``noise_sharing`` an agent's own noise is too small to hide a record; what hides
+    it is the noise of the masked sum. A node takes part only if its own config trusts its peers to
+    add their shares (`privet.privacy.NodeRules`), and is charged for the noise of as many of them
+    as its sum must have; the account then holds against so many colluders and not more.
+    """
 
     name: ClassVar[str] = "dp-fedsgd"
+
+    secure_sum: bool = same(MessageTerms, "secure_sum")
+    noise_sharing: bool = setting(
+        False,
+        "agents share out the noise of their masked sum: noise-scale is one agent's share, and "
+        "each node's trust-colluders say how many shares may be missing",
+        needs={"secure_sum": True},
+    )
+
+    def noised_release(self, facts: Facts, round_: int) -> Release:
+        """Return the release of one round, with a shared noise that of the masked sum."""
+        own = super().noised_release(facts, round_)
+        if not self.noise_sharing:
+            return own
+        if facts.colluders < 0:
+            raise NoCertificateError(
+                "noise-sharing: this node's config does not trust other agents to add noise "
+                "(trust = none)"
+            )
+        return replace(own, agents=facts.agents, colluders=facts.colluders)
+
+    def unit(self, x: Vector) -> float:
+        """Return what the numbers of an upload are multiplied with.
+
+        With a shared noise, such that the integers of the masked sum are those of the noise's grid.
+        """
+        if not self.noise_sharing or self.noise_scale <= 0:
+            return 1.0
+        return shared_spacing(self.noise_scale, x.shape[-1]) * ring.UNIT
 
     def local_update(
         self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Perturber
@@ -30,4 +70,5 @@ class Agent(NoisyStepsAgent):
         x = broadcast["x"]
         require_model(x, problem)
         g = self.gradients.oracle(problem, streams, noise)(x)
-        return Local({}, {"g": g}, g)
+        unit = self.unit(x)
+        return Local({}, {"g": g if unit == 1.0 else g.astype(np.float64) / unit}, g)

@@ -28,7 +28,8 @@ def account(
 ) -> None:
     """Show what the releases of a run cost; with target-epsilon also the noise that it takes.
 
-    With num-examples=N (and dim=D) it plans for agents of N examples each and reads no data.
+    With num-examples=N (and dim=D) it plans for agents of N examples each and reads no data; with
+    colluders=T for nodes that trust masked sums but for T agents (noise-sharing).
     """
     from privet.server_apps import read_config
     from privet.server_apps.planning import FACT_KEYS, plan_account
@@ -49,8 +50,9 @@ def account(
 def _whole(key: str, value: Any) -> int:
     from privet.wire import ConfigError
 
-    if type(value) is not int or value < 1:
-        raise ConfigError(f"{key} = {value!r}: expected a whole number >= 1")
+    least = 0 if key == "colluders" else 1
+    if type(value) is not int or value < least:
+        raise ConfigError(f"{key} = {value!r}: expected a whole number >= {least}")
     return value
 
 

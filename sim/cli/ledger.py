@@ -13,7 +13,7 @@ import typer
 from privet.wire import PrivetError
 
 if TYPE_CHECKING:
-    from privet.privacy import RunSpent, Spent
+    from privet.privacy import Audit, RunSpent, Spent
 
 
 def ledger(
@@ -34,18 +34,24 @@ def ledger(
         raise PrivetError(str(error)) from None
     total = audit.spent(delta)
     if as_json:
-        typer.echo(json.dumps(_mapping(total, audit.open_torn, audit.runs)))
+        typer.echo(json.dumps(_mapping(total, audit)))
     else:
         _print(total, audit.open_torn, audit.runs)
+        if (colluders := audit.running.totals.colluders) is not None:
+            typer.echo(
+                f"towards the coordinator and at most {colluders} other agents: noise was shared"
+            )
 
 
-def _mapping(total: Spent, open_torn: int, runs: tuple[RunSpent, ...]) -> dict[str, Any]:
+def _mapping(total: Spent, audit: Audit) -> dict[str, Any]:
+    colluders = audit.running.totals.colluders
     return {
+        **({} if colluders is None else {"colluders": colluders}),
         "epsilon": _number(total.epsilon),
         "delta": total.delta,
         "messages": total.messages,
         "torn": total.torn,
-        "open-torn": open_torn,
+        "open-torn": audit.open_torn,
         "runs": [
             {
                 "run": run.run,
@@ -57,7 +63,7 @@ def _mapping(total: Spent, open_torn: int, runs: tuple[RunSpent, ...]) -> dict[s
                 "torn": run.torn,
                 "epsilon": _number(run.totals.epsilon(total.delta)),
             }
-            for run in runs
+            for run in audit.runs
         ],
     }
 

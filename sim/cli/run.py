@@ -37,6 +37,12 @@ def run(
     ray_address: Annotated[
         str, typer.Option(help="Ray cluster to run on, host:port; else Ray starts here.")
     ] = "",
+    colluders: Annotated[
+        int | None,
+        typer.Option(
+            help="Nodes with pinned keys, of whom so many may collude: for noise-sharing.", min=0
+        ),
+    ] = None,
     json_line: Annotated[
         bool, typer.Option("--json", help="Print the summary as one JSON object.")
     ] = False,
@@ -54,6 +60,8 @@ def run(
         raise ConfigError(f"--engine {engine!r}: choose one of {', '.join(ENGINES)}{near}")
     if engine != "ray" and (actors or ray_address):
         raise ConfigError("--actors and --ray-address are of the Ray engine: give --engine ray")
+    if engine == "ray" and colluders is not None:
+        raise ConfigError("--colluders is not of the Ray engine")
     raw = given_keys(settings, config, preset)
     quiet() if json_line else plain()
     # The process id keeps runs apart that are started in the same second.
@@ -61,7 +69,7 @@ def run(
     if engine == "ray":
         finished = run_ray(raw, name, actors=actors, address=ray_address or None)
     else:
-        finished = run_inline(raw, name, engine=engine)
+        finished = run_inline(raw, name, engine=engine, colluders=colluders)
     if json_line:
         print(json.dumps(finished.summary))
         return

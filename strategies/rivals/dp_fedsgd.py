@@ -9,22 +9,27 @@ Every participant sends one (clipped, noised) gradient g_i at x, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
 from privet.client_apps.rivals.dp_fedsgd import Agent
 from privet.client_apps.terms import PrivacyTerms
 from privet.problems import ProximalFunction, Zero
+from privet.wire import ConfigError
 from privet.wire.key import setting
+from privet.wire.ring import Shapes
 
 from ..base import PrimalDualStrategy
 from ..half import (
     Arrays,
     FoldingHalf,
+    GroupSum,
     HalfState,
+    ServerHalf,
+    SummingHalf,
     Turn,
     Vector,
     agreed,
@@ -46,11 +51,10 @@ class State(HalfState):
 
 
 @dataclass(frozen=True)
-class Server(FoldingHalf[State]):
-    """Server half of DP-FedSGD; it minimises (1/N) sum_i f_i + h."""
+class Descent(ServerHalf[State]):
+    """What a server does with the mean gradient; it minimises (1/N) sum_i f_i + h."""
 
     state = State
-    stacks: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)
     momentum: float = setting(0.9, "share of the last step that is kept", low=0, high=1)
@@ -59,6 +63,21 @@ class Server(FoldingHalf[State]):
     def initialise(self, start: Vector, count: int) -> State:
         return State(start, np.zeros_like(start))
 
+    def moved(self, state: State, mean: Vector, turn: Turn) -> State:
+        """Return the state after a step along the velocity."""
+        kind, step = state.x.dtype.type, self.agent.step_size(turn.number)
+        velocity = kind(self.momentum) * state.velocity
+        velocity += mean
+        x = self.h.prox(state.x - kind(step) * velocity, step)
+        return State(x, velocity, residual=squared_gap(x, state.x))
+
+
+@dataclass(frozen=True)
+class Server(Descent, FoldingHalf[State]):
+    """Server half of DP-FedSGD."""
+
+    stacks: ClassVar[bool] = True
+
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
         g = checked(upload, "g", state.x)
         return {"g": g}, agreed(upload, g)
@@ -66,11 +85,26 @@ class Server(FoldingHalf[State]):
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         if not uploads:
             return state
-        kind, step = state.x.dtype.type, self.agent.step_size(turn.number)
-        velocity = kind(self.momentum) * state.velocity
-        velocity += mean_of(uploads, "g", state.x)
-        x = self.h.prox(state.x - kind(step) * velocity, step)
-        return State(x, velocity, residual=squared_gap(x, state.x))
+        return self.moved(state, mean_of(uploads, "g", state.x), turn)
+
+
+@dataclass(frozen=True)
+class SumServer(Descent, SummingHalf[State]):
+    """Server half of DP-FedSGD for masked uploads: it needs the sum of the gradients alone."""
+
+    restarts: ClassVar[bool] = True
+
+    def summands(self, state: State) -> Shapes:
+        return {"g": state.x.shape}
+
+    def fold_sums(self, state: State, sums: Mapping[str, GroupSum], turn: Turn) -> State:
+        """Take a step along the mean of those who are in a sum."""
+        count = sum(len(found.positions) for found in sums.values())
+        if not count:
+            return state
+        total: Vector = np.add.reduce([found.arrays["g"] for found in sums.values()])
+        total *= self.agent.unit(state.x) / count
+        return self.moved(state, total.astype(state.x.dtype, copy=False), turn)
 
 
 class DPFedSGD(PrimalDualStrategy):
@@ -84,7 +118,9 @@ class DPFedSGD(PrimalDualStrategy):
     Notes
     -----
     Who is averaged when some are absent: the participants.
-    Privacy: with ``clip`` and ``noise_scale`` > 0 each upload is one Gaussian release.
+    Privacy: with ``clip`` and ``noise_scale`` > 0 each upload is one Gaussian release; with
+    ``secure_sum`` and ``noise_sharing`` the sum of the uploads is, towards a coordinator and as
+    many colluding agents as each node's own config says, and no upload by itself.
     """
 
     algorithm: ClassVar[str] = Agent.name
@@ -96,13 +132,28 @@ class DPFedSGD(PrimalDualStrategy):
     )
     h_over_mean: ClassVar[bool] = True
 
+    @classmethod
+    def unused(
+        cls, given: Mapping[str, Any], config: Mapping[str, Any]
+    ) -> Iterator[tuple[str, str]]:
+        """As every algorithm, and shared noise where there is none."""
+        yield from super().unused(given, config)
+        if given.get("noise-sharing") and not (
+            config["target-epsilon"] > 0 or config["noise-scale"] > 0
+        ):
+            yield "noise-sharing", "not used without noise-scale or target-epsilon"
+
     def __init__(
         self,
         *,
         momentum: float = Server.momentum,
+        noise_sharing: bool = Agent.noise_sharing,
         h: ProximalFunction | None = None,
         **run: Unpack[GradientArguments],
     ) -> None:
         config = self.resolved(locals())
-        half = Server.from_config(Agent.from_settings(config), config, h=h or Zero())
+        if noise_sharing and not config["secure-sum"]:
+            raise ConfigError("noise-sharing = true needs secure-sum = true")
+        server: type[Any] = SumServer if config["secure-sum"] else Server
+        half = server.from_config(Agent.from_settings(config), config, h=h or Zero())
         super().__init__(half, **self.of_run(run))

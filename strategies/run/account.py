@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -123,16 +123,20 @@ def _not_private(half: ServerHalf[Any], ledgers: list[str]) -> str:
     return ""
 
 
-def expected_release(half: ServerHalf[Any], agent: Agent, number: int) -> Release | None:
+def expected_release(
+    half: ServerHalf[Any], agent: Agent, number: int, agents: int
+) -> Release | None:
     """Return what an agent's reply of a round releases at least, None where none is accounted.
 
-    It is asked of the agent half, with what the agent says of itself; an agent that has released
-    more in one of its messages, by settings of its own, is taken to do so again.
+    ``agents`` is the number of those in its sum, where uploads are masked. It is asked of the agent
+    half, with what the agent says of itself; an agent that has released more in one of its
+    messages, by settings of its own, is taken to do so again.
     """
     if not (agent.facts and means_privacy(half.settings())):
         return None
     try:
-        release = half.agent.release(Facts.from_json(agent.facts), number)
+        facts = replace(Facts.from_json(agent.facts), agents=agents)
+        release = half.agent.release(facts, number)
         before = [known for known, _ in AgentLedger.joined([agent.ledger]).entries]
     except (ValueError, TypeError, ArithmeticError):
         return None
@@ -141,7 +145,7 @@ def expected_release(half: ServerHalf[Any], agent: Agent, number: int) -> Releas
     return reduce(dearer, before, release)
 
 
-def spent_up(half: ServerHalf[Any], agent: Agent, number: int) -> str:
+def spent_up(half: ServerHalf[Any], agent: Agent, number: int, agents: int) -> str:
     """Return why an agent must not be asked: with its predecessors it would pass the run's target.
 
     An agent refuses by itself to pass it, but knows only of its own releases.
@@ -149,7 +153,7 @@ def spent_up(half: ServerHalf[Any], agent: Agent, number: int) -> str:
     target = half.terms.target_epsilon
     if not (target > 0 and agent.former):
         return ""
-    release = expected_release(half, agent, number)
+    release = expected_release(half, agent, number, agents)
     if release is None:
         return ""
     after = AgentLedger.joined(agent.accounts).record(release).spent(half.terms.delta)

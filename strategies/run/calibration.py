@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from privet.client_apps.half import Half
@@ -41,11 +41,15 @@ would take noise in which every later round drowns the model."""
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One agent: its accounts so far, its public numbers, and the rounds it is to take part in."""
+    """One agent: its accounts so far, its public numbers, and the rounds it is to take part in.
+
+    ``sizes`` says how many agents are to take part in a round, for all agents of a run.
+    """
 
     accounts: tuple[str, ...]
     facts: Facts
     rounds: tuple[int, ...]
+    sizes: Mapping[int, int] = field(default_factory=dict, compare=False)
 
     @property
     def paid(self) -> Totals:
@@ -54,7 +58,12 @@ class Plan:
 
     def releases(self, half: Half) -> Counter[Release]:
         """Return what the agent will release, by how often."""
+        if half.noise_sharing:
+            return Counter(half.release(self._in_sum(number), number) for number in self.rounds)
         return Counter(half.release(self.facts, number) for number in self.rounds)
+
+    def _in_sum(self, number: int) -> Facts:
+        return replace(self.facts, agents=self.sizes[number])
 
     def require_noise(self, half: Half) -> None:
         """Refuse noise that every agent would refuse.
@@ -125,12 +134,15 @@ def plans(session: Session, who: Participation, rounds: int, seed: int) -> dict[
     """Return the plan of every agent for the rounds that are left (raises as `facts_of`)."""
     names = session.roster.names
     numbers: dict[str, list[int]] = {name: [] for name in names}
+    sizes: dict[int, int] = {}
     for number in range(session.round + 1, rounds + 1):
-        for name in who.select(number, names, seed):
+        chosen = who.select(number, names, seed)
+        sizes[number] = len(chosen)
+        for name in chosen:
             numbers[name].append(number)
     agents = session.roster.agents
     return {
-        name: Plan(agents[name].accounts, facts_of(name, agents[name]), tuple(numbers[name]))
+        name: Plan(agents[name].accounts, facts_of(name, agents[name]), tuple(numbers[name]), sizes)
         for name in names
     }
 

@@ -179,7 +179,7 @@ class MaskedSums:
             total: ring.Words | None = None
             for name in attempt.names:
                 try:
-                    updates[name] = _read(pending, name, pending.reply(name, replies))
+                    updates[name] = _read(pending, attempt, name, pending.reply(name, replies))
                     words = ring.from_bytes(updates[name].payload, expected)
                 except Exception as error:  # whatever an agent sends costs its reply only
                     failures[name] = pending.dropped(name, error)
@@ -269,14 +269,14 @@ def _unfit(pending: Pending, name: str) -> str:
     return reason
 
 
-def _read(pending: Pending, name: str, reply: Reply) -> Update:
+def _read(pending: Pending, attempt: Attempt, name: str, reply: Reply) -> Update:
     """Return one reply as read; what left the agent counts, also where it is not added."""
     agents = pending.session.roster.agents
     if reply.content is None:
         if reply.code == REFUSED:  # each further question would cost the others an attempt
             agents[name] = agents[name]._replace(out=f"declined: {reply.reason}")
         elif reply.code != FAILED:
-            pending.note_lost(name, reply.code)
+            pending.note_lost(name, reply.code, len(attempt.names))
         raise UploadError(reply.reason)
     pending.bytes_up += content_bytes(reply.content)
     if is_need_state(reply.content):

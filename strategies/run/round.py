@@ -192,7 +192,7 @@ class Pending:
             if not (out or here):
                 self.awaited.add(name)
             self.absent.pop(name, None)
-            if why := why or spent_up(self.half, agent, self.round):
+            if why := why or spent_up(self.half, agent, self.round, len(self.asked)):
                 self.absent[name] = why
 
     def work_together(self, grid: Grid, names: list[str]) -> list[str]:
@@ -324,8 +324,10 @@ class Pending:
             spent = max(spent, roster.agents[name].spent(update.delta))
         self.epsilon = max(self.epsilon, spent)
 
-    def note_lost(self, name: str, code: int) -> None:
+    def note_lost(self, name: str, code: int, agents: int = 1) -> None:
         """Count a reply that may have left and did not arrive, until the agent speaks for itself.
+
+        ``agents`` were to be in its sum, where uploads are masked.
 
         The agent's next account takes the place of this one. Until then it counts in the run's
         account, and goes to an agent that has lost its own.
@@ -334,7 +336,7 @@ class Pending:
             self.awaited.add(name)
         roster, terms = self.session.roster, self.half.terms
         agent = roster.agents[name]
-        release = expected_release(self.half, agent, self.round)
+        release = expected_release(self.half, agent, self.round, agents)
         if release is None:
             return
         roster.said(name, AgentLedger.joined([agent.ledger]).record(release).to_json())

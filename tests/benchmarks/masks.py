@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.privacy import Binding, KeyPair, PairwiseMasks, key_pair
-from privet.privacy.masks import apply_streams, key_stream, pair_keys
+from privet.privacy.masks import apply_streams, key_stream
 from privet.wire import ring, stream
 
 from .figure import Figure, Show, best_seconds
@@ -36,7 +36,7 @@ def bench_masks(show: Show, *, quick: bool = False) -> None:
         case = f"d = {dim:.0e}, roster {MEMBERS}"
         binding = Binding("bench", 1, 1, roster)
         words = np.zeros(dim, np.uint64)
-        bare_keys = pair_keys(keys[ME], ME, binding)
+        bare_keys = PairwiseMasks(keys[ME]).pair_keys(ME, binding)
         bare = partial(_bare, words, bare_keys, calls)
         masked = partial(_masked, words, keys[ME], binding, calls)
         numbers = stream(0, "bench").standard_normal(dim)
@@ -53,7 +53,7 @@ def bench_masks(show: Show, *, quick: bool = False) -> None:
 
 def _agree(keys: KeyPair, roster: tuple[tuple[str, bytes], ...]) -> None:
     # An experiment of its own each time: agreed secrets are kept.
-    pair_keys(keys, ME, Binding(key_pair().public.hex(), 1, 1, roster))
+    PairwiseMasks(keys).pair_keys(ME, Binding(key_pair().public.hex(), 1, 1, roster))
 
 
 def _bare(words: NDArray[np.uint64], keys: dict[str, bytes], calls: int) -> None:

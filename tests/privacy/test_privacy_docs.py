@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 from typer.testing import CliRunner
@@ -14,6 +18,7 @@ from privet.privacy.node_rules import KEYS, LIMITS
 from privet.privacy.perturb import spacing
 from privet.privacy.ziggurat import Mechanism
 from privet.sim.cli.main import app
+from privet.sim.trusting import trusting_nodes
 from support.paths import ROOT
 
 PAGE = (ROOT / "docs" / "privacy.md").read_text()
@@ -79,3 +84,22 @@ def test_supernode_line_sets_the_limits() -> None:
     assert not rules.allow_run_data
     for key in KEYS:
         assert f"| `{key}` |" in PAGE
+
+
+def test_the_file_of_pinned_keys_is_read(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    (config,) = trusting_nodes(tmp_path, ["me"], 1)
+    peers = tmp_path / "peers.toml"
+    peers.write_text(block)
+    found = NodeRules.from_node_config(config).trust("me")
+    assert found is not None
+    assert {name: len(key) for name, key in found.peers.items()} == {"site-1": 32, "site-2": 32}
+    # And a key is made as the page says.
+    made, public = (line for line in BLOCKS.splitlines() if line.startswith("openssl"))
+    key = str(tmp_path / "0.key")
+    for line in (made.split(" && ")[0], public):
+        words = shlex.split(line.replace("/etc/privet/sum.key", key), comments=True)
+        printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    line = printed.splitlines()[1]
+    peers.write_text(f'{block}"me" = "{line}"')
+    assert NodeRules.from_node_config(config).trust("me") == replace(found, keys=ANY)

@@ -22,7 +22,6 @@ from privet.privacy.masks import (
     KeyPair,
     PairwiseMasks,
     key_pair,
-    pair_keys,
     roster_digest,
 )
 
@@ -107,7 +106,7 @@ def test_both_ends_of_a_pair_derive_one_key_and_no_two_pairs_do() -> None:
     derived = {
         (me, other): key
         for me, _ in BINDING.roster
-        for other, key in pair_keys(keys_of(me), me, BINDING).items()
+        for other, key in PairwiseMasks(keys_of(me)).pair_keys(me, BINDING).items()
     }
     assert all(derived[a, b] == derived[b, a] for a, b in derived)
     assert len(set(derived.values())) == len(derived) / 2
@@ -122,14 +121,18 @@ def changed(what: str) -> Binding:
         "member less": replace(BINDING, roster=BINDING.roster[:3]),
         "member more": replace(BINDING, roster=(*BINDING.roster, *roster_of("x"))),
         "another's key": replace(BINDING, roster=swapped),
+        "task": replace(BINDING, task=b"t"),
     }[what]
 
 
 @pytest.mark.parametrize(
-    "what", ["experiment", "round", "attempt", "member less", "member more", "another's key"]
+    "what",
+    ["experiment", "round", "attempt", "member less", "member more", "another's key", "task"],
 )
 def test_every_mask_changes_with_what_it_is_bound_to(what: str) -> None:
-    before, after = (pair_keys(keys_of("2"), "2", b) for b in (BINDING, changed(what)))
+    before, after = (
+        PairwiseMasks(keys_of("2")).pair_keys("2", b) for b in (BINDING, changed(what))
+    )
     assert all(before[other] != after[other] for other in before.keys() & after.keys())
     assert np.count_nonzero(mask("2", BINDING) == mask("2", changed(what))) == 0
 

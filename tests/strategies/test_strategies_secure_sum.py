@@ -17,7 +17,7 @@ from privet.wire import ConfigError, algorithms
 from privet.wire.payload import ENCODED
 from privet.wire.sparse.selection import rand_k
 
-ABLE = {"fed-plt", "dp-iadmm", "fed-pdm", "gfl"}
+ABLE = {"fed-plt", "dp-iadmm", "dp-fedsgd", "fed-pdm", "gfl"}
 
 
 def build(name: str, **keys: Any) -> PrimalDualStrategy:

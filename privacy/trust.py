@@ -1,0 +1,81 @@
+"""Privacy-critical: whom a node trusts to share its noise, by keys that its operator has pinned.
+
+An operator makes a long-lived X25519 key, and gives its public part to the other operators by a
+way of their own, never through the coordinator::
+
+    openssl genpkey -algorithm X25519 -out sum.key          # trust-key: this file, for no one else
+    openssl pkey -in sum.key -pubout                        # what the others pin
+
+The peers are a TOML file of agents' names and the line of base64 between the first and the last
+of what the second command prints::
+
+    "site-2" = "MCowBQYDK2VuAyEAi9..."
+"""
+
+from __future__ import annotations
+
+import base64
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+KEY_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """An X25519 key pair as raw bytes, 32 each."""
+
+    private: bytes
+    public: bytes
+
+    def __repr__(self) -> str:
+        return f"KeyPair(public={self.public.hex()})"
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """The long-lived key of a node and the peers that it knows by theirs.
+
+    Attributes
+    ----------
+    colluders : int
+        t: of the peers in a sum at most so many help the observer, or add no noise.
+    keys : KeyPair
+    peers : mapping of str to bytes
+        Public keys by agents' names; the node itself may be among them.
+    """
+
+    colluders: int
+    keys: KeyPair
+    peers: Mapping[str, bytes]
+
+    @classmethod
+    def read(cls, colluders: int, key: str, peers: str) -> Trust:
+        """Return what two files say (raises ``ValueError``; its line names no path)."""
+        return _read(colluders, Path(key).read_bytes(), Path(peers).read_bytes())
+
+
+@lru_cache(maxsize=1024)  # agents of one process have files of their own
+def _read(colluders: int, key: bytes, peers: bytes) -> Trust:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.serialization import (
+        load_der_public_key,
+        load_pem_private_key,
+    )
+
+    private = load_pem_private_key(key, password=None)
+    if not isinstance(private, X25519PrivateKey):
+        raise ValueError("trust-key is not an X25519 private key")
+    pinned: dict[str, bytes] = {}
+    for name, text in tomllib.loads(peers.decode()).items():
+        public = load_der_public_key(base64.b64decode(text, validate=True))
+        if not isinstance(public, X25519PublicKey):
+            raise ValueError(f"trust-peers: the key of {name} is not an X25519 public key")
+        pinned[name] = public.public_bytes_raw()
+    if len(set(pinned.values())) != len(pinned):
+        raise ValueError("trust-peers: two agents have one key")
+    own = private.public_key().public_bytes_raw()
+    return Trust(colluders, KeyPair(private.private_bytes_raw(), own), pinned)

@@ -1,0 +1,58 @@
+"""Nodes whose operators have pinned each other's keys: in simulation, one operator is all."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from privet.privacy.node_rules import ALLOW_RUN_DATA
+
+
+def trusting_nodes(folder: Path, names: Iterable[str], colluders: int) -> list[dict[str, Any]]:
+    """Write long-lived keys of agents into a folder, and return the configs of nodes with them.
+
+    Parameters
+    ----------
+    folder : Path
+        Absolute; it must stay while the nodes work.
+    names : iterable of str
+        Of the agents, of whom each pins all.
+    colluders : int
+        The nodes' ``trust-colluders``.
+    """
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+    )
+
+    names = list(names)
+    peers, lines = folder / "peers.toml", []
+    configs: list[dict[str, Any]] = []
+    for place, name in enumerate(names):
+        private, key = X25519PrivateKey.generate(), folder / f"{place}.key"
+        key.touch(mode=0o600)
+        key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        public = private.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        lines.append(f'"{name}" = "{base64.b64encode(public).decode()}"\n')
+        configs.append(
+            {
+                "agent": name,
+                "partition-id": place,
+                "num-partitions": len(names),
+                ALLOW_RUN_DATA: True,
+                "trust": "sum",
+                "trust-colluders": colluders,
+                "trust-key": str(key),
+                "trust-peers": str(peers),
+            }
+        )
+    peers.write_text("".join(lines))
+    return configs
+
+
+__all__ = ["trusting_nodes"]

@@ -1,0 +1,178 @@
+"""DP-FedSGD by masked sums: the run in clear, the noise of the sum, targets, dropouts, accounts."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.client_apps import client_app
+from privet.privacy import Release, Totals
+from privet.problems import make_h
+from privet.sim.engine import InlineGrid
+from privet.sim.trusting import trusting_nodes
+from privet.strategies import DPFedSGD, FedPDM
+from privet.strategies.participation import Fraction
+from privet.wire import ConfigError, RunError
+from support.federations import FaultyGrid, lose_reply, position
+from support.masked import ridge_agents, start_at
+
+COUNT = 6
+DELTA = 1e-5
+
+
+def play(
+    nodes: Any, rounds: int = 5, faults: Any = None, count: int = COUNT, **options: Any
+) -> tuple[Any, DPFedSGD, Any]:
+    problems = ridge_agents(count)
+    app = client_app("dp-fedsgd", lambda context: problems[position(context)])
+    grid = InlineGrid(app, nodes) if faults is None else FaultyGrid(app, nodes, faults)
+    strategy = DPFedSGD(
+        num_agents=count,
+        **{"clip": 1.0, "step_size_base": 0.1, "step_size_rule": "constant", **options},
+    )
+    return strategy.start(grid, start_at(0.3), num_rounds=rounds), strategy, grid
+
+
+def sharing(folder: Path, colluders: int = 1, count: int = COUNT, **options: Any) -> Any:
+    nodes = trusting_nodes(folder, map(str, range(count)), colluders)
+    return play(nodes, count=count, secure_sum=True, noise_sharing=True, **options)
+
+
+def model(result: Any) -> Any:
+    return result.arrays["x"].numpy()
+
+
+@pytest.mark.parametrize("who", [None, Fraction(0.6)])
+def test_masked_sums_are_the_run_in_clear(who: Any) -> None:
+    options = {"participation": who, "h": make_h("l1", **{"h-weight": 0.05}), "momentum": 0.7}
+    clear, _, _ = play(COUNT, 12, **options)
+    masked, _, _ = play(COUNT, 12, secure_sum=True, **options)
+    assert np.max(np.abs(model(clear) - model(masked))) < 1e-10
+    assert not any(entry.failures for entry in masked.history)
+
+
+def test_shared_noise_has_the_deviation_of_the_sum(tmp_path: Path) -> None:
+    """One round from one start: x moves by the step times the mean of all noise."""
+    scale, step, runs = 0.3, 0.1, 300
+    nodes = trusting_nodes(tmp_path, map(str, range(COUNT)), 1)
+    problems = ridge_agents(COUNT)
+    app = client_app("dp-fedsgd", lambda context: problems[position(context)])
+    ends = []
+    for _ in range(runs):
+        strategy = DPFedSGD(
+            num_agents=COUNT,
+            clip=1.0,
+            step_size_base=step,
+            step_size_rule="constant",
+            noise_scale=scale,
+            secure_sum=True,
+            noise_sharing=True,
+        )
+        result = strategy.start(
+            InlineGrid(app, nodes), start_at(0.3), num_rounds=1, log_rounds=False
+        )
+        ends.append(model(result))
+    clear, _, _ = play(COUNT, 1)
+    deviation = step * scale / math.sqrt(COUNT)
+    z = (np.array(ends) - model(clear)) / deviation
+    # Means within five standard errors, variances within five of theirs.
+    assert np.all(np.abs(z.mean(axis=0)) < 5 / math.sqrt(runs))
+    assert np.all(np.abs((z**2).mean(axis=0) - 1) < 5 * math.sqrt(2 / runs))
+
+
+def test_fed_pdm_without_state_is_fed_sgd() -> None:
+    """Q = 1 and 2 rho eta = 1: its server takes x - mean of the gradients / rho."""
+    rho = 8.0
+    problems = ridge_agents(COUNT)
+    app = client_app("fed-pdm", lambda context: problems[position(context)])
+    pdm = FedPDM(
+        rho=rho,
+        max_local_steps=1,
+        step_size_base=1 / (2 * rho),
+        step_size_rule="constant",
+        dual="public",
+        clip=1.0,
+        num_agents=COUNT,
+    ).start(InlineGrid(app, COUNT), start_at(0.3), num_rounds=9)
+    sgd, _, _ = play(COUNT, 9, momentum=0.0, step_size_base=1 / rho)
+    summed, _, _ = play(COUNT, 9, momentum=0.0, step_size_base=1 / rho, secure_sum=True)
+    assert np.max(np.abs(model(pdm) - model(sgd))) < 1e-13
+    assert np.max(np.abs(model(pdm) - model(summed))) < 1e-10
+
+
+def test_a_target_is_met_by_the_sum_and_not_passed(tmp_path: Path) -> None:
+    result, strategy, _ = sharing(tmp_path, 2, rounds=7, target_epsilon=1.5)
+    found = result.privacy
+    assert found is not None
+    assert found.private
+    assert 1.5 * (1 - 1e-7) < found.epsilon <= 1.5
+    scale = float(strategy.half.settings()["noise-scale"])
+    sensitivity = 2.0 / 8 * (1 + 2**-18)
+    mu = math.sqrt(7) * (sensitivity / scale + 2.0**-16) / math.sqrt(COUNT - 2)
+    closed = Totals().add(
+        Release("gaussian", scale=1.0, sensitivity=mu / (1 + 2**-12), what="the same mu")
+    )
+    assert found.epsilon == pytest.approx(closed.epsilon(DELTA), rel=1e-5)
+    for ledger in found.agents.values():
+        assert ledger.totals.colluders == 2
+        (entry,) = ledger.entries
+        assert (entry[0].agents, entry[0].colluders, entry[1]) == (COUNT, 2, 7)
+
+
+def test_participation_in_part_counts_the_agents_of_each_sum(tmp_path: Path) -> None:
+    result, _, _ = sharing(
+        tmp_path, 1, rounds=8, target_epsilon=1.5, participation=Fraction(0.5), count=10
+    )
+    ledgers = result.privacy.agents.values()
+    assert {release.agents for ledger in ledgers for release, _ in ledger.entries} == {5}
+    assert 1.5 * (1 - 1e-7) < result.privacy.epsilon <= 1.5
+
+
+def test_an_agent_that_drops_out_costs_an_attempt_and_the_noise_of_two(tmp_path: Path) -> None:
+    """One is gone in round 2: it and another one leave, and all pay for both attempts."""
+    result, _, _ = sharing(
+        tmp_path, 1, rounds=4, noise_scale=1.0, faults={(3, 2): lose_reply}, round_timeout=1.0
+    )
+    sizes = [len(entry.participants) for entry in result.history]
+    assert sizes == [6, 4, 6, 6]
+    stayed = result.history[1].participants
+    for name, ledger in result.privacy.agents.items():
+        spent = {release.agents: times for release, times in ledger.entries}
+        if name in stayed:
+            assert spent == {6: 4, 4: 1}
+        else:
+            assert spent == {6: 4}
+
+
+def test_a_target_holds_where_attempts_are_repeated(tmp_path: Path) -> None:
+    """The noise was set for four attempts; the fifth is refused, and the model of round 3 stays."""
+    with pytest.raises(RunError, match="target-epsilon"):
+        sharing(
+            tmp_path,
+            1,
+            round_timeout=1.0,
+            rounds=4,
+            target_epsilon=1.5,
+            faults={(3, 2): lose_reply},
+        )
+
+
+def test_noise_sharing_is_refused_where_nothing_is_proven(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="noise-sharing = true needs secure-sum = true"):
+        DPFedSGD(noise_sharing=True, clip=1.0, noise_scale=1.0)
+    with pytest.raises(ConfigError, match=r"does not trust other agents .*trust = none"):
+        play(COUNT, secure_sum=True, noise_sharing=True, noise_scale=1.0)
+    with pytest.raises(ConfigError, match=r"does not trust other agents .*trust = none"):
+        play(COUNT, secure_sum=True, noise_sharing=True, target_epsilon=1.0)
+
+
+def test_seeded_noise_simulates_it_without_trust() -> None:
+    result, _, _ = play(
+        COUNT, 2, secure_sum=True, noise_sharing=True, noise_scale=0.1, noise_seed=3
+    )
+    assert result.privacy is not None
+    assert not result.privacy.private

@@ -19,7 +19,15 @@ from numpy.typing import NDArray
 
 from privet.client_apps import client_app
 from privet.client_apps.masking import task_digest
-from privet.privacy import Binding, GivenMasks, KeyPair, PairwiseMasks, gaussian_epsilon, key_pair
+from privet.privacy import (
+    Binding,
+    GivenMasks,
+    KeyPair,
+    PairwiseMasks,
+    gaussian_epsilon,
+    key_pair,
+    shared_spacing,
+)
 from privet.privacy.masks import apply_streams, key_stream
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
@@ -38,6 +46,8 @@ from privet.wire.enrolment import read_enrolment
 from privet.wire.payload import to_payload
 from privet.wire.rosters import with_roster
 from redteam.harness import DELTA, privet, privet_json
+from support.adversary import ZeroNoise
+from support.audit import epsilon_lower_bound
 
 ROWS, DIM, SCALE = 4, 3, 0.5
 SENSITIVITY = 2.0 / ROWS
@@ -83,6 +93,14 @@ class Federation:
         )
         self.grid = InlineGrid(self.app, configs)
         self.keys: dict[str, bytes] = {}
+        self.claims: dict[str, float] = {}
+
+    @classmethod
+    def of(cls, app: Any, configs: list[dict[str, Any]]) -> Federation:
+        """Return one of given nodes, which have no limits."""
+        made = cls.__new__(cls)
+        made.grid, made.keys, made.claims = InlineGrid(app, configs), {}, {}
+        return made
 
     @property
     def nodes(self) -> list[int]:
@@ -135,6 +153,7 @@ class Federation:
         if is_need_state(reply.content):
             return "need-state"
         self.update = read_update(reply.content, protocol, 1, round_)
+        self.claims[name] = self.update.epsilon
         if not attempt:
             return self.update.arrays()["g"]
         return ring.from_bytes(self.update.payload, {"g": (DIM,), ring.MEMBERS: ()}).words
@@ -507,3 +526,81 @@ def test_more_colluders_cost_more(tmp_path: Path) -> None:
     code, said = privet("account", *PLANNED, "noise-scale=0.02")
     assert code != 0
     assert "trust = none" in said
+
+
+# ------------------------------------------------------------------ audits of the sum
+
+SUMS, AUDITED, KNOWN = 2500, 6, 2
+ERRORS = 5.0
+
+
+def audited_sums(folder: Path, side: int, scale: float) -> tuple[NDArray[np.float64], float]:
+    """Return the first coordinate of sums without the colluders' part, and the epsilon said.
+
+    Agent 0 has one of two neighbours as its data, by ``side``; the last two agents add no noise
+    and tell the coordinator what they uploaded: it takes their part out of every sum.
+    """
+    data = [saturated(side if place == 0 else 1) for place in range(AUDITED)]
+
+    def problem_of(context: Any) -> RidgeRegression:
+        return data[int(context.node_config["partition-id"])]
+
+    honest = client_app("dp-fedsgd", problem_of)
+    silent = client_app(
+        "dp-fedsgd",
+        problem_of,
+        noise_factory=lambda agent, round_: ZeroNoise(),  # type: ignore[arg-type, return-value]
+    )
+
+    def app(message: Message, context: Any) -> Message:
+        place = int(context.node_config["partition-id"])
+        return (silent if place >= AUDITED - KNOWN else honest)(message, context)
+
+    folder.mkdir()
+    configs = trusting_nodes(folder, map(str, range(AUDITED)), KNOWN)
+    federation = Federation.of(app, configs)
+    federation.enrol()
+    unit = shared_spacing(scale, DIM) * ring.UNIT / 2.0**40
+    values, claim = np.empty(SUMS), 0.0
+    for number in range(SUMS):
+        uploads = [
+            federation.ask(name, round_=number + 1, noise_scale=scale) for name in federation.keys
+        ]
+        assert not any(isinstance(one, str) for one in uploads), uploads
+        claim = claim or federation.claims["0"]
+        total = cancelled(uploads)  # type: ignore[arg-type]
+        assert total is not None
+        values[number] = total[0] * unit
+    return values, claim
+
+
+def saturated(side: int) -> RidgeRegression:
+    """Return data whose record 0 has a clipped gradient of +1 or -1 along the first coordinate."""
+    rows = np.zeros((ROWS, DIM))
+    rows[:, 0] = 1.0
+    targets = np.zeros(ROWS)
+    targets[0] = 50.0 if side else -50.0
+    return RidgeRegression(rows, targets, regularizer=L2(0.2))
+
+
+@pytest.mark.slow
+def test_an_observer_of_the_sum_with_all_colluders_proves_no_more_than_is_said(
+    tmp_path: Path,
+) -> None:
+    """By Clopper and Pearson, and, as the sum is Gaussian, by the gap of its means.
+
+    With the noise of one agent more in the account the second would fail.
+    """
+    honest, mu = AUDITED - KNOWN, 1.5
+    scale = SENSITIVITY / (mu * math.sqrt(honest))
+    first, claim = audited_sums(tmp_path / "0", 0, scale)
+    second, same = audited_sums(tmp_path / "1", 1, scale)
+    assert claim == same
+    assert gaussian_epsilon(mu, DELTA) < claim < gaussian_epsilon(mu * 1.001, DELTA)
+    bound = epsilon_lower_bound(first, second, DELTA, confidence=1 - 1e-4)
+    assert 0.15 * claim <= bound <= claim
+    deviation = math.sqrt((first.var(ddof=1) + second.var(ddof=1)) / 2)
+    found = abs(float(first.mean() - second.mean())) / deviation
+    error = math.sqrt((2 + found**2 / 2) / SUMS)
+    assert found <= mu + ERRORS * error
+    assert found > SENSITIVITY / (scale * math.sqrt(honest + 1)) + error

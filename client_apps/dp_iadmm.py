@@ -51,11 +51,11 @@ from .arithmetic import ascend, distance
 from .gradient_agents import ClippedGradients, noise
 from .half import Arrays, Half, Local, Streams, Vector
 from .local_task import MOST_STEPS
-from .terms import MessageTerms, PrivacyTerms
+from .terms import BudgetSchedule, MessageTerms, PrivacyTerms
 
 
 @dataclass(frozen=True)
-class Agent(Half):
+class Agent(BudgetSchedule, Half):
     """Agent half of DP-IADMM; the fields are the run-config keys of the same names."""
 
     name: ClassVar[str] = "dp-iadmm"

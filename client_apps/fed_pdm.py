@@ -43,7 +43,7 @@ from .half import Arrays, Local, Streams, Vector
 from .local_task import LocalTask, Walk, walk
 from .solver_agents import penalty
 from .sparsifiers import Choice, choose, choose_shared
-from .terms import MessageTerms
+from .terms import BudgetSchedule, MessageTerms
 
 _BOUND = {"logistic": 1.0, "one-class-logistic": 1.0, "multinomial": math.sqrt(2.0)}
 """Norm of an example's gradient at most, by loss, in units of the norm of its row."""
@@ -79,7 +79,7 @@ SPARSIFIERS = ("top-k", "rand-k", "public-top-k", "noisy-top-k")
 
 
 @dataclass(frozen=True)
-class Agent(GradientAgent):
+class Agent(BudgetSchedule, GradientAgent):
     """Agent half of FedPDM; the fields are the run-config keys of the same names."""
 
     name: ClassVar[str] = "fed-pdm"

@@ -35,7 +35,7 @@ from .gradients import Gradients
 from .half import Arrays, Local, Streams, Vector
 from .local_task import LocalTask, Walk
 from .solver_agents import SolverAgent, penalty, solvers
-from .terms import MessageTerms
+from .terms import BudgetSchedule, MessageTerms
 
 
 def reflect(z: Vector, x: Vector, y: Vector, relaxation: float = 1.0) -> Vector:
@@ -90,7 +90,7 @@ class SplittingAgent(SolverAgent):
 
 
 @dataclass(frozen=True)
-class Agent(SplittingAgent):
+class Agent(BudgetSchedule, SplittingAgent):
     """Agent half of Fed-PLT; the fields are the run-config keys of the same names."""
 
     name: ClassVar[str] = "fed-plt"

@@ -8,11 +8,11 @@ makes of the walk, and what that costs in privacy.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
-from privet.privacy import Facts, Perturber, Release
+from privet.privacy import Facts, NoCertificateError, Perturber, Release
 from privet.problems import Problem
 from privet.wire.key import Scalar, check_fields, read, settle
 
@@ -82,6 +82,11 @@ class Half:
         return False
 
     @property
+    def noise_ratio(self) -> float:
+        """What the noise that `noised_release` says is multiplied with from round to round."""
+        return 1.0
+
+    @property
     def noise_sharing(self) -> bool:
         """Whether the noise hides a record in the masked sum of many agents' uploads alone.
 
@@ -131,12 +136,18 @@ class Half:
         """
         if not self.private:
             return self._un_noised
-        key = (facts, 1 if self.steady else round_)
+        ratio = self.noise_ratio
+        key = (facts, 1 if self.steady and ratio == 1 else round_)
         release = self._releases.get(key)
         if release is None:
             if len(self._releases) >= _MOST_RELEASES:
                 self._releases.clear()
-            release = self._releases[key] = self.noised_release(facts, round_)
+            release = self.noised_release(facts, round_)
+            if ratio != 1:
+                if not ratio:
+                    raise NoCertificateError("budget-ratio = 0: the ratio is not settled")
+                release = replace(release, scale=release.scale * ratio ** (round_ - 1))
+            self._releases[key] = release
         return release
 
     def noised_release(self, facts: Facts, round_: int) -> Release:

@@ -25,6 +25,41 @@ class MessageTerms:
 
 
 @dataclass(frozen=True)
+class BudgetSchedule:
+    """How a run spreads its budget over the rounds, for algorithms with a private form.
+
+    An error that is made in round t of K is worth c^(K - t) of itself in the end where a round
+    contracts by c. With noise sigma_t in round t the squared error in the end is the sum of
+    c^(2 (K - t)) sigma_t^2, and the Gaussian-DP parameter the root of the sum of (s / sigma_t)^2;
+    the best sigma_t for a given one are proportional to c^(t / 2): a ratio of sqrt(c), with
+
+        K sum_{j < K} c^(2 j) / (sum_{j < K} c^j)^2
+
+    times less squared error than equal noise, which tends to K (1 - c) / (1 + c).
+    """
+
+    budget_schedule: str = setting(
+        "constant",
+        "noise over the rounds: the same in all, or geometric, where noise and its key are those "
+        "of round 1 and each later round has budget-ratio times that before",
+        choices=("constant", "geometric"),
+    )
+    budget_ratio: float = setting(
+        0.0,
+        "noise of a round over that of the round before; 0 takes the root of the rate at which "
+        "the algorithm contracts, where theory knows it",
+        low=0,
+        high=1,
+        needs={"budget_schedule": "geometric"},
+    )
+
+    @property
+    def noise_ratio(self) -> float:
+        """What the noise is multiplied with from round to round; 0 before it is settled."""
+        return 1.0 if self.budget_schedule == "constant" else self.budget_ratio
+
+
+@dataclass(frozen=True)
 class NoiseTerms:
     """What is said of a run's noise that no algorithm computes with.
 

@@ -229,6 +229,10 @@ class Configured:
         target = config.get("target-epsilon", 0.0)
         if noise in given and target > 0:
             yield noise, "not used with target-epsilon, which sets the noise"
+        if given.get("budget-schedule") == "geometric" and not (
+            target > 0 or cls.is_noised(config)
+        ):
+            yield "budget-schedule", "not used without noise"
         weighted = keys_of(RegularizerSettings)["h_weight"].needs["h"] or ()
         if given.get("h") in weighted and not config["h-weight"]:
             yield "h", "not used with h-weight = 0"

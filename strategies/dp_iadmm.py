@@ -375,6 +375,8 @@ class DPIADMM(PrimalDualStrategy):
         target_epsilon: float = PrivacyTerms.target_epsilon,
         delta: float = Agent.delta,
         relation: str = Agent.relation,
+        budget_schedule: str = Agent.budget_schedule,
+        budget_ratio: float = Agent.budget_ratio,
         **run: Unpack[RunArguments],
     ) -> None:
         config = self.resolved(locals())

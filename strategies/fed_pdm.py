@@ -367,6 +367,8 @@ class FedPDM(PrimalDualStrategy):
         target_epsilon: float = PrivacyTerms.target_epsilon,
         delta: float = PrivacyTerms.delta,
         relation: str = Agent.relation,
+        budget_schedule: str = Agent.budget_schedule,
+        budget_ratio: float = Agent.budget_ratio,
         preset: str = Choices.preset,
         h: ProximalFunction | None = None,
         **run: Unpack[RunArguments],

@@ -19,14 +19,16 @@ import numpy as np
 
 from privet.client_apps.fed_plt import Agent, SplittingAgent, reflect
 from privet.client_apps.terms import PrivacyTerms
+from privet.privacy import Facts
 from privet.problems import ProximalFunction, Zero
+from privet.problems.base import best_step
 from privet.wire.key import setting
 from privet.wire.ring import Shapes
 
 from .base import PrimalDualStrategy
 from .configured import RunArguments
 from .cost import Cost
-from .fed_plt_theory import FedPLTTheory
+from .fed_plt_theory import FedPLTTheory, Setting, convergence_matrix
 from .half import (
     UNSAVED,
     Arrays,
@@ -86,6 +88,10 @@ class Server(FoldingHalf[State]):
         needs={"secure_sum": False},
         automatic=("y", "mean"),
     )
+
+    def contraction(self, facts: Facts) -> float:
+        """Return the spectral radius of the paper's Proposition 1, with the noisy step."""
+        return _contraction(self.agent, facts)
 
     def without_moduli(self) -> Self:
         half = super().without_moduli()
@@ -179,6 +185,9 @@ class SumServer(SummingHalf[SumState]):
     agent: Agent = field(default_factory=Agent)
     h: ProximalFunction = field(default_factory=Zero)
 
+    def contraction(self, facts: Facts) -> float:
+        return _contraction(self.agent, facts)
+
     def initialise(self, start: Vector, count: int) -> SumState:
         return self.completed(SumState(count * start.astype(np.float64), count, start, start))
 
@@ -216,6 +225,15 @@ class SumServer(SummingHalf[SumState]):
     def recovery(self, state: SumState, position: int) -> Arrays:
         """Return what an agent begins with; nothing is known of one that has begun."""
         return {"x": state.start, "z": state.start}
+
+
+def _contraction(agent: SplittingAgent, facts: Facts) -> float:
+    if not (isinstance(agent, Agent) and facts.linear and agent.row_norm > 0):
+        return 1.0
+    moduli = facts.public_moduli(agent.row_norm)
+    step = agent.step_size or best_step(moduli, agent.rho)
+    setting = Setting(agent.rho, step, agent.local_epochs)
+    return float(np.max(np.abs(np.linalg.eigvals(convergence_matrix(moduli, setting)))))
 
 
 class FedPLT(PrimalDualStrategy):
@@ -279,6 +297,8 @@ class FedPLT(PrimalDualStrategy):
         target_epsilon: float = PrivacyTerms.target_epsilon,
         delta: float = PrivacyTerms.delta,
         relation: str = Agent.relation,
+        budget_schedule: str = Agent.budget_schedule,
+        budget_ratio: float = Agent.budget_ratio,
         h: ProximalFunction | None = None,
         **run: Unpack[RunArguments],
     ) -> None:

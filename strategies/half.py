@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from privet.client_apps.half import Half
 from privet.client_apps.solver_agents import USUAL_SMOOTHNESS
 from privet.client_apps.terms import PrivacyTerms
+from privet.privacy import Facts
 from privet.wire import RunError, Settings, UploadError, digest, finite, stream
 from privet.wire.dense import digests
 from privet.wire.key import keys_of, read
@@ -160,6 +161,13 @@ class ServerHalf(ABC, Generic[S]):
         """Return the half with what was left open settled for problems of unknown moduli."""
         others = self.agent.without_moduli
         return self.with_settings(others) if others else self
+
+    def contraction(self, facts: Facts) -> float:
+        """Return by what factor a round brings the model nearer to its limit, at least.
+
+        From public numbers; 1 where theory knows none.
+        """
+        return 1.0
 
     # ------------------------------------------------------------------ the state
 

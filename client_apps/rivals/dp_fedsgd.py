@@ -19,11 +19,11 @@ from privet.wire.key import same, setting
 from ..gradient_agents import NoisyStepsAgent
 from ..gradients import require_model
 from ..half import Arrays, Local, Streams, Vector
-from ..terms import MessageTerms
+from ..terms import BudgetSchedule, MessageTerms
 
 
 @dataclass(frozen=True)
-class Agent(NoisyStepsAgent):
+class Agent(BudgetSchedule, NoisyStepsAgent):
     """Agent half of DP-FedSGD, which takes no local step: there is no task, only a gradient.
 
     Privacy: with ``noise_sharing`` an agent's own noise is too small to hide a record; what hides
@@ -54,14 +54,15 @@ class Agent(NoisyStepsAgent):
             )
         return replace(own, agents=facts.agents, colluders=facts.colluders)
 
-    def unit(self, x: Vector) -> float:
+    def unit(self, x: Vector, round_: int) -> float:
         """Return what the numbers of an upload are multiplied with.
 
         With a shared noise, such that the integers of the masked sum are those of the noise's grid.
         """
         if not self.noise_sharing or self.noise_scale <= 0:
             return 1.0
-        return shared_spacing(self.noise_scale, x.shape[-1]) * ring.UNIT
+        scale = self.noise_scale * self.noise_ratio ** (round_ - 1)
+        return shared_spacing(scale, x.shape[-1]) * ring.UNIT
 
     def local_update(
         self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Perturber
@@ -70,5 +71,5 @@ class Agent(NoisyStepsAgent):
         x = broadcast["x"]
         require_model(x, problem)
         g = self.gradients.oracle(problem, streams, noise)(x)
-        unit = self.unit(x)
+        unit = self.unit(x, streams.round)
         return Local({}, {"g": g if unit == 1.0 else g.astype(np.float64) / unit}, g)

@@ -9,6 +9,7 @@ Every participant sends one (clipped, noised) gradient g_i at x, and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Unpack
@@ -17,6 +18,7 @@ import numpy as np
 
 from privet.client_apps.rivals.dp_fedsgd import Agent
 from privet.client_apps.terms import PrivacyTerms
+from privet.privacy import Facts
 from privet.problems import ProximalFunction, Zero
 from privet.wire import ConfigError
 from privet.wire.key import setting
@@ -63,6 +65,15 @@ class Descent(ServerHalf[State]):
     def initialise(self, start: Vector, count: int) -> State:
         return State(start, np.zeros_like(start))
 
+    def contraction(self, facts: Facts) -> float:
+        """Return the rate of heavy-ball steps along the direction of least curvature, the l2 mu.
+
+        The larger root of z^2 - (1 + momentum - eta mu) z + momentum; eta that of round 1.
+        """
+        middle = (1.0 + self.momentum - self.agent.step_size(1) * facts.modulus) / 2.0
+        spread = middle * middle - self.momentum
+        return math.sqrt(self.momentum) if spread <= 0 else middle + math.sqrt(spread)
+
     def moved(self, state: State, mean: Vector, turn: Turn) -> State:
         """Return the state after a step along the velocity."""
         kind, step = state.x.dtype.type, self.agent.step_size(turn.number)
@@ -103,7 +114,7 @@ class SumServer(Descent, SummingHalf[State]):
         if not count:
             return state
         total: Vector = np.add.reduce([found.arrays["g"] for found in sums.values()])
-        total *= self.agent.unit(state.x) / count
+        total *= self.agent.unit(state.x, turn.number) / count
         return self.moved(state, total.astype(state.x.dtype, copy=False), turn)
 
 
@@ -148,6 +159,8 @@ class DPFedSGD(PrimalDualStrategy):
         *,
         momentum: float = Server.momentum,
         noise_sharing: bool = Agent.noise_sharing,
+        budget_schedule: str = Agent.budget_schedule,
+        budget_ratio: float = Agent.budget_ratio,
         h: ProximalFunction | None = None,
         **run: Unpack[GradientArguments],
     ) -> None:

@@ -7,6 +7,7 @@ round it is planned to take part in, with what it has paid before; whatever the 
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ from .session import Session
 log = logging.getLogger("flwr.privet")
 
 TARGET = "target-epsilon"
+RATIO = "budget-ratio"
 
 _SPENT = 0.999
 """A share of the target above which it counts as spent: what a search for the noise leaves of it
@@ -114,6 +116,7 @@ def calibrated(
     ConfigError
         If the run cannot be private as configured.
     """
+    half = _with_ratio(half, session)
     target = half.terms.target_epsilon
     if target <= 0:
         # Seeded noise needs no certificate.
@@ -128,6 +131,29 @@ def calibrated(
         raise ConfigError(f"{TARGET}: {error}") from None
     log.info("%s %.4g for epsilon %g", half.noise_key, noise, target)
     return half.with_settings({half.noise_key: noise})
+
+
+def _with_ratio(half: ServerHalf[Any], session: Session) -> ServerHalf[Any]:
+    """Return the half with the ratio of its budget schedule, where that is left to theory.
+
+    That of before a resume, else the root of the slowest contraction that agents' numbers give.
+
+    Raises
+    ------
+    ConfigError
+        If theory knows none.
+    """
+    if half.agent.noise_ratio:
+        return half
+    ratio = float(session.settings_before.get(RATIO, 0.0))
+    if not ratio:
+        agents = session.roster.agents.items()
+        rate = max((half.contraction(facts_of(name, agent)) for name, agent in agents), default=1.0)
+        if not 0 < rate < 1:
+            raise ConfigError(f"{RATIO}: no contraction is known of these settings: give a ratio")
+        ratio = math.sqrt(rate)
+        log.info("%s %.4g for a contraction by %.4g a round", RATIO, ratio, rate)
+    return half.with_settings({RATIO: ratio})
 
 
 def plans(session: Session, who: Participation, rounds: int, seed: int) -> dict[str, Plan]:

@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from functools import lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
+from resumable import Runs
 
 from privet.datasets import Federation, federation_from_config
 from privet.server_apps import read_config
@@ -46,90 +46,72 @@ TITLES = {
 }
 
 
-class Runs:
-    """Finished runs by what they are, kept in a file of one JSON object a line."""
+@lru_cache
+def federation_of(data_path: Path, count: int) -> Federation:
+    """Return the digits, dealt to so many agents."""
+    config = {
+        "algorithm": "dp-fedsgd",
+        "dataset": "mnist",
+        "data-path": str(data_path),
+        "num-agents": count,
+        "partition": "iid",
+        "dtype": "float32",
+        "regularizer-weight": 0.0,
+    }
+    return federation_from_config(read_config(config), count)
 
-    def __init__(self, file: Path, data_path: Path) -> None:
-        self.file, self.data_path = file, data_path
-        self.found: dict[tuple[Any, ...], dict[str, Any]] = {}
-        self._federations: dict[int, Federation] = {}
-        if file.exists():
-            for line in file.read_text().splitlines():
-                done = json.loads(line)
-                self.found[self._key(done)] = done
 
-    @staticmethod
-    def _key(run: Mapping[str, Any]) -> tuple[Any, ...]:
-        return tuple(run[name] for name in ("method", "epsilon", "rounds", "clip", "step", "seed"))
+def play(
+    data_path: Path,
+    *,
+    method: str,
+    epsilon: float,
+    rounds: int,
+    clip: float,
+    step: float,
+    seed: int,
+) -> dict[str, Any]:
+    """Return what a run of a method comes to."""
+    count, sums = METHODS[method], method == "sums"
+    federation = federation_of(data_path, count)
+    strategy = DPFedSGD(
+        num_agents=count,
+        clip=clip,
+        step_size_base=step,
+        step_size_rule="constant",
+        momentum=0.9,
+        target_epsilon=epsilon,
+        delta=DELTA,
+        secure_sum=sums,
+        noise_sharing=sums,
+        seed=seed,
+    )
+    start = ArrayRecord({"x": Array(np.zeros(federation.dim, np.float32))})
+    with TemporaryDirectory() as folder:
+        names = map(str, range(count))
+        nodes = trusting_nodes(Path(folder), names, COLLUDERS) if sums else ()
+        grid = grid_of("dp-fedsgd", federation.problems, nodes)
+        result = strategy.start(grid, start, num_rounds=rounds, log_rounds=False)
+    privacy = result.privacy
+    assert privacy is not None
+    assert privacy.private
+    return {
+        "accuracy": federation.evaluate(result.arrays["x"].numpy())["accuracy"],
+        "spent": privacy.epsilon,
+        "noise": float(strategy.half.settings()["noise-scale"]) / math.sqrt(count),
+        "seconds": round(sum(done.seconds for done in result.history), 1),
+    }
 
-    def accuracy(self, **run: Any) -> float:
-        """Return a run's accuracy, played if it is not in the file."""
-        key = self._key(run)
-        if key not in self.found:
-            done = {**run, **self._play(**run)}
-            self.found[key] = done
-            with self.file.open("a") as file:
-                file.write(json.dumps(done) + "\n")
-            print(done, flush=True)
-        return float(self.found[key]["accuracy"])
 
-    def _play(
-        self, method: str, epsilon: float, rounds: int, clip: float, step: float, seed: int
-    ) -> dict[str, Any]:
-        count, sums = METHODS[method], method == "sums"
-        federation = self._federation(count)
-        strategy = DPFedSGD(
-            num_agents=count,
-            clip=clip,
-            step_size_base=step,
-            step_size_rule="constant",
-            momentum=0.9,
-            target_epsilon=epsilon,
-            delta=DELTA,
-            secure_sum=sums,
-            noise_sharing=sums,
-            seed=seed,
-        )
-        start = ArrayRecord({"x": Array(np.zeros(federation.dim, np.float32))})
-        with TemporaryDirectory() as folder:
-            names = map(str, range(count))
-            nodes = trusting_nodes(Path(folder), names, COLLUDERS) if sums else ()
-            grid = grid_of("dp-fedsgd", federation.problems, nodes)
-            result = strategy.start(grid, start, num_rounds=rounds, log_rounds=False)
-        privacy = result.privacy
-        assert privacy is not None
-        assert privacy.private
-        return {
-            "accuracy": federation.evaluate(result.arrays["x"].numpy())["accuracy"],
-            "spent": privacy.epsilon,
-            "noise": float(strategy.half.settings()["noise-scale"]) / math.sqrt(count),
-            "seconds": round(sum(done.seconds for done in result.history), 1),
-        }
+def best(runs: Runs, method: str, epsilon: float) -> dict[str, Any]:
+    """Return the rounds, clip and step with which a method is most accurate, with seed 0."""
+    grid = itertools.product(ROUNDS, CLIPS, STEPS)
+    choices = [dict(zip(("rounds", "clip", "step"), one, strict=True)) for one in grid]
 
-    def _federation(self, count: int) -> Federation:
-        if count not in self._federations:
-            config = read_config(
-                {
-                    "algorithm": "dp-fedsgd",
-                    "dataset": "mnist",
-                    "data-path": str(self.data_path),
-                    "num-agents": count,
-                    "partition": "iid",
-                    "dtype": "float32",
-                    "regularizer-weight": 0.0,
-                }
-            )
-            self._federations[count] = federation_from_config(config, count)
-        return self._federations[count]
+    def accuracy(chosen: dict[str, Any]) -> float:
+        return float(runs(method=method, epsilon=epsilon, seed=0, **chosen)["accuracy"])
 
-    def best(self, method: str, epsilon: float) -> dict[str, Any]:
-        """Return the rounds, clip and step with which a method is most accurate, with seed 0."""
-        grid: Iterator[tuple[int, float, float]] = itertools.product(ROUNDS, CLIPS, STEPS)
-        choices = [dict(zip(("rounds", "clip", "step"), one, strict=True)) for one in grid]
-        return max(
-            choices,
-            key=lambda chosen: self.accuracy(method=method, epsilon=epsilon, seed=0, **chosen),
-        )
+    return max(choices, key=accuracy)
 
 
 def main() -> None:
@@ -141,14 +123,14 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     arguments = parser.parse_args()
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    runs = Runs(arguments.file, arguments.data_path)
+    runs = Runs(arguments.file, partial(play, arguments.data_path))
     rows = []
     for method in arguments.methods:
         cells = []
         for epsilon in EPSILONS:
-            chosen = runs.best("trusted" if method == "sums" else method, epsilon)
+            chosen = best(runs, "trusted" if method == "sums" else method, epsilon)
             found = [
-                runs.accuracy(method=method, epsilon=epsilon, seed=seed, **chosen)
+                runs(method=method, epsilon=epsilon, seed=seed, **chosen)["accuracy"]
                 for seed in range(1, arguments.seeds + 1)
             ]
             cells.append(f"{np.mean(found):.3f} ({min(found):.3f}-{max(found):.3f})")

@@ -70,6 +70,8 @@ class Descent(ServerHalf[State]):
 
         The larger root of z^2 - (1 + momentum - eta mu) z + momentum; eta that of round 1.
         """
+        if facts.modulus <= 0:
+            return 1.0
         middle = (1.0 + self.momentum - self.agent.step_size(1) * facts.modulus) / 2.0
         spread = middle * middle - self.momentum
         return math.sqrt(self.momentum) if spread <= 0 else middle + math.sqrt(spread)

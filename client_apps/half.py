@@ -95,6 +95,11 @@ class Half:
         return False
 
     @property
+    def dropouts(self) -> int:
+        """How many agents the planned noise of masked sums may lack."""
+        return 0
+
+    @property
     def stacks(self) -> bool:
         """Whether ``local_update`` takes the vectors of many agents as rows (N, d) of arrays.
 

@@ -42,6 +42,14 @@ class Agent(BudgetSchedule, NoisyStepsAgent):
         needs={"secure_sum": True},
     )
 
+    dropouts: int = setting(
+        0,
+        "agents that may drop out: target-epsilon sets the shares for sums without them, and for "
+        "one repeated attempt each",
+        low=0,
+        needs={"noise_sharing": True},
+    )
+
     def noised_release(self, facts: Facts, round_: int) -> Release:
         """Return the release of one round, with a shared noise that of the masked sum."""
         own = super().noised_release(facts, round_)

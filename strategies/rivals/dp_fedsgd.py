@@ -161,6 +161,7 @@ class DPFedSGD(PrimalDualStrategy):
         *,
         momentum: float = Server.momentum,
         noise_sharing: bool = Agent.noise_sharing,
+        dropouts: int = Agent.dropouts,
         budget_schedule: str = Agent.budget_schedule,
         budget_ratio: float = Agent.budget_ratio,
         h: ProximalFunction | None = None,

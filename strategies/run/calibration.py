@@ -59,13 +59,25 @@ class Plan:
         return AgentLedger.joined(self.accounts).totals
 
     def releases(self, half: Half) -> Counter[Release]:
-        """Return what the agent will release, by how often."""
-        if half.noise_sharing:
-            return Counter(half.release(self._in_sum(number), number) for number in self.rounds)
-        return Counter(half.release(self.facts, number) for number in self.rounds)
+        """Return what the agent will release at most, by how often.
 
-    def _in_sum(self, number: int) -> Facts:
-        return replace(self.facts, agents=self.sizes[number])
+        In sums of shared noise, with ``dropouts`` agents gone from all of them, and as many
+        attempts repeated in the round of least noise, each without two agents for every one that
+        is gone.
+        """
+        if not half.noise_sharing:
+            return Counter(half.release(self.facts, number) for number in self.rounds)
+        gone = half.dropouts
+
+        def attempt(number: int, missing: int) -> Release:
+            agents = max(self.sizes[number] - missing, 1)
+            return half.release(replace(self.facts, agents=agents), number)
+
+        planned = Counter(attempt(number, gone) for number in self.rounds)
+        if gone and self.rounds:
+            repeated = (attempt(number, 2 * gone) for number in self.rounds)
+            planned[max(repeated, key=lambda release: release.loss)] += gone
+        return planned
 
     def require_noise(self, half: Half) -> None:
         """Refuse noise that every agent would refuse.

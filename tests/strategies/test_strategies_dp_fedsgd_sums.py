@@ -161,6 +161,28 @@ def test_a_target_holds_where_attempts_are_repeated(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("ratio", [1.0, 0.7])
+def test_dropouts_that_were_planned_for_leave_the_target_unspent(
+    ratio: float, tmp_path: Path
+) -> None:
+    """Also where the attempt is repeated in the last round, which a schedule gives least noise."""
+    schedule = {"budget_schedule": "geometric", "budget_ratio": ratio} if ratio < 1 else {}
+    result, _, _ = sharing(
+        tmp_path,
+        1,
+        rounds=4,
+        target_epsilon=1.5,
+        dropouts=1,
+        faults={(4, 4): lose_reply},
+        round_timeout=2.0,
+        **schedule,
+    )
+    assert [len(entry.participants) for entry in result.history] == [6, 6, 6, 4]
+    assert 1.0 < result.privacy.epsilon <= 1.5
+    quiet, _, _ = sharing(tmp_path, 1, rounds=4, target_epsilon=1.5, dropouts=1, **schedule)
+    assert quiet.privacy.epsilon < result.privacy.epsilon
+
+
 def test_noise_sharing_is_refused_where_nothing_is_proven(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="noise-sharing = true needs secure-sum = true"):
         DPFedSGD(noise_sharing=True, clip=1.0, noise_scale=1.0)

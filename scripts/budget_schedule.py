@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import logging
+import math
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from privet.datasets import Federation, federation_from_config
 from privet.server_apps import read_config
 from privet.sim.inline import grid_of
 from privet.strategies import DPFedSGD, FedPLT
+from privet.wire import ConfigError
 
 EPSILONS = (0.25, 1.0, 4.0)
 RATIOS: dict[str, tuple[float, ...]] = {
@@ -77,7 +79,10 @@ def play(
         strategy = DPFedSGD(momentum=0.5, step_size_base=step, step_size_rule="constant", **common)
     grid = grid_of(algorithm, agents.problems)
     start = ArrayRecord({"x": Array(np.zeros(agents.dim))})
-    result = strategy.start(grid, start, num_rounds=rounds, log_rounds=False)
+    try:
+        result = strategy.start(grid, start, num_rounds=rounds, log_rounds=False)
+    except ConfigError:  # the noise of the first rounds would be too large for its grid
+        return {"error": math.inf, "spent": 0.0, "ratio": ratio}
     assert result.privacy is not None
     gap = result.arrays["x"].numpy() - optimum
     taken = float(strategy.half.settings()["budget-ratio"])

@@ -30,6 +30,7 @@ from .hooks import Hooks, Monitor
 from .participation import All, Participation
 from .run import Observer, Round, Run, RunOptions, Session
 from .run.account import PrivetResult, privacy_of
+from .run.checkpoint import Checkpoint, load
 from .run.observers import (
     Checkpoints,
     Divergence,
@@ -255,7 +256,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
         *,
-        resume: str | Path | None = None,
+        resume: str | Path | Checkpoint | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 1,
         evaluate_every: int = 1,
@@ -281,9 +282,10 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         evaluate_config, evaluate_fn
             As in Flower: what a federated evaluation is sent, and ``(round, arrays) -> metrics``,
             called with the start and with the model of every round that is evaluated.
-        resume : Path, optional
-            Run folder or checkpoint to go on from. Bit-identical to an uninterrupted run wherever
-            the agents' states survive or the server's tables determine them.
+        resume : Path or Checkpoint, optional
+            Run folder, checkpoint file, or one that was read, to go on from. Bit-identical to an
+            uninterrupted run wherever the agents' states survive or the server's tables determine
+            them.
         checkpoint : Path, optional
             File to write after every ``checkpoint_every`` rounds (0: only at the end) and at the
             end.
@@ -314,7 +316,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         if timeout is not None:
             options = replace(options, round_timeout=timeout)
         if resume:
-            self.run = Run.resume(self.half, options, grid, initial_arrays, Path(resume))
+            saved = resume if isinstance(resume, Checkpoint) else load(Path(resume))
+            self.run = Run.resume(self.half, options, grid, initial_arrays, saved)
         else:
             self.run = Run.begin(self.half, options, grid, initial_arrays, state=initial_state)
         ends = options.on_divergence != "warn"
@@ -360,6 +363,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             log.warning("beginning anew with half the step")
             half = halved_step(run.half)
             self.run = Run.begin(half, options, grid, initial_arrays, state=initial_state)
+            self.run.asked = run.asked
         result.stopped, result.diverged = run.stopped or "rounds", run.diverged
         result.history = run.session.history
         result.models = {

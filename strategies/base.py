@@ -204,7 +204,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         done = run.close_round(by_agent)
         if not run.collector.masked:
             uploads = run.pending.uploads
-            accepted = [uploads[name].content for name in done.participants if name in uploads]
+            accepted = [uploads[name].extras for name in done.participants if name in uploads]
             run.metrics = self.flower.train_metrics(accepted)
         metrics = MetricRecord({"participants": len(done.participants), "residual": done.residual})
         metrics.update(run.metrics or {})
@@ -288,7 +288,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             them.
         checkpoint : Path, optional
             File to write after every ``checkpoint_every`` rounds (0: only at the end) and at the
-            end.
+            end. Tables that are too large for the memory are in its folder.
         evaluate_every : int
             Rounds between calls of the monitor; the last round is always evaluated.
         tolerance : float
@@ -315,6 +315,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         options = replace(self.options, rounds=num_rounds)
         if timeout is not None:
             options = replace(options, round_timeout=timeout)
+        if checkpoint:
+            options = replace(options, folder=Path(checkpoint).parent)
         if resume:
             saved = resume if isinstance(resume, Checkpoint) else load(Path(resume))
             self.run = Run.resume(self.half, options, grid, initial_arrays, saved)

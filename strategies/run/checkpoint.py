@@ -73,7 +73,7 @@ def load(where: Path) -> Checkpoint:
     if not path.exists():
         raise RunError(f"resume: no checkpoint at {path}")
     try:
-        members = read_npz(path)
+        members = read_npz(path, path.parent)
         manifest = json.loads(members.pop("manifest").tobytes())
         version, rounds = manifest["format"], manifest.get("round")
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -6,8 +6,9 @@ map from message id to agent is therefore kept here.
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from flwr.app import Message, RecordDict
@@ -66,8 +67,13 @@ def send(
     grid: Grid,
     messages: Mapping[str, Message],
     timeout: float,
+    take: Callable[[str, Message], bool] = lambda name, reply: False,
+    at_once: int = sys.maxsize,
 ) -> Answers:
     """Send one message per agent and wait for the replies, ``timeout`` seconds at most.
+
+    ``take`` is given each agent's reply as it comes; one that it takes is not among the answers.
+    Not more than ``at_once`` are then pulled together.
 
     Flower drops the messages of agents that do not answer in time; a late answer is never read
     nor, where the grid can forget it, kept.
@@ -84,13 +90,17 @@ def send(
     replies: list[Message] = []
     pause = POLL_FIRST
     while waiting:
-        arrived = list(grid.pull_messages(waiting))
-        replies += arrived
-        waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
+        left = [message_id for message_id in pushed if message_id in waiting]
+        for begin in range(0, len(left), at_once):
+            for reply in grid.pull_messages(left[begin : begin + at_once]):
+                answered = reply.metadata.reply_to_message_id
+                waiting.discard(answered)
+                if answered not in owners or not take(owners[answered], reply):
+                    replies.append(reply)
         if not waiting or time.monotonic() >= deadline:
             break
         time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
-        pause = min(2 * pause, POLL_LAST) if not arrived else POLL_FIRST
+        pause = min(2 * pause, POLL_LAST) if len(waiting) == len(left) else POLL_FIRST
     if waiting and isinstance(grid, ForgetsReplies):
         grid.forget(waiting)
     expired = {reply.metadata.reply_to_message_id for reply in replies if _is_expired(reply)}

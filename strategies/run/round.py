@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
@@ -20,6 +20,7 @@ from privet.wire import (
     RunError,
     Update,
     UploadError,
+    mapped,
     pack,
 )
 from privet.wire.contract import agent_record, means_privacy, read_update, shared_record
@@ -47,11 +48,11 @@ class TooFewError(RunError):
 
 
 class Accepted(NamedTuple):
-    """An agent's upload that will be folded: what is folded of it, as read, as it came."""
+    """An agent's upload that will be folded: what makes the arrays, and what came beside them."""
 
-    folded: Arrays
+    folded: Callable[[], Arrays]
     update: Update
-    content: RecordDict
+    extras: RecordDict
 
 
 @dataclass
@@ -90,6 +91,8 @@ class Pending:
         When a try of the round failed, on the monotonic clock.
     epsilon : float
         The most that an agent has spent after this round.
+    spool : Spool, optional
+        Where uploads wait that are too large for the memory.
     failures : dict of str to str
         Why agents were not folded, in a round that too few were.
     """
@@ -116,6 +119,7 @@ class Pending:
     epsilon: float = 0.0
     folded: bool = False
     failures: dict[str, str] = field(default_factory=dict)
+    spool: mapped.Spool | None = None
     together: Together | None = None
     """What was done without messages."""
 
@@ -264,6 +268,7 @@ class Pending:
                 recovery = half.recovery(session.state, position[name])
                 ledger = agent.ledger
             packed = None if recovery is None else pack(recovery)
+            mapped.release()
             tag = 0 if force and packed is None else agent.tag
             if tag != agent.tag:
                 self.notes.append(
@@ -291,6 +296,14 @@ class Pending:
         return built
 
     # ------------------------------------------------------------------ what comes back
+
+    def keep(self, folded: Arrays) -> Callable[[], Arrays]:
+        """Keep what will be folded of an upload until it is asked for, on the disk if it must."""
+        size, folder = sum(array.nbytes for array in folded.values()), self.options.folder
+        if folder is None or size * len(self.asked) <= mapped.LIMIT:
+            return lambda: folded
+        self.spool = self.spool or mapped.Spool(folder)
+        return self.spool.keep(folded)
 
     def sort(self, replies: Iterable[Message]) -> dict[str, Reply]:
         """Return replies by agent; those to other messages than an agent's last are dropped."""

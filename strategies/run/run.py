@@ -9,13 +9,14 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from privet.wire import ConfigError, PrivetError, RunError
+from privet.wire import ConfigError, PrivetError, RunError, mapped
 from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.errors import listed, one_line
 from privet.wire.key import shown, values_of
@@ -101,6 +102,7 @@ class Run:
     _pending: Pending | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        self.half = replace(self.half, folder=self.options.folder)
         self.collector = ClearUploads() if summing(self.half) is None else MaskedSums()
         self.asked = {
             **dict(self.options.config),
@@ -412,10 +414,12 @@ class Run:
                 raise RunError(f"round {pending.round}: a message that is not one of the round's")
             asked[names[id(message)]] = message
         replies: list[Message] = []
+        take = partial(self.collector.take, pending)
+        at_once = max(1, mapped.LIMIT // max(1, self.session.start.nbytes))
         while asked:
             timeout = self.collector.timeout(pending)
             pending.tries += 1
-            answers = send(grid, asked, timeout)
+            answers = send(grid, asked, timeout, take, at_once)
             replies += answers.replies
             pending.missing.update(answers.missing)
             asked = self.collector.retry(pending, replies, grid, self.question())

@@ -95,7 +95,7 @@ def test_full_disk_keeps_the_previous_checkpoint_and_the_run(
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("numpy.savez", full)
+    monkeypatch.setattr("privet.wire.files.npy.write_array_header_1_0", full)
     result, _, _ = train(problems, 4, start={"resume": file, "checkpoint": file})
     assert [done.round for done in result.history] == [1, 2, 3, 4]
     assert file.read_bytes() == before

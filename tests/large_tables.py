@@ -9,6 +9,7 @@ they are asked for their replies, so that what is measured is the coordinator.
 from __future__ import annotations
 
 import argparse
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -43,17 +44,17 @@ class LaterGrid(InlineGrid):
             yield self._replies.pop(message.metadata.message_id)
 
 
-def measure(agents: int, dim: int, rounds: int, folder: str) -> None:
+def measure(agents: int, dim: int, rounds: int, every: int, folder: str) -> None:
     """Print a row of the table."""
     quiet()
     parrot = Parrot(dim)
     parrot._digest = digest(np.ones(dim))
-    spent, save = [0.0], observers.save
+    spent, save = list[float](), observers.save
 
     def timed(*args: Any) -> None:
         begin = time.monotonic()
         save(*args)
-        spent[0] += time.monotonic() - begin
+        spent.append(time.monotonic() - begin)
 
     observers.save = timed
     idle = peak_kilobytes()
@@ -65,7 +66,7 @@ def measure(agents: int, dim: int, rounds: int, folder: str) -> None:
             ArrayRecord({"x": Array(np.ones(dim))}),
             num_rounds=rounds,
             checkpoint=Path(place) / "checkpoint.npz",
-            checkpoint_every=0,
+            checkpoint_every=every,
             log_rounds=False,
         )
         whole = time.monotonic() - begin
@@ -74,7 +75,7 @@ def measure(agents: int, dim: int, rounds: int, folder: str) -> None:
     each = sum(done.seconds for done in result.history) / rounds
     print(
         f"| {agents:,} | {2 * agents * dim * 8 / 1e9:.1f} GB | {peak_kilobytes() / 1024:,.0f} MB "
-        f"| {idle / 1024:.0f} MB | {each:.1f} s | {spent[0]:.1f} s | {whole:.0f} s |",
+        f"| {idle / 1024:.0f} MB | {each:.3f} s | {statistics.median(spent):.3f} s | {whole:.0f} s |",
         flush=True,
     )
 
@@ -84,15 +85,17 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=1_000_000)
     parser.add_argument("--agents", type=int, nargs="+", default=[25, 50, 100, 200])
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--checkpoint-every", type=int, default=0, help="0: at the end")
     parser.add_argument("--folder", default=tempfile.gettempdir())
     given = parser.parse_args()
     if len(given.agents) == 1:
-        measure(given.agents[0], given.dim, given.rounds, given.folder)
+        measure(given.agents[0], given.dim, given.rounds, given.checkpoint_every, given.folder)
         return
     print("| agents | tables | peak | of it idle | round | checkpoint | run |", flush=True)
     print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
     for count in given.agents:
         same = ["--dim", given.dim, "--rounds", given.rounds, "--folder", given.folder]
+        same += ["--checkpoint-every", given.checkpoint_every]
         command = [sys.executable, "-m", "large_tables", *map(str, same), "--agents", str(count)]
         subprocess.run(command, check=True)
 

@@ -73,9 +73,10 @@ def measure(agents: int, dim: int, rounds: int, every: int, folder: str) -> None
     assert [len(done.participants) for done in result.history] == [agents] * rounds
     assert result.arrays["x"].numpy()[0] == 1.0
     each = sum(done.seconds for done in result.history) / rounds
+    peak, save_one = peak_kilobytes() / 1024, statistics.median(spent)
     print(
-        f"| {agents:,} | {2 * agents * dim * 8 / 1e9:.1f} GB | {peak_kilobytes() / 1024:,.0f} MB "
-        f"| {idle / 1024:.0f} MB | {each:.3f} s | {statistics.median(spent):.3f} s | {whole:.0f} s |",
+        f"| {agents:,} | {2 * agents * dim * 8 / 1e9:.1f} GB | {peak:,.0f} MB "
+        f"| {idle / 1024:.0f} MB | {each:.3f} s | {save_one:.3f} s | {whole:.0f} s |",
         flush=True,
     )
 

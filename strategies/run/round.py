@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -77,6 +78,9 @@ class Pending:
         The shared record with what one agent is sent besides, by name; of few agents or none.
     messages : dict of str to Message
         The last one to each agent.
+    states : dict of str to callable
+        What makes the record with an agent's state, where all of them are too large to be held: it
+        is in the message while that is pushed.
     tries : int
         How many times messages were sent out and replies waited for.
     missing : dict of str to str
@@ -107,6 +111,7 @@ class Pending:
     shared: dict[str, ConfigRecord] = field(default_factory=dict)
     own: dict[str, ConfigRecord] = field(default_factory=dict)
     messages: dict[str, Message] = field(default_factory=dict)
+    states: dict[str, Callable[[], ConfigRecord]] = field(default_factory=dict)
     tries: int = 0
     missing: dict[str, str] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
@@ -284,6 +289,10 @@ class Pending:
             if record is None:
                 group = ALL if units is None else units.group(session.state, position[name])
                 record = self.shared[group]
+            self.states.pop(name, None)
+            if packed is not None and self._large(len(packed)):
+                made, packed = partial(self._with_state, position[name], tag, ledger), None
+                self.states[name] = made
             about = abouts.get((tag, packed, ledger))
             if about is None:
                 about = abouts[tag, packed, ledger] = agent_record(tag, packed, ledger)
@@ -295,12 +304,22 @@ class Pending:
         self.messages.update(built)
         return built
 
+    def _with_state(self, position: int, tag: int, ledger: str) -> ConfigRecord:
+        recovery = self.half.recovery(self.session.state, position)
+        record = agent_record(tag, None if recovery is None else pack(recovery), ledger)
+        mapped.release()
+        return record
+
+    def _large(self, size: int) -> bool:
+        """Whether as many bytes of every agent are too many for the memory."""
+        return self.options.folder is not None and size * len(self.asked) > mapped.LIMIT
+
     # ------------------------------------------------------------------ what comes back
 
     def keep(self, folded: Arrays) -> Callable[[], Arrays]:
         """Keep what will be folded of an upload until it is asked for, on the disk if it must."""
-        size, folder = sum(array.nbytes for array in folded.values()), self.options.folder
-        if folder is None or size * len(self.asked) <= mapped.LIMIT:
+        folder = self.options.folder
+        if folder is None or not self._large(sum(array.nbytes for array in folded.values())):
             return lambda: folded
         self.spool = self.spool or mapped.Spool(folder)
         return self.spool.keep(folded)

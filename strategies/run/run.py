@@ -415,11 +415,11 @@ class Run:
             asked[names[id(message)]] = message
         replies: list[Message] = []
         take = partial(self.collector.take, pending)
-        at_once = max(1, mapped.LIMIT // max(1, self.session.start.nbytes))
+        at_once = max(1, mapped.LIMIT // max(1, 4 * self.session.start.nbytes))
         while asked:
             timeout = self.collector.timeout(pending)
             pending.tries += 1
-            answers = send(grid, asked, timeout, take, at_once)
+            answers = send(grid, asked, timeout, take, pending.states, at_once)
             replies += answers.replies
             pending.missing.update(answers.missing)
             asked = self.collector.retry(pending, replies, grid, self.question())

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Message
 
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies.run.checkpoint import load
-from privet.wire import algorithms, mapped
+from privet.wire import AGENT_RECORD, algorithms, mapped
 from privet.wire.files import read_npz
 from support.federations import app_of, logistic_agents, model, train
 
@@ -85,6 +87,37 @@ def test_a_newcomer_is_put_into_a_mapped_table(tmp_path: Path, files: list[int])
         results.append((model(result).tobytes(), strategy.session.state.z.tobytes()))
     assert results[0] == results[1]
     assert files
+
+
+def test_states_are_in_their_messages_only_while_these_are_pushed(
+    tmp_path: Path, files: list[int]
+) -> None:
+    """All agents lost theirs, as after a resume on real nodes."""
+    problems, file = logistic_agents(4), tmp_path / "checkpoint.npz"
+    train(problems, 2, start={"checkpoint": file})
+    saved = replace(load(file), node_states={})
+    pushed: list[Message] = []
+
+    class Counting(InlineGrid):
+        def push_messages(self, messages: Any) -> Any:
+            batch = list(messages)
+            heavy = [
+                one for one in (*pushed, *batch) if "recovery" in one.content.get(AGENT_RECORD, {})
+            ]
+            assert len(heavy) <= 1
+            pushed.extend(batch)
+            return super().push_messages(batch)
+
+    result, _, _ = train(
+        problems, 4, grid=Counting(app_of(problems), 4), start={"resume": saved, "checkpoint": file}
+    )
+    sent = [note for note in result.history[2].notes if "was sent its state of round 2" in note]
+    assert len(sent) == 4
+    mapped.LIMIT = 1 << 29
+    usual, _, _ = train(problems, 4)
+    assert np.array_equal(model(result), model(usual))
+    small, _, _ = train(problems, 3, start={"resume": saved, "checkpoint": file})
+    assert small.history[2].bytes_down == result.history[2].bytes_down
 
 
 def test_uploads_wait_on_the_disk_until_they_are_folded(

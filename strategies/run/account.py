@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import Result
 
 from privet.privacy import AgentLedger, Facts, Release
 from privet.privacy.ledger_lines import dearer
-from privet.wire.contract import means_privacy
+from privet.wire.contract import decode_settings, means_privacy
 from privet.wire.errors import one_line
 
 from ..half import ServerHalf
@@ -128,15 +128,16 @@ def expected_release(
 ) -> Release | None:
     """Return what an agent's reply of a round releases at least, None where none is accounted.
 
-    ``agents`` is the number of those in its sum, where uploads are masked. It is asked of the agent
-    half, with what the agent says of itself; an agent that has released more in one of its
-    messages, by settings of its own, is taken to do so again.
+    It is asked of the agent half, with what the agent says of itself, its own settings included;
+    an agent that has released more in one of its messages is taken to do so again. ``agents`` is
+    the number of those in its sum, where uploads are masked.
     """
     if not (agent.facts and means_privacy(half.settings())):
         return None
     try:
+        own = half.with_settings(decode_settings(agent.own)) if agent.own else half
         facts = replace(Facts.from_json(agent.facts), agents=agents)
-        release = half.agent.release(facts, number)
+        release = own.agent.release(facts, number)
         before = [known for known, _ in AgentLedger.joined([agent.ledger]).entries]
     except (ValueError, TypeError, ArithmeticError):
         return None

@@ -151,10 +151,9 @@ class DPFedSGD(PrimalDualStrategy):
     ) -> Iterator[tuple[str, str]]:
         """As every algorithm, and shared noise where there is none."""
         yield from super().unused(given, config)
-        if given.get("noise-sharing") and not (
-            config["target-epsilon"] > 0 or config["noise-scale"] > 0
-        ):
-            yield "noise-sharing", "not used without noise-scale or target-epsilon"
+        private = config["clip"] > 0 and cls.is_noised(config)
+        if given.get("noise-sharing") and not (private or config["target-epsilon"] > 0):
+            yield "noise-sharing", "not used without clip, and noise-scale or target-epsilon"
 
     def __init__(
         self,

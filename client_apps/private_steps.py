@@ -100,7 +100,7 @@ class PrivateSteps:
         for parameter, seen in zip(self._parameters.values(), self._seen, strict=True):
             if not _same_bits(self._torch, parameter.detach(), seen):
                 raise ConfigError(
-                    "the model was changed outside of private_step, by what no noise covers"
+                    "the model was changed outside of private_step, which no noise covers"
                 )
 
     def _gradients(self, loss_fn: LossFn, batch: Any) -> list[Any]:

@@ -25,7 +25,7 @@ class RunConfig:
     """The run-config keys of a run as a whole; the fields are the keys of the same names."""
 
     algorithm: str = setting(DEFAULT_ALGORITHM, "which algorithm runs")
-    num_server_rounds: int = setting(40, "rounds at most", low=0, operational=True)
+    num_server_rounds: int = setting(40, "number of rounds, at most", low=0, operational=True)
     tolerance: float = setting(
         0.0,
         "stop once the stationarity measure is at most this; 0 never stops early",

@@ -64,7 +64,7 @@ class Control(Observer):
             kinds = {"stop": bool, "exclude": str, "exclude-units": str}
             for key, value in asked.items():
                 if not isinstance(value, kinds.get(key, ())):
-                    raise ValueError(f"{key} = {value!r}: known are stop, exclude, exclude-units")
+                    raise ValueError(f"{key} = {value!r}: expected stop, exclude or exclude-units")
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:

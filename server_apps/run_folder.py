@@ -60,7 +60,7 @@ class RunFolder:
             try:
                 load(path)
             except RunError as error:
-                log.warning("%s: passed over", error)
+                log.warning("%s: skipped", error)
                 continue
             return cls(path.parent)
         return None

@@ -357,7 +357,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
                 run.stopped = "divergence"
             if not again or run.stopped != "divergence":
                 break
-            log.warning("beginning anew with half the step")
+            log.warning("restarting with half the step size")
             half = halved_step(run.half)
             self.run = Run.begin(half, options, grid, initial_arrays, state=initial_state)
         result.stopped, result.diverged = run.stopped or "rounds", run.diverged
@@ -373,8 +373,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         """Refuse to begin anew what cannot (raises ``ConfigError``)."""
         if self.run.private:
             raise ConfigError(
-                "on-divergence = restart-smaller: every new beginning of a private run is charged "
-                "again; use stop"
+                "on-divergence = restart-smaller: every restart of a private run is charged again; "
+                "use stop"
             )
         if not step_keys(self.half):
             raise ConfigError(f"on-divergence = restart-smaller: {self.half.name} has no step size")

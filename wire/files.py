@@ -63,7 +63,7 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
         raise ValueError(f"{type(error).__name__}: {error}") from None
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):  # a member that is no .npy comes as its bytes
-            raise ValueError(f"{name} is no array")
+            raise ValueError(f"{name} is not an array")
     return arrays
 
 

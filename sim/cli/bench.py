@@ -26,7 +26,8 @@ def bench(
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     quick: Annotated[bool, typer.Option(help="Fewer repetitions.")] = False,
     data_path: Annotated[
-        str, typer.Option(help="MNIST's file for bench engine; noise of its size without.")
+        str,
+        typer.Option(help="MNIST's file, for bench engine; without it, random data of that size."),
     ] = "",
 ) -> None:
     """Measure and print figures with their goals; exit code 0 whatever holds."""
@@ -60,7 +61,7 @@ def _benchmarks() -> dict[str, Any]:
         If the package does not lie in a checkout.
     """
     if not (TESTS / "benchmarks" / "__init__.py").is_file():
-        raise ConfigError("bench: the benchmarks come with the source, not with the wheel")
+        raise ConfigError("bench: the benchmarks are part of the source, not of the wheel")
     sys.path.insert(0, str(TESTS))
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -38,9 +38,7 @@ def tune(
     ] = "",
     app: Annotated[
         str,
-        typer.Option(
-            help="MODULE:FUNCTION, context -> problem of your own in place of a data set."
-        ),
+        typer.Option(help="MODULE:FUNCTION, your own context -> problem, in place of a data set."),
     ] = "",
     theory: Annotated[
         bool | None,
@@ -53,7 +51,7 @@ def tune(
     max_local_epochs: Annotated[
         int | None,
         typer.Option(
-            help="Search the local steps of a round too, to this; a theory does by itself.", min=1
+            help="Search the local steps of a round too, up to this; a theory always does.", min=1
         ),
     ] = None,
     budget: Annotated[int | None, typer.Option(help="Settings to run, 36 by default.", min=1)] = (
@@ -105,9 +103,9 @@ def tune(
     if by_theory and kind.theory is None:
         raise ConfigError(f"--theory: {algorithm} has none; leave it out to search by runs")
     if by_theory and budget is not None:
-        raise ConfigError("--budget is of runs: leave --theory out")
+        raise ConfigError("--budget counts runs: leave --theory out")
     if not by_theory and reduction is not None:
-        raise ConfigError("--reduction is of a theory; runs go by the key tolerance")
+        raise ConfigError("--reduction belongs to a theory; runs use the key tolerance")
     plain()
     if by_theory:
         factor = 1e-3 if reduction is None else reduction

@@ -466,7 +466,7 @@ class Run:
         """
         pending = self.pending
         if pending.folded:
-            raise RunError(f"round {pending.round}: its uploads are folded already")
+            raise RunError(f"round {pending.round}: its uploads have been combined already")
         done = self.collector.close(pending, replies)
         self.arrays = self.session.layout.restore(self.models()["last"])
         return done

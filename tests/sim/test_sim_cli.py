@@ -74,7 +74,7 @@ def privet(capsys: Any) -> Any:
         (["run", "output-dir=runs"], 2, "must be an absolute path"),
         (["run", "--config", "/nowhere.toml"], 2, "/nowhere.toml: No such file"),
         (["run", "--engine", "spark"], 2, "'spark': choose one of auto, inline, cohort, ray"),
-        (["run", "--actors", "2"], 2, "--actors and --ray-address are of the Ray engine"),
+        (["run", "--actors", "2"], 2, "--actors and --ray-address belong to the Ray engine"),
         (["replay", "/nowhere.json"], 2, "/nowhere.json: No such file"),
         (["tune", "fed-avg"], 2, "unknown algorithm 'fed-avg': known are"),
         (["bench", "speed"], 2, "unknown benchmark 'speed'"),
@@ -402,7 +402,7 @@ class TestData:
         code, out, _ = privet("data", str(table), f"schema={schema}")
         assert (code, "give schema" in out) == (0, False)
         code, _, err = privet("data", str(table), "--schema", str(schema))
-        assert (code, "there is such a file already" in err) == (2, True)
+        assert (code, "exists already" in err) == (2, True)
 
     def test_shows_the_columns_of_a_table_that_cannot_be_dealt(
         self, privet: Any, table: Path
@@ -425,7 +425,7 @@ class TestData:
             (["/nowhere.csv"], "/nowhere.csv: no such file"),
             (["dataset=digits", "num-agents=1", "partition=none"], "partition none holds nothing"),
             (["a.csv", "b.csv"], "expected one file, found a.csv, b.csv"),
-            (["dataset=digits", "--schema", "s.toml"], "digits has columns of its own"),
+            (["dataset=digits", "--schema", "s.toml"], "digits has fixed columns"),
             (["dataset=digits", "schema=s.toml"], "not used with dataset = digits, only with csv"),
         ],
     )

@@ -238,7 +238,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         refuse_wrappers(self)
         log.info("\t├──> Algorithm: %s (protocol version %d)", self.half.name, self.half.version)
         for name, value in self.half.settings().items():
-            log.info("\t│\t├── %s: %s", name, value)
+            if value not in (0, -1):  # off, or left to the library
+                log.info("\t│\t├── %s: %s", name, value)
         log.info("\t└──> Participation: %s", self.participation)
         if summing(self.half):
             log.info("\t└──> Secure sum: the server sees sums over groups of agents only")

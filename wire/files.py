@@ -57,8 +57,12 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     """
     try:
         # numpy leaves a file it opened itself open when the archive is damaged.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as members:
-            arrays = {name: members[name] for name in members.files}
+        with path.open("rb") as file:
+            if not zipfile.is_zipfile(file):  # numpy would take it for a pickle
+                raise zipfile.BadZipFile("not an .npz file")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as members:
+                arrays = {name: members[name] for name in members.files}
     except _DAMAGE as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
     for name, array in arrays.items():

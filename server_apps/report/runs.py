@@ -219,7 +219,7 @@ def _read_history(path: Path) -> tuple[list[Round], list[str]]:
     """Return the rounds in order and notes on what was repaired."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ReportError(f"{path}: no such file; expected a run folder") from None
     history: dict[int, Round] = {}
     notes = []
@@ -270,7 +270,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     """Return the object of a file, an empty one where there is no file."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
         raise ReportError(f"{path}: expected JSON ({_said(error)})") from None

@@ -81,6 +81,15 @@ def privet(capsys: Any) -> Any:
         (["report", "/nowhere"], 1, "/nowhere"),
         (["run", "resume=/nowhere"], 1, "no checkpoint at /nowhere"),
         (["run", "row-norm=0.0", "target-epsilon=1.0"], 2, "target-epsilon needs clip > 0"),
+        (["run", "probability=0.3"], 2, "probability = 0.3: not used with participation = all"),
+        (["run", "delta=0.1"], 2, "delta = 0.1: not used without noise"),
+        (["run", "h=group-l1", "h-weight=.1", "h-group-size=7"], 2, "7 does not divide 31"),
+        (["run", "num-agents=2", "min-agents=3"], 1, "2 agents could be enrolled, below"),
+        (["run", "num-agents=1000"], 2, "455 examples cannot give each of 1000 agents one"),
+        (["data", __file__, "dataset=mnist"], 2, "not an .npz file"),
+        (["report", __file__], 1, "no such file; expected a run folder"),
+        (["watch", __file__], 1, "no run writes here"),
+        (["ledger", __file__], 1, "line 1 is not a ledger entry"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(

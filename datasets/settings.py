@@ -54,9 +54,7 @@ class DataSettings:
     columns: int = setting(
         0, "number of columns; 0 takes the file's", low=0, needs={"dataset": "click"}
     )
-    hashing: bool = setting(
-        False, "whether indices are hashed to the columns", needs={"dataset": "click"}
-    )
+    hashing: bool = setting(False, "hash the indices to the columns", needs={"dataset": "click"})
     label_column: str = setting(
         "",
         "csv and hf: tables: column of the labels; empty takes the usual one",
@@ -78,7 +76,7 @@ class DataSettings:
     missing: str = setting(
         "refuse", "what to do with missing values", choices=MISSING, needs={"dataset": "csv"}
     )
-    intercept: str = setting("auto", "column of ones", choices=INTERCEPT)
+    intercept: str = setting("auto", "whether to add a column of ones", choices=INTERCEPT)
     partition: str = setting("label", "how the examples are dealt to the agents", choices=SCHEMES)
     partition_seed: int = setting(
         0,

@@ -42,10 +42,10 @@ def reproduce(
         bool, typer.Option("--json", help="Print one JSON object per entry.")
     ] = False,
 ) -> None:
-    """Run studies, print a verdict for every entry, and write rows, plots and a page a paper.
+    """Run studies, print a verdict for every entry, and write rows, plots and a page per paper.
 
-    Exit code 0 whatever the verdicts are, 1 if a case failed. A command that was stopped goes on
-    where it was.
+    The exit code is 0 whatever the verdicts are, 1 if a case failed. After an interruption, the
+    same command goes on where it stopped.
     """
     from privet.sim.logs import plain, quiet
     from privet.sim.studies import Options

@@ -70,15 +70,17 @@ def tune(
     ray_address: Annotated[
         str, typer.Option(help="Ray cluster to search on, host:port; all of it by default.")
     ] = "",
-    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line.")
+    ] = False,
 ) -> None:
     """Search an algorithm's own parameters, the cheapest setting first.
 
-    What is given as a key is not searched. By runs: the same search with as many settings for
-    every algorithm, until ||sum grad f||^2 is at most the key tolerance (1e-5 where it is 0), on
-    the data of the keys or on --app. All keys go to the runs. By theory, where the algorithm has
-    one: what its convergence rate predicts, without a run. Ranges are in units of the moduli, which
-    strong-convexity and smoothness give where the problems do not know them.
+    Keys that you give are not searched. With --runs, every algorithm gets the same search over
+    the same number of settings, on the data of the keys or on --app; a run ends when
+    ||sum grad f||^2 is at most the key tolerance (1e-5 where it is 0). With --theory, the
+    algorithm's convergence rate decides, and nothing is run. Ranges are in units of the moduli:
+    give strong-convexity and smoothness where the problems do not know them.
     """
     from privet.sim.logs import plain
     from privet.sim.tuning import Budget

@@ -108,7 +108,7 @@ def test_help_explains_a_key(privet: Any, command: str) -> None:
     assert (code, err) == (0, "")
     assert out.splitlines() == [
         "fraction",
-        "  share of the agents, in each round; number > 0 <= 1; default 1.0; "
+        "  share of the agents that take part in a round; number > 0 <= 1; default 1.0; "
         "used with participation = fraction or balanced",
     ]
 

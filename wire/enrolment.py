@@ -13,7 +13,7 @@ from .records import config_record, read_field, read_record
 from .rosters import KEY_BYTES, LONGEST_NAME, is_name
 
 LONGEST_FACTS = 2000
-"""Characters of an agent's facts at most."""
+"""Characters of an agent's facts at most, and of its own settings."""
 
 LONGEST_LAYOUT = 1_000_000
 """Characters of the names and shapes of its model at most."""
@@ -40,6 +40,8 @@ class Enrolment:
     """Names and shapes of its model's arrays, as JSON; empty where it knows none."""
     facts: str = ""
     """What else it says of itself, as JSON; not looked into here."""
+    own: str = ""
+    """The settings that its operator gave it in place of the run's, as JSON; empty for none."""
     library: str = ""
     """The version of this library that it runs; empty where it does not say."""
 
@@ -54,6 +56,7 @@ def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
         "public-key": enrolment.public_key,
         "layout": enrolment.layout,
         "facts": enrolment.facts,
+        "own-settings": enrolment.own,
         LIBRARY_VERSION: enrolment.library,
     }
     return config_record(
@@ -91,6 +94,9 @@ def read_enrolment(content: RecordDict) -> Enrolment:
     facts = read_field(record, "facts", str, "")
     if len(facts) > LONGEST_FACTS:
         raise WireError(f"facts have {len(facts)} characters, at most {LONGEST_FACTS} are read")
+    own = read_field(record, "own-settings", str, "")
+    if len(own) > LONGEST_FACTS:
+        raise WireError(f"own settings have {len(own)} characters, at most {LONGEST_FACTS}")
     layout = read_field(record, "layout", str, "")
     if len(layout) > LONGEST_LAYOUT:
         raise WireError(f"layout has {len(layout)} characters, at most {LONGEST_LAYOUT} are read")
@@ -107,5 +113,6 @@ def read_enrolment(content: RecordDict) -> Enrolment:
         public_key=public_key,
         layout=layout,
         facts=facts,
+        own=own,
         library=one_line(read_field(record, LIBRARY_VERSION, str, ""))[:LONGEST_NAME],
     )

@@ -56,7 +56,7 @@ class Half:
     """What ``finish`` needs of a walk besides its end."""
     task_alone: ClassVar[bool] = False
     """Whether a half that gives ``local_update`` does without noise what ``task`` and ``finish``
-    say, so that a training loop of one's own can take the steps."""
+    say, so that a custom training loop can take the steps."""
     steps_bind: ClassVar[bool] = False
     """Whether the method counts on the number and length of the task's steps, and on no other."""
 

@@ -1,4 +1,4 @@
-"""Privacy-critical: the charged steps of a training loop of one's own on a PyTorch module.
+"""Privacy-critical: the charged steps of a custom training loop on a PyTorch module.
 
 A step's data term is the sum of the gradients of a batch's examples, each clipped to C, times
 n / (D b): its sensitivity is that of the built-in solvers, and so are noise, grid and account. What

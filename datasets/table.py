@@ -1,4 +1,4 @@
-"""Tables of one's own: CSV, TSV and Parquet files, read by the types of their columns."""
+"""The user's own tables: CSV, TSV and Parquet files, read by the types of their columns."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Facts:
     dtype : str
         "float32" or "float64".
     loss : str
-        Name of the loss (`LinearModel.kind`), "other" for a problem of one's own.
+        Name of the loss (`LinearModel.kind`), "other" for a custom problem.
     regularizer : str
         Kind of the regulariser.
     modulus : float

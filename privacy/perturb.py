@@ -163,7 +163,7 @@ class Perturber:
         """Refuse public numbers beside which float64 would round more than the account covers.
 
         Give it only what the server knows or what has been noised before, so that the refusal
-        betrays nothing.
+        reveals nothing.
 
         Parameters
         ----------

@@ -72,7 +72,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
     ConfigError
         For values out of range, and secure sums of an algorithm that cannot do with sums.
     TypeError
-        For an argument that there is not, with the one that is meant.
+        For an unknown argument, with the nearest known one.
     """
 
     no_secure_sum: ClassVar[str] = "its server needs every agent's upload"

@@ -77,10 +77,10 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
         located(Path(config["resume"]))
     with json_log(run_id) if config["log-json"] else nullcontext():
         evaluation = build_evaluation(config)
-        about = (config["algorithm"], config["dataset"], config["num-agents"])
-        log.info("%s on %s: data dealt to %d agents", *about)
         with hosted_unit(config, evaluation.federation.dim) as (own, options):
             folder = earlier or RunFolder.create(config["output-dir"], run_id)
+            about = (config["algorithm"], config["dataset"], config["num-agents"])
+            log.info("%s on %s, %d agents", *about)
             log.info("run folder: %s", folder.path)
             if options:
                 strategy = build_strategy(own, **options)

@@ -165,6 +165,7 @@ def _labels_by_settings(runs: Sequence[Run]) -> list[str]:
         alike = [known for known in settings if known.get("algorithm") == name]
         chosen = changed(own)
         keys = [key for key in differing(alike) if key in chosen and key not in PLACES]
+        keys.sort(key=lambda key: key != "target-epsilon")  # what readers ask first
         told = [f"{key}={setting(own[key])}" for key in keys[:_LABEL_KEYS]]
         labels.append(" ".join([name, *told]))
     return labels if len(set(labels)) == len(runs) else []

@@ -244,7 +244,7 @@ class TestSettings:
         configs: list[dict[str, Any]] = [
             {},
             {"local-epochs": 1},
-            {"local-epochs": 20, "seed": 3},
+            {"local-epochs": 20, "seed": 3, "target-epsilon": 4.0},
             {"algorithm": "led"},
         ]
         folders = [
@@ -255,7 +255,7 @@ class TestSettings:
         assert labels == [
             "fed-plt",
             "fed-plt local-epochs=1",
-            "fed-plt seed=3 local-epochs=20",
+            "fed-plt target-epsilon=4 seed=3 local-epochs=20",
             "led",
         ]
         twice = [run.label for run in read_runs([folders[1], folders[1]])]

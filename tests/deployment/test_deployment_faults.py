@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chaos import Chaos
 
 from privet.sim.inline import run_inline
 from support.paths import ROOT
@@ -87,6 +88,21 @@ def test_killed_supernode_comes_back_and_lost_nothing(tmp_path: Path) -> None:
     assert participants[-1] == ["0", "1", "2"]
     notes = [note for done in history(folder) for note in done["notes"]]
     assert any(note.startswith("agent 1 was sent its state of round ") for note in notes)
+    assert same_as_absence(folder, tmp_path)
+
+
+def test_a_node_that_sleeps_costs_its_own_rounds_only(tmp_path: Path) -> None:
+    """A third of the time, as a minute in every three, on a smaller scale."""
+    with Deployment(tmp_path) as deployment:
+        start(deployment)
+        chaos = Chaos(deployment, {}, tmp_path, 0.0)
+        with chaos.sleeping("1", 2.0, 6.0):
+            run, folder = submitted(deployment, tmp_path)
+            assert run.wait().completed
+    rounds = history(folder)
+    assert len(rounds) == CONFIG["num-server-rounds"]
+    assert set().union(*(done["failures"] for done in rounds)) <= {"1"}
+    assert all({"0", "2"} <= set(done["participants"]) for done in rounds)
     assert same_as_absence(folder, tmp_path)
 
 

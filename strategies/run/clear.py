@@ -194,7 +194,7 @@ def _accepted(
         kept = half.recovery(session.state, position) is not None
         tag = agents[name].tag if kept else 0
         agents[name] = agents[name]._replace(held=(), tag=tag)
-        raise UploadError("does not hold its state; the next message takes care of it")
+        raise UploadError("does not hold its state; the next message restores it")
     update = pending.read(name, reply.content)
     folded, agreed = half.accept(session.state, position, update.arrays())
     if update.digest != agreed:

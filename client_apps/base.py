@@ -333,7 +333,7 @@ class Participant:
         if rules.limited or (asked.get("quiet") and not asked.get("secure-sum")):
             require_public(problem)
         held = read_state(context)
-        layout = getattr(problem, "layout", None)
+        layout, buffers = (getattr(problem, name, None) for name in ("layout", "buffers"))
         experiment = str(asked["experiment"])
         known = held.rounds if held.experiment == experiment else ()
         said = Enrolment(
@@ -348,6 +348,7 @@ class Participant:
             unit=str(context.node_config.get("unit", "")),
             public_key=new_keys(context, experiment) if asked.get("secure-sum") else b"",
             layout=layout.to_json() if isinstance(layout, Layout) else "",
+            buffers=buffers.to_json() if isinstance(buffers, Layout) else "",
             facts=facts.to_json(),
             library=library_version(),
         )

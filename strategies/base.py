@@ -362,9 +362,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             self.run = Run.begin(half, options, grid, initial_arrays, state=initial_state)
         result.stopped, result.diverged = run.stopped or "rounds", run.diverged
         result.history = run.session.history
-        result.models = {
-            name: run.session.layout.restore(model) for name, model in run.models().items()
-        }
+        result.models = {name: run.session.restore(model) for name, model in run.models().items()}
         result.arrays = result.models["last"]
         result.privacy = privacy_of(run.half, run.session)
         return result

@@ -124,6 +124,7 @@ class ClearUploads:
         places = session.roster.positions
         uploads = {places[name]: one.folded for name, one in accepted.items()}
         session.state = half.fold(session.state, uploads, pending.turn)
+        session.average(one.update.arrays() for one in accepted.values())
         return pending.record({name: one.update for name, one in accepted.items()}, failures)
 
 
@@ -164,7 +165,9 @@ def _accept(
         agents[name] = agents[name]._replace(held=(), tag=tag)
         raise UploadError("does not hold its state; the next message takes care of it")
     update = pending.read(name, reply.content)
-    folded, agreed = half.accept(session.state, position, update.arrays())
+    upload = update.arrays()
+    session.require_statistics(upload)
+    folded, agreed = half.accept(session.state, position, upload)
     if update.digest != agreed:
         agents[name] = agents[name]._replace(held=())
         raise WireError("digest differs: agent and server do not hold the same state")

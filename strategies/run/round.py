@@ -162,6 +162,7 @@ class Pending:
         """
         half, session = self.half, self.session
         session.state, arrays = half.broadcast(session.state, self.turn)
+        arrays = {**arrays, **session.besides}
 
         def record(broadcast: Arrays) -> ConfigRecord:
             return shared_record(

@@ -20,6 +20,7 @@ from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.errors import listed, one_line
 from privet.wire.key import shown, values_of
 from privet.wire.library import LIBRARY_VERSION, library_version
+from privet.wire.payload import BUFFERS
 
 from ..half import Arrays, ServerHalf, grouped, summing
 from .calibration import calibrated, facts_of
@@ -166,7 +167,7 @@ class Run:
         run._settle()
         run.calibrate()  # after the merge: agents that are absent count as well
         run._note_changes(saved.manifest)
-        run.arrays = session.layout.restore(run.models()["last"])
+        run.arrays = session.restore(run.models()["last"])
         log.info("resumed after round %d with %d agents", session.round, len(roster.agents))
         return run
 
@@ -182,6 +183,10 @@ class Run:
         self._check(manifest)
         session.round, session.history = int(manifest["round"]), saved.history
         session.settings_before = dict(manifest["settings"])
+        statistics = saved.arrays.pop(BUFFERS, None)
+        session.settle(manifest.get("trained", session.layout.names), manifest.get("buffers", ()))
+        if statistics is not None:
+            session.statistics = statistics
         session.state = self.half.load(saved.arrays)
         model, start = self.models()["last"], session.start
         if (model.shape, model.dtype) != (start.shape, start.dtype):
@@ -288,10 +293,12 @@ class Run:
             "settings": dict(half.settings()),
             "run": self.described(),
             "secure-sum": self.collector.masked,
+            "trained": session.layout.names,
+            "buffers": session.buffers.names if session.buffers else (),
             "agents": [{"name": name, **roster.agents[name].entry()} for name in roster.names],
         }
         node_states = grid.node_states() if isinstance(grid, HoldsNodeStates) else {}
-        return Checkpoint(manifest, half.dump(session.state), node_states)
+        return Checkpoint(manifest, {**half.dump(session.state), **session.besides}, node_states)
 
     # ------------------------------------------------------------------ agents
 
@@ -307,9 +314,7 @@ class Run:
             self.half.name,
             self.half.version,
             self.session.experiment,
-            self.session.layout.dim,
-            self.session.layout.dtype,
-            self.session.layout,
+            self.session.unfit,
             quiet=private or masked,
             secure_sum=masked,
             fixed=private,
@@ -468,7 +473,7 @@ class Run:
         if pending.folded:
             raise RunError(f"round {pending.round}: its uploads are folded already")
         done = self.collector.close(pending, replies)
-        self.arrays = self.session.layout.restore(self.models()["last"])
+        self.arrays = self.session.restore(self.models()["last"])
         return done
 
     def amend(self, **changes: Any) -> None:

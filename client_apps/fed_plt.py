@@ -86,7 +86,11 @@ class SplittingAgent(SolverAgent):
         """Return x_i, the end, and the reflected z_i."""
         x = walk.end
         z = reflect(state["z"], x, broadcast["y"], self.relaxation)
-        return Local({"x": x, "z": z}, {"x": x}, z)
+        return Local(self.held({"x": x, "z": z}), {"x": x}, z)
+
+    def held(self, state: Arrays) -> Arrays:
+        """Return what an agent holds of x_i and z_i: both."""
+        return state
 
 
 @dataclass(frozen=True)
@@ -164,7 +168,7 @@ class Agent(SplittingAgent):
         return facts.public_moduli(self.row_norm)
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        return {"x": broadcast["y"], "z": broadcast["y"]}
+        return self.held({"x": broadcast["y"], "z": broadcast["y"]})
 
     def noised_release(self, facts: Facts, round_: int) -> Release:
         """Return the release of any round: N_e noisy steps, of which the last iterate is released.
@@ -248,10 +252,14 @@ class Agent(SplittingAgent):
         """Return where the local steps begin; both are public, as x_i was sent."""
         return y if self.local_start == "model" else super().start(state, y, center)
 
+    def held(self, state: Arrays) -> Arrays:
+        """Return what an agent holds of x_i and z_i: without x_i where no step begins there."""
+        return state if self.local_start != "model" else {"z": state["z"]}
+
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
         """Return x_i, the end, and the reflected z_i; rounded for a secure sum."""
         if not self.secure_sum:
             return super().finish(state, broadcast, task, walk)
         x, y = rounded(walk.end), broadcast["y"]
         z = reflect(state["z"], x, y, self.relaxation)
-        return Local({"x": x, "z": z}, {"x": x, "distance": distance(x, y)}, x)
+        return Local(self.held({"x": x, "z": z}), {"x": x, "distance": distance(x, y)}, x)

@@ -26,6 +26,7 @@ from __future__ import annotations
 import copy
 import importlib
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, nullcontext
@@ -43,7 +44,7 @@ from privet.wire.payload import BUFFERS
 
 from .base import METRICS, Opened, Participant, agent_name
 from .guard import is_private, speaks_little
-from .half import Half, Vector
+from .half import Half, Local, Vector
 from .local_task import LocalTask, Walk
 from .private_steps import LossFn, PrivateSteps
 from .state import read_state
@@ -51,6 +52,8 @@ from .state import read_state
 MOST_APART = 2.0
 """Factor by which a loop may move further, or less far, than steps that its method counts on."""
 
+PART = 1 << 16
+"""Numbers of a vector that are looked at together."""
 BUFFERS_ARE = ("average", "local", "constant")
 """What becomes of a module's buffers. Averaged: the mean of those with which the agents of a round
 end is what the next one begins with, as in FedAvg. Local: an agent goes on from its own, as in
@@ -217,6 +220,9 @@ class LocalRound:
                     f"{task.step_size:.3g}, this loop moved {apart:.2g} times as far: train with "
                     "SGD of local.step_size, or set the strategy's step size to the loop's"
                 )
+        self._task = task._replace(shift=None)
+        del task
+        self._parameters.end()
         content = self._finish(walk)
         if metrics:
             numbers = {name: float(value) for name, value in metrics.items()}
@@ -339,17 +345,20 @@ class LoopParticipant(Participant):
         with local.hooked() if hook else nullcontext():
             yield local
 
-        def finish(walk: Walk) -> RecordDict:
-            done = half.finish(opened.base, opened.broadcast, task, walk)
+        task = task._replace(shift=None)  # as large as the model, and of no more use
+
+        def left(walk: Walk) -> Local:
+            done: Local = half.finish(opened.base, opened.broadcast, task, walk)
             if self._kind == "constant":
                 buffers.write(given)
             elif self._kind == "local":
-                done = done._replace(state={**done.state, **buffers.read()})
+                return done._replace(state={**done.state, **buffers.read()})
             else:
-                done = done._replace(upload={**done.upload, **buffers.read()})
-            return self._close(opened, done, context, name)
+                return done._replace(upload={**done.upload, **buffers.read()})
+            return done
 
-        local._message, local._finish = message, finish
+        local._message = message
+        local._finish = lambda walk: self._close(opened, left(walk), context, name)
 
     def recall(self, model: Model, context: Context) -> None:
         """Write the agent's own buffers of its last round into a model; for ``buffers="local"``.
@@ -542,7 +551,7 @@ class Parameters(ABC):
 
     @abstractmethod
     def like(self, part: Vector, name: str) -> Any:
-        """Return a copy of a part of the flat vector that adds to a parameter's gradient."""
+        """Return a part of the flat vector as what adds to a parameter's gradient."""
 
     @abstractmethod
     def gradient(self, name: str, gradients: Mapping[str, Any] | None) -> Any:
@@ -582,7 +591,9 @@ class Parameters(ABC):
         self._dtype, self._pull = task.start.dtype, 1.0 / task.rho
         self._shift = None if task.shift is None else placed(task.shift)
         self._center = None if task.center is None else placed(task.center)
-        self._slopes = placed(np.zeros_like(task.start)) if summed else None
+        self._total = np.zeros_like(task.start) if summed else None
+        self._totals = {} if self._total is None else parts(self._total)
+        self._slopes = None if self._total is None else placed(self._total)
 
     def correct(self, gradients: Mapping[str, Any] | None) -> None:
         """Add shift + (w - center) / rho to every gradient, and sum them up where asked."""
@@ -604,8 +615,16 @@ class Parameters(ABC):
         """Return the walk that ends where the model is now."""
         mean, sums = None, self._slopes
         if sums is not None and steps:
-            mean = self._flat(lambda name: as_numpy(sums[name] / steps))
+            for name, total in self._totals.items():
+                sums[name] /= steps
+                total[...] = as_numpy(sums[name])  # itself, but from a device
+            mean = self._total
         return Walk(self._flat(self.read), steps, mean)
+
+    def end(self) -> None:
+        """Let go of the task's vectors."""
+        self._shift = self._center = self._slopes = self._total = None
+        self._totals.clear()
 
     def _flat(self, part: Callable[[str], Vector]) -> Vector:
         whole = np.concatenate([part(name).reshape(-1) for name in self.names])
@@ -637,7 +656,7 @@ class ArrayParameters(Parameters):
         return as_numpy(self.model[name])
 
     def like(self, part: Vector, name: str) -> Any:
-        return part.copy()
+        return part
 
     def coarseness(self) -> float:
         return max(float(np.finfo(array.dtype).eps) for array in self.model.values())
@@ -679,14 +698,19 @@ class ModuleParameters(Parameters):
         return self.parameters[name].detach()
 
     def fill(self, name: str, part: Vector) -> None:
-        self.value(name).copy_(self.torch.tensor(part))
+        self.value(name).copy_(self._tensor(part))
 
     def read(self, name: str) -> Vector:
         return as_numpy(self.parameters[name])
 
     def like(self, part: Vector, name: str) -> Any:
-        parameter = self.parameters[name]
-        return self.torch.tensor(part, device=parameter.device)
+        return self._tensor(part).to(self.parameters[name].device)
+
+    def _tensor(self, part: Vector) -> Any:
+        """Return an array as a tensor that shares its memory, to be read only."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writ")
+            return self.torch.from_numpy(np.require(part, requirements="A"))
 
     def coarseness(self) -> float:
         finfo = self.torch.finfo
@@ -723,14 +747,16 @@ def length(task: LocalTask, walk: Walk, coarseness: float) -> float:
     Of tasks without a proximal term, of which a walk's mean gradient says all. 1 where the rounding
     of the iterates, relative to them at most ``coarseness``, could be a quarter of the steps.
     """
-    slope = walk.supplied("mean_gradient")
-    if task.shift is not None:
-        slope = slope + task.shift
-    norm = float(np.linalg.norm(slope))
-    if task.step_size * norm <= 2.0 * coarseness * float(np.linalg.norm(task.start)):
+    mean = walk.supplied("mean_gradient")
+    square = moved = 0.0
+    for begin in range(0, len(mean), PART):  # no vectors of the model's length
+        part = slice(begin, begin + PART)
+        slope = mean[part] if task.shift is None else mean[part] + task.shift[part]
+        square += float(slope @ slope)
+        moved += float((task.start[part] - walk.end[part]) @ slope)
+    if task.step_size * math.sqrt(square) <= 2.0 * coarseness * float(np.linalg.norm(task.start)):
         return 1.0
-    moved = float((task.start - walk.end) @ slope)
-    return moved / (task.step_size * task.steps * norm**2)
+    return moved / (task.step_size * task.steps * square)
 
 
 def require_same(found: Layout, expected: Layout) -> None:

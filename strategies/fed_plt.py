@@ -125,6 +125,10 @@ class Server(FoldingHalf[State]):
         state.residual = moved / len(uploads)
         return self.completed(state)
 
+    def recovery(self, state: State, position: int) -> Arrays:
+        """Return what the agent holds of x_i and z_i."""
+        return dict(self.agent.held({"x": state.x[position], "z": state.z[position]}))
+
     def models(self, state: State) -> Arrays:
         """Return ``last``, the model of the run, and ``mean``, the mean of x_i over all agents.
 
@@ -215,7 +219,7 @@ class SumServer(SummingHalf[SumState]):
 
     def recovery(self, state: SumState, position: int) -> Arrays:
         """Return what an agent begins with; nothing is known of one that has begun."""
-        return {"x": state.start, "z": state.start}
+        return dict(self.agent.held({"x": state.start, "z": state.start}))
 
 
 class FedPLT(PrimalDualStrategy):

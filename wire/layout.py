@@ -125,8 +125,12 @@ class Layout:
 
     def flatten(self, arrays: ArrayRecord) -> NDArray[Any]:
         """Return the arrays as one flat vector, in the order of the layout."""
-        parts = [arrays[name].numpy().reshape(-1) for name in self.names]
-        return np.concatenate(parts).astype(self.dtype, copy=False)
+        vector, at = np.empty(self.dim, self.dtype), 0
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            part = arrays[name].numpy().reshape(-1)
+            vector[at : at + prod(shape)] = part
+            at += part.size
+        return vector
 
     def restore(self, vector: NDArray[Any]) -> ArrayRecord:
         """Return the vector as the named arrays, in their own shapes and dtypes."""
@@ -134,8 +138,8 @@ class Layout:
         at = 0
         for name, shape, dtype in zip(self.names, self.shapes, self.dtypes, strict=True):
             size = prod(shape)
-            part = np.array(vector[at : at + size], dtype=dtype).reshape(shape)
-            record[name] = Array(part)
+            part = vector[at : at + size].astype(dtype, copy=False).reshape(shape)
+            record[name] = Array(part)  # which copies
             at += size
         return ArrayRecord(record)
 

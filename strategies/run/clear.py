@@ -120,6 +120,7 @@ class ClearUploads:
         for name, reason in pending.absent.items():
             log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
         pending.require(len(pending.uploads), failures)
+        pending.forget_sent()
         accepted = {name: pending.uploads[name] for name in sort_names(pending.uploads)}
         places = session.roster.positions
         uploads = {places[name]: one.folded for name, one in accepted.items()}

@@ -291,6 +291,10 @@ class Pending:
         self.messages.update(built)
         return built
 
+    def forget_sent(self) -> None:
+        """Let go of what was sent, as large as the model, before the uploads are folded."""
+        self.shared, self.own, self.messages = {}, {}, {}
+
     # ------------------------------------------------------------------ what comes back
 
     def sort(self, replies: Iterable[Message]) -> dict[str, Reply]:

@@ -473,6 +473,7 @@ class Run:
         if pending.folded:
             raise RunError(f"round {pending.round}: its uploads are folded already")
         done = self.collector.close(pending, replies)
+        self.arrays = ArrayRecord()  # the last goes before the next is made
         self.arrays = self.session.restore(self.models()["last"])
         return done
 

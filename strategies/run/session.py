@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
+from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
 from privet.wire import Enrolment, Layout, UploadError
@@ -101,24 +101,21 @@ def _json(value: Any) -> Any:
 class Session:
     """The state of one run on the server.
 
-    ``layout`` and ``start`` are of the arrays of the starting model that the agents train: all its
-    floats, until an agent enrols whose model names fewer. The others are ``kept`` and come back as
-    they were, but for the statistics (``buffers``) that the agents are sent and may send back,
-    whose mean follows.
+    ``layout`` is of the arrays of the starting model that the agents train: all its floats, until
+    an agent enrols whose model names fewer. The others come back as they were, but for the
+    statistics (``buffers``) that the agents are sent and may send back, whose mean follows.
     """
 
     experiment: str
     layout: Layout
-    start: NDArray[Any]
+    arrays: ArrayRecord
+    """The starting model."""
     state: Any
     roster: Roster
     round: int = 0
     history: list[Round] = field(default_factory=list)
     settings_before: Mapping[str, Any] = field(default_factory=dict)
     """The agents' settings before a resume, empty in a run that was not resumed."""
-    names: tuple[str, ...] = ()
-    """Of all arrays of the starting model, in order."""
-    kept: dict[str, Array] = field(default_factory=dict)
     buffers: Layout | None = None
     statistics: NDArray[Any] | None = None
     """The numbers of ``buffers``, flat."""
@@ -128,10 +125,12 @@ class Session:
     @classmethod
     def of(cls, experiment: str, arrays: ArrayRecord) -> Session:
         """Return the session of a run that starts from a model: without state and agents yet."""
-        layout = Layout.of_floats(arrays)
-        kept = {name: array for name, array in arrays.items() if name not in layout.names}
-        start, names = layout.flatten(arrays), tuple(arrays)
-        return cls(experiment, layout, start, None, Roster(), names=names, kept=kept)
+        return cls(experiment, Layout.of_floats(arrays), arrays, None, Roster())
+
+    @property
+    def start(self) -> NDArray[Any]:
+        """The trained arrays of the starting model, flat; made anew, as few rounds need it."""
+        return self.layout.flatten(self.arrays)
 
     def unfit(self, said: Enrolment) -> str:
         """Return why an agent's model is not the run's, or nothing.
@@ -168,19 +167,10 @@ class Session:
     def settle(self, trained: Iterable[str], buffers: Iterable[str]) -> None:
         """Take these arrays as the trained ones, and as those that the agents are sent beside."""
         self.settled = True
-        if (trained := tuple(trained)) == self.layout.names:
-            return
-        arrays = self.layout.restore(self.start)
-
-        def part(names: Iterable[str]) -> tuple[Layout, NDArray[Any]]:
-            record = ArrayRecord({name: arrays[name] for name in names})
-            layout = Layout.of(record)
-            return layout, layout.flatten(record)
-
-        self.layout, self.start = part(trained)
-        self.kept |= {name: arrays[name] for name in arrays.keys() - set(self.layout.names)}
-        if buffers := tuple(buffers):
-            self.buffers, self.statistics = part(buffers)
+        self.layout = Layout.of(ArrayRecord({name: self.arrays[name] for name in trained}))
+        if named := {name: self.arrays[name] for name in buffers}:
+            self.buffers = Layout.of(ArrayRecord(named))
+            self.statistics = self.buffers.flatten(self.arrays)
 
     @property
     def besides(self) -> dict[str, NDArray[Any]]:
@@ -189,10 +179,10 @@ class Session:
 
     def restore(self, vector: NDArray[Any]) -> ArrayRecord:
         """Return a model as the named arrays of the starting model."""
-        arrays = {**self.kept, **self.layout.restore(vector)}
+        arrays = {**self.arrays, **self.layout.restore(vector)}  # in the former's order
         if self.buffers is not None and self.statistics is not None:
             arrays |= self.buffers.restore(self.statistics)
-        return ArrayRecord({name: arrays[name] for name in self.names})
+        return ArrayRecord(arrays)
 
     def require_statistics(self, upload: Mapping[str, NDArray[Any]]) -> None:
         """Refuse statistics of an upload that are not the model's (raises ``UploadError``)."""

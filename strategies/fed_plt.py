@@ -272,6 +272,8 @@ class FedPLT(PrimalDualStrategy):
         *,
         relaxation: float = Agent.relaxation,
         local_start: str = Agent.local_start,
+        step_size_rule: str = Agent.step_size_rule,
+        step_size_rounds: int = Agent.step_size_rounds,
         returned_model: str = Server.returned_model,
         batch_size: int = Agent.batch_size,
         strong_convexity: float = Agent.strong_convexity,

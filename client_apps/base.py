@@ -44,6 +44,7 @@ from privet.wire.contract import (
     CONTRACT_VERSION,
     Instruction,
     decode_settings,
+    encode_settings,
     need_state_record,
     read_instruction,
     update_record,
@@ -300,13 +301,17 @@ class Participant:
     def _half(self, protocol: str, version: int, settings: str, context: Context) -> Half:
         if self._protocol not in (None, protocol):
             raise WireError(f"serves {self._protocol}, not {protocol}")
-        own = {k: context.node_config[k] for k in LOCAL_KEYS if k in context.node_config}
-        merged = {**self._overrides, **own}
-        typed = tuple([(key, value, type(value)) for key, value in merged.items()])
+        own = self._own(context)
+        typed = tuple([(key, value, type(value)) for key, value in own.items()])
         half = _agent_half(protocol, settings, typed)
         if half.version != version:
             raise WireError(f"speaks {protocol} version {half.version}, asked for {version}")
         return half
+
+    def _own(self, context: Context) -> dict[str, Any]:
+        """Return the settings that are this agent's own, by key."""
+        config = context.node_config
+        return {**self._overrides, **{key: config[key] for key in LOCAL_KEYS if key in config}}
 
     def broadcast(self, asked: Instruction, private: bool) -> Mapping[str, Any]:
         """Return what all agents were sent; agents of one process read the same bytes once.
@@ -357,6 +362,7 @@ class Participant:
             layout=layout.to_json() if isinstance(layout, Layout) else "",
             buffers=buffers.to_json() if isinstance(buffers, Layout) else "",
             facts=facts.to_json(),
+            own=encode_settings(own) if (own := self._own(context)) else "",
             library=library_version(),
         )
         return record_dict({RECORD: enrolment_record(said)})

@@ -2,8 +2,9 @@
 
 Product is what users install: the Python files of the rooms, and those of the Flower app. A file
 names a run-config key where the key, or its spelling as an identifier, is a whole text outside
-docstrings or an identifier; it spells an algorithm's name where the name is such a text. Circles
-are those of all import statements, in functions and under ``TYPE_CHECKING`` too.
+docstrings or an identifier; it spells a key or an algorithm's name where that is such a text. Only
+keys of several words are counted as spelled: "seed" or "rho" may be any word. Circles are those of
+all import statements, in functions and under ``TYPE_CHECKING`` too.
 """
 
 from __future__ import annotations
@@ -140,6 +141,9 @@ def main() -> int:
         key: sum(source.names_key(key) for source in product.values())
         for key in project["flwr"]["app"]["config"]
     }
+    spelt = {
+        key: sum(key in source.texts for source in product.values()) for key in count if "-" in key
+    }
     names = algorithm_names(product)
     spelled = [path for path, source in product.items() if names & source.texts]
     elsewhere = [path for path in spelled if not path.startswith(OF_ALGORITHMS)]
@@ -156,6 +160,7 @@ def main() -> int:
 
     print(f"run-config key rho: {count['rho']} product files")
     print(f"run-config keys: {sum(count.values()) / len(count):.1f} product files on average")
+    print(f"  {sum(spelt.values()) / len(spelt):.1f} of them spell it")
     print(
         f"names of {len(names)} algorithms: {len(spelled)} product files,"
         f" {len(elsewhere)} of them outside {' and '.join(OF_ALGORITHMS)}"

@@ -15,6 +15,7 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from privet.strategies import Observer, PrimalDualStrategy, PrivetResult
+from privet.strategies.run.checkpoint import Checkpoint
 from privet.strategies.run.observers import REQUEST
 from privet.wire import PrivetError, RunError
 from privet.wire.errors import one_line
@@ -68,8 +69,9 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
     pin_blas_threads()
     config = read_config(raw)
     strategy = build_strategy(config)  # before anything is read: settings may not fit each other
-    earlier = RunFolder.newest(config["output-dir"]) if config["resume"] == NEWEST else None
-    if config["resume"] == NEWEST:
+    earlier, saved = None, config["resume"] or None
+    if saved == NEWEST:
+        earlier, saved = RunFolder.newest(config["output-dir"]) or (None, None)
         config["resume"] = str(earlier.path) if earlier else ""
     with json_log(run_id) if config["log-json"] else nullcontext():
         about = (config["algorithm"], config["dataset"], config["num-agents"])
@@ -84,7 +86,7 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
             strategy.options = replace(strategy.options, config=decisive(config))
             control = Control(folder.path, config["exclude"], options.get("mixer"))
             with folder.held():
-                return _execute(strategy, grid, config, folder, evaluation, control)
+                return _execute(strategy, grid, config, folder, evaluation, control, saved)
 
 
 def _execute(
@@ -94,11 +96,13 @@ def _execute(
     folder: RunFolder,
     evaluation: Evaluation,
     control: Control,
+    saved: str | Checkpoint | None,
 ) -> Finished:
     began = time.monotonic()
     try:
-        with stopped_by_sigterm(strategy.stopping), _watched(config) as watching:
-            result = _run(strategy, grid, config, folder, evaluation, (control, *watching))
+        with stopped_by_sigterm(strategy.stopping), _watched(config) as watched:
+            watching = (control, *watched)
+            result = _run(strategy, grid, config, folder, evaluation, watching, saved)
         seconds = time.monotonic() - began
         with _full_disk_in_one_line(folder):
             folder.write_model(result)
@@ -148,6 +152,7 @@ def _run(
     folder: RunFolder,
     evaluation: Evaluation,
     watching: tuple[Observer, ...],
+    saved: str | Checkpoint | None,
 ) -> PrivetResult:
     total = config["num-server-rounds"]
     with progress(total, every=max(1, total // 200)) as show:
@@ -155,7 +160,7 @@ def _run(
             grid,
             starting_model(config, evaluation.federation.dim),
             num_rounds=total,
-            resume=config["resume"] or None,
+            resume=saved,
             checkpoint=folder.checkpoint,
             checkpoint_every=config["checkpoint-every"],
             evaluate_every=config["evaluate-every"],

@@ -16,7 +16,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from privet.strategies import PrivetResult
-from privet.strategies.run.checkpoint import FILE_NAME, load
+from privet.strategies.run.checkpoint import FILE_NAME, Checkpoint, load
 from privet.wire import ConfigError, RunError
 from privet.wire.files import write_npz, write_whole
 
@@ -51,18 +51,24 @@ class RunFolder:
         return cls(path)
 
     @classmethod
-    def newest(cls, output_dir: str) -> RunFolder | None:
-        """Return the folder with the newest checkpoint that can be read, None without one."""
+    def newest(cls, output_dir: str) -> tuple[RunFolder, Checkpoint] | None:
+        """Return the folder with the newest checkpoint that can be read, and it; None without.
+
+        Raises
+        ------
+        RunError
+            If that folder is in use.
+        """
         found = sorted(
             _base(output_dir).glob(f"*/{FILE_NAME}"), key=lambda path: path.stat().st_mtime
         )
         for path in reversed(found):
-            try:
-                load(path)
-            except RunError as error:
-                log.warning("%s: passed over", error)
-                continue
-            return cls(path.parent)
+            folder = cls(path.parent)
+            with folder.held():
+                try:
+                    return folder, load(path)
+                except RunError as error:
+                    log.warning("%s: passed over", error)
         return None
 
     @contextmanager

@@ -31,6 +31,7 @@ from .hooks import Hooks, Monitor
 from .participation import All, Participation
 from .run import Observer, Round, Run, RunOptions, Session
 from .run.account import PrivetResult, privacy_of
+from .run.checkpoint import Checkpoint, load
 from .run.observers import (
     Checkpoints,
     Divergence,
@@ -213,7 +214,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         done = run.close_round(by_agent)
         if not run.collector.masked:
             uploads = run.pending.uploads
-            accepted = [uploads[name].content for name in done.participants if name in uploads]
+            accepted = [uploads[name].extras for name in done.participants if name in uploads]
             run.metrics = self.flower.train_metrics(accepted)
         metrics = MetricRecord({"participants": len(done.participants), "residual": done.residual})
         metrics.update(run.metrics or {})
@@ -265,7 +266,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
         *,
-        resume: str | Path | None = None,
+        resume: str | Path | Checkpoint | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 1,
         evaluate_every: int = 1,
@@ -291,12 +292,13 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         evaluate_config, evaluate_fn
             As in Flower: what a federated evaluation is sent, and ``(round, arrays) -> metrics``,
             called with the start and with the model of every round that is evaluated.
-        resume : Path, optional
-            Run folder or checkpoint to go on from. Bit-identical to an uninterrupted run wherever
-            the agents' states survive or the server's tables determine them.
+        resume : Path or Checkpoint, optional
+            Run folder, checkpoint file, or one that was read, to go on from. Bit-identical to an
+            uninterrupted run wherever the agents' states survive or the server's tables determine
+            them.
         checkpoint : Path, optional
             File to write after every ``checkpoint_every`` rounds (0: only at the end) and at the
-            end.
+            end. Tables that are too large for the memory are in its folder.
         evaluate_every : int
             Rounds between calls of the monitor; the last round is always evaluated.
         tolerance : float
@@ -323,8 +325,11 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         options = replace(self.options, rounds=num_rounds)
         if timeout is not None:
             options = replace(options, round_timeout=timeout)
+        if checkpoint:
+            options = replace(options, folder=Path(checkpoint).parent)
         if resume:
-            self.run = Run.resume(self.half, options, grid, initial_arrays, Path(resume))
+            saved = resume if isinstance(resume, Checkpoint) else load(Path(resume))
+            self.run = Run.resume(self.half, options, grid, initial_arrays, saved)
         else:
             self.run = Run.begin(self.half, options, grid, initial_arrays, state=initial_state)
         ends = options.on_divergence != "warn"
@@ -370,6 +375,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             log.warning("beginning anew with half the step")
             half = halved_step(run.half)
             self.run = Run.begin(half, options, grid, initial_arrays, state=initial_state)
+            self.run.asked = run.asked
         result.stopped, result.diverged = run.stopped or "rounds", run.diverged
         result.history = run.session.history
         models = run.models()

@@ -24,6 +24,7 @@ from privet.client_apps.terms import PrivacyTerms
 from privet.problems import ProximalFunction, Zero, make_h
 from privet.wire import ConfigError, digest, ring
 from privet.wire.key import LARGEST, SMALLEST, check_fields, read, setting
+from privet.wire.mapped import column_sums
 from privet.wire.ring import Shapes
 
 from .base import PrimalDualStrategy
@@ -165,9 +166,9 @@ class Server(Half[State], FoldingHalf[State]):
 
     def completed(self, state: State) -> State:
         kind = state.z.dtype.type
-        mean: Vector = np.add.reduce(state.lam, axis=0)
+        mean = column_sums(state.lam)
         mean *= kind(-1.0 / self.penalty(state.t + 1))
-        mean += np.add.reduce(state.z, axis=0)
+        mean += column_sums(state.z)
         mean *= kind(1.0 / len(state.z))
         state.center = mean
         return state

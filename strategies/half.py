@@ -9,10 +9,11 @@ whose agents belong to units a `GroupedHalf`; it may be several.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import nan
+from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -21,9 +22,10 @@ from numpy.typing import NDArray
 from privet.client_apps.half import Half
 from privet.client_apps.solver_agents import USUAL_SMOOTHNESS
 from privet.client_apps.terms import PrivacyTerms
-from privet.wire import RunError, Settings, UploadError, digest, finite, stream
+from privet.wire import RunError, Settings, UploadError, digest, finite, mapped, stream
 from privet.wire.dense import digests
 from privet.wire.key import keys_of, read
+from privet.wire.mapped import blocks, column_sums, empty, release
 from privet.wire.ring import Shapes
 
 Vector = NDArray[Any]
@@ -93,6 +95,8 @@ class ServerHalf(ABC, Generic[S]):
         The agents' half: a frozen dataclass whose fields are the run-config keys that travel.
     terms : PrivacyTerms
         Travels as well where the algorithm has a private form.
+    folder : Path, optional
+        Where tables are that are too large for the memory (`privet.wire.mapped`).
     """
 
     last: ClassVar[str] = "x"
@@ -102,6 +106,7 @@ class ServerHalf(ABC, Generic[S]):
 
     agent: Half
     terms: PrivacyTerms = field(default=PrivacyTerms(), kw_only=True)
+    folder: Path | None = field(default=None, kw_only=True, repr=False, compare=False)
 
     @classmethod
     def from_config(cls, agent: Half, config: Mapping[str, Any], **parts: Any) -> Self:
@@ -181,7 +186,13 @@ class ServerHalf(ABC, Generic[S]):
 
     def tables(self, start: Vector, count: int) -> dict[str, Any]:
         """Return the tables (N, d) before round 1, by name."""
-        return {name: np.tile(row, (count, 1)) for name, row in self.rows(start).items()}
+        tables = {}
+        for name, row in self.rows(start).items():
+            table = empty((count, *np.atleast_1d(row).shape), row.dtype, self.folder)
+            for part in blocks(table):
+                table[part] = row
+            tables[name] = table
+        return tables
 
     def initialise(self, start: Vector, count: int) -> S:
         """Return the state before round 1, all agents at the starting model (d,).
@@ -198,7 +209,13 @@ class ServerHalf(ABC, Generic[S]):
     def admit(self, state: S, position: int, start: Vector) -> S:
         """Return the state with a new agent inserted at this position."""
         for name, row in self.rows(start).items():
-            setattr(state, name, np.insert(getattr(state, name), position, row, axis=0))
+            table = getattr(state, name)
+            longer = empty((len(table) + 1, *table.shape[1:]), table.dtype, self.folder)
+            others = np.delete(np.arange(len(longer)), position)
+            for part in blocks(table):
+                longer[others[part]] = table[part]
+            longer[position] = row
+            setattr(state, name, longer)
         return self.completed(state)
 
     def renew(self, state: S, position: int, start: Vector) -> S:
@@ -227,7 +244,7 @@ class ServerHalf(ABC, Generic[S]):
         return {name: np.asarray(getattr(state, name)) for name in _saved(state)}
 
     def load(self, arrays: Arrays) -> S:
-        """Return the state of ``dump``; its arrays may be written into.
+        """Return the state of ``dump``; its arrays may be written into, and large ones are kept.
 
         Raises
         ------
@@ -241,7 +258,10 @@ class ServerHalf(ABC, Generic[S]):
                 f"{self.name} of this version {', '.join(sorted(names))}"
             )
         values: dict[str, Any] = {
-            name: array.copy() if array.ndim else array.item() for name, array in arrays.items()
+            name: (array if array.nbytes > mapped.LIMIT else array.copy())
+            if array.ndim
+            else array.item()
+            for name, array in arrays.items()
         }
         state: Any = self.state(**values)
         return self.completed(state)
@@ -397,6 +417,23 @@ class Rows(dict[str, Vector]):
     """The arrays of several agents' uploads, a row (k, ...) each."""
 
 
+class Lazy(Mapping[int, Arrays]):
+    """Arrays by position, each made when it is asked for: large ones one after the other."""
+
+    def __init__(self, makers: Mapping[int, Callable[[], Arrays]]) -> None:
+        self._makers = makers
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._makers)
+
+    def __getitem__(self, position: int) -> Arrays:
+        release()
+        return self._makers[position]()
+
+
 class Uploads(Mapping[int, Arrays]):
     """Accepted uploads as rows: a mapping of every position to its own, in order.
 
@@ -481,7 +518,7 @@ def put(table: Vector, uploads: Mapping[int, Arrays], name: str) -> None:
 
 def mean_row(table: Vector) -> Vector:
     """Return the mean over the agents of a table (N, d)."""
-    mean: Vector = np.add.reduce(table, axis=0)
+    mean = column_sums(table)
     mean /= table.dtype.type(len(table))
     return mean
 
@@ -490,7 +527,11 @@ def rows_of(table: Vector, uploads: Mapping[int, Arrays]) -> Mapping[int, Arrays
     """Return the rows of a table (N, d) of those who uploaded, by position, as ``row``."""
     if isinstance(uploads, Uploads):
         return Uploads(uploads.positions, {"row": table[uploads.positions]})
-    return {position: {"row": table[position]} for position in uploads}
+
+    def row(position: int) -> Arrays:
+        return {"row": table[position]}
+
+    return Lazy({position: partial(row, position) for position in uploads})
 
 
 def apart(uploads: Mapping[int, Arrays], center: Vector, name: str = "x") -> float:

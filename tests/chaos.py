@@ -6,7 +6,8 @@ One SuperLink with TLS, SuperNodes with keys, Fed-PLT, DP-IADMM and sparse FedPD
 its share of the rounds. Nodes are killed, and stopped for longer than a round; once per algorithm
 the SuperLink is killed and restarted, the ServerApp is killed, and a ServerApp's disk is full until
 it ends. A supervisor submits the run again with ``resume = "auto"`` whenever it ends. Every model
-is compared with that of an undisturbed run in process with the same participation.
+is compared with that of an undisturbed run in process with the same participation. With ``--sleep
+60 180`` nothing happens but that node 0 is stopped for a minute in every three.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,6 +97,26 @@ class Chaos:
                 say(f"run {run.run_id} is {status}: submitted again")
                 run = self.submit()
         for thread in self.threads:
+            thread.join()
+
+    @contextmanager
+    def sleeping(self, name: str, nap: float, period: float) -> Iterator[None]:
+        """Stop a node for ``nap`` seconds in every ``period``."""
+        over = threading.Event()
+
+        def sleep() -> None:
+            while not over.wait(period - nap):
+                pids = self.deployment.tree(self.deployment.nodes[name].process.pid)
+                tell(pids, signal.SIGSTOP)
+                over.wait(nap)
+                tell(pids, signal.SIGCONT)
+
+        thread = threading.Thread(target=sleep)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
             thread.join()
 
     def submit(self) -> Run:
@@ -204,11 +226,12 @@ def model_of(folder: Path) -> Any:
         return file["x"]
 
 
-def row_of(name: str, chaos: Chaos, plan: list[Event], agents: int, home: Path) -> list[str]:
+def row_of(
+    name: str, chaos: Chaos, faults: str, hit: set[str], agents: int, home: Path
+) -> list[str]:
     """Return a row of the table: what happened, what it cost, and whether the bits are right."""
     history, folder = chaos.history(), chaos.folder()
     assert folder is not None
-    hit = {event.node for event in plan if event.node}
     missed = {str(agent): 0 for agent in range(agents)}
     for done in history:
         for agent in missed.keys() - set(done["participants"]):
@@ -218,12 +241,11 @@ def row_of(name: str, chaos: Chaos, plan: list[Event], agents: int, home: Path) 
     reference = run_inline({**absent, "output-dir": str(home / "reference")}, folder.name)
     ours, theirs = model_of(folder), model_of(reference.folder)
     same = "yes" if np.array_equal(ours, theirs) else f"no, {np.abs(ours - theirs).max():.1e}"
-    kinds = [event.kind for event in plan]
     notes = [note for done in history for note in done["notes"]]
     return [
         name,
         str(len(history)),
-        ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)),
+        faults,
         str(chaos.submitted - 1),
         str(sum(note.startswith("tried ") for note in notes)),
         str(sum("not written" in note for note in notes)),
@@ -245,6 +267,7 @@ def main() -> int:
     parser.add_argument("--agents", type=int, default=6)
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--round-timeout", type=float, default=40.0)
+    parser.add_argument("--sleep", type=float, nargs=2, metavar=("NAP", "PERIOD"))
     parser.add_argument("--algorithms", nargs="+", default=["fed-plt", "dp-iadmm", "fed-pdm"])
     given = parser.parse_args()
     played = {n: s for n, s in ALGORITHMS.items() if s["algorithm"] in given.algorithms}
@@ -270,11 +293,20 @@ def main() -> int:
                     "output-dir": str(output), "wait-timeout": 300.0,
                     "recover-by-name": "node-key",
                 }  # fmt: skip
-                plan = plan_of(rounds, given.agents, rng)
                 pause = 1.5 * given.round_timeout
                 chaos = Chaos(deployment, {**settings, **common}, output, pause)
-                chaos.play(plan)
-                rows.append(row_of(name, chaos, plan, given.agents, home))
+                if given.sleep:
+                    nap, period = given.sleep
+                    with chaos.sleeping("0", nap, period):
+                        chaos.play([])
+                    faults, hit = f"node 0 asleep {nap:g} s in {period:g} s", {"0"}
+                else:
+                    plan = plan_of(rounds, given.agents, rng)
+                    chaos.play(plan)
+                    kinds = [event.kind for event in plan]
+                    named = [f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)]
+                    faults, hit = ", ".join(named), {event.node for event in plan if event.node}
+                rows.append(row_of(name, chaos, faults, hit, given.agents, home))
                 say(" | ".join(rows[-1]))
             used = memory.line()
         left = deployment.processes.alive()

@@ -13,7 +13,7 @@ from .records import config_record, read_field, read_record
 from .rosters import KEY_BYTES, LONGEST_NAME, is_name
 
 LONGEST_FACTS = 2000
-"""Characters of an agent's facts at most."""
+"""Characters of an agent's facts at most, and of its own settings."""
 
 LONGEST_LAYOUT = 1_000_000
 """Characters of the names and shapes of its model at most."""
@@ -42,6 +42,8 @@ class Enrolment:
     """Those of the statistics that it takes from the server, as JSON; mostly empty."""
     facts: str = ""
     """What else it says of itself, as JSON; not looked into here."""
+    own: str = ""
+    """The settings that its operator gave it in place of the run's, as JSON; empty for none."""
     library: str = ""
     """The version of this library that it runs; empty where it does not say."""
 
@@ -57,6 +59,7 @@ def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
         "layout": enrolment.layout,
         "buffers": enrolment.buffers,
         "facts": enrolment.facts,
+        "own-settings": enrolment.own,
         LIBRARY_VERSION: enrolment.library,
     }
     return config_record(
@@ -94,6 +97,9 @@ def read_enrolment(content: RecordDict) -> Enrolment:
     facts = read_field(record, "facts", str, "")
     if len(facts) > LONGEST_FACTS:
         raise WireError(f"facts have {len(facts)} characters, at most {LONGEST_FACTS} are read")
+    own = read_field(record, "own-settings", str, "")
+    if len(own) > LONGEST_FACTS:
+        raise WireError(f"own settings have {len(own)} characters, at most {LONGEST_FACTS}")
     layout, buffers = (read_field(record, name, str, "") for name in ("layout", "buffers"))
     if (length := max(len(layout), len(buffers))) > LONGEST_LAYOUT:
         raise WireError(f"layout has {length} characters, at most {LONGEST_LAYOUT} are read")
@@ -111,5 +117,6 @@ def read_enrolment(content: RecordDict) -> Enrolment:
         layout=layout,
         buffers=buffers,
         facts=facts,
+        own=own,
         library=one_line(read_field(record, LIBRARY_VERSION, str, ""))[:LONGEST_NAME],
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import zipfile
 import zlib
@@ -11,7 +12,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
+
+from . import mapped
 
 _DAMAGE = (
     ValueError, KeyError, EOFError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error,
@@ -19,8 +23,19 @@ _DAMAGE = (
 
 
 def write_npz(path: Path, members: Mapping[str, NDArray[Any]]) -> None:
-    """Write named arrays as `write_whole` does."""
-    _write(path, lambda file: np.savez(file, allow_pickle=False, **members))
+    """Write named arrays as `write_whole` does, as np.savez would, but a block at a time."""
+
+    def write(file: BinaryIO) -> None:
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, array in members.items():
+                whole = np.ascontiguousarray(array)
+                head = npy.header_data_from_array_1_0(whole.reshape(array.shape))
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    npy.write_array_header_1_0(member, head)
+                    for part in mapped.blocks(whole):
+                        member.write(whole[part].reshape(-1).view(np.uint8).data)
+
+    _write(path, write)
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -45,8 +60,8 @@ def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the named arrays of a file, without ever unpickling.
+def read_npz(path: Path, folder: Path | None = None) -> dict[str, NDArray[Any]]:
+    """Return the named arrays of a file, without ever unpickling; large ones mapped in a folder.
 
     Raises
     ------
@@ -58,13 +73,40 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     try:
         # numpy leaves a file it opened itself open when the archive is damaged.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as members:
-            arrays = {name: members[name] for name in members.files}
+            sizes = {entry.filename: entry.file_size for entry in members.zip.infolist()}
+            arrays = {
+                name: _read_large(members.zip, f"{name}.npy", folder)
+                if sizes.get(f"{name}.npy", 0) > mapped.LIMIT
+                else members[name]
+                for name in members.files
+            }
     except _DAMAGE as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):  # a member that is no .npy comes as its bytes
             raise ValueError(f"{name} is no array")
     return arrays
+
+
+def _read_large(archive: zipfile.ZipFile, name: str, folder: Path | None) -> NDArray[Any]:
+    with archive.open(name) as member:
+        if npy.read_magic(member) != (1, 0):
+            raise ValueError(f"{name} is of another format")
+        shape, fortran, dtype = npy.read_array_header_1_0(member)
+        if (
+            fortran
+            or dtype.hasobject
+            or member.tell() + math.prod(shape) * dtype.itemsize
+            != (archive.getinfo(name).file_size)
+        ):
+            raise ValueError(f"{name} is of another format")
+        array = mapped.empty(shape, dtype, folder)
+        flat = array.reshape(-1)
+        for part in mapped.blocks(flat):
+            flat[part] = np.frombuffer(member.read(flat[part].nbytes), dtype)
+        if member.read(1):  # at its end the checksum is looked at
+            raise ValueError(f"{name} is too long")
+        return array
 
 
 def _sync_folder(folder: Path) -> None:

@@ -29,11 +29,15 @@ class LinkError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What a neighbour says of itself: its unit, run, agreement, and the round it has closed."""
+    """What a neighbour says of itself: its unit, run, agreement and attempt, see ``Identity``.
+
+    ``closed`` is the last exchange that is over for it as far as this edge is concerned.
+    """
 
     unit: str
     run: str
     agreement: str
+    attempt: int
     closed: int
 
 
@@ -69,17 +73,25 @@ class Link:
         status, content = self._request("POST", path, body, timeout)
         said = content.get("outcome")
         outcome = Outcome(said) if said in tuple(Outcome) else None
-        return Answer(status, outcome, one_line(str(content.get("reason", ""))))
+        attempt = content.get("attempt")
+        return Answer(
+            status,
+            outcome,
+            one_line(str(content.get("reason", ""))),
+            attempt if type(attempt) is int else 0,
+        )
 
     def health(self, timeout: float) -> Health:
         """Return what the neighbour says of itself (raises ``LinkError``)."""
         status, content = self._request("GET", "/health", b"", timeout)
         texts = [content.get(name) for name in ("unit", "run", "agreement")]
-        closed = content.get("closed")
-        if status != 200 or type(closed) is not int or any(type(t) is not str for t in texts):
+        numbers = [content.get(name) for name in ("attempt", "closed")]
+        whole = all(type(n) is int for n in numbers) and all(type(t) is str for t in texts)
+        if status != 200 or not whole:
             raise LinkError(one_line(str(content.get("reason", f"status {status}"))))
         unit, run, agreement = (one_line(str(text)) for text in texts)
-        return Health(unit, run, agreement, closed)
+        attempt, closed = (int(number or 0) for number in numbers)
+        return Health(unit, run, agreement, attempt, closed)
 
     def _request(
         self, method: str, path: str, body: bytes, timeout: float

@@ -25,11 +25,15 @@ KEPT = 2
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer to a request: HTTP status, what this end did with the edge, and one line why."""
+    """Answer to a request: HTTP status, what this end did with the edge, and one line why.
+
+    ``attempt`` tells the answering server from its predecessors, see ``Identity``.
+    """
 
     status: int
     outcome: Outcome | None = None
     reason: str = ""
+    attempt: int = 0
 
     @property
     def ok(self) -> bool:
@@ -135,6 +139,12 @@ class Board:
         with self.changed:
             edge = self.edges[unit]
             return edge.decide(number, outcome, parcel or edge.inbox.get(number))
+
+    def closed(self, unit: str) -> int:
+        """Return up to which round this end has closed one edge, others being open perhaps."""
+        with self.changed:
+            edge = self.edges[unit]
+            return edge.round if edge.closed(edge.round) else max(0, edge.round - 1)
 
     def report(self, unit: str) -> dict[int, Outcome]:
         """Return what this end did with an edge in its last rounds."""

@@ -89,11 +89,11 @@ class Peers:
         # Servers that start again must be told from their predecessors without a memory.
         self.identity = Identity(settings.unit, settings.run, agreement, time.time_ns())
         self.board = Board(settings.unit, neighbours)
-        self._closed = self._closed_before = 0
+        self._last = self._before_last = 0
         self._ended = False
         self.excluded: frozenset[str] = frozenset()
         context = settings.credentials.client_context()
-        app = application(self.identity, self.board, shape, lambda: self._closed)
+        app = application(self.identity, self.board, shape)
         self._service = Service(app, settings.bind, settings.credentials)
         self._links = {m: Link(m, settings.addresses[m], context) for m in neighbours}
         self._pool = ThreadPoolExecutor(max(1, len(neighbours)), "peer")
@@ -174,6 +174,8 @@ class Peers:
         """
         parcels = {m: Parcel.of(own[m], self.identity.attempt) for m in self._links}
         self.board.open(number, parcels)
+        for unit in self.excluded & parcels.keys():
+            self.board.decide(unit, number, Outcome.DROPPED)
         jobs = {
             m: self._pool.submit(self._settling(edge, parcels[m], number).run)
             for m, edge in self.board.edges.items()
@@ -185,7 +187,7 @@ class Peers:
             outcomes[unit] = self.board.decide(unit, number, Outcome.DROPPED)
             if outcomes[unit] is not Outcome.USED:
                 reasons[unit] = reason
-        self._closed_before, self._closed = self._closed, number
+        self._before_last, self._last = self._last, number
         arrived = {
             unit: self.shape.read(edge.chosen.data)
             for unit, edge in self.board.edges.items()
@@ -197,5 +199,5 @@ class Peers:
         patience = Patience(self.settings.timeout, self.settings.longest)
         link = self._links[edge.unit]
         return Settling(
-            self.board, edge, own, link, self.identity, number, self._closed_before, patience
+            self.board, edge, own, link, self.identity, number, self._before_last, patience
         )

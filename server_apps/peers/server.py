@@ -54,21 +54,21 @@ class PeerProtocol(H11Protocol):
             self.transport.abort()
 
 
-def application(
-    identity: Identity, board: Board, shape: Shape, closed: Callable[[], int]
-) -> FastAPI:
-    """Return the service; ``closed`` says which round this server has closed."""
+def application(identity: Identity, board: Board, shape: Shape) -> FastAPI:
+    """Return the service."""
     app = FastAPI(openapi_url=None)
 
     async def health(request: Request) -> Response:
-        if not request.state.units & board.edges.keys():
-            return _say(_stranger(request, identity))
+        asking = request.state.units & board.edges.keys()
+        if not asking:
+            return say(_stranger(request, identity))
         return JSONResponse(
             {
                 "unit": identity.unit,
                 "run": identity.run,
                 "agreement": identity.agreement,
-                "closed": closed(),
+                "attempt": identity.attempt,
+                "closed": min(board.closed(unit) for unit in asking),
             }
         )
 
@@ -80,16 +80,20 @@ def application(
 
     async def take(request: Request, act: Callable[[Head, bytes], Answer]) -> Response:
         if not request.state.units & board.edges.keys():
-            return _say(_stranger(request, identity))
+            return say(_stranger(request, identity))
         body = await _body(request, shape.limit)
         if body is None:
-            return _say(Answer(413, None, f"body above {shape.limit} bytes"))
+            return say(Answer(413, None, f"body above {shape.limit} bytes"))
         try:
             head, data = decode(body)
         except WireError as error:
-            return _say(Answer(400, None, one_line(str(error))))
+            return say(Answer(400, None, one_line(str(error))))
         refusal = _refusal(identity, board, head, request.state.units)
-        return _say(refusal or act(head, data))
+        return say(refusal or act(head, data))
+
+    def say(answer: Answer) -> Response:
+        content: dict[str, Any] = {"outcome": answer.outcome, "reason": one_line(answer.reason)}
+        return JSONResponse(content | {"attempt": identity.attempt}, answer.status)
 
     app.add_route("/health", health, methods=["GET"])
     app.add_route("/psi", psi, methods=["POST"])
@@ -138,11 +142,6 @@ def _vector(board: Board, shape: Shape, head: Head, data: bytes) -> Answer:
     except WireError as error:
         return Answer(400, None, one_line(str(error)))
     return board.receive(head, data)
-
-
-def _say(answer: Answer) -> Response:
-    content: dict[str, Any] = {"outcome": answer.outcome, "reason": one_line(answer.reason)}
-    return JSONResponse(content, answer.status)
 
 
 class Service:

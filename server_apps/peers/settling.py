@@ -39,7 +39,7 @@ class Patience:
         return self.deadline - time.monotonic()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Settling:
     """What settles one edge in one exchange.
 
@@ -52,6 +52,9 @@ class Settling:
     closed_before : int
         The exchange before this server's last one: a neighbour that has closed it is at most one
         exchange behind.
+    receiver : int
+        Which attempt of the neighbour acknowledged the own vector; one that was started again since
+        has lost it.
     """
 
     board: Board
@@ -62,8 +65,19 @@ class Settling:
     number: int
     closed_before: int
     patience: Patience
+    receiver: int = 0
 
     def run(self) -> str:
+        """Settle the edge and return why it does not count, where it does not.
+
+        It is closed when this returns, whatever the other edges still wait for: an end that gave up
+        must not be waited for by one that its own other edges wait for.
+        """
+        reason = self._settle()
+        self.board.decide(self.edge.unit, self.number, Outcome.DROPPED)
+        return reason
+
+    def _settle(self) -> str:
         """Deliver the own vector, then lead or follow; return why the edge would not count."""
         if self.edge.left >= self.number:  # nothing is sent to an end that can no longer use it
             return "the other end has closed this round"
@@ -91,6 +105,8 @@ class Settling:
                 continue
             if said.closed >= self.closed_before:
                 self.patience.renew()
+            if said.attempt != self.receiver and said.closed < self.number and self._deliver():
+                return
 
     def _deliver(self) -> str:
         """Send the own vector until it is acknowledged; return why it was not, or nothing."""
@@ -107,6 +123,7 @@ class Settling:
                 pause = _rest(pause, self.patience.deadline)
                 continue
             if answer.ok:
+                self.receiver = answer.attempt
                 self.patience.renew()
                 return ""
             if answer.status == 410:
@@ -142,6 +159,8 @@ class Settling:
                     return ""
                 unanswered, reason = None, answer.reason
                 if answer.status != 409:
+                    break
+                if answer.attempt != self.receiver and self._deliver():
                     break
             pause = _rest(pause, deadline)
         if unanswered:

@@ -61,22 +61,28 @@ class PeerKeys:
         "",
         "the other servers, such as 1=https://host:9443,2=https://host:9443",
         needs={"unit": None},
+        operational=True,
     )
     peer_bind: str = setting(
         "127.0.0.1:9443",
         "address and port at which this server listens for the others",
         needs={"unit": None},
+        operational=True,
     )
     peer_certificate: str = setting(
-        "", "absolute path of the certificate with the name unit-<unit>", needs={"unit": None}
+        "",
+        "absolute path of the certificate with the name unit-<unit>",
+        needs={"unit": None},
+        operational=True,
     )
     peer_key: str = setting(
-        "", "absolute path of the certificate's private key", needs={"unit": None}
+        "", "absolute path of the certificate's private key", needs={"unit": None}, operational=True
     )
     peer_ca: str = setting(
         "",
         "absolute path of the authority that signed all servers' certificates",
         needs={"unit": None},
+        operational=True,
     )
     peer_timeout: float = setting(
         60.0,
@@ -84,5 +90,6 @@ class PeerKeys:
         low=0,
         open_low=True,
         needs={"unit": None},
+        operational=True,
     )
     gfl_run: str = setting("gfl", "name of the run, the same on all servers", needs={"unit": None})

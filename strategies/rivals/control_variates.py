@@ -21,6 +21,7 @@ import numpy as np
 
 from privet.client_apps.arithmetic import ascend
 from privet.client_apps.rivals.control_variates import ControlledAgent
+from privet.wire.mapped import blocks
 
 from ..half import (
     Arrays,
@@ -75,7 +76,8 @@ class ControlledServer(FoldingHalf[State]):
 
     def renew(self, state: State, position: int, start: Vector) -> State:
         """Return the state with every h_i back at 0: without one of them they do not sum to 0."""
-        state.h[:] = 0.0
+        for part in blocks(state.h):
+            state.h[part] = 0.0
         state.knows[:] = BEHIND
         state.knows[position] = SETTLED
         return state

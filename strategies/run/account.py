@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import Result
 
 from privet.privacy import AgentLedger, Facts, Release
 from privet.privacy.ledger_lines import dearer
-from privet.wire.contract import means_privacy
+from privet.wire.contract import decode_settings, means_privacy
 from privet.wire.errors import one_line
 
 from ..half import ServerHalf
@@ -126,13 +126,14 @@ def _not_private(half: ServerHalf[Any], ledgers: list[str]) -> str:
 def expected_release(half: ServerHalf[Any], agent: Agent, number: int) -> Release | None:
     """Return what an agent's reply of a round releases at least, None where none is accounted.
 
-    It is asked of the agent half, with what the agent says of itself; an agent that has released
-    more in one of its messages, by settings of its own, is taken to do so again.
+    It is asked of the agent half, with what the agent says of itself, its own settings included;
+    an agent that has released more in one of its messages is taken to do so again.
     """
     if not (agent.facts and means_privacy(half.settings())):
         return None
     try:
-        release = half.agent.release(Facts.from_json(agent.facts), number)
+        own = half.with_settings(decode_settings(agent.own)) if agent.own else half
+        release = own.agent.release(Facts.from_json(agent.facts), number)
         before = [known for known, _ in AgentLedger.joined([agent.ledger]).entries]
     except (ValueError, TypeError, ArithmeticError):
         return None

@@ -18,12 +18,10 @@ from numpy.typing import NDArray
 from privet.wire import RunError
 from privet.wire.files import read_npz, write_npz
 
-from .history import read_history, rounds_of
+from .history import read_history
 from .session import Round
 
-FORMAT = 3
-WITH_HISTORY = 2
-"""An earlier format, which had the history inside and is still read."""
+FORMAT = 4
 FILE_NAME = "checkpoint.npz"
 
 
@@ -75,20 +73,16 @@ def load(where: Path) -> Checkpoint:
     if not path.exists():
         raise RunError(f"resume: no checkpoint at {path}")
     try:
-        members = read_npz(path)
+        members = read_npz(path, path.parent)
         manifest = json.loads(members.pop("manifest").tobytes())
         version, rounds = manifest["format"], manifest.get("round")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"resume: {path} is damaged ({error})") from None
-    if version not in (WITH_HISTORY, FORMAT):
+    if version != FORMAT:
         raise RunError(f"resume: {path} has checkpoint format {version}, expected {FORMAT}")
     if type(rounds) is not int or rounds < 0:
         raise RunError(f"resume: {path} is damaged (its round is {rounds!r})")
-    if version == WITH_HISTORY:
-        lines = members["history"].tobytes().splitlines() if "history" in members else []
-        history = rounds_of(lines, rounds, path)
-    else:
-        history = read_history(history_beside(path), rounds)
+    history = read_history(history_beside(path), rounds)
     arrays = {n[6:]: array for n, array in members.items() if n.startswith("state/")}
     nodes = {n[5:]: a.tobytes() for n, a in members.items() if n.startswith("node/")}
     return Checkpoint(manifest, arrays, nodes, history)

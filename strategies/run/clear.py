@@ -12,10 +12,21 @@ import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from privet.wire import FAILED, REFUSED, UploadError, WireError, content_bytes, sort_names
+from privet.wire import (
+    FAILED,
+    RECORD,
+    REFUSED,
+    UploadError,
+    WireError,
+    content_bytes,
+    mapped,
+    sort_names,
+)
 from privet.wire.contract import is_need_state
+from privet.wire.payload import BUFFERS
+from privet.wire.records import record_dict
 
-from ..half import FoldingHalf, ServerHalf
+from ..half import FoldingHalf, Lazy, ServerHalf
 from .exchange import Reply
 from .roster import Question, Recovery
 from .round import Accepted, Pending
@@ -89,6 +100,26 @@ class ClearUploads:
         lost = pending.sort(asking)
         return pending.messages_for(filter(lost.__contains__, pending.messages), force=True)
 
+    def take(self, pending: Pending, name: str, reply: Message) -> bool:
+        """Accept a reply as it comes; what cannot be accepted is left for ``close`` to say why."""
+        known = pending.session.roster.positions.get(name)
+        if known is None or not reply.has_content() or is_need_state(reply.content):
+            return False
+        before = pending.bytes_up
+        try:
+            self._accept(pending, name, Reply(reply.content))
+        except Exception:
+            pending.bytes_up = before
+            return False
+        return True
+
+    def _accept(self, pending: Pending, name: str, reply: Reply) -> None:
+        half = cast("FoldingHalf[Any]", pending.half)
+        position = pending.session.roster.positions[name]
+        with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused then
+            pending.uploads[name] = _accepted(half, pending, name, position, reply)
+        mapped.release()
+
     def close(self, pending: Pending, replies: Mapping[str, Reply]) -> Round:
         """Accept or drop each reply, fold the accepted ones, and record the round.
 
@@ -105,27 +136,29 @@ class ClearUploads:
             made = pending.together.replies(half.name, half.version, pending.round)
             replies, pending.together = {**replies, **made}, None
         failures = dict(pending.absent)
-        with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused then
-            for position, name in enumerate(session.roster.names):
-                known = name in pending.messages or name in replies
-                if not known or name in failures or name in pending.uploads:
-                    continue
-                reply = pending.reply(name, replies)
-                if reply.content is None and reply.code not in (REFUSED, FAILED):
-                    pending.note_lost(name, reply.code)
-                try:
-                    pending.uploads[name] = _accept(half, pending, name, position, reply)
-                except Exception as error:  # whatever an agent sends costs that agent's reply only
-                    failures[name] = pending.dropped(name, error)
+        for name in session.roster.names:
+            known = name in pending.messages or name in replies
+            if not known or name in failures or name in pending.uploads:
+                continue
+            reply = pending.reply(name, replies)
+            if reply.content is None and reply.code not in (REFUSED, FAILED):
+                pending.note_lost(name, reply.code)
+            try:
+                self._accept(pending, name, reply)
+            except Exception as error:  # whatever an agent sends costs that agent's reply only
+                failures[name] = pending.dropped(name, error)
         for name, reason in pending.absent.items():
             log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
         pending.require(len(pending.uploads), failures)
         pending.forget_sent()
         accepted = {name: pending.uploads[name] for name in sort_names(pending.uploads)}
+        for name, one in accepted.items():
+            pending.note_remark(name, one.update)
         places = session.roster.positions
-        uploads = {places[name]: one.folded for name, one in accepted.items()}
+        uploads = Lazy({places[name]: one.folded for name, one in accepted.items()})
         session.state = half.fold(session.state, uploads, pending.turn)
-        session.average(one.update.arrays() for one in accepted.values())
+        pending.spool = None
+        session.average(one.statistics for one in accepted.values())
         return pending.record({name: one.update for name, one in accepted.items()}, failures)
 
 
@@ -152,7 +185,7 @@ def _closed(half: FoldingHalf[Any], pending: Pending, together: Together) -> Rou
     return pending.record(dict.fromkeys(together.names, update), pending.absent)
 
 
-def _accept(
+def _accepted(
     half: FoldingHalf[Any], pending: Pending, name: str, position: int, reply: Reply
 ) -> Accepted:
     """Return what is folded of one reply."""
@@ -167,10 +200,11 @@ def _accept(
         raise UploadError("does not hold its state; the next message takes care of it")
     update = pending.read(name, reply.content)
     upload = update.arrays()
-    session.require_statistics(upload)
+    statistics = session.statistics_of(upload.pop(BUFFERS, None))
     folded, agreed = half.accept(session.state, position, upload)
     if update.digest != agreed:
         agents[name] = agents[name]._replace(held=())
         raise WireError("digest differs: agent and server do not hold the same state")
-    pending.note_remark(name, update)
-    return Accepted(folded, update, reply.content)
+    extras = {key: record for key, record in reply.content.items() if key != RECORD}
+    update = update._replace(payload=b"")
+    return Accepted(pending.keep(folded), update, record_dict(extras), statistics)

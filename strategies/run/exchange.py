@@ -6,15 +6,18 @@ map from message id to agent is therefore kept here.
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from flwr.app import Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from privet.wire import FAILED, REFUSED
+from privet.wire import AGENT_RECORD, FAILED, REFUSED
 from privet.wire.errors import INSTEAD_OF_FLOWERS, one_line
+from privet.wire.records import record_dict
 
 POLL_FIRST = 0.01
 POLL_LAST = 0.5
@@ -66,8 +69,15 @@ def send(
     grid: Grid,
     messages: Mapping[str, Message],
     timeout: float,
+    take: Callable[[str, Message], bool] = lambda name, reply: False,
+    states: Mapping[str, Callable[[], ConfigRecord]] = MappingProxyType({}),
+    at_once: int = sys.maxsize,
 ) -> Answers:
     """Send one message per agent and wait for the replies, ``timeout`` seconds at most.
+
+    ``take`` is given each agent's reply as it comes; one that it takes is not among the answers.
+    ``states`` make the records that some agents' messages have while they are pushed, ``at_once``
+    together; as many replies are pulled together.
 
     Flower drops the messages of agents that do not answer in time; a late answer is never read
     nor, where the grid can forget it, kept.
@@ -78,19 +88,31 @@ def send(
     if not isinstance(grid, ForgetsReplies):  # an engine of this library holds no message back
         for message in messages.values():
             message.metadata.ttl = timeout
-    pushed = list(grid.push_messages(list(messages.values())))
+    pushed = []
+    for some in _chunks(list(messages), at_once if states else len(messages)):
+        light = {name: messages[name].content for name in some if name in states}
+        for name, content in light.items():
+            heavy = record_dict({**content, AGENT_RECORD: states[name]()})
+            messages[name].content = heavy
+        pushed += list(grid.push_messages([messages[name] for name in some]))
+        for name, content in light.items():
+            messages[name].content = content
     owners = owner_by_message(messages)
     waiting = {message_id for message_id in pushed if message_id}
     replies: list[Message] = []
     pause = POLL_FIRST
     while waiting:
-        arrived = list(grid.pull_messages(waiting))
-        replies += arrived
-        waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
+        left = [message_id for message_id in pushed if message_id in waiting]
+        for some in _chunks(left, at_once):
+            for reply in grid.pull_messages(some):
+                answered = reply.metadata.reply_to_message_id
+                waiting.discard(answered)
+                if answered not in owners or not take(owners[answered], reply):
+                    replies.append(reply)
         if not waiting or time.monotonic() >= deadline:
             break
         time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
-        pause = min(2 * pause, POLL_LAST) if not arrived else POLL_FIRST
+        pause = min(2 * pause, POLL_LAST) if len(waiting) == len(left) else POLL_FIRST
     if waiting and isinstance(grid, ForgetsReplies):
         grid.forget(waiting)
     expired = {reply.metadata.reply_to_message_id for reply in replies if _is_expired(reply)}
@@ -101,6 +123,11 @@ def send(
     sent = {owners[message_id] for message_id in pushed if message_id in owners}
     missing |= {name: "message could not be sent" for name in messages if name not in sent}
     return Answers(replies, missing)
+
+
+def _chunks(names: list[str], size: int) -> Iterator[list[str]]:
+    for begin in range(0, len(names), size):
+        yield names[begin : begin + size]
 
 
 def _is_expired(reply: Message) -> bool:

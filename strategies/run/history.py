@@ -56,11 +56,6 @@ def read_history(path: Path, rounds: int) -> list[Round]:
             lines = [line for _, line in zip(range(rounds), file, strict=False)]
     except OSError as error:
         raise RunError(f"resume: {path}: {error.strerror}") from None
-    return rounds_of(lines, rounds, path)
-
-
-def rounds_of(lines: list[bytes], rounds: int, path: Path) -> list[Round]:
-    """Return lines as rounds 1, 2, ... (raises ``RunError`` where they are not these)."""
     found: list[Round] = []
     try:
         found = [Round.from_dict(json.loads(line)) for line in lines]

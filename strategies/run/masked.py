@@ -134,6 +134,10 @@ class MaskedSums:
         lost = self._renew_keys(pending, grid, question, min(ENROL_TIMEOUT, left / 2))
         return pending.messages_for(self._next_attempts(pending, lost))
 
+    def take(self, pending: Pending, name: str, reply: Message) -> bool:
+        """Take nothing: a sum needs the replies of its group together."""
+        return False
+
     def close(self, pending: Pending, replies: Mapping[str, Reply]) -> Round:
         """Fold the sums that are there, name the agents that are in none, record the round."""
         self._settle(pending, replies)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from privet.client_apps.terms import MessageTerms
@@ -71,6 +72,8 @@ class RunOptions(RunSettings):
         Agents on the roster of a secure sum, at least; fewer only to replay given masks.
     rounds : int, optional
         The last round, where ``start`` has said it.
+    folder : Path, optional
+        Where tables and uploads are that are too large for the memory; None keeps them in it.
     config : mapping
         The keys of its run config that decide what is computed; a resume compares them.
     """
@@ -80,4 +83,5 @@ class RunOptions(RunSettings):
     min_available_nodes: int = 0
     least_roster: int = LEAST_ROSTER
     rounds: int | None = None
+    folder: Path | None = None
     config: Mapping[str, Any] = field(default_factory=dict)

@@ -188,6 +188,8 @@ class Agent(NamedTuple):
     """Why it is asked no more in this run, empty while it is asked."""
     facts: str = ""
     """What it says of itself beyond the above, as JSON that is not looked into here."""
+    own: str = ""
+    """The settings that it follows in place of the run's, as JSON."""
     former: tuple[str, ...] = ()
     """Accounts of the nodes that had this name before and whose state it was not given."""
     library: str = ""
@@ -447,6 +449,7 @@ class Roster:
             unit=said.unit,
             public_key=said.public_key,
             facts=said.facts,
+            own=said.own,
             library=said.library,
         )
         self._place(said.agent, now, question)
@@ -486,6 +489,7 @@ class Roster:
                 held=now.held,
                 public_key=now.public_key,
                 facts=now.facts,
+                own=now.own,
                 library=now.library,
                 out=old.out if same else "",
             )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from privet.privacy import AgentLedger
 from privet.wire import (
@@ -20,6 +22,7 @@ from privet.wire import (
     RunError,
     Update,
     UploadError,
+    mapped,
     pack,
 )
 from privet.wire.contract import agent_record, means_privacy, read_update, shared_record
@@ -47,11 +50,13 @@ class TooFewError(RunError):
 
 
 class Accepted(NamedTuple):
-    """An agent's upload that will be folded: what is folded of it, as read, as it came."""
+    """An agent's upload that will be folded: what makes the arrays, and what came beside them."""
 
-    folded: Arrays
+    folded: Callable[[], Arrays]
     update: Update
-    content: RecordDict
+    extras: RecordDict
+    statistics: NDArray[Any] | None = None
+    """Of its model's buffers, where they are averaged."""
 
 
 @dataclass
@@ -76,6 +81,9 @@ class Pending:
         The shared record with what one agent is sent besides, by name; of few agents or none.
     messages : dict of str to Message
         The last one to each agent.
+    states : dict of str to callable
+        What makes the record with an agent's state, where all of them are too large to be held: it
+        is in the message while that is pushed.
     tries : int
         How many times messages were sent out and replies waited for.
     missing : dict of str to str
@@ -90,6 +98,8 @@ class Pending:
         When a try of the round failed, on the monotonic clock.
     epsilon : float
         The most that an agent has spent after this round.
+    spool : Spool, optional
+        Where uploads wait that are too large for the memory.
     failures : dict of str to str
         Why agents were not folded, in a round that too few were.
     """
@@ -104,6 +114,7 @@ class Pending:
     shared: dict[str, ConfigRecord] = field(default_factory=dict)
     own: dict[str, ConfigRecord] = field(default_factory=dict)
     messages: dict[str, Message] = field(default_factory=dict)
+    states: dict[str, Callable[[], ConfigRecord]] = field(default_factory=dict)
     tries: int = 0
     missing: dict[str, str] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
@@ -116,6 +127,7 @@ class Pending:
     epsilon: float = 0.0
     folded: bool = False
     failures: dict[str, str] = field(default_factory=dict)
+    spool: mapped.Spool | None = None
     together: Together | None = None
     """What was done without messages."""
 
@@ -265,6 +277,7 @@ class Pending:
                 recovery = half.recovery(session.state, position[name])
                 ledger = agent.ledger
             packed = None if recovery is None else pack(recovery)
+            mapped.release()
             tag = 0 if force and packed is None else agent.tag
             if tag != agent.tag:
                 self.notes.append(
@@ -280,6 +293,10 @@ class Pending:
             if record is None:
                 group = ALL if units is None else units.group(session.state, position[name])
                 record = self.shared[group]
+            self.states.pop(name, None)
+            if packed is not None and self._large(len(packed)):
+                made, packed = partial(self._with_state, position[name], tag, ledger), None
+                self.states[name] = made
             about = abouts.get((tag, packed, ledger))
             if about is None:
                 about = abouts[tag, packed, ledger] = agent_record(tag, packed, ledger)
@@ -295,7 +312,25 @@ class Pending:
         """Let go of what was sent, as large as the model, before the uploads are folded."""
         self.shared, self.own, self.messages = {}, {}, {}
 
+    def _with_state(self, position: int, tag: int, ledger: str) -> ConfigRecord:
+        recovery = self.half.recovery(self.session.state, position)
+        record = agent_record(tag, None if recovery is None else pack(recovery), ledger)
+        mapped.release()
+        return record
+
+    def _large(self, size: int) -> bool:
+        """Whether as many bytes of every agent are too many for the memory."""
+        return self.options.folder is not None and size * len(self.asked) > mapped.LIMIT
+
     # ------------------------------------------------------------------ what comes back
+
+    def keep(self, folded: Arrays) -> Callable[[], Arrays]:
+        """Keep what will be folded of an upload until it is asked for, on the disk if it must."""
+        folder = self.options.folder
+        if folder is None or not self._large(sum(array.nbytes for array in folded.values())):
+            return lambda: folded
+        self.spool = self.spool or mapped.Spool(folder)
+        return self.spool.keep(folded)
 
     def sort(self, replies: Iterable[Message]) -> dict[str, Reply]:
         """Return replies by agent; those to other messages than an agent's last are dropped."""

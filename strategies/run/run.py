@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from privet.wire import ConfigError, PrivetError, RunError
+from privet.wire import ConfigError, PrivetError, RunError, mapped
 from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.errors import listed, one_line
 from privet.wire.key import shown, values_of
@@ -23,8 +24,8 @@ from privet.wire.library import LIBRARY_VERSION, library_version
 from privet.wire.payload import BUFFERS
 
 from ..half import Arrays, ServerHalf, grouped, summing
-from .calibration import calibrated, facts_of
-from .checkpoint import Checkpoint, load
+from .calibration import TARGET, calibrated, facts_of
+from .checkpoint import Checkpoint
 from .clear import ClearUploads
 from .exchange import Reply, send
 from .masked import MaskedSums
@@ -82,6 +83,9 @@ class Run:
         What the history is to say with the next round.
     stopping : threading.Event
         Set by whoever asks the run to end after the round under way.
+    asked : dict of str to scalar
+        What decides what is computed, by name, as it was asked for: before anything was settled,
+        calibrated or halved. A resume must ask for the same.
     """
 
     half: ServerHalf[Any]
@@ -95,10 +99,21 @@ class Run:
     saved: Saved = Saved()
     remarks: list[str] = field(default_factory=list)
     stopping: threading.Event = field(default_factory=threading.Event)
+    asked: dict[str, Any] = field(init=False)
     _pending: Pending | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        self.half = replace(self.half, folder=self.options.folder)
         self.collector = ClearUploads() if summing(self.half) is None else MaskedSums()
+        self.asked = {
+            **dict(self.options.config),
+            **values_of(self.half),
+            "h": _words(getattr(self.half, "h", None)),
+            **self.half.settings(),
+            "participation": _words(self.options.participation),
+            "seed": self.options.seed,
+            "secure-sum": self.collector.masked,
+        }
 
     # ------------------------------------------------------------------ beginning
 
@@ -141,16 +156,15 @@ class Run:
         options: RunOptions,
         grid: Grid,
         arrays: ArrayRecord,
-        where: Path,
+        saved: Checkpoint,
     ) -> Self:
         """Return the run of a checkpoint, with the agents that are there now.
 
         Raises
         ------
         RunError
-            If the checkpoint is missing, damaged, or of another algorithm, model or seed.
+            If the checkpoint is damaged, or of a run that computes something else.
         """
-        saved = load(where)
         try:
             run = cls(half, options, Session.of(str(saved.manifest["experiment"]), arrays))
             agents = run._restore(saved)
@@ -159,14 +173,14 @@ class Run:
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, PrivetError):
                 raise
-            raise RunError(f"resume: {where} is damaged ({one_line(repr(error))})") from None
+            why = one_line(repr(error))
+            raise RunError(f"resume: the checkpoint is damaged ({why})") from None
         session, roster = run.session, run.session.roster
         run._enrol(grid)
         # Those that have not come back stay in the roster, absent.
         run._take_in(roster.merge(agents, run.question()))
         run._settle()
         run.calibrate()  # after the merge: agents that are absent count as well
-        run._note_changes(saved.manifest)
         run.arrays = session.restore(run.models()["last"])
         log.info("resumed after round %d with %d agents", session.round, len(roster.agents))
         return run
@@ -183,11 +197,13 @@ class Run:
         self._check(manifest)
         session.round, session.history = int(manifest["round"]), saved.history
         session.settings_before = dict(manifest["settings"])
-        statistics = saved.arrays.pop(BUFFERS, None)
         session.settle(manifest.get("trained", session.layout.names), manifest.get("buffers", ()))
-        if statistics is not None:
-            session.statistics = statistics
-        session.state = self.half.load(saved.arrays)
+        arrays = dict(saved.arrays)
+        session.statistics = arrays.pop(BUFFERS, None)
+        self.half = self.half.with_settings(
+            {key: manifest["settings"][key] for key in self.half.settings() if key != TARGET}
+        )
+        session.state = self.half.load(arrays)
         model, start = self.models()["last"], session.start
         if (model.shape, model.dtype) != (start.shape, start.dtype):
             raise RunError(
@@ -243,42 +259,26 @@ class Run:
                 f"resume: the checkpoint is of {said[0]} version {said[1]}, "
                 f"this run of {half.name} version {half.version}"
             )
-        if manifest["seed"] != self.options.seed:
-            raise RunError(
-                f"resume: the checkpoint has seed {manifest['seed']}, this run {self.options.seed}"
-            )
-        masked = bool(manifest.get("secure-sum", False))
-        if masked != self.collector.masked:
-            raise RunError(
-                f"resume: the checkpoint is of a run {'with' if masked else 'without'} secure "
-                f"sums, this run {'without' if masked else 'with'}"
-            )
-
-    def described(self) -> dict[str, Any]:
-        """Return what else than algorithm, model and seed decides what is computed, by name."""
-        h = getattr(self.half, "h", None)
-        return {
-            **dict(self.options.config),
-            **values_of(self.half),
-            **({} if h is None else {"h": one_line(repr(h))}),
-            **self.half.settings(),
-            "participation": one_line(str(self.options.participation)),
-            LIBRARY_VERSION: library_version(),
+        before, now = manifest["asked"], self.asked
+        changes = {
+            key: f"{key} {shown(before[key])} -> {shown(now[key])}"
+            for key in now
+            if key in before and before[key] != now[key]
         }
-
-    def _note_changes(self, manifest: Mapping[str, Any]) -> None:
-        """Log, and put into the history, what a resumed run changes."""
-        before = {**manifest["settings"], **manifest.get("run", {})}
-        now = self.described()
-        changes = [
-            f"{key} {shown(before.get(key, 'unset'))} -> {shown(now.get(key, 'unset'))}"
-            for key in dict.fromkeys((*now, *before))
-            if before.get(key) != now.get(key) and (key in before or "run" in manifest)
-        ]
+        if target := changes.pop(TARGET, ""):  # the noise of the rounds that are left follows it
+            self.note_change(target)
         if changes:
-            line = f"resume: settings differ from the checkpoint's: {', '.join(changes)}"
-            log.warning("%s", line)
-            self.remarks.append(line)
+            raise RunError(
+                f"resume: the checkpoint is of another run: {', '.join(changes.values())}; ask "
+                "for what it was, or begin a new run"
+            )
+        if (library := manifest[LIBRARY_VERSION]) != library_version():
+            self.note_change(f"{LIBRARY_VERSION} {library} -> {library_version()}")
+
+    def note_change(self, change: str) -> None:
+        """Log, and put into the history, what a resumed run may change."""
+        self.remarks.append(f"resume: {change}")
+        log.warning("%s", self.remarks[-1])
 
     def snapshot(self, grid: Grid) -> Checkpoint:
         """Return all that another run needs to go on, but for the history."""
@@ -289,12 +289,11 @@ class Run:
             "version": half.version,
             "experiment": session.experiment,
             "round": session.round,
-            "seed": self.options.seed,
+            "asked": self.asked,
             "settings": dict(half.settings()),
-            "run": self.described(),
-            "secure-sum": self.collector.masked,
             "trained": session.layout.names,
             "buffers": session.buffers.names if session.buffers else (),
+            LIBRARY_VERSION: library_version(),
             "agents": [{"name": name, **roster.agents[name].entry()} for name in roster.names],
         }
         node_states = grid.node_states() if isinstance(grid, HoldsNodeStates) else {}
@@ -419,10 +418,12 @@ class Run:
                 raise RunError(f"round {pending.round}: a message that is not one of the round's")
             asked[names[id(message)]] = message
         replies: list[Message] = []
+        take = partial(self.collector.take, pending)
+        at_once = max(1, mapped.LIMIT // max(1, 4 * self.session.start.nbytes))
         while asked:
             timeout = self.collector.timeout(pending)
             pending.tries += 1
-            answers = send(grid, asked, timeout)
+            answers = send(grid, asked, timeout, take, pending.states, at_once)
             replies += answers.replies
             pending.missing.update(answers.missing)
             asked = self.collector.retry(pending, replies, grid, self.question())
@@ -484,3 +485,8 @@ class Run:
     def models(self) -> Arrays:
         """Return the models (d,) by name; ``"last"`` is the run's result."""
         return self.half.models(self.session.state)
+
+
+def _words(part: Any) -> str:
+    """Return a part of a run in one line that another process writes in the same way."""
+    return one_line(re.sub(r" at 0x[0-9a-f]+", "", repr(part)))

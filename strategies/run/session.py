@@ -184,18 +184,22 @@ class Session:
             arrays |= self.buffers.restore(self.statistics)
         return ArrayRecord(arrays)
 
-    def require_statistics(self, upload: Mapping[str, NDArray[Any]]) -> None:
-        """Refuse statistics of an upload that are not the model's (raises ``UploadError``)."""
-        found, own = upload.get(BUFFERS), self.statistics
+    def statistics_of(self, found: NDArray[Any] | None) -> NDArray[Any] | None:
+        """Return a copy of an upload's statistics, if it has any.
+
+        Raises
+        ------
+        UploadError
+            If they are not the model's, or not finite.
+        """
+        own = self.statistics
         if found is None:
-            return
+            return None
         if own is None or (found.shape, found.dtype) != (own.shape, own.dtype) or not finite(found):
             raise UploadError("upload holds buffers that do not fit the model, or are not finite")
+        return found.copy()
 
-    def average(self, uploads: Iterable[Mapping[str, NDArray[Any]]]) -> None:
+    def average(self, statistics: Iterable[NDArray[Any] | None]) -> None:
         """Take the mean of the statistics that came with the uploads, if any did."""
-        if self.statistics is None:
-            return
-        sent = [upload[BUFFERS] for upload in uploads if BUFFERS in upload]
-        if sent:
+        if sent := [each for each in statistics if each is not None]:
             self.statistics = np.mean(sent, axis=0, dtype=np.float64).astype(sent[0].dtype)

@@ -229,6 +229,7 @@ PUBLIC = {
     "/privet/library-version": "constant",
     "/privet/num-examples": "declared public",
     "/privet/facts": "the public numbers that a charge rests on",
+    "/privet/own-settings": "set by its operator",
     "/privet/dim": "shape of the model",
     "/privet/dtype": "declared in the configuration",
     "/privet/protocol": "constant",

@@ -79,7 +79,7 @@ def deployment(tmp_path_factory: Any) -> Iterator[Deployment]:
 def run(deployment: Deployment, folder: Path, **config: Any) -> tuple[Verdict, Path]:
     """Run to the end and return the SuperLink's verdict and the run folder."""
     submitted = deployment.submit(ROOT, {**config, "output-dir": str(folder)})
-    verdict = submitted.wait(240)
+    verdict = submitted.wait()
     return verdict, folder / submitted.run_id
 
 

@@ -92,7 +92,7 @@ def bytes_of_a_reply(
     """Return the mean size of the TRAIN replies of a run, HTTP headers included."""
     begin = time.monotonic()
     run = running.submit(ROOT, {**CONFIG, **config, "output-dir": str(folder)})
-    verdict = run.wait(240)
+    verdict = run.wait()
     assert verdict.completed, verdict.details
     pushed = [
         (path, size) for when, path, size in proxy.requests() if when > begin and "/push-" in path

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
 from prometheus_client import generate_latest
 
 from privet.client_apps import slow_start
@@ -39,6 +40,13 @@ def test_dashboard_and_page_name_metrics_that_exist() -> None:
         names = set(re.findall(r"privet_\w+", text))
         assert len(names) > 10
         assert {name.removesuffix("_total") for name in names} <= counted
+
+
+def test_flowers_limits_are_on_the_page() -> None:
+    assert f"**{HEARTBEAT_DEFAULT_INTERVAL} seconds to start a ClientApp.**" in PAGE
+    assert "**80 seconds of silence of a ServerApp.**" in PAGE
+    tls = (ROOT / "docs" / "how-to" / "tls.md").read_text()
+    assert "(operate.md#flowers-limits)" in tls
 
 
 def test_run_configs_are_read() -> None:

@@ -10,7 +10,7 @@ import pytest
 from flwr.app import Message, RecordDict
 
 from privet.client_apps import client_app
-from privet.privacy import AgentLedger
+from privet.privacy import AgentLedger, Facts
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedSGD, FedPLT, PrimalDualStrategy
 from privet.wire.contract import agent_record, encode_settings, is_need_state, shared_record
@@ -102,3 +102,23 @@ def test_a_reply_that_is_lost_counts_until_the_agent_speaks(strategy: PrimalDual
         strategy.play_round(grid, number)
         spent.append(AgentLedger.from_json(session.roster.agents["0"].ledger).messages)
     assert spent == [1, 2, 3]
+
+
+def test_the_first_lost_reply_of_an_agent_with_steps_of_its_own_counts_them() -> None:
+    """Seven noised steps of its own stand against the run's two, though it has said nothing yet."""
+    ledgers = []
+    for lost in (False, True):
+        strategy = FedPLT(local_solver="noisy-gd", clip=1.0, row_norm=1.0, noise_variance=1.0,
+                          local_epochs=2, num_agents=2, round_timeout=0.2)  # fmt: skip
+        app = client_app("fed-plt", lambda context: problem(), settings={"local-epochs": 7})
+        grid = Deaf(app, 2)
+        session = strategy.begin(grid, zeros(4))
+        grid.lost = frozenset(sorted(grid.get_node_ids())[:1] if lost else ())
+        strategy.play_round(grid, 1)
+        assert session.history[-1].participants == (("1",) if lost else ("0", "1"))
+        ledgers.append(session.roster.agents["0"].ledger)
+    assert ledgers[0] == ledgers[1]
+    own = strategy.half.with_settings({"local-epochs": 7}).agent
+    facts = Facts.from_json(session.roster.agents["0"].facts)
+    assert AgentLedger.from_json(ledgers[1]).entries == ((own.release(facts, 1), 1),)
+    assert own.release(facts, 1) != strategy.half.agent.release(facts, 1)

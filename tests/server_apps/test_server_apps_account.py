@@ -15,6 +15,7 @@ from privet.privacy import AgentLedger, Release
 from privet.server_apps import execute, read_config
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
+from privet.wire import RunError
 
 PRIVATE: dict[str, Any] = {
     "num-agents": 3,
@@ -72,12 +73,11 @@ def test_noise_without_effect_claims_nothing(tmp_path: Path) -> None:
     assert account_with(forged(scale=1e-300), tmp_path)["private"] is False
 
 
-def test_run_that_began_without_noise_stays_not_private(tmp_path: Path) -> None:
+def test_run_that_began_without_noise_cannot_become_private(tmp_path: Path) -> None:
     place = {"output-dir": str(tmp_path)}
     run_inline({**OPEN, **place}, "first")
-    rest = run_inline({**PRIVATE, **place, "resume": str(tmp_path / "first")}, "second")
-    assert rest.result.history[-1].participants == ("0", "1", "2")
-    assert rest.summary["private"] is False
+    with pytest.raises(RunError, match=r"of another run: .*noise-variance 0.0 -> "):
+        run_inline({**PRIVATE, **place, "resume": str(tmp_path / "first")}, "second")
 
 
 def test_papers_formula_that_does_not_apply_is_left_out(tmp_path: Path) -> None:

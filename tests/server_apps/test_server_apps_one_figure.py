@@ -258,6 +258,17 @@ def test_a_resumed_run_of_the_same_rounds_keeps_its_noise(name: str, tmp_path: P
     assert [times for _, times in noises(finished)] == [4]
 
 
+def test_a_target_may_be_raised_on_a_resume(tmp_path: Path) -> None:
+    raw = {**target_of(PRIVATE["fed-plt"], 3.0), "output-dir": str(tmp_path)}
+    first = interrupted(raw, tmp_path, 2)
+    config = {**RUN, **raw, "target-epsilon": 4.0, "resume": str(first)}
+    finished = execute(
+        Watched(client_app(None, problem_from_context), AGENTS, config), config, "second"
+    )
+    assert "resume: target-epsilon 3.0 -> 4.0" in finished.result.history[2].notes
+    assert 3.99 < require_one_figure(finished) <= 4.0
+
+
 def test_what_was_paid_may_leave_nothing(tmp_path: Path) -> None:
     raw = {**target_of(PRIVATE["fed-plt"], 3.0), "output-dir": str(tmp_path)}
     first = interrupted(raw, tmp_path, 2)

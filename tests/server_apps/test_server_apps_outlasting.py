@@ -96,36 +96,53 @@ def test_auto_begins_where_there_is_no_checkpoint(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ resume compares
 
 
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        ({"h": "l1", "h-weight": 0.1}, "h Zero() -> ElasticNet"),
-        ({"regularizer-weight": 0.2}, "regularizer-weight 0.05 -> 0.2"),
-        ({"partition-seed": 3}, "partition-seed 0 -> 3"),
-        ({"data-seed": 3}, "data-seed 42 -> 3"),
-        ({"examples-per-agent": 30}, "examples-per-agent 20 -> 30"),
-        ({"participation": "fraction", "fraction": 0.5}, "participation All() -> Fraction"),
-        ({"num-agents": 5}, "num-agents 4 -> 5"),
-        ({"rho": 3.0}, "rho 1.0 -> 3.0"),
-    ],
-)
-def test_every_change_of_what_is_computed_is_named(
-    tmp_path: Path, change: dict[str, Any], line: str, caplog: Any
+CHANGES: list[tuple[dict[str, Any], str]] = [
+    ({"h": "l1", "h-weight": 0.1}, "h Zero() -> ElasticNet"),
+    ({"regularizer-weight": 0.2}, "regularizer-weight 0.05 -> 0.2"),
+    ({"partition-seed": 3}, "partition-seed 0 -> 3"),
+    ({"data-seed": 3}, "data-seed 42 -> 3"),
+    ({"dataset": "regression"}, "dataset synthetic -> regression"),
+    ({"examples-per-agent": 30}, "examples-per-agent 20 -> 30"),
+    ({"participation": "fraction", "fraction": 0.5}, "participation All() -> Fraction"),
+    ({"num-agents": 5}, "num-agents 4 -> 5"),
+    ({"seed": 1}, "seed 0 -> 1"),
+    ({"rho": 3.0}, "rho 1.0 -> 3.0"),
+    ({"returned-model": "mean"}, "returned-model y -> mean"),
+]
+
+
+@pytest.mark.parametrize(("change", "line"), CHANGES)
+def test_a_change_of_what_is_computed_is_refused_and_named(
+    tmp_path: Path, change: dict[str, Any], line: str
 ) -> None:
     run_inline(settings(tmp_path, num_server_rounds=1, rho=1.0), "first")
-    resumed = settings(tmp_path, rho=1.0, num_server_rounds=2, resume=str(tmp_path / "first"))
-    caplog.clear()
-    finished = run_inline({**resumed, **change}, "second")
-    (said,) = [text for text in caplog.messages if "settings differ" in text]
-    assert line in said
-    assert said in finished.result.history[-1].notes
+    before = sorted((tmp_path / "first").iterdir())
+    resumed = settings(tmp_path, rho=1.0, num_server_rounds=2, resume="auto")
+    with pytest.raises(RunError, match="the checkpoint is of another run") as refused:
+        run_inline({**resumed, **change}, "second")
+    assert line in str(refused.value)
+    assert sorted((tmp_path / "first").iterdir()) == before
+    assert rounds_in(tmp_path / "first") == [1]
+    run_inline(resumed, "third")
+    assert rounds_in(tmp_path / "first") == [1, 2]
+
+
+def test_all_changes_are_named_in_one_line(tmp_path: Path) -> None:
+    run_inline(settings(tmp_path, num_server_rounds=1, rho=1.0), "first")
+    resumed = settings(tmp_path, rho=2.0, data_seed=3, resume=str(tmp_path / "first"))
+    with pytest.raises(RunError) as refused:
+        run_inline(resumed, "second")
+    assert str(refused.value) == (
+        "resume: the checkpoint is of another run: data-seed 42 -> 3, rho 1.0 -> 2.0; ask for "
+        "what it was, or begin a new run"
+    )
 
 
 def test_what_only_says_how_a_run_is_operated_is_no_change(tmp_path: Path, caplog: Any) -> None:
     run_inline(settings(tmp_path, num_server_rounds=1), "first")
     operated = {"patience": 1.0, "round_timeout": 9.0, "evaluate_every": 2, "checkpoint_every": 3}
     run_inline(settings(tmp_path, resume=str(tmp_path / "first"), **operated), "second")
-    assert "settings differ" not in caplog.text
+    assert "resume:" not in caplog.text
 
 
 def test_another_version_of_the_library_is_named(

@@ -7,6 +7,7 @@ import ssl
 import struct
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -284,6 +285,50 @@ def test_a_neighbour_that_went_on_is_not_waited_for(hosts: Hosts) -> None:
         done = server.exchange(5, {"0": VECTOR})
         assert time.monotonic() - began < 2.0
     assert done.reasons == {"0": "the other end has closed this round"}
+
+
+@pytest.mark.parametrize("restarted", ["0", "1"])
+def test_a_server_that_was_started_again_is_sent_the_vector_once_more(
+    hosts: Hosts, restarted: str
+) -> None:
+    """Its predecessor had taken the vector and said so; unit 0 leads, unit 1 follows."""
+    (other,) = {"0", "1"} - {restarted}
+
+    def peers(name: str) -> Peers:
+        made = Peers(hosts.settings(name), tuple({"0", "1"} - {name}), SHAPE, "agreed")
+        made._service.start()
+        return made
+
+    with peers(other) as stays, ThreadPoolExecutor(1) as pool:
+        with peers(restarted) as first:
+            there = pool.submit(stays.exchange, 4, {restarted: VECTOR})
+            edge = first.board.edges[other]
+            assert first.board.wait(lambda: 4 in edge.inbox, time.monotonic() + 10.0)
+        with peers(restarted) as second:
+            here = second.exchange(4, {other: VECTOR + 1})
+        assert here.outcomes == {other: Outcome.USED}
+        assert there.result().outcomes == {restarted: Outcome.USED}
+        np.testing.assert_array_equal(here.vectors[other], VECTOR)
+
+
+def test_an_edge_that_was_given_up_is_closed_before_the_others_are(hosts: Hosts) -> None:
+    """Unit 1 cannot reach unit 0 and waits for unit 2: who asks for unit 0 hears it is over."""
+    settings = replace(hosts.settings("1", timeout=0.3), longest=60.0)
+    with Peers(settings, ("0", "2"), SHAPE, "agreed") as server, ThreadPoolExecutor(1) as pool:
+        server._service.start()
+        with Peers(hosts.settings("2"), ("1",), SHAPE, "agreed") as slow:
+            slow._service.start()
+            done = pool.submit(server.exchange, 4, {"0": VECTOR, "2": VECTOR})
+            with link(hosts, "0") as client:
+                until = time.monotonic() + 10.0
+                while client.health(2.0).closed < 4 and time.monotonic() < until:
+                    time.sleep(0.02)
+                assert client.health(2.0).closed == 4
+            assert not done.done()
+            with link(hosts, "2") as client:
+                assert client.health(2.0).closed < 4
+            assert slow.exchange(4, {"1": VECTOR}).outcomes == {"1": Outcome.USED}
+        assert done.result().outcomes == {"0": Outcome.DROPPED, "2": Outcome.USED}
 
 
 def open_board(unit: str = "1") -> tuple[Board, Parcel]:

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from privet.client_apps import client_app
 from privet.privacy import AgentLedger
 from privet.sim.engine import InlineGrid
-from privet.strategies import FedPLT
+from privet.strategies import FedPLT, Schedule
 from privet.wire import AGENT_RECORD, ENROL
 from support.federations import logistic_agents, position, zeros
 
@@ -227,6 +227,50 @@ def test_an_expired_message_costs_no_work_and_no_budget(tmp_path: Path) -> None:
     strategy.play_round(grid, 3)
     assert strategy.session is not None
     assert AgentLedger.from_json(strategy.session.roster.agents["0"].ledger).messages == 2
+
+
+class Sleeper(InlineGrid):
+    """A node that sleeps for a third of the time, and then goes through its messages in order."""
+
+    nap, period = 0.4, 1.2
+    node = 1000
+
+    def __init__(self) -> None:
+        super().__init__(client_app("fed-plt", lambda context: PROBLEMS[position(context)]), 3)
+        self.begun, self.queue, self.worked = time.monotonic(), list[Message](), 0
+
+    def dispatch(self, messages: list[Message]) -> None:
+        train = [one for one in messages if one.metadata.message_type != ENROL]
+        self.queue += [one for one in train if one.metadata.dst_node_id == self.node]
+        super().dispatch([one for one in messages if one not in self.queue])
+        time.sleep(0.05 if train else 0.0)  # the work of the others
+
+    def pull_messages(self, message_ids: Any) -> Any:
+        while self.queue and (time.monotonic() - self.begun) % self.period > self.nap:
+            message = self.queue.pop(0)
+            reply = self.deliver(message)
+            assert reply is not None
+            self.worked += reply.has_content()
+            self.arrived(message, reply)
+        return super().pull_messages(message_ids)
+
+
+def test_a_node_that_sleeps_costs_its_own_rounds_only() -> None:
+    """As a minute in every three, on a smaller scale: it never works on a closed round."""
+    grid, timeout, rounds = Sleeper(), 0.15, 40
+    strategy = FedPLT(rho=1.0, num_agents=3, round_timeout=timeout)
+    result = strategy.start(Flowers(grid), zeros(4), num_rounds=rounds)
+    took_part = [done.participants for done in result.history]
+    assert set(took_part) == {("0", "1", "2"), ("1", "2")}
+    assert {name for done in result.history for name in done.failures} == {"0"}
+    assert grid.worked == took_part.count(("0", "1", "2"))
+    naps = 1 + (time.monotonic() - grid.begun) / grid.period
+    assert took_part.count(("1", "2")) <= naps * (grid.nap / timeout + 1)
+    app = client_app("fed-plt", lambda context: PROBLEMS[position(context)])
+    asked = FedPLT(rho=1.0, num_agents=3, participation=Schedule(tuple(took_part)))
+    undisturbed = asked.start(InlineGrid(app, 3), zeros(4), num_rounds=rounds)
+    ours, theirs = (one.arrays["x"].numpy() for one in (result, undisturbed))
+    assert ours.tobytes() == theirs.tobytes()
 
 
 # ------------------------------------------------------------------ versions

@@ -350,9 +350,9 @@ def resumed(path: Path, grid: Watched, **options: Any) -> FedPLT:
     return strategy
 
 
-def saved(path: Path) -> Path:
+def saved(path: Path, **options: Any) -> Path:
     grid = Watched()
-    strategy = FedPLT(rho=1.0, local_epochs=3, num_agents=3)
+    strategy = FedPLT(rho=1.0, local_epochs=3, num_agents=3, **options)
     strategy.start(grid, zeros(4), num_rounds=3, checkpoint=path)
     return path
 
@@ -398,7 +398,7 @@ def test_a_node_that_changed_its_name_between_runs_has_one_place(tmp_path: Path)
 
 @pytest.mark.parametrize("private", [False, True])
 def test_resume_compares_the_numbers_of_examples(tmp_path: Path, private: bool) -> None:
-    path = saved(tmp_path / "checkpoint.npz")
+    path = saved(tmp_path / "checkpoint.npz", clip=float(private))
     grid = Watched(problems=[PROBLEMS[0], smaller(PROBLEMS[1]), PROBLEMS[2]])
     session = resumed(path, grid, clip=float(private)).session
     assert session is not None

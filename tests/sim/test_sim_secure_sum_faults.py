@@ -297,7 +297,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(name: str, tmp_path: Path) -> No
     assert np.array_equal(model(resumed), model(whole))
     before, after = (s.session.roster.agents["0"].public_key for s in (first, second))
     assert before != after
-    with pytest.raises(RunError, match="with secure sums, this run without"):
+    with pytest.raises(RunError, match="secure-sum true -> false"):
         play(name, rounds=6, start={"resume": path})
 
 

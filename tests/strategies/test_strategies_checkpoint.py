@@ -12,7 +12,7 @@ from flwr.app import MetricRecord
 
 from privet.problems import BinaryLogistic
 from privet.sim.engine import InlineGrid
-from privet.strategies import FedPLT
+from privet.strategies import FedPLT, Fraction
 from privet.strategies.run import Run
 from privet.strategies.run.checkpoint import Checkpoint, load, save
 from privet.wire import RunError
@@ -43,7 +43,7 @@ def test_agents_that_do_not_come_back_stay_absent(tmp_path: Path) -> None:
 def test_newcomers_join_a_resumed_run(tmp_path: Path) -> None:
     problems = logistic_agents(4)
     file = tmp_path / "checkpoint.npz"
-    train(problems[:3], 3, start={"checkpoint": file})
+    train(problems[:3], 3, start={"checkpoint": file}, local_epochs=10)
     result, _, _ = train(problems, 60, start={"resume": file}, local_epochs=10)
     assert result.history[3].participants == ("0", "1", "2", "3")
     fresh, _, _ = train(problems, 60, local_epochs=10)
@@ -52,7 +52,7 @@ def test_newcomers_join_a_resumed_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [({"seed": 1}, "has seed 0, this run 1"), ({"num_agents": 3}, "waited")],
+    [({"seed": 1}, "of another run: seed 0 -> 1;"), ({"num_agents": 3}, "waited")],
 )
 def test_resume_that_does_not_fit_is_one_line(
     tmp_path: Path, options: dict[str, Any], reason: str
@@ -95,7 +95,7 @@ def test_full_disk_keeps_the_previous_checkpoint_and_the_run(
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("numpy.savez", full)
+    monkeypatch.setattr("privet.wire.files.npy.write_array_header_1_0", full)
     result, _, _ = train(problems, 4, start={"resume": file, "checkpoint": file})
     assert [done.round for done in result.history] == [1, 2, 3, 4]
     assert file.read_bytes() == before
@@ -152,12 +152,16 @@ def test_resume_calibrates_for_agents_that_are_absent_too(
     assert seen == [["0", "1", "2"]]
 
 
-def test_resume_says_what_is_not_as_it_was(tmp_path: Path, caplog: Any) -> None:
+def test_a_resume_that_asks_for_something_else_is_refused(tmp_path: Path) -> None:
     problems = logistic_agents(2)
     file = tmp_path / "checkpoint.npz"
     train(problems, 1, start={"checkpoint": file})
-    train(problems, 2, rho=4.0, start={"resume": file})
-    assert "settings differ from the checkpoint's: rho 1.0 -> 4.0" in caplog.text
+    with pytest.raises(RunError, match=r"of another run: rho 1.0 -> 4.0; ask for what it was"):
+        train(problems, 2, rho=4.0, start={"resume": file})
+    with pytest.raises(
+        RunError, match=r"another run: participation All\(\) -> Fraction\(fraction=0"
+    ):
+        train(problems, 2, participation=Fraction(0.5), start={"resume": file})
     narrow = [
         BinaryLogistic(p.features.astype("f4"), p.labels, regularizer=p.regularizer)
         for p in problems
@@ -197,7 +201,7 @@ def rewritten(file: Path, members: dict[str, Any], **manifest: Any) -> None:
         ({"agents": 3}, "TypeError"),
         ({"settings": None}, "KeyError"),
         ({"format": None}, "is damaged"),
-        ({"format": 1}, "has checkpoint format 1, expected 3"),
+        ({"format": 1}, "has checkpoint format 1, expected 4"),
     ],
 )
 def test_a_manifest_with_wrong_contents_is_one_line(
@@ -256,14 +260,3 @@ def test_what_a_lost_process_added_to_the_history_is_not_looked_at(tmp_path: Pat
     straight, _, _ = train(logistic_agents(3), 4)
     assert np.array_equal(model(result), model(straight))
     assert [done.round for done in load(file).history] == [1, 2, 3, 4]
-
-
-def test_a_checkpoint_of_the_earlier_format_is_read(tmp_path: Path) -> None:
-    """Format 2 had the history inside."""
-    file, members = saved(tmp_path)
-    members["history"] = np.frombuffer((tmp_path / "history.jsonl").read_bytes(), np.uint8)
-    rewritten(file, members, format=2, run=None)
-    (tmp_path / "history.jsonl").unlink()
-    result, _, _ = train(logistic_agents(3), 4, start={"resume": file})
-    straight, _, _ = train(logistic_agents(3), 4)
-    assert np.array_equal(model(result), model(straight))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,20 @@ def test_a_run_that_blows_up_is_warned_of_once_with_the_key(
     assert found.diverged
     assert found.diverged in line
     assert (found.stopped, len(found.history)) == ("rounds", 30)
+
+
+def test_a_run_that_began_anew_is_resumed_with_its_smaller_step(tmp_path: Path) -> None:
+    def strategy() -> FedDyn:
+        return FedDyn(step_size_base=2.0, on_divergence="restart-smaller", **STEEP)
+
+    file = tmp_path / "checkpoint.npz"
+    found = play(strategy(), rounds=12, checkpoint=file)
+    assert found.restarts
+    again = strategy()
+    resumed = play(again, rounds=30, resume=file)
+    whole = play(strategy(), rounds=30)
+    assert again.half.settings()["step-size-base"] == 2.0 / 2**found.restarts
+    assert np.array_equal(resumed.arrays["x"].numpy(), whole.arrays["x"].numpy())
 
 
 def test_a_run_that_converges_is_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:

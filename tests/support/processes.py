@@ -20,6 +20,9 @@ from support.tls import Certificates
 
 ConfigValue = str | int | float | bool
 
+LONG = 900.0
+"""Seconds that only what hangs takes, on a busy machine too."""
+
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -77,13 +80,13 @@ class Run:
     @property
     def run_id(self) -> str:
         """Flower's id, once the SuperLink has accepted the run."""
-        return self.wait_for_line(r"Successfully started run (\d+)", 60.0)[1]
+        return self.wait_for_line(r"Successfully started run (\d+)")[1]
 
     def log(self) -> str:
         """Return what the run has printed so far."""
         return _read(self._log)
 
-    def wait_for_line(self, pattern: str, timeout: float) -> re.Match[str]:
+    def wait_for_line(self, pattern: str, timeout: float = LONG) -> re.Match[str]:
         """Wait until the run prints something that matches, the moment to break something."""
         found: list[re.Match[str]] = []
 
@@ -100,7 +103,7 @@ class Run:
         """Tell the SuperLink to stop the run; `wait` then returns at once."""
         self._deployment.flwr("stop", self.run_id)
 
-    def wait(self, timeout: float) -> Verdict:
+    def wait(self, timeout: float = LONG) -> Verdict:
         """Wait until the run is over and return the SuperLink's verdict."""
         deadline = time.monotonic() + timeout
         run_id = self.run_id
@@ -212,7 +215,7 @@ class Deployment:
             command += ["--auth-supernode-private-key", str(key)]
         return self._launch(name, tuple(command))
 
-    def restart_node(self, name: str, timeout: float = 90.0) -> Node:
+    def restart_node(self, name: str, timeout: float = LONG) -> Node:
         """Start a killed SuperNode as it was started before and wait for its id.
 
         A node with a key is refused, and its process ends, until the SuperLink has noticed that
@@ -236,7 +239,7 @@ class Deployment:
         self.kill(*self.tree(process.pid))
         process.wait()
 
-    def wait_for_nodes(self, timeout: float = 60.0) -> None:
+    def wait_for_nodes(self, timeout: float = LONG) -> None:
         """Wait until the SuperLink has given every started SuperNode its id."""
         for node in self.nodes.values():
 

@@ -86,7 +86,7 @@ def test_failed_write_leaves_the_previous_file(tmp_path: Path, monkeypatch: Any)
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(np, "savez", full)
+    monkeypatch.setattr("privet.wire.files.npy.write_array_header_1_0", full)
     with pytest.raises(OSError, match="No space left"):
         write_npz(path, {"a": np.zeros(3)})
     assert path.read_bytes() == before

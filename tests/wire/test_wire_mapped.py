@@ -1,0 +1,149 @@
+"""Arrays that are in files: what they hold, what they leave in memory, what a full disk does."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privet.wire import RunError, mapped
+from privet.wire.files import read_npz, write_npz
+from support.memory import resident_megabytes
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every array but the smallest count as large, and be worked on in many blocks."""
+    monkeypatch.setattr(mapped, "LIMIT", 64)
+    monkeypatch.setattr(mapped, "BLOCK", 96)
+
+
+@given(
+    rows=st.integers(1, 40),
+    columns=st.integers(2, 30),
+    kind=st.sampled_from(["f4", "f8"]),
+    seed=st.integers(0, 2**32),
+)
+def test_sums_by_row_have_the_bits_of_numpys(rows: int, columns: int, kind: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    table = (rng.standard_normal((rows, columns)) * 10.0 ** rng.integers(-9, 9, (rows, 1))).astype(
+        kind
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mapped, "LIMIT", 0)
+        found = mapped.column_sums(table)
+    assert found.tobytes() == np.add.reduce(table, axis=0).tobytes()
+
+
+def test_what_is_written_outlasts_a_release(small: None, tmp_path: Path) -> None:
+    table = mapped.empty((50, 7), "f8", tmp_path)
+    values = np.random.default_rng(0).standard_normal((50, 7))
+    for part in mapped.blocks(table):
+        table[part] = values[part]
+    mapped.release()
+    assert table.tobytes() == values.tobytes()
+    assert list(tmp_path.iterdir()) == []  # the file has no name and goes with the process
+
+
+def test_a_mapped_table_is_not_resident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped, "LIMIT", 1 << 20)
+    before = resident_megabytes()
+    table, most = mapped.empty((400, 1 << 16), "f8", tmp_path), 0.0  # 200 MB
+    for part in mapped.blocks(table):
+        table[part] = 1.0
+        most = max(most, resident_megabytes())
+    assert mapped.column_sums(table)[0] == 400.0
+    most = max(most, resident_megabytes())
+    assert most - before < 60
+    assert table[:].sum() == table.size  # what would be resident otherwise
+    assert resident_megabytes() - before > 150
+    mapped.release()
+    assert resident_megabytes() - before < 60
+
+
+def test_a_full_disk_is_one_line(small: None, tmp_path: Path, monkeypatch: Any) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(RunError, match=r"no room for a table of 8,000 bytes \(No space left"):
+        mapped.empty((100, 10), "f8", tmp_path)
+
+
+def test_small_arrays_and_those_without_a_folder_are_in_memory(small: None, tmp_path: Path) -> None:
+    assert mapped.empty((2, 4), "f8", tmp_path).base is None
+    assert mapped.empty((100, 4), "f8", None).base is None
+
+
+@given(st.data())
+def test_a_spool_gives_back_what_it_was_given(tmp_path_factory: Any, data: Any) -> None:
+    spool = mapped.Spool(tmp_path_factory.mktemp("spool"))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    kept = []
+    for _ in range(data.draw(st.integers(1, 5))):
+        shapes = data.draw(st.lists(st.sampled_from([(), (0,), (3,), (2, 5), (1000,)])))
+        arrays: dict[str, Any] = {
+            str(n): np.asarray(rng.standard_normal(shape)).astype(rng.choice(["f4", "f8", "u1"]))
+            for n, shape in enumerate(shapes)
+        }
+        kept.append((arrays, spool.keep(arrays)))
+    for arrays, load in reversed(kept):
+        found = load()
+        assert found.keys() == arrays.keys()
+        for name, array in arrays.items():
+            assert found[name].dtype == array.dtype
+            assert found[name].shape == array.shape
+            assert found[name].tobytes() == array.tobytes()
+
+
+# ------------------------------------------------------------------ files of large arrays
+
+
+ARRAYS: dict[str, Any] = {
+    "table": np.arange(600.0).reshape(100, 6),
+    "narrow": np.arange(50, dtype="f4").reshape(5, 10)[:, ::2],
+    "number": np.array(3.5),
+    "none": np.empty((0, 7)),
+    "text": np.frombuffer(b"{}", np.uint8),
+}
+
+
+def test_large_members_are_read_as_they_were_written(small: None, tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    write_npz(path, ARRAYS)
+    for found in (read_npz(path, tmp_path), dict(np.load(path))):  # numpy reads them as well
+        assert found.keys() == ARRAYS.keys()
+        for name, array in ARRAYS.items():
+            assert found[name].dtype == array.dtype
+            assert np.array_equal(found[name], array)
+    found = read_npz(path, tmp_path)
+    found["table"][0] = 0.0  # it may be written into
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_a_flipped_bit_in_a_large_member_is_found(
+    small: None, tmp_path: Path, share: float
+) -> None:
+    path = tmp_path / "a.npz"
+    write_npz(path, {"table": ARRAYS["table"]})
+    data = bytearray(path.read_bytes())
+    data[200 + int(share * ARRAYS["table"].nbytes)] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="CRC"):
+        read_npz(path, tmp_path)
+
+
+def test_a_large_member_that_claims_another_size_is_refused(small: None, tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    write_npz(path, {"table": ARRAYS["table"]})
+    data = path.read_bytes()
+    assert data.count(b"(100, 6)") == 1
+    path.write_bytes(data.replace(b"(100, 6)", b"(999, 6)"))
+    with pytest.raises(ValueError, match="another format"):
+        read_npz(path, tmp_path)

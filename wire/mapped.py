@@ -1,0 +1,111 @@
+"""Arrays too large to be kept in memory: in files that the system pages in and out.
+
+An array above `LIMIT` bytes is mapped from a file without a name in a given folder, so that it goes
+with its process. What is touched of it is resident until `release` gives the pages back, which
+whoever walks over such an array does as it goes.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet, finalize
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from .errors import RunError
+
+LIMIT = 1 << 29
+"""Bytes above which an array is in a file."""
+BLOCK = 1 << 24
+"""Bytes that are worked on at a time."""
+
+_mapped: WeakSet[mmap.mmap] = WeakSet()
+
+
+def empty(shape: tuple[int, ...], dtype: DTypeLike, folder: Path | None) -> NDArray[Any]:
+    """Return an array of any contents, in a file of the folder where it is large.
+
+    Raises
+    ------
+    RunError
+        If the disk has no room for it: later that would be a signal and no error.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if folder is None or size <= LIMIT:
+        return np.empty(shape, dtype)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+            pages = mmap.mmap(file.fileno(), size)
+    except OSError as error:
+        why = f"no room for a table of {size:,} bytes ({error.strerror})"
+        raise RunError(f"{folder}: {why}") from None
+    _mapped.add(pages)
+    return np.frombuffer(pages, dtype).reshape(shape)
+
+
+def release() -> None:
+    """Give the resident pages of all mapped arrays back to the system; their contents stay."""
+    for pages in tuple(_mapped):
+        pages.madvise(mmap.MADV_DONTNEED)
+
+
+def blocks(table: NDArray[Any]) -> Iterator[slice]:
+    """Yield the rows of a table, some at a time; mapped arrays are released after each."""
+    step = max(1, BLOCK * len(table) // max(1, table.nbytes))
+    for begin in range(0, len(table), step):
+        yield slice(begin, begin + step)
+        release()
+
+
+def column_sums(table: NDArray[Any]) -> NDArray[Any]:
+    """Return the sum of the rows of a table (N, d), d > 1, in order: that of np.add.reduce."""
+    if table.nbytes <= LIMIT:
+        total: NDArray[Any] = np.add.reduce(table, axis=0)
+        return total
+    total = np.zeros_like(table[0])
+    for part in blocks(table):
+        for row in table[part]:
+            total += row
+    return total
+
+
+class Spool:
+    """Arrays that wait on the disk until somebody loads them: a file without a name."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+        self._size = 0
+        finalize(self, self._file.close)
+
+    def keep(self, arrays: Mapping[str, NDArray[Any]]) -> Callable[[], dict[str, NDArray[Any]]]:
+        """Write arrays, and return what reads them again (raises ``OSError``)."""
+        places = {}
+        for name, array in arrays.items():
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            places[name] = self._size, array.shape, array.dtype
+            while data:
+                written = os.pwrite(self._file.fileno(), data, self._size)
+                self._size, data = self._size + written, data[written:]
+
+        def load() -> dict[str, NDArray[Any]]:
+            return {name: self._read(*place) for name, place in places.items()}
+
+        return load
+
+    def _read(self, at: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        array = np.empty(shape, dtype)
+        data = array.reshape(-1).view(np.uint8).data
+        while data:
+            read = os.preadv(self._file.fileno(), [data], at)
+            if not read:
+                raise OSError("a spooled array is not there")
+            at, data = at + read, data[read:]
+        return array

@@ -30,9 +30,9 @@ class ClippedGradients(Half):
     """Batches and clipping; the fields are the run-config keys of the same names."""
 
     batch: str = setting(
-        "full", "examples of a step: all or batch-size", choices=("full", "sample")
+        "full", "examples in a step: all or batch-size", choices=("full", "sample")
     )
-    batch_size: int = setting(32, "examples of a step", low=1, needs={"batch": "sample"})
+    batch_size: int = setting(32, "examples in a step", low=1, needs={"batch": "sample"})
     clip: float = setting(
         0.0, "gradient norm bound; 0 does not clip", low=0, floor=SMALLEST, high=LARGEST
     )

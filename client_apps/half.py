@@ -56,7 +56,7 @@ class Half:
     """What ``finish`` needs of a walk besides its end."""
     task_alone: ClassVar[bool] = False
     """Whether a half that gives ``local_update`` does without noise what ``task`` and ``finish``
-    say, so that a training loop of one's own can take the steps."""
+    say, so that a custom training loop can take the steps."""
     steps_bind: ClassVar[bool] = False
     """Whether the method counts on the number and length of the task's steps, and on no other."""
 
@@ -139,7 +139,7 @@ class Half:
         NoCertificateError
             If no sensitivity is proven for this configuration.
         """
-        raise NotImplementedError(f"{type(self).__name__} gives no noised_release")
+        raise NotImplementedError(f"{type(self).__name__} does not define noised_release")
 
     def as_printed(self, facts: Facts, rounds: int, delta: float) -> float | None:
         """Return the paper's own epsilon of a run, which is no claim; None where it has none."""
@@ -152,14 +152,14 @@ class Half:
 
         A half gives ``task`` and ``finish``, or ``local_update`` in place of both.
         """
-        raise NotImplementedError(f"{type(self).__name__} gives no task, and no local_update")
+        raise NotImplementedError(f"{type(self).__name__} defines neither task nor local_update")
 
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
         """Return the new state, the upload and what both sides agree on; a pure function.
 
         A half gives this with ``task``.
         """
-        raise NotImplementedError(f"{type(self).__name__} gives no finish, and no local_update")
+        raise NotImplementedError(f"{type(self).__name__} defines neither finish nor local_update")
 
     def local_update(
         self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Perturber

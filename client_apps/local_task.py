@@ -137,7 +137,7 @@ def walk(task: LocalTask, problem: Problem, streams: Streams, noise: Perturber) 
         if need not in supplies:
             raise ConfigError(f"local-solver = {task.solver!r} does not supply {need}")
         if need == "end_gradient" and noise.charged:
-            raise NoiseError("an un-noised gradient beside noise that was charged")
+            raise NoiseError("a gradient without noise was used although noise was charged")
     return solve(task, problem, streams, noise)
 
 
@@ -253,7 +253,9 @@ def _free_move(task: LocalTask, problem: Problem, streams: Streams, noise: Pertu
 def _hidden_steps(task: LocalTask, problem: Problem, noise: Perturber) -> Vector:
     """Take the steps in float64, the whole iterate on the grid after each."""
     if task.center is None or task.shift is not None:
-        raise NoiseError("noisy steps that are not released are proven for a proximal term alone")
+        raise NoiseError(
+            "noisy steps that are not released are proven private for a proximal term alone"
+        )
     # Arrays of no dimension: numpy takes them as operands in half the time of numbers.
     keep, step = np.array(1.0 - task.step_size / task.rho), np.array(task.step_size)
     pull = task.center * (task.step_size / task.rho)

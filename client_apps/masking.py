@@ -164,8 +164,8 @@ def _require_fresh(state: MaskState, binding: Binding) -> None:
     here, before = set(binding.names), set(state.names)
     if not here <= before or len(before - here) == 1:
         raise MaskError(
-            f"secure sum: attempt {binding.attempt} at round {binding.round} would let the "
-            "upload of one agent be told from two sums"
+            f"secure sum: attempt {binding.attempt} at round {binding.round} would reveal "
+            "the upload of one agent as the difference of two sums"
         )
 
 

@@ -125,7 +125,9 @@ class LocalRound:
         if not isinstance(self._parameters, ModuleParameters):
             raise ConfigError("hook = True corrects the gradients of a torch.nn.Module")
         if self._private is not None:
-            raise ConfigError("hook = True has no place in a private round: private_step corrects")
+            raise ConfigError(
+                "hook = True is not for private rounds: private_step corrects the gradients"
+            )
         ours = {id(parameter) for parameter in self._parameters.parameters.values()}
 
         def correct(optimizer: Any, *_: Any) -> None:
@@ -288,7 +290,7 @@ class LoopParticipant(Participant):
         half = algorithm(protocol).load_agent()
         if half.local_update is not Half.local_update and not half.task_alone:
             raise ConfigError(
-                f"{protocol} does its local steps itself: a loop of one's own cannot replace them"
+                f"{protocol} does its local steps itself: a custom loop cannot replace them"
             )
         if "end_gradient" in half.needs:
             raise ConfigError(f"{protocol} needs a gradient of all examples after its local steps")
@@ -334,9 +336,9 @@ class LoopParticipant(Participant):
         noise = getattr(half, half.noise_key.replace("-", "_"), 0.0) if half.noise_key else 0.0
         charged = opened.spent.noise.charged and type(half).local_update is Half.local_update
         if (noise > 0 or half.clip > 0) and not charged:
-            raise ConfigError("a training loop of one's own takes noise with a clip, or neither")
+            raise ConfigError("a custom training loop needs a clip with its noise, or neither")
         if task.tolerance > 0:
-            raise ConfigError("a training loop of one's own is not ended by a gradient's norm")
+            raise ConfigError("a custom training loop cannot be stopped by a gradient norm")
         buffers = Buffers(model, self._kind)
         received = opened.broadcast if buffers.shared else opened.base
         given = received.get(BUFFERS, self._first)
@@ -420,11 +422,11 @@ class LoopProblem:
 
     def value(self, x: Vector) -> float:
         """Refuse: the loss is the user's."""
-        raise ConfigError("the loss of a training loop of one's own is not known here")
+        raise ConfigError("the loss of a custom training loop is unknown to this library")
 
     def gradient(self, x: Vector, rows: Vector | None = None) -> Vector:
         """Refuse: the gradient is the user's."""
-        raise ConfigError("the gradient of a training loop of one's own is not known here")
+        raise ConfigError("the gradient of a custom training loop is unknown to this library")
 
     def with_divisor(self, divisor: float) -> Self:
         """Return the problem divided by another number, of which `divisor` is the attribute."""

@@ -1,4 +1,4 @@
-"""Privacy-critical: the charged steps of a training loop of one's own on a PyTorch module.
+"""Privacy-critical: the charged steps of a custom training loop on a PyTorch module.
 
 A step's data term is the sum of the gradients of a batch's examples, each clipped to C, times
 n / (D b): its sensitivity is that of the built-in solvers, and so are noise, grid and account. What
@@ -100,7 +100,7 @@ class PrivateSteps:
         for parameter, seen in zip(self._parameters.values(), self._seen, strict=True):
             if not _same_bits(self._torch, parameter.detach(), seen):
                 raise ConfigError(
-                    "the model was changed outside of private_step, by what no noise covers"
+                    "the model was changed outside of private_step, which no noise covers"
                 )
 
     def _gradients(self, loss_fn: LossFn, batch: Any) -> list[Any]:

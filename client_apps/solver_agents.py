@@ -48,7 +48,7 @@ class SolverAgent(Half):
         floor=SMALLEST,
         high=LARGEST,
     )
-    batch_size: int = setting(32, "examples of a step", low=1, needs={"local_solver": "sgd"})
+    batch_size: int = setting(32, "examples in a step", low=1, needs={"local_solver": "sgd"})
     strong_convexity: float = setting(
         0.0, "strong convexity of every f_i", needs={"smoothness": None}
     )

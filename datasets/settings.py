@@ -44,7 +44,9 @@ class DataSettings:
         "absolute path of the data, where the data set needs one",
         needs={"dataset": tuple(FROM_PATH)},
     )
-    data_seed: int = setting(42, "seed of generated data and of splits that are not given", low=0)
+    data_seed: int = setting(
+        42, "seed of generated data, and of the test split where the data have none", low=0
+    )
     features: int = setting(5, "number of features", low=2, needs={"dataset": _GENERATED})
     examples_per_agent: int = setting(
         250, "examples of each agent", low=1, needs={"dataset": _GENERATED}
@@ -52,12 +54,10 @@ class DataSettings:
     columns: int = setting(
         0, "number of columns; 0 takes the file's", low=0, needs={"dataset": "click"}
     )
-    hashing: bool = setting(
-        False, "whether indices are hashed to the columns", needs={"dataset": "click"}
-    )
+    hashing: bool = setting(False, "hash the indices to the columns", needs={"dataset": "click"})
     label_column: str = setting(
         "",
-        "csv and hf: tables: column of the labels; empty is the usual one",
+        "csv and hf: tables: column of the labels; empty takes the usual one",
         needs={"dataset": tuple(FROM_PATH)},
     )
     id_column: str = setting(
@@ -66,7 +66,7 @@ class DataSettings:
         needs={"dataset": tuple(FROM_PATH)},
     )
     drop_columns: str = setting(
-        "", "columns that are left out, separated by commas", needs={"dataset": "csv"}
+        "", "columns to leave out, separated by commas", needs={"dataset": "csv"}
     )
     schema: str = setting(
         "",
@@ -74,10 +74,10 @@ class DataSettings:
         needs={"dataset": "csv"},
     )
     missing: str = setting(
-        "refuse", "what becomes of missing values", choices=MISSING, needs={"dataset": "csv"}
+        "refuse", "what to do with missing values", choices=MISSING, needs={"dataset": "csv"}
     )
-    intercept: str = setting("auto", "column of ones", choices=INTERCEPT)
-    partition: str = setting("label", "how examples are dealt to agents", choices=SCHEMES)
+    intercept: str = setting("auto", "whether to add a column of ones", choices=INTERCEPT)
+    partition: str = setting("label", "how the examples are dealt to the agents", choices=SCHEMES)
     partition_seed: int = setting(
         0,
         "seed of the partition",
@@ -86,7 +86,7 @@ class DataSettings:
     )
     classes_per_agent: int = setting(
         2,
-        "label shards, labels an agent holds",
+        "label shards or labels that each agent holds",
         low=1,
         needs={"partition": ("label", "flwr-pathological")},
     )
@@ -115,7 +115,8 @@ class DataSettings:
     )
     divisor: str = setting(
         "auto",
-        "what a summed loss is divided by: the agent's examples or all; auto: the algorithm's",
+        "what a summed loss is divided by: the agent's own number of examples, or that of all "
+        "agents; auto: the algorithm's choice",
         choices=("auto", "agent", "federation"),
     )
     row_norm: float = setting(

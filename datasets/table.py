@@ -1,4 +1,4 @@
-"""Tables of one's own: CSV, TSV and Parquet files, read by the types of their columns."""
+"""The user's own tables: CSV, TSV and Parquet files, read by the types of their columns."""
 
 from __future__ import annotations
 
@@ -360,7 +360,7 @@ def _column(source: Source, name: str, values: Any, public: list[Any] | None) ->
         low, high = public or bounds
         return SourceColumn(name, missing, low=low, high=high, public=is_range)
     if is_range:
-        raise DataError(f"{where}: texts, of which the schema says a range of numbers")
+        raise DataError(f"{where}: holds texts, but the schema gives a range of numbers")
     if public is not None:
         return SourceColumn(name, missing, tuple(public), public=True)
     found = sorted(_texts(values).unique().drop_null().to_pylist())

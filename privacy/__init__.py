@@ -1,4 +1,4 @@
-"""Differential privacy that can be believed: noise, sensitivities, accounts, ledgers, node rules.
+"""Differential privacy: noise, proven sensitivities, accounts, ledgers, node rules.
 
 What leaves an agent is a `Release`; `Perturber` is the only source of its noise; what releases cost
 together is `Totals`' business; what an operator allows is `NodeRules`'.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 class NoCertificateError(ValueError):
-    """No proven sensitivity exists for the asked setting, so no epsilon may be computed for it."""
+    """No proven sensitivity exists for these settings, so no epsilon may be computed for it."""
 
 
 class NoiseError(ValueError):
-    """Noise was asked for that does not fit its charge; the text holds public numbers only."""
+    """The requested noise does not match its charge; the text holds public numbers only."""
 
 
 class UnsupportedAccountError(ValueError):
@@ -16,7 +16,7 @@ class UnsupportedAccountError(ValueError):
 
 
 class LedgerError(ValueError):
-    """The ledger file is damaged or cannot be trusted; a human has to look at it."""
+    """The ledger file is damaged or cannot be trusted; somebody has to inspect it."""
 
 
 class MaskError(ValueError):

@@ -44,7 +44,7 @@ class Facts:
     dtype : str
         "float32" or "float64".
     loss : str
-        Name of the loss (`LinearModel.kind`), "other" for a problem of one's own.
+        Name of the loss (`LinearModel.kind`), "other" for a custom problem.
     regularizer : str
         Kind of the regulariser.
     modulus : float
@@ -121,12 +121,12 @@ class Facts:
         if relation == "add-remove" and self.dtype != "float64":
             raise NoCertificateError(
                 "relation = 'add-remove' needs dtype = float64: in float32 the other rows are "
-                "rounded otherwise when one goes"
+                "rounded differently when one is removed"
             )
         if self.divisor < self.num_examples:
             raise NoCertificateError(
-                f"the loss divides {self.num_examples} examples by {self.divisor:g}: a certificate "
-                "needs at least their number"
+                f"the loss of {self.num_examples} examples is divided by {self.divisor:g}: a "
+                "certificate needs a divisor of at least their number"
             )
         return clipped_sensitivity(
             clip,
@@ -144,10 +144,10 @@ class Facts:
         Raises
         ------
         NoCertificateError
-            For a loss of one's own.
+            For a custom loss.
         """
         if not self.linear:
-            raise NoCertificateError("nothing is known of the moduli of a loss of one's own")
+            raise NoCertificateError("the moduli of a custom loss are unknown")
         return public_moduli(
             self.loss,
             row_norm,

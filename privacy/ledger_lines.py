@@ -237,7 +237,7 @@ def decode(raw: bytes) -> Entry | None:
             raise ValueError(f"version {version!r:.20}")
         return Entry(release, torn, *told, _link(mapping, release))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DamagedError(f"is no entry of a ledger ({error!s:.100})") from None
+        raise DamagedError(f"is not a ledger entry ({error!s:.100})") from None
 
 
 def _link(mapping: Mapping[str, Any], release: Release) -> Link:
@@ -254,7 +254,7 @@ def _link(mapping: Mapping[str, Any], release: Release) -> Link:
 
 def _count(value: object) -> int:
     if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r:.20} is no count")
+        raise ValueError(f"{value!r:.20} is not a count")
     return value
 
 
@@ -307,7 +307,7 @@ def read_all(data: bytes, keep: Callable[[Entry], None] = lambda entry: None) ->
                     raise DamagedError(
                         f"cannot be read, or line {number} was edited"
                         if unreadable
-                        else "stands for torn lines that are not there"
+                        else "refers to torn lines that are missing"
                     )
                 if link is None:
                     running = running.charged(entry.release, entry.torn)
@@ -321,7 +321,7 @@ def read_all(data: bytes, keep: Callable[[Entry], None] = lambda entry: None) ->
             raise DamagedError(f"line {number - unreadable} {error}") from None
         offset += len(raw) + 1
     if running.messages == 0 and data[:1] not in (b"", b"{", b"\0"):
-        raise DamagedError("line 1 is no entry of a ledger")
+        raise DamagedError("line 1 is not a ledger entry")
     start, sequence = (previous.at, previous.sequence) if previous else (0, 0)
     return End(running, sequence, start, data[start:], unreadable)
 

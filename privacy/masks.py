@@ -210,7 +210,7 @@ def _require_names(names: Sequence[str], me: str, least: int) -> None:
     if len(set(names)) != len(names):
         raise MaskError("roster: an agent is listed twice")
     if me not in names:
-        raise MaskError(f"roster: agent {me} is not on it")
+        raise MaskError(f"agent {me} is not on the roster")
 
 
 def roster_digest(roster: Sequence[tuple[str, bytes]]) -> bytes:

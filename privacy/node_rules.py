@@ -95,7 +95,7 @@ class NodeRules:
         if relation == "add-remove" and not count:
             raise ValueError(
                 "node-config: relation = 'add-remove' needs num-examples, a number that does not "
-                "change when a record comes or goes"
+                "change when a record is added or removed"
             )
         allow = mapping.get(ALLOW_RUN_DATA, False)
         if type(allow) is not bool:
@@ -145,15 +145,14 @@ class NodeRules:
         """
         if (private or self.limited) and relation != self.relation:
             raise BudgetRefused(
-                f"relation = {relation!r}: this node's own is {self.relation!r}, which stands in "
-                "its node config"
+                f"relation = {relation!r}: this node's config says {self.relation!r}"
             )
         if not self.limited:
             return
         if noise_seeded:
             raise BudgetRefused("this node refuses noise-seed: seeded noise can be predicted")
         if explicit_noise:
-            raise BudgetRefused("this node refuses noise that comes from outside")
+            raise BudgetRefused("this node refuses noise that is supplied from outside")
         if data_dependent_sensitivity:
             raise BudgetRefused(
                 "this node refuses a sensitivity computed from the data: its noise scale leaks"

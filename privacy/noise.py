@@ -7,7 +7,7 @@ seed and of the context, for simulations that must be repeatable. Both share one
 `privet.privacy.ziggurat`.
 
 Floating-point attacks. The accounts of this library are proved for real-valued noise. The sum
-``value + noise`` of doubles betrays the value in its low bits, because only some doubles can be
+``value + noise`` of doubles reveals the value in its low bits, because only some doubles can be
 reached (Mironov, "On significance of the least significant bits for differential privacy", 2012).
 Releases are therefore made on a grid (`privet.privacy.perturb`). What is left is how far the law of
 a draw rounded to the grid is from that of an ideal one, which `total_variation` bounds, and the

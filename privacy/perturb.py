@@ -63,7 +63,7 @@ def checked_spacing(release: Release, dim: int) -> float:
     found = spacing(release, dim)
     if found < 2.0 * cell(release.mechanism, release.scale):  # type: ignore[arg-type]
         raise NoiseError(
-            f"noise of scale {release.scale:.3g} is too large beside a sensitivity of "
+            f"noise of scale {release.scale:.3g} is too large for a sensitivity of "
             f"{release.sensitivity:.3g} in {dim} dimensions: the grid would be finer than the "
             "noise's own digits"
         )
@@ -123,7 +123,7 @@ class Perturber:
         """
         release = self.release
         if not self.charged:
-            raise NoiseError("noise was asked for that nobody charged")
+            raise NoiseError("noise was requested that was not charged")
         if clipped.norm != release.norm or not clipped.sensitivity <= release.sensitivity * _SLACK:
             raise NoiseError(
                 f"a value moves by {clipped.sensitivity:.6g} in {clipped.norm}, more than the "
@@ -154,7 +154,7 @@ class Perturber:
             If a mechanism was charged: its noise comes from `perturb`.
         """
         if self.charged:
-            raise NoiseError("noise beside that which was charged")
+            raise NoiseError("noise was requested in addition to the noise that was charged")
         draw = self._source.laplace if mechanism == "laplace" else self._source.gaussian
         noised: Vector = value + draw(value.shape, scale)
         return noised
@@ -163,7 +163,7 @@ class Perturber:
         """Refuse public numbers beside which float64 would round more than the account covers.
 
         Give it only what the server knows or what has been noised before, so that the refusal
-        betrays nothing.
+        reveals nothing.
 
         Parameters
         ----------
@@ -183,7 +183,7 @@ class Perturber:
         for array in public:
             if not _within(array, most):
                 raise NoiseError(
-                    f"numbers above {most:.3g} are too large beside noise of scale "
+                    f"numbers above {most:.3g} are too large for noise of scale "
                     f"{self.release.scale:.3g}"
                 )
 
@@ -226,7 +226,7 @@ class Perturbers(Perturber):
         self, release: Release, sources: Callable[[], Sequence[NoiseSource]], facts: Facts
     ) -> None:
         if release.mechanism != "none":
-            raise NoiseError("noise that is charged is taken by one agent at a time")
+            raise NoiseError("charged noise is drawn for one agent at a time")
         super().__init__(release, SystemNoise(), facts)
         self._sources = sources
         self._opened: Sequence[NoiseSource] = ()
@@ -245,7 +245,7 @@ class Perturbers(Perturber):
             For another than Gaussian noise.
         """
         if mechanism != "gaussian":
-            raise NoiseError(f"{mechanism} noise is taken by one agent at a time")
+            raise NoiseError(f"{mechanism} noise is drawn for one agent at a time")
         self._opened = self._opened or self._sources()
         scales = np.broadcast_to(np.asarray(scale, np.float64), (len(value), 1))
         noised: Vector = value + gaussian_each(self._opened, value.shape[1], scales)

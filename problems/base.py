@@ -72,7 +72,7 @@ class Problem(Protocol):
 class ClippableProblem(Problem, Protocol):
     """A problem whose per-example gradients can be bounded, as privacy needs it.
 
-    A class of one's own has ``clipped_gradient``, all of which is then noised. It may also have
+    A custom class has ``clipped_gradient``, all of which is then noised. It may also have
 
         clipped_term(x, clip, norm, rows, clipping) -> (value, rest)
 

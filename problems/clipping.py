@@ -122,7 +122,9 @@ def clipped_sensitivity(
         raise ValueError(f"dtype must be float32 or float64, found {kind}")
     clip = check_positive("clip", clip)
     if not 1.0 / _RANGE[kind] <= clip <= _RANGE[kind]:
-        raise ValueError(f"clip is {clip:g}: sums in {kind} need one nearer to 1")
+        raise ValueError(
+            f"clip = {clip:g} is out of the range that {kind} sums allow: choose one nearer to 1"
+        )
     if clipping == "batch":
         return 2.0 * clip * (1.0 + _SLACK)
     if clipping != "example":
@@ -143,7 +145,7 @@ def clipped_sensitivity(
 
 def _gamma(count: float, unit: float) -> float:
     if count * unit >= 0.5:
-        raise ValueError(f"a sum of {count:g} examples has no useful bound on its rounding")
+        raise ValueError(f"the rounding error of a sum of {count:g} examples has no useful bound")
     return count * unit / (1.0 - count * unit)
 
 

@@ -281,7 +281,7 @@ class LinearModel(ABC, Generic[Target]):
 
         With the l1 norm the number is Delta_bar of the DP-IADMM paper (Section IV).
 
-        Privacy: the number is computed from the data, so noise of this scale betrays them; it
+        Privacy: the number is computed from the data, so noise of this scale reveals them; it
         serves comparisons with the paper only.
         """
         limits = self._residual_limits(1.0, norm)

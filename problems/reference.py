@@ -199,7 +199,9 @@ def _total_moduli(agents: Sequence[Problem]) -> Moduli:
     for agent in agents:
         own = getattr(agent, "moduli", None)
         if own is None:
-            raise ValueError(f"{type(agent).__name__} has no moduli; give minimize the sum of them")
+            raise ValueError(
+                f"{type(agent).__name__} has no moduli: pass minimize the moduli of the sum"
+            )
         total += own
     return total
 

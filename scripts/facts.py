@@ -160,7 +160,7 @@ def main() -> int:
 
     print(f"run-config key rho: {count['rho']} product files")
     print(f"run-config keys: {sum(count.values()) / len(count):.1f} product files on average")
-    print(f"  {sum(spelt.values()) / len(spelt):.1f} of them spell it")
+    print(f"run-config keys: {sum(spelt.values()) / len(spelt):.1f} of these files spell the key")
     print(
         f"names of {len(names)} algorithms: {len(spelled)} product files,"
         f" {len(elsewhere)} of them outside {' and '.join(OF_ALGORITHMS)}"

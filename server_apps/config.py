@@ -24,8 +24,8 @@ from privet.wire.registry import DEFAULT_ALGORITHM
 class RunConfig:
     """The run-config keys of a run as a whole; the fields are the keys of the same names."""
 
-    algorithm: str = setting(DEFAULT_ALGORITHM, "which algorithm runs")
-    num_server_rounds: int = setting(40, "rounds at most", low=0, operational=True)
+    algorithm: str = setting(DEFAULT_ALGORITHM, "algorithm to run")
+    num_server_rounds: int = setting(40, "number of rounds, at most", low=0, operational=True)
     tolerance: float = setting(
         0.0,
         "stop once the stationarity measure is at most this; 0 never stops early",
@@ -51,7 +51,7 @@ class RunConfig:
     )
     exclude: str = setting(
         "",
-        "agents that are left out, as a,b,c; control.toml in the run folder changes it",
+        "agents to leave out, as a,b,c; control.toml in the run folder changes it",
         operational=True,
     )
     metrics_port: int = setting(
@@ -67,7 +67,7 @@ class RunConfig:
         needs={"metrics-port": None},
         operational=True,
     )
-    log_json: bool = setting(False, "whether log lines are JSON objects", operational=True)
+    log_json: bool = setting(False, "write log lines as JSON objects", operational=True)
     init_scale: float = setting(
         0.0, "standard deviation of the random starting model; 0 starts at zero", low=0
     )

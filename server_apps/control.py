@@ -42,6 +42,7 @@ class Control(Observer):
         self.path, self.mixer = folder / FILE_NAME, mixer
         self.given = {"exclude": exclude, "exclude-units": ""}
         self._refused = ""
+        self._unknown: set[str] = set()
 
     def on_begin(self, run: Run) -> None:
         """Leave out whom the run config names."""
@@ -53,7 +54,12 @@ class Control(Observer):
 
     def _apply(self, run: Run) -> bool:
         asked = {**self.given, **self._read()}
-        run.session.roster.excluded = _names(asked["exclude"])
+        roster = run.session.roster
+        roster.excluded = _names(asked["exclude"])
+        unknown = set(roster.excluded) - roster.agents.keys()
+        if unknown - self._unknown:
+            log.warning("exclude: no agent is called %s", ", ".join(sorted(unknown)))
+        self._unknown = unknown
         if self.mixer is not None:
             self.mixer.leave_out(_names(asked["exclude-units"]))
         return bool(asked.get("stop"))
@@ -64,7 +70,7 @@ class Control(Observer):
             kinds = {"stop": bool, "exclude": str, "exclude-units": str}
             for key, value in asked.items():
                 if not isinstance(value, kinds.get(key, ())):
-                    raise ValueError(f"{key} = {value!r}: known are stop, exclude, exclude-units")
+                    raise ValueError(f"{key} = {value!r}: expected stop, exclude or exclude-units")
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:

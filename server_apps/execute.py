@@ -15,7 +15,7 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from privet.strategies import Observer, PrimalDualStrategy, PrivetResult
-from privet.strategies.run.checkpoint import Checkpoint
+from privet.strategies.run.checkpoint import Checkpoint, located
 from privet.strategies.run.observers import REQUEST
 from privet.wire import PrivetError, RunError
 from privet.wire.errors import one_line
@@ -29,6 +29,7 @@ from .control import Alarms, Control
 from .evaluation import Evaluation
 from .peers.run import hosted_unit
 from .progress import progress
+from .report import format as fmt
 from .report import write_report
 from .report.files import PAGE
 from .run_folder import NEWEST, RunFolder, to_json
@@ -73,12 +74,14 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
     if saved == NEWEST:
         earlier, saved = RunFolder.newest(config["output-dir"]) or (None, None)
         config["resume"] = str(earlier.path) if earlier else ""
+    elif config["resume"]:
+        located(Path(config["resume"]))
     with json_log(run_id) if config["log-json"] else nullcontext():
-        about = (config["algorithm"], config["dataset"], config["num-agents"])
-        log.info("%s on %s: the data of %d agents are read and dealt", *about)
         evaluation = build_evaluation(config)
         with hosted_unit(config, evaluation.federation.dim) as (own, options):
             folder = earlier or RunFolder.create(config["output-dir"], run_id)
+            about = (config["algorithm"], config["dataset"], config["num-agents"])
+            log.info("%s on %s, %d agents", *about)
             log.info("run folder: %s", folder.path)
             if options:
                 strategy = build_strategy(own, **options)
@@ -279,14 +282,14 @@ def headline(summary: Mapping[str, Any]) -> dict[str, str]:
     """Return the figures a run ends with, in words."""
     shown: dict[str, str] = {}
     for key, label, form in (
-        ("accuracy", "test accuracy", ".4f"),
-        ("loss", "test loss", ".4f"),
-        ("stationarity", "squared gradient norm at the mean model", ".3e"),
-        ("distance-to-optimum", "distance to the centralised optimum", ".3e"),
+        ("accuracy", "test accuracy", "{:.4f}".format),
+        ("loss", "test loss", fmt.loss),
+        ("stationarity", "squared gradient norm at the mean model", "{:.3e}".format),
+        ("distance-to-optimum", "distance to the centralised optimum", "{:.3e}".format),
     ):
         value = summary.get(key)
         if isinstance(value, int | float):
-            shown[label] = format(value, form)
+            shown[label] = form(value)
     shown["rounds"] = f"{summary['rounds']} (stopped by {summary.get('stopped', 'failure')})"
     if summary.get("diverged"):
         shown["diverged"] = str(summary["diverged"])

@@ -25,7 +25,7 @@ def line(done: Round, total: int) -> str:
     if not math.isnan(done.accuracy):
         parts.append(f"accuracy {done.accuracy:.4f}")
     if not math.isnan(done.loss):
-        parts.append(f"loss {done.loss:.4f}")
+        parts.append(f"loss {fmt.loss(done.loss)}")
     if not math.isnan(done.stationarity):
         parts.append(f"stationarity {done.stationarity:.2e}")
     if math.isfinite(done.epsilon):

@@ -68,7 +68,7 @@ class RunFolder:
                 try:
                     return folder, load(path)
                 except RunError as error:
-                    log.warning("%s: passed over", error)
+                    log.warning("%s: skipped", error)
         return None
 
     @contextmanager

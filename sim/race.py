@@ -102,9 +102,7 @@ class Task:
         config = read_searched(given)
         for key, idle in (("h", "zero"), ("clip", 0.0), ("resume", ""), ("unit", "")):
             if config.get(key, idle) != idle:
-                raise ConfigError(
-                    f"{key} = {config[key]!r}: a race has none, its measure is the gradient alone"
-                )
+                raise ConfigError(f"{key} = {config[key]!r}: a race measures the gradient alone")
         problems = problems_of(config, app)
         first = problems[0]
         start = starting_model({**config, "dtype": str(first.dtype)}, first.dim)["x"].numpy()

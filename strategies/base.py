@@ -74,7 +74,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
     ConfigError
         For values out of range, and secure sums of an algorithm that cannot do with sums.
     TypeError
-        For an argument that there is not, with the one that is meant.
+        For an unknown argument, with the nearest known one.
     """
 
     no_secure_sum: ClassVar[str] = "its server needs every agent's upload"
@@ -249,7 +249,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         refuse_wrappers(self)
         log.info("\t├──> Algorithm: %s (protocol version %d)", self.half.name, self.half.version)
         for name, value in self.half.settings().items():
-            log.info("\t│\t├── %s: %s", name, value)
+            if value not in (0, -1):  # off, or left to the library
+                log.info("\t│\t├── %s: %s", name, value)
         log.info("\t└──> Participation: %s", self.participation)
         if summing(self.half):
             log.info("\t└──> Secure sum: the server sees sums over groups of agents only")
@@ -372,7 +373,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
                 run.stopped = "divergence"
             if not again or run.stopped != "divergence":
                 break
-            log.warning("beginning anew with half the step")
+            log.warning("restarting with half the step size")
             half = halved_step(run.half)
             self.run = Run.begin(half, options, grid, initial_arrays, state=initial_state)
             self.run.asked = run.asked
@@ -393,8 +394,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         """Refuse to begin anew what cannot (raises ``ConfigError``)."""
         if self.run.private:
             raise ConfigError(
-                "on-divergence = restart-smaller: every new beginning of a private run is charged "
-                "again; use stop"
+                "on-divergence = restart-smaller: every restart of a private run is charged again; "
+                "use stop"
             )
         if not step_keys(self.half):
             raise ConfigError(f"on-divergence = restart-smaller: {self.half.name} has no step size")

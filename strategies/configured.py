@@ -232,8 +232,9 @@ class Configured:
         weighted = keys_of(RegularizerSettings)["h_weight"].needs["h"] or ()
         if given.get("h") in weighted and not config["h-weight"]:
             yield "h", "not used with h-weight = 0"
-        if "noise-seed" in given and not (target > 0 or cls.is_noised(config)):
-            yield "noise-seed", "not used without noise"
+        for key in ("noise-seed", "delta"):
+            if key in given and not (target > 0 or cls.is_noised(config)):
+                yield key, "not used without noise"
 
     @classmethod
     def is_noised(cls, config: Mapping[str, Any]) -> bool:

@@ -395,7 +395,7 @@ class FedPDM(PrimalDualStrategy):
         ------
         ConfigError
             Also for plain top-k with noise: its index set is computed from the data and leaves
-            without noise, which no noise on the values makes good.
+            without noise, which noise on the values does not repair.
         """
         noisy = config["noise-scale"] > 0 or config["target-epsilon"] > 0
         if noisy and config["sparsifier"] == "top-k":

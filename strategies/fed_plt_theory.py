@@ -168,7 +168,7 @@ class FedPLTTheory:
     def _solver(self) -> str:
         solver = str(self.query.config["local-solver"])
         if solver not in ("gd", "agd"):
-            raise ConfigError(f"local-solver = {solver!r}: the theory knows gd and agd")
+            raise ConfigError(f"local-solver = {solver!r}: the theory covers gd and agd")
         return solver
 
     def _probability(self) -> float:
@@ -182,5 +182,6 @@ class FedPLTTheory:
         if isinstance(who, Probability) and not who.own and who.common > 0:
             return who.common
         raise ConfigError(
-            f"participation = {config['participation']!r}: the theory knows one probability for all"
+            f"participation = {config['participation']!r}: the theory covers one probability "
+            "for all agents"
         )

@@ -152,7 +152,9 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if not self.rounds:
-            raise ConfigError("schedule is empty: give names by comma, rounds by semicolon")
+            raise ConfigError(
+                "schedule is empty: give names separated by commas, rounds by semicolons"
+            )
 
     def select(self, round_: int, names: Sequence[str], seed: int) -> list[str]:
         """Return the scheduled names; an unknown one is an error that names it."""
@@ -169,23 +171,25 @@ class ParticipationSettings:
 
     participation: str = setting(
         "all",
-        "who takes part in a round",
+        "which agents take part in a round",
         choices=("all", "fraction", "balanced", "probability", "schedule"),
     )
     fraction: float = setting(
         1.0,
-        "share of the agents, in each round",
+        "share of the agents that take part in a round",
         low=0,
         high=1,
         open_low=True,
         needs={"participation": ("fraction", "balanced")},
     )
     probability: str = setting(
-        "1.0", "one for all, or name=p,name=p,...", needs={"participation": "probability"}
+        "1.0",
+        "probability of taking part: one for all agents, or name=p,name=p,...",
+        needs={"participation": "probability"},
     )
     schedule: str = setting(
         "",
-        "names by comma, rounds by semicolon, repeated",
+        "agents of each round, repeated: names separated by commas, rounds by semicolons",
         needs={"participation": "schedule"},
     )
 

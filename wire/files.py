@@ -72,19 +72,23 @@ def read_npz(path: Path, folder: Path | None = None) -> dict[str, NDArray[Any]]:
     """
     try:
         # numpy leaves a file it opened itself open when the archive is damaged.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as members:
-            sizes = {entry.filename: entry.file_size for entry in members.zip.infolist()}
-            arrays = {
-                name: _read_large(members.zip, f"{name}.npy", folder)
-                if sizes.get(f"{name}.npy", 0) > mapped.LIMIT
-                else members[name]
-                for name in members.files
-            }
+        with path.open("rb") as file:
+            if not zipfile.is_zipfile(file):  # numpy would take it for a pickle
+                raise zipfile.BadZipFile("not an .npz file")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as members:
+                sizes = {entry.filename: entry.file_size for entry in members.zip.infolist()}
+                arrays = {
+                    name: _read_large(members.zip, f"{name}.npy", folder)
+                    if sizes.get(f"{name}.npy", 0) > mapped.LIMIT
+                    else members[name]
+                    for name in members.files
+                }
     except _DAMAGE as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):  # a member that is no .npy comes as its bytes
-            raise ValueError(f"{name} is no array")
+            raise ValueError(f"{name} is not an array")
     return arrays
 
 

@@ -77,6 +77,8 @@ class Key:
             raise ConfigError(f"{self.name}: a whole number of more than 64 bits")
         if kind is float and type(value) is int:
             value = float(value)
+        if kind is str and type(value) in (int, float):  # one agent, one probability
+            value = str(value)
         if kind is float and value == "inf":
             value = math.inf
         if type(value) is not kind:

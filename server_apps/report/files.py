@@ -37,15 +37,17 @@ def write_outputs(outputs: Sequence[Output], folders: Sequence[Path]) -> None:
         If a file cannot be written.
     """
     taken = {
-        folder.resolve() / name: f"{name} is the run's own" for folder in folders for name in _OWN
+        folder.resolve() / name: f"{name} belongs to the run itself"
+        for folder in folders
+        for name in _OWN
     }
-    pages = {folder.resolve() / PAGE: f"{PAGE} is the run's own" for folder in folders}
+    pages = {folder.resolve() / PAGE: f"{PAGE} belongs to the run itself" for folder in folders}
     for output in outputs:
         path = output.path.resolve()
         why = taken.get(path) or (None if output.is_page else pages.get(path))
         if why:
             raise ReportError(f"{output.option} {output.path}: {why}")
-        taken[path] = f"expected another file than {output.option}'s"
+        taken[path] = f"choose another file than {output.option}'s"
     for output in outputs:
         output.path.parent.mkdir(parents=True, exist_ok=True)
         if output.path.exists() and not output.path.is_file():  # such as /dev/stdout

@@ -59,6 +59,11 @@ def byte_count(value: Number) -> str:
     return f"{value / scale:.3g} {unit}" if scale > 1 else f"{number(value)} {unit}"
 
 
+def loss(value: float) -> str:
+    """Return a loss with four decimals, or, where it is very large, three significant digits."""
+    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.2e}"
+
+
 def fraction(value: Number) -> str:
     """Return a fraction as a percentage with two decimals."""
     return f"{100 * value:.2f} %" if math.isfinite(value) else number(value)

@@ -165,6 +165,7 @@ def _labels_by_settings(runs: Sequence[Run]) -> list[str]:
         alike = [known for known in settings if known.get("algorithm") == name]
         chosen = changed(own)
         keys = [key for key in differing(alike) if key in chosen and key not in PLACES]
+        keys.sort(key=lambda key: key != "target-epsilon")  # what readers ask first
         told = [f"{key}={setting(own[key])}" for key in keys[:_LABEL_KEYS]]
         labels.append(" ".join([name, *told]))
     return labels if len(set(labels)) == len(runs) else []
@@ -219,7 +220,7 @@ def _read_history(path: Path) -> tuple[list[Round], list[str]]:
     """Return the rounds in order and notes on what was repaired."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ReportError(f"{path}: no such file; expected a run folder") from None
     history: dict[int, Round] = {}
     notes = []
@@ -270,7 +271,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     """Return the object of a file, an empty one where there is no file."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
         raise ReportError(f"{path}: expected JSON ({_said(error)})") from None

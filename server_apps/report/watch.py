@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -64,8 +64,12 @@ def served(folder: Path, port: int = 0) -> Iterator[ThreadingHTTPServer]:
                 self.end_headers()
                 self.wfile.write(body)
 
+        def handle(self) -> None:
+            with suppress(ConnectionError):  # a browser that reloads or leaves before the end
+                super().handle()
+
         def report(self) -> bytes:
-            """Return the page, made anew where the run has written since."""
+            """Return the page, rendered again where the run has written since."""
             files = [folder / name for name in (HISTORY, SUMMARY)]
             state = [(one.stat().st_mtime_ns, one.stat().st_size) for one in files if one.exists()]
             if Handler.made[0] != state:

@@ -26,7 +26,7 @@ def account(
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show what the releases of a run cost; with target-epsilon also the noise that it takes.
+    """Show what a run would cost in privacy and, for a target-epsilon, how much noise it takes.
 
     With num-examples=N (and dim=D) it plans for agents of N examples each and reads no data.
     """

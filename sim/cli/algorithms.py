@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def algorithms(
-    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line.")
+    ] = False,
 ) -> None:
     """List the algorithms: what they are, whether they can be private, and their own keys."""
     from rich.console import Console

@@ -23,13 +23,16 @@ def bench(
     name: Annotated[
         str, typer.Argument(help="Benchmark: engine, clipping, iadmm, masks, privacy, torch, wire.")
     ],
-    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line.")
+    ] = False,
     quick: Annotated[bool, typer.Option(help="Fewer repetitions.")] = False,
     data_path: Annotated[
-        str, typer.Option(help="MNIST's file for bench engine; noise of its size without.")
+        str,
+        typer.Option(help="MNIST's file, for bench engine; without it, random data of that size."),
     ] = "",
 ) -> None:
-    """Measure and print figures with their goals; exit code 0 whatever holds."""
+    """Measure and print figures with their goals; exit code 0 whether or not they are met."""
     known = _benchmarks()
     if name not in known:
         near = did_you_mean(name, known)
@@ -60,7 +63,7 @@ def _benchmarks() -> dict[str, Any]:
         If the package does not lie in a checkout.
     """
     if not (TESTS / "benchmarks" / "__init__.py").is_file():
-        raise ConfigError("bench: the benchmarks come with the source, not with the wheel")
+        raise ConfigError("bench: the benchmarks are part of the source, not of the wheel")
     sys.path.insert(0, str(TESTS))
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -89,7 +89,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except RecursionError:
-        raise ConfigError(f"{path}: expected a flat table, found deeply nested ones") from None
+        raise ConfigError(f"{path}: expected a flat table, found nested ones") from None
     except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise ConfigError(f"{path}: expected TOML ({error})") from None
     if APP_TABLE[0] not in found:

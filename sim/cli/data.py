@@ -71,7 +71,7 @@ def data(
             raise unfit from None
     dataset = federation.dataset
     if schema and not dataset.source_columns:
-        raise ConfigError(f"--schema: dataset {dataset.name} has columns of its own")
+        raise ConfigError(f"--schema: dataset {dataset.name} has fixed columns")
     console = Console()
     print(dataset.description)
     print(
@@ -91,7 +91,7 @@ def data(
             with schema.open("x", encoding="utf-8") as file:
                 file.write(_schema(dataset))
         except FileExistsError:
-            raise ConfigError(f"--schema {schema}: there is such a file already") from None
+            raise ConfigError(f"--schema {schema}: exists already") from None
         except OSError as error:
             raise ConfigError(f"--schema {schema}: {error.strerror}") from None
         print(schema.resolve())
@@ -157,8 +157,8 @@ def _agents(federation: Federation) -> Table:
 def _schema(dataset: Dataset) -> str:
     """Return the schema of a table as it was read."""
     lines = [
-        "# Read from the records. Before a private run replace ranges and categories by public",
-        "# ones: what is known of such data without these. A column that goes is left out.",
+        "# Read from the records. Before a private run, replace them with ranges and categories",
+        "# that are publicly known of such data. A column that you delete is left out.",
         "[columns]",
     ]
     for column in dataset.source_columns:

@@ -25,8 +25,7 @@ def flower_run(
 ) -> None:
     """Run an algorithm in Flower's Ray simulation and say how it went.
 
-    Starts a SuperLink of its own, asks it for the verdict, and ends everything it started.
-    Exit code 1 if the run failed.
+    Starts a SuperLink of its own and ends it afterwards. The exit code is 1 if the run failed.
     """
     from privet.server_apps import read_config
     from privet.server_apps.config import keys_of_algorithm, table

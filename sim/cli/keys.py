@@ -96,7 +96,7 @@ def keys(
         ),
     ] = None,
 ) -> None:
-    """List the run-config keys, their defaults and meanings; of one key all there is to say."""
+    """List the run-config keys with defaults and meanings; explain a key; search for a word."""
     from privet.server_apps.config import keys_of_algorithm, table, unknown
     from privet.wire import ConfigError, algorithms
 

@@ -23,7 +23,7 @@ def ledger(
     delta: Annotated[float, typer.Option(help="The delta at which epsilon is given.")] = 1e-5,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show what was spent, in total and by run, and check every line; changes nothing."""
+    """Show what a node has spent, in total and by run, and check every line; changes nothing."""
     from privet.privacy import LedgerError, LedgerFile
 
     if not 0 < delta < 1:

@@ -1,4 +1,4 @@
-"""``privet new``: a Flower app of one's own to start from."""
+"""``privet new``: a Flower app of the user's own to start from."""
 
 from __future__ import annotations
 

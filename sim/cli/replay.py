@@ -14,7 +14,7 @@ TOLERANCE = 1e-9
 def replay(
     files: Annotated[list[Path], typer.Argument(help="Instance files (JSON).")],
     json_lines: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line; this is always the format.")
+        bool, typer.Option("--json", help="Print one JSON object per line; the only format.")
     ] = False,
 ) -> None:
     """Replay worked instances and print the largest difference of each.

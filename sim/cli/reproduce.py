@@ -23,10 +23,13 @@ def reproduce(
         Path | None, typer.Option(help="Folder with MNIST, FEMNIST and Adult files.")
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="The papers' own horizons and repetitions: many hours.")
+        bool,
+        typer.Option(
+            "--full", help="Use the papers' own horizons and repetitions; takes many hours."
+        ),
     ] = False,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Run cases again whose results are there.")
+        bool, typer.Option("--fresh", help="Run cases again even if their results exist.")
     ] = False,
     workers: Annotated[
         int | None, typer.Option(help="Cases at a time, else one per core.", min=1)
@@ -35,12 +38,14 @@ def reproduce(
         str, typer.Option(help="Ray cluster to run on, host:port; else Ray starts here.")
     ] = "",
     list_only: Annotated[bool, typer.Option("--list", help="Print the names and stop.")] = False,
-    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object an entry.")] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per entry.")
+    ] = False,
 ) -> None:
-    """Run studies, print a verdict for every entry, and write rows, plots and a page a paper.
+    """Run studies, print a verdict for every entry, and write rows, plots and a page per paper.
 
-    Exit code 0 whatever the verdicts are, 1 if a case failed. A command that was stopped goes on
-    where it was.
+    The exit code is 0 whatever the verdicts are, 1 if a case failed. After an interruption, the
+    same command goes on where it stopped.
     """
     from privet.sim.logs import plain, quiet
     from privet.sim.studies import Options

@@ -27,7 +27,7 @@ def run(
     engine: Annotated[
         str,
         typer.Option(
-            help="inline (this process), cohort (this process, agents of equal shape at once), ray "
+            help="inline (this process), cohort (this process, agents of one shape together), ray "
             "(one process per core) or auto (cohort where there are enough agents)."
         ),
     ] = "auto",
@@ -53,7 +53,7 @@ def run(
         near = did_you_mean(engine, ENGINES)
         raise ConfigError(f"--engine {engine!r}: choose one of {', '.join(ENGINES)}{near}")
     if engine != "ray" and (actors or ray_address):
-        raise ConfigError("--actors and --ray-address are of the Ray engine: give --engine ray")
+        raise ConfigError("--actors and --ray-address belong to the Ray engine: give --engine ray")
     raw = given_keys(settings, config, preset)
     quiet() if json_line else plain()
     # The process id keeps runs apart that are started in the same second.

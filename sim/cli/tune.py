@@ -59,7 +59,7 @@ def tune(
     max_local_epochs: Annotated[
         int | None,
         typer.Option(
-            help="Search the local steps of a round too, to this; a theory does by itself.", min=1
+            help="Search the local steps of a round too, up to this; a theory always does.", min=1
         ),
     ] = None,
     budget: Annotated[int | None, typer.Option(help="Settings to run, 36 by default.", min=1)] = (
@@ -87,16 +87,18 @@ def tune(
     ray_address: Annotated[
         str, typer.Option(help="Ray cluster to search on, host:port; all of it by default.")
     ] = "",
-    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line.")
+    ] = False,
 ) -> None:
     """Search an algorithm's own parameters, the cheapest setting first.
 
-    What is given as a key is not searched. By runs: the same search with as many settings for
-    every algorithm, until ||sum grad f||^2 is at most the key tolerance (1e-5 where it is 0), on
-    the data of the keys or on --app. All keys go to the runs. By theory, where the algorithm has
-    one: what its convergence rate predicts, without a run. Ranges are in units of the moduli, which
-    strong-convexity and smoothness give where the problems do not know them. An app's folder: in
-    place of moduli its strategy's own values are what ranges lie around, and a metric is compared.
+    Keys that you give are not searched. With --runs, every algorithm gets the same search over
+    the same number of settings, on the data of the keys or on --app; a run ends when
+    ||sum grad f||^2 is at most the key tolerance (1e-5 where it is 0). With --theory, the
+    algorithm's convergence rate decides, and nothing is run. Ranges are in units of the moduli:
+    give strong-convexity and smoothness where the problems do not know them. With an app's folder,
+    ranges lie around the values of its own strategy, and a metric is compared.
     """
     from privet.sim.logs import plain
     from privet.sim.tuning import Budget
@@ -136,9 +138,9 @@ def tune(
     if by_theory and kind.theory is None:
         raise ConfigError(f"--theory: {algorithm} has none; leave it out to search by runs")
     if by_theory and budget is not None:
-        raise ConfigError("--budget is of runs: leave --theory out")
+        raise ConfigError("--budget counts runs: leave --theory out")
     if not by_theory and reduction is not None:
-        raise ConfigError("--reduction is of a theory; runs go by the key tolerance")
+        raise ConfigError("--reduction belongs to a theory; runs use the key tolerance")
     plain()
     if by_theory:
         factor = 1e-3 if reduction is None else reduction

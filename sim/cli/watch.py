@@ -17,7 +17,7 @@ def watch(
     ],
     port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 takes a free one.", min=0)] = 0,
 ) -> None:
-    """Serve the report of a run on 127.0.0.1 and make it anew as the run goes, until Ctrl-C."""
+    """Serve the report of a run on 127.0.0.1 and refresh it while the run goes on, until Ctrl-C."""
     from privet.server_apps.report.watch import newest, served
 
     run = newest(folder)

@@ -180,7 +180,7 @@ class Actors:
     def _replace(self, seat: Seat, failures: int, why: str) -> None:
         place = f"process {seat.number + 1} of {len(self.seats)}"
         if failures >= MOST_FAILURES:
-            raise RunError(f"{place} was replaced {failures} times in a row in vain: {why}")
+            raise RunError(f"{place} was replaced {failures} times in a row without success: {why}")
         log.warning(
             "%s is replaced, its %d agents lost their state: %s", place, len(seat.nodes), why
         )

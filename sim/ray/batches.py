@@ -46,11 +46,11 @@ class Arena:
             path, _, name = address.partition(" ")
             # The same path may be some other file on another machine.
             if not os.readlink(path).startswith(f"/memfd:{name} "):
-                raise OSError(f"{path} is not the memory that is meant")
+                raise OSError(f"{path} is not the expected shared memory")
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         else:
             if not hasattr(os, "memfd_create"):
-                raise OSError("this system has no anonymous files")
+                raise OSError("this system does not support anonymous files")
             name = f"privet-{secrets.token_hex(8)}"
             file = os.memfd_create(name)
             os.ftruncate(file, SIZE)

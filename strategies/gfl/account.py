@@ -22,8 +22,8 @@ OWN_SERVER_SUMS = (
 SIMULATED = "one process hosted all units and saw everything: a simulation of the privacy scheme"
 WORLD = "the final models are not noised, and the noise cancels in their mean"
 LINKS = (
-    "observer: everybody who reads every message between servers and nothing inside a unit",
-    "unit: one record of one agent of the unit; the account is that of the unit that shows most",
+    "observer: anybody who reads every message between servers and nothing inside a unit",
+    "unit: one record of one agent of the unit; the account is that of the most exposed unit",
     "every agent clips its gradients to B and takes steps of mu/E_k",
     "a record's influence stays in the unit's own model, so the sensitivity grows with the round",
     "no amplification by sampling",
@@ -82,7 +82,7 @@ def _why(config: Mapping[str, Any], *, given: bool) -> str:
     if config["noise-seed"] >= 0:
         return "the noise is seeded (noise-seed)"
     if given:
-        return "the noise is given, and can be predicted by who gave it"
+        return "the noise is supplied from outside, and whoever supplied it can predict it"
     if config["noise-variance"] <= 0 or config["perturbation"] == "none":
         return "messages between servers carry no noise"
     if config["clip"] <= 0:

@@ -260,4 +260,4 @@ class Server(FoldingHalf[State], SummingHalf[State], GroupedHalf[State]):
 
 
 def _silences(units: Sequence[int | str]) -> tuple[str, ...]:
-    return tuple(f"unit {unit} had no upload: it goes on with its own model" for unit in units)
+    return tuple(f"unit {unit} had no upload: it continues with its own model" for unit in units)

@@ -24,7 +24,11 @@ class GraphSettings:
     graph_edges: str = setting("", "pairs of units, such as 0-1,1-2", needs={"graph": "edges"})
     graph_seed: int = setting(0, "seed of the graph", low=0, needs={"graph": "erdos-renyi"})
     graph_probability: float = setting(
-        0.5, "share of the pairs", low=0, high=1, needs={"graph": "erdos-renyi"}
+        0.5,
+        "share of the pairs that are joined, where graph = erdos-renyi",
+        low=0,
+        high=1,
+        needs={"graph": "erdos-renyi"},
     )
     graph_lazy: bool = setting(False, "weights (A + I) / 2 in place of Metropolis weights A")
     participants: int = setting(

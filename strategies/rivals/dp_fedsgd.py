@@ -53,7 +53,9 @@ class Server(FoldingHalf[State]):
     stacks: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)
-    momentum: float = setting(0.9, "share of the last step that is kept", low=0, high=1)
+    momentum: float = setting(
+        0.9, "server momentum: share of the last step that is kept", low=0, high=1
+    )
     h: ProximalFunction = field(default_factory=Zero)
 
     def initialise(self, start: Vector, count: int) -> State:

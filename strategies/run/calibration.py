@@ -112,7 +112,7 @@ def calibrated(
             _require_certificates(half, plans(session, who, rounds, seed))
         return half
     if rounds is None:
-        raise ConfigError(f"{TARGET}: only start() knows the rounds that it is to be met in")
+        raise ConfigError(f"{TARGET}: needs start(), which knows the number of rounds")
     try:
         noise = _noise(half, session.settings_before, plans(session, who, rounds, seed))
     except NoCertificateError as error:

@@ -61,6 +61,14 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     write_npz(path, members)
 
 
+def located(where: Path) -> Path:
+    """Return the checkpoint of a run folder, or the file itself (``RunError`` if there is none)."""
+    path = where / FILE_NAME if where.is_dir() else where
+    if not path.exists():
+        raise RunError(f"resume: no checkpoint at {path}")
+    return path
+
+
 def load(where: Path) -> Checkpoint:
     """Read the checkpoint of a run folder (or the file itself).
 
@@ -69,9 +77,7 @@ def load(where: Path) -> Checkpoint:
     RunError
         If there is none, it is damaged, it is of another format, or its history is not there.
     """
-    path = where / FILE_NAME if where.is_dir() else where
-    if not path.exists():
-        raise RunError(f"resume: no checkpoint at {path}")
+    path = located(where)
     try:
         members = read_npz(path, path.parent)
         manifest = json.loads(members.pop("manifest").tobytes())

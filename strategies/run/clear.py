@@ -197,7 +197,7 @@ def _accepted(
         kept = half.recovery(session.state, position) is not None
         tag = agents[name].tag if kept else 0
         agents[name] = agents[name]._replace(held=(), tag=tag)
-        raise UploadError("does not hold its state; the next message takes care of it")
+        raise UploadError("does not hold its state; the next message restores it")
     update = pending.read(name, reply.content)
     upload = update.arrays()
     statistics = session.statistics_of(upload.pop(BUFFERS, None))

@@ -62,7 +62,7 @@ def read_history(path: Path, rounds: int) -> list[Round]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"resume: {path}: a round cannot be read ({error!r})") from None
     if [done.round for done in found] != list(range(1, rounds + 1)):
-        raise RunError(f"resume: {path}: rounds 1 to {rounds} are not all there, in order")
+        raise RunError(f"resume: {path}: does not hold rounds 1 to {rounds} in order")
     return found
 
 

@@ -19,14 +19,14 @@ class RunSettings:
     """How a run waits, seeds, sums and recovers; the fields are the run-config keys."""
 
     num_agents: int = setting(
-        10, "number of agents to wait for; 0 starts with those that are connected", low=0
+        10, "number of agents to wait for; 0 starts with those already connected", low=0
     )
     min_agents: int = setting(
-        1, "fewer replies than this make a round fail", low=1, operational=True
+        1, "a round with fewer replies than this fails", low=1, operational=True
     )
     patience: float = setting(
         600.0,
-        "seconds for which a round that failed is tried again; 0 ends the run",
+        "seconds for which a failed round is retried; 0 ends the run at once",
         low=0,
         operational=True,
     )
@@ -44,14 +44,15 @@ class RunSettings:
     secure_sum: bool = same(MessageTerms, "secure_sum")
     recover_by_name: str = setting(
         "auto",
-        "who goes on for an agent whose node is gone: the next node of its name (yes), that node "
-        "but anew (no), nobody else (node-key); auto: yes in simulation, else no",
+        "who continues for an agent whose node is gone: the next node of its name (yes), that node "
+        "from scratch (no), nobody else (node-key); auto: yes in simulation, else no",
         choices=("auto", "yes", "no", "node-key"),
         operational=True,
     )
     on_divergence: str = setting(
         "warn",
-        "where residual or loss blow up: go on, end the run, or begin anew with half the step",
+        "if the residual or the loss blows up: go on, end the run, or restart with half the step "
+        "size",
         choices=("warn", "stop", "restart-smaller"),
         operational=True,
     )

@@ -468,7 +468,7 @@ class Roster:
         if not same and self._is_kept(name):
             self.waiting[now.node] = name
             self._note(
-                f"agent {name}: node {now.node} says this name, which node {old.node} holds: "
+                f"agent {name}: node {now.node} claims this name, which node {old.node} holds: "
                 "turned away"
             )
             return
@@ -498,7 +498,9 @@ class Roster:
             return
         self.agents[name] = now._replace(former=old.accounts)
         self._anew.append(name)
-        self._note(f"agent {name}: node {now.node} takes the place of a lost one and begins anew")
+        self._note(
+            f"agent {name}: node {now.node} takes the place of a lost one and starts from scratch"
+        )
 
     def _note(self, line: str) -> None:
         log.warning("%s", line)

@@ -142,7 +142,10 @@ class Run:
         run.calibrate()
         session = run.session
         if state is None:
-            state = run.half.initialise(session.start, len(session.roster.agents))
+            try:
+                state = run.half.initialise(session.start, len(session.roster.agents))
+            except ValueError as error:  # settings that do not fit the model, as groups of h
+                raise ConfigError(one_line(str(error))) from None
         session.state = state
         session.roster.take_anew()  # they begin with all the others
         for position, name in enumerate(session.roster.names):
@@ -328,10 +331,10 @@ class Run:
         roster.recovery = self.collector.recovery(self.half, recovery)
         roster.enrol_all(grid, self.question(), max(options.wait_timeout, ENROL_PATIENCE))
         if len(roster.agents) < options.min_agents:
-            reasons = listed(roster.rejected.values()) or "none answered"
+            reasons = listed(roster.rejected.values()) or ("" if roster.agents else "none answered")
             raise RunError(
                 f"{len(roster.agents)} agents could be enrolled, below min-agents = "
-                f"{options.min_agents}: {reasons}"
+                f"{options.min_agents}{reasons and f': {reasons}'}"
             )
 
     def _enrol_newcomers(self, grid: Grid) -> list[str]:
@@ -472,7 +475,7 @@ class Run:
         """
         pending = self.pending
         if pending.folded:
-            raise RunError(f"round {pending.round}: its uploads are folded already")
+            raise RunError(f"round {pending.round}: its uploads have been combined already")
         done = self.collector.close(pending, replies)
         self.arrays = ArrayRecord()  # the last goes before the next is made
         self.arrays = self.session.restore(self.models()["last"])

@@ -384,7 +384,7 @@ def test_rounding_of_hidden_steps_stays_below_half_the_grid(
             exact = total / updates / Fraction(gain)
             assert abs(Fraction(seen[-1][k]) - exact) < Fraction(grid) / 2
     state = {"lam": np.zeros(2), "inner": np.array([1.01 * largest, 0.0])}
-    with pytest.raises(NoiseError, match="too large beside noise"):
+    with pytest.raises(NoiseError, match="too large for noise"):
         agent.local_update(state, broadcast, problem, STREAMS, perturber(agent, problem))
 
 

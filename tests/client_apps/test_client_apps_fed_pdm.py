@@ -249,7 +249,7 @@ def test_curved_regulariser_and_odd_divisor_are_refused() -> None:
         release(half, curved)
     one_step = agent(dual="public", clip=1.0, noise_scale=0.1, max_local_steps=1)
     assert release(one_step, curved).sensitivity > 0
-    with pytest.raises(NoCertificateError, match="divides 12 examples by 3"):
+    with pytest.raises(NoCertificateError, match="of 12 examples is divided by 3"):
         release(one_step, problem(divisor=3.0))
 
 
@@ -305,7 +305,7 @@ def test_numbers_beside_which_the_steps_would_round_too_much_are_refused(steps: 
             half.local_update(state, sent_out, on, Streams(0, "3", 1), found)
             found.settle()
         else:
-            with pytest.raises(NoiseError, match="too large beside noise"):
+            with pytest.raises(NoiseError, match="too large for noise"):
                 half.local_update(state, sent_out, on, Streams(0, "3", 1), found)
 
 

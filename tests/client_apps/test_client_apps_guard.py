@@ -181,7 +181,7 @@ def test_a_charge_that_cannot_be_noised_is_not_written(tmp_path: Path) -> None:
     """Noise so loud that float64 cannot hold it beside what it hides."""
     node = Node(tmp_path)
     reply = node.train({**SETTINGS, "clip": 1e-30, "noise-scale": 1e10})
-    assert "too large beside a sensitivity" in reply.error.reason
+    assert "too large for a sensitivity" in reply.error.reason
     assert node.lines == 0
 
 

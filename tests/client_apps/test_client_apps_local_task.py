@@ -251,7 +251,7 @@ def test_beside_charged_noise_no_other_gradient_is_handed_out() -> None:
     noise = perturber(SGDAgent(clip=1.0, noise_scale=0.1), problem)
     gradients = Gradients(clip=1.0)
     task = LocalTask(np.zeros(3), 0.1, 1, gradients=gradients, needs=("end_gradient",))
-    with pytest.raises(NoiseError, match="un-noised gradient"):
+    with pytest.raises(NoiseError, match="gradient without noise"):
         walk(task, problem, STREAMS, noise)
     assert noise.taken == 0
 

@@ -127,8 +127,8 @@ def test_a_loop_sends_the_coordinates_that_the_built_in_solver_sends(
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"noise_scale": 0.1}, "takes noise with a clip"),
-        ({"nu": 0.1}, "not ended by a gradient's norm"),
+        ({"noise_scale": 0.1}, "needs a clip with its noise"),
+        ({"nu": 0.1}, "cannot be stopped by a gradient norm"),
     ],
 )
 def test_what_a_loop_cannot_keep_to_is_refused(keys: dict[str, float], said: str) -> None:
@@ -230,9 +230,13 @@ def test_a_run_with_noise_or_a_clip_is_refused() -> None:
     noisy = FedPLT(num_agents=AGENTS, local_solver="noisy-gd", step_size=0.05, noise_variance=1.0)
     clipped = FedPLT(num_agents=AGENTS, local_solver="noisy-gd", step_size=0.05, clip=1.0)
     for strategy in (noisy, clipped):
-        with pytest.raises(RunError, match="of one's own takes noise with a clip, or neither"):
+        with pytest.raises(
+            RunError, match="custom training loop needs a clip with its noise, or neither"
+        ):
             result(strategy, loop_app("fed-plt"), rounds=1)
-    with pytest.raises(RunError, match="of one's own takes noise with a clip, or neither"):
+    with pytest.raises(
+        RunError, match="custom training loop needs a clip with its noise, or neither"
+    ):
         result(
             Scaffold(num_agents=AGENTS, step_size_base=0.05, noise_scale=1.0),
             loop_app("scaffold"),

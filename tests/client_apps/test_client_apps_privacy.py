@@ -194,7 +194,7 @@ def test_given_noise_is_refused_by_a_node_with_rules() -> None:
     )
     grid = InlineGrid(app, [{"partition-id": 0, "max-clip": 1.0}, {"partition-id": 1}])
     result = FedPLT(**{"num_agents": 2, **PRIVATE}).start(grid, zeros(4), num_rounds=1)
-    assert "noise that comes from outside" in result.history[0].failures["0"]
+    assert "noise that is supplied from outside" in result.history[0].failures["0"]
     assert result.history[0].epsilon == math.inf
 
 
@@ -360,7 +360,7 @@ def test_noise_that_rounding_would_swallow_is_refused() -> None:
     far = [2.0**53, 0.0, 0.0, 0.0]
     options = {"local_epochs": 2, "step_size": 1.0, "clip": 2.0, "rho": 1e9, "noise_variance": 1e-3}
     reply = instruct(logistic_agents(1)[0], far, far, **options)
-    assert "too large beside noise" in reply.error.reason
+    assert "too large for noise" in reply.error.reason
     assert instruct(logistic_agents(1)[0], [1.0] * 4, [1.0] * 4, **options).has_content()
 
 
@@ -425,4 +425,4 @@ def test_a_sum_divided_by_less_than_its_examples_has_no_certificate(divisor: flo
     """A clipped record would move the mean by more than its clip says."""
     data = logistic_agents(1)[0]
     problem = BinaryLogistic(data.features, data.labels, regularizer=L2(0.5), divisor=divisor)
-    refused(f"divides 20 examples by {divisor:g}", [problem])
+    refused(f"of 20 examples is divided by {divisor:g}", [problem])

@@ -300,7 +300,7 @@ def test_a_private_round_has_no_hook() -> None:
             all_steps(local, model, data(0))
         return local.reply()
 
-    with pytest.raises(RunError, match="hook = True has no place in a private round"):
+    with pytest.raises(RunError, match="hook = True is not for private rounds"):
         play(STRATEGIES["fed-dyn"](), app, rounds=1)
 
 

@@ -521,7 +521,7 @@ def test_a_half_that_draws_other_than_charged_never_replies(
         "silent": "0 draws were taken",
         "fewer": "draws were taken",
         "more": "more than the|draws were taken",
-        "beside": "beside that which was charged",
+        "beside": "in addition to the noise that was charged",
         "farther": "more than the .* that were charged",
     }
     assert re.search(expected[wrong], reply.error.reason)

@@ -152,6 +152,7 @@ def test_every_measure_has_its_line() -> None:
     assert subjects == [
         "run-config",
         "run-config",
+        "run-config",
         "names",
         "import",
         "product",

@@ -120,5 +120,5 @@ def test_the_benchmarks_stay_with_the_source(installed: Installed) -> None:
         text=True,
         check=False,
     )
-    said = "privet: bench: the benchmarks come with the source, not with the wheel\n"
+    said = "privet: bench: the benchmarks are part of the source, not of the wheel\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", said)

@@ -126,8 +126,8 @@ def test_fed_plt_extremes_of_contraction() -> None:
         ({"row_norm": 0.0}, FACTS, "row-norm"),
         ({}, replace(FACTS, regularizer="nonconvex"), "nonconvex"),
         ({}, replace(FACTS, clips=False), "cannot clip"),
-        ({}, replace(FACTS, divisor=99.0), "divides 100 examples by 99"),
-        ({"step_size": 0.0, "row_norm": 1.0}, replace(FACTS, loss="other"), "loss of one's own"),
+        ({}, replace(FACTS, divisor=99.0), "of 100 examples is divided by 99"),
+        ({"step_size": 0.0, "row_norm": 1.0}, replace(FACTS, loss="other"), "of a custom loss"),
     ],
 )
 def test_fed_plt_releases_nothing_without_a_proof(

@@ -185,7 +185,7 @@ GOOD = roster_of("2", "10", "ward-b")
     [
         (roster_of("2", "10"), "2 agents: a secure sum needs at least 3"),
         ((), "0 agents"),
-        (roster_of("3", "10", "ward-b"), "agent 2 is not on it"),
+        (roster_of("3", "10", "ward-b"), "agent 2 is not on the roster"),
         ((*GOOD, *roster_of("10")), "listed twice"),
         ((*GOOD, *roster_of("2")), "listed twice"),
         ((("2", keys_of("other").public), *GOOD[1:]), "not its own"),

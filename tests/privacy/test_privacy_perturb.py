@@ -188,14 +188,14 @@ def test_a_smaller_sensitivity_is_charged_in_full_and_accepted() -> None:
 
 def test_noise_that_nobody_charged_is_refused() -> None:
     noise = Perturber(Release("none"), SystemNoise(), facts(2))
-    with pytest.raises(NoiseError, match="nobody charged"):
+    with pytest.raises(NoiseError, match="that was not charged"):
         noise.perturb(Clipped(np.zeros(2), 0.0, "l2"))
     noise.settle()
 
 
 def test_noise_beside_that_which_was_charged_is_refused() -> None:
     noise = Perturber(release(), SystemNoise(), facts(2))
-    with pytest.raises(NoiseError, match="beside"):
+    with pytest.raises(NoiseError, match="in addition to"):
         noise.unaccounted(np.zeros(2), 1.0)
 
 
@@ -211,7 +211,7 @@ def test_unaccounted_noise_is_the_sources_own(mechanism: str) -> None:
 def test_noise_that_float64_cannot_hold_beside_the_value_is_refused(
     scale: float, sensitivity: float
 ) -> None:
-    with pytest.raises(NoiseError, match="too large beside a sensitivity"):
+    with pytest.raises(NoiseError, match="too large for a sensitivity"):
         Perturber(release(scale=scale, sensitivity=sensitivity), SystemNoise(), facts(1000))
 
 
@@ -237,7 +237,7 @@ def test_public_numbers_too_large_for_the_grid_are_refused() -> None:
     most = FARTHEST * spacing(charged, 2)
     noise.require_magnitude(np.array([most, -most]), np.zeros(0))
     for bad in (2 * most, -2 * most, math.inf, math.nan):
-        with pytest.raises(NoiseError, match="too large beside noise"):
+        with pytest.raises(NoiseError, match="too large for noise"):
             noise.require_magnitude(np.zeros(2), np.array([0.0, bad]))
     Perturber(Release("none"), SystemNoise(), facts(2)).require_magnitude(np.array([math.inf]))
 

@@ -68,7 +68,9 @@ def test_without_hessians_the_first_order_method_suffices(name):
     inner: Any = random_case("binary", examples=40, weight=0.01).problem
     plain = Plain(inner)
     h = make_h(name, **H[name])
-    with pytest.raises(ValueError, match="Plain has no moduli; give minimize the sum of them"):
+    with pytest.raises(
+        ValueError, match="Plain has no moduli: pass minimize the moduli of the sum"
+    ):
         minimize(plain, h)
     result = minimize(plain, h, moduli=inner.moduli)
     assert result.residual <= 1e-10

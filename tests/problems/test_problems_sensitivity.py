@@ -74,8 +74,8 @@ def test_float32_is_charged_the_rounding_of_one_block(examples):
     [
         ({"clip": 0.0}, "clip must be finite and positive"),
         ({"clip": math.inf}, "clip must be finite and positive"),
-        ({"clip": 1e-30, "dtype": "f4"}, "clip is 1e-30: sums in float32 need one nearer to 1"),
-        ({"clip": 1e200}, "clip is 1e[+]200: sums in float64 need one nearer to 1"),
+        ({"clip": 1e-30, "dtype": "f4"}, "clip = 1e-30 is out of the range that float32 sums"),
+        ({"clip": 1e200}, "clip = 1e[+]200 is out of the range that float64 sums"),
         ({"divisor": 0}, "divisor must be finite and positive"),
         ({"num_examples": 0}, "num_examples must be finite and positive"),
         ({"num_examples": 1e16}, "no useful bound"),

@@ -123,6 +123,7 @@ def test_run_with_h_ends_at_the_optimum_it_is_compared_with(tmp_path: Path) -> N
         **{
             "algorithm": "fed-pdm",
             "target-epsilon": 0.0,
+            "delta": 1e-5,
             "clip": 0.0,
             "h": "l1",
             "h-weight": 0.01,

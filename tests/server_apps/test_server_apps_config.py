@@ -84,6 +84,11 @@ def test_unknown_algorithm_lists_the_known() -> None:
         read_config({"algorithm": "fed-ptl"})
 
 
+def test_a_number_for_a_key_of_texts_is_its_text() -> None:
+    config = read_config({"participation": "probability", "probability": 0.3, "exclude": 7})
+    assert (config["probability"], config["exclude"]) == ("0.3", "7")
+
+
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
@@ -95,7 +100,7 @@ def test_unknown_algorithm_lists_the_known() -> None:
         ("fraction", float("nan"), "must be > 0 and <= 1"),
         ("rho", "big", "a number"),
         ("rho", -1.0, "must be "),
-        ("dataset", 3, "a text"),
+        ("dataset", True, "a text"),
         ("features", 1, "must be >= 2"),
         ("beta", -0.5, "must be >= 0"),
     ],

@@ -118,7 +118,7 @@ def test_noise_that_is_given_bounds_nothing_towards_the_links() -> None:
     )
     assert math.isfinite(entries(ours)["links"]["epsilon"])
     assert entries(given)["links"]["epsilon"] == math.inf
-    assert entries(given)["links"]["assumptions"][0].startswith("the noise is given")
+    assert entries(given)["links"]["assumptions"][0].startswith("the noise is supplied")
 
 
 @pytest.mark.parametrize(

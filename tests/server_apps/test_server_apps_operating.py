@@ -7,7 +7,7 @@ import logging
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -128,6 +128,13 @@ def test_agents_are_left_out_from_one_round_to_another(tmp_path: Path, monkeypat
     assert np.array_equal(ours, theirs)
 
 
+def test_a_name_that_nobody_has_is_a_warning_once(tmp_path: Path, caplog: Any) -> None:
+    finished = run_inline(settings(tmp_path, exclude="2,9,ward-b"), "run")
+    assert finished.summary["rounds"] == 4
+    lines = [line for line in caplog.messages if line.startswith("exclude: ")]
+    assert lines == ["exclude: no agent is called 9, ward-b"]
+
+
 def test_a_run_drains_when_the_file_says_stop(tmp_path: Path, monkeypatch: Any) -> None:
     def write(folder: Path) -> None:
         (folder / "control.toml").write_text("stop = true\n")
@@ -156,6 +163,7 @@ def test_units_are_left_out_by_the_mixer(tmp_path: Path) -> None:
 
     class Roster:
         excluded: Any = None
+        agents: ClassVar[dict[str, Any]] = {}
 
     class Fake:
         def __init__(self) -> None:

@@ -244,7 +244,7 @@ class TestSettings:
         configs: list[dict[str, Any]] = [
             {},
             {"local-epochs": 1},
-            {"local-epochs": 20, "seed": 3},
+            {"local-epochs": 20, "seed": 3, "target-epsilon": 4.0},
             {"algorithm": "led"},
         ]
         folders = [
@@ -255,7 +255,7 @@ class TestSettings:
         assert labels == [
             "fed-plt",
             "fed-plt local-epochs=1",
-            "fed-plt seed=3 local-epochs=20",
+            "fed-plt target-epsilon=4 seed=3 local-epochs=20",
             "led",
         ]
         twice = [run.label for run in read_runs([folders[1], folders[1]])]
@@ -656,11 +656,17 @@ def test_a_diverged_run_has_its_page(tmp_path: Path, values: list[float]) -> Non
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--csv", "run/history.jsonl"], "--csv run/history.jsonl: history.jsonl is the run's own"),
-        (["--out", "run/summary.json"], "--out run/summary.json: summary.json is the run's own"),
-        (["--csv", "link.csv"], "--csv link.csv: history.jsonl is the run's own"),
-        (["--csv", "run/report.html", "--out", "a.html"], "report.html is the run's own"),
-        (["--csv", "a.csv", "--out", "run/../a.csv"], "expected another file than --out's"),
+        (
+            ["--csv", "run/history.jsonl"],
+            "--csv run/history.jsonl: history.jsonl belongs to the run itself",
+        ),
+        (
+            ["--out", "run/summary.json"],
+            "--out run/summary.json: summary.json belongs to the run itself",
+        ),
+        (["--csv", "link.csv"], "--csv link.csv: history.jsonl belongs to the run itself"),
+        (["--csv", "run/report.html", "--out", "a.html"], "report.html belongs to the run itself"),
+        (["--csv", "a.csv", "--out", "run/../a.csv"], "choose another file than --out's"),
         (["--csv", "run"], "Is a directory"),
     ],
 )

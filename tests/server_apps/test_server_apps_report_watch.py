@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
+import sys
 import threading
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
@@ -68,6 +71,30 @@ def test_the_page_follows_the_history_until_the_run_has_ended(
     _, text = browser.get()
     assert '<meta http-equiv="refresh"' not in text
     assert "The run has not ended" not in text
+
+
+def test_a_browser_that_leaves_before_the_page_is_sent_is_no_error(folder: Path) -> None:
+    errors: list[object] = []
+    with served(folder) as server:
+        answered = server.process_request_thread
+        done = threading.Semaphore(0)
+
+        def finished(*request: Any) -> None:
+            answered(*request)
+            done.release()
+
+        server.process_request_thread = finished  # type: ignore[method-assign]
+        server.handle_error = lambda *_: errors.append(sys.exc_info()[1])  # type: ignore[method-assign]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        for _ in range(3):
+            with socket.create_connection(server.server_address) as left:
+                left.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                left.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert done.acquire(timeout=60)
+        server.shutdown()
+        thread.join()
+    assert errors == []
 
 
 def test_nothing_but_the_page_is_served_and_only_to_this_machine(browser: Browser) -> None:

@@ -74,13 +74,22 @@ def privet(capsys: Any) -> Any:
         (["run", "output-dir=runs"], 2, "must be an absolute path"),
         (["run", "--config", "/nowhere.toml"], 2, "/nowhere.toml: No such file"),
         (["run", "--engine", "spark"], 2, "'spark': choose one of auto, inline, cohort, ray"),
-        (["run", "--actors", "2"], 2, "--actors and --ray-address are of the Ray engine"),
+        (["run", "--actors", "2"], 2, "--actors and --ray-address belong to the Ray engine"),
         (["replay", "/nowhere.json"], 2, "/nowhere.json: No such file"),
         (["tune", "fed-avg"], 2, "unknown algorithm 'fed-avg': known are"),
         (["bench", "speed"], 2, "unknown benchmark 'speed'"),
         (["report", "/nowhere"], 1, "/nowhere"),
         (["run", "resume=/nowhere"], 1, "no checkpoint at /nowhere"),
         (["run", "row-norm=0.0", "target-epsilon=1.0"], 2, "target-epsilon needs clip > 0"),
+        (["run", "probability=0.3"], 2, "probability = 0.3: not used with participation = all"),
+        (["run", "delta=0.1"], 2, "delta = 0.1: not used without noise"),
+        (["run", "h=group-l1", "h-weight=.1", "h-group-size=7"], 2, "7 does not divide 31"),
+        (["run", "num-agents=2", "min-agents=3"], 1, "2 agents could be enrolled, below"),
+        (["run", "num-agents=1000"], 2, "455 examples cannot give each of 1000 agents one"),
+        (["data", __file__, "dataset=mnist"], 2, "not an .npz file"),
+        (["report", __file__], 1, "no such file; expected a run folder"),
+        (["watch", __file__], 1, "no run writes here"),
+        (["ledger", __file__], 1, "line 1 is not a ledger entry"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(
@@ -99,7 +108,7 @@ def test_help_explains_a_key(privet: Any, command: str) -> None:
     assert (code, err) == (0, "")
     assert out.splitlines() == [
         "fraction",
-        "  share of the agents, in each round; number > 0 <= 1; default 1.0; "
+        "  share of the agents that take part in a round; number > 0 <= 1; default 1.0; "
         "used with participation = fraction or balanced",
     ]
 
@@ -402,7 +411,7 @@ class TestData:
         code, out, _ = privet("data", str(table), f"schema={schema}")
         assert (code, "give schema" in out) == (0, False)
         code, _, err = privet("data", str(table), "--schema", str(schema))
-        assert (code, "there is such a file already" in err) == (2, True)
+        assert (code, "exists already" in err) == (2, True)
 
     def test_shows_the_columns_of_a_table_that_cannot_be_dealt(
         self, privet: Any, table: Path
@@ -425,7 +434,7 @@ class TestData:
             (["/nowhere.csv"], "/nowhere.csv: no such file"),
             (["dataset=digits", "num-agents=1", "partition=none"], "partition none holds nothing"),
             (["a.csv", "b.csv"], "expected one file, found a.csv, b.csv"),
-            (["dataset=digits", "--schema", "s.toml"], "digits has columns of its own"),
+            (["dataset=digits", "--schema", "s.toml"], "digits has fixed columns"),
             (["dataset=digits", "schema=s.toml"], "not used with dataset = digits, only with csv"),
         ],
     )

@@ -159,7 +159,7 @@ def test_a_unit_that_nobody_reports_to_is_named() -> None:
     schedule = Schedule((("0", "6"),))
     result, strategy = train(2, perturbation="none", participants=0, participation=schedule)
     for done in result.history:
-        assert "unit 1 had no upload: it goes on with its own model" in done.notes
+        assert "unit 1 had no upload: it continues with its own model" in done.notes
     assert strategy.session is not None
     weights = metropolis(graph_edges("path", UNITS), UNITS)
     state = strategy.session.state

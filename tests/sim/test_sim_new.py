@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import tomllib
 import zipfile
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ from privet.sim.cli.main import main
 from privet.sim.cli.new import MODELS
 from privet.sim.engine import InlineGrid
 from privet.sim.flower_run import run_simulation
-from support.wheel import run
+from support.processes import Deployment
+from support.wheel import Built, bare_environment, install, run
 
 Make = Callable[..., Path]
 
@@ -90,6 +93,38 @@ def test_flower_runs_it(make: Make, model: str, tmp_path: Path) -> None:
         make(model), num_supernodes=2, flwr_home=tmp_path / "flwr", on_line=lines.append
     )
     assert outcome.completed, lines[-20:]
+
+
+@pytest.mark.deployment
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+def test_a_fresh_superlink_installs_what_it_needs(
+    make: Make, model: str, built: Built, tmp_path: Path
+) -> None:
+    """SuperLink and nodes have Flower alone, and find this wheel in a folder."""
+    folder = make(model)
+    if model == "torch":
+        pytest.importorskip("torch")
+        # The version that is here: any other is a download of gigabytes.
+        project = folder / "pyproject.toml"
+        here = f"torch=={version('torch')}"
+        project.write_text(project.read_text().replace("torch>=2.4", here))
+    python = bare_environment(tmp_path / "flower")
+    install(python, f"flwr=={version('flwr')}")
+    links = [str(built.wheel.parent), *os.environ.get("PIP_FIND_LINKS", "").split()]
+    environment = {"UV_FIND_LINKS": ",".join(links)}
+    if certificates := os.environ.get("PIP_CERT"):
+        environment["SSL_CERT_FILE"] = certificates
+    with Deployment(tmp_path, None, environment, python.parent) as deployment:
+        deployment.start_superlink()
+        for node in range(2):
+            config = {"agent": f"site-{node}", "partition-id": node, "num-partitions": 2}
+            deployment.start_node(str(node), config)
+        deployment.wait_for_nodes()
+        verdict = deployment.submit(folder, {"num-server-rounds": 2}).wait(400.0)
+    assert verdict.completed, verdict
+    assert f"flwr-privet=={version('flwr-privet')}" in verdict.log
+    assert "aggregate_train: 2 results" in verdict.log or "round 2/2 | 2 agents" in verdict.log
 
 
 @pytest.mark.parametrize(

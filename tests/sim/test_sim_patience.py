@@ -128,7 +128,7 @@ def test_nodes_that_all_come_back_as_others_begin_the_round_anew() -> None:
         PROBLEMS, 30, grid=grid, min_agents=3, round_timeout=0.05, recover_by_name="no"
     )
     assert result.history[1].participants == ("0", "1", "2")
-    assert sum("begins anew" in note for note in result.history[1].notes) == 2
+    assert sum("starts from scratch" in note for note in result.history[1].notes) == 2
     assert np.allclose(model(result), model(train(PROBLEMS, 30)[0]), atol=1e-2)
 
 

@@ -395,7 +395,7 @@ def test_actor_that_cannot_be_replaced_ends_the_run_with_the_cause(
             said, fine = asked(made)
             assert said.startswith(reason)
             assert fine == ""
-        line = f"^process 1 of 2 was replaced 3 times in a row in vain: {reason}"
+        line = f"^process 1 of 2 was replaced 3 times in a row without success: {reason}"
         with pytest.raises(RunError, match=line):
             asked(made)
 

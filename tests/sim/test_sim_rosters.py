@@ -104,7 +104,7 @@ def told(content: RecordDict) -> tuple[int, dict[str, Any] | None, str]:
 
 
 def turned_away(name: str, node: int, holder: int) -> str:
-    return f"agent {name}: node {node} says this name, which node {holder} holds: turned away"
+    return f"agent {name}: node {node} claims this name, which node {holder} holds: turned away"
 
 
 # ------------------------------------------------------------------ while the holder is there
@@ -168,7 +168,9 @@ def test_the_next_node_begins_anew_where_it_does_not() -> None:
     grid.online.discard(1000)
     done = strategy.play_round(grid, 4)
     assert done.participants == ("0", "1", "2")
-    assert done.notes == (f"agent 0: node {OTHER} takes the place of a lost one and begins anew",)
+    assert done.notes == (
+        f"agent 0: node {OTHER} takes the place of a lost one and starts from scratch",
+    )
     (first,) = grid.to(OTHER)
     tag, state, ledger = told(first)
     assert (tag, ledger) == (0, "")
@@ -248,7 +250,7 @@ def test_exact_methods_reach_the_optimum_although_an_agent_began_anew(
             join(grid, OTHER, {"partition-id": 1})
 
     result = strategy.start(grid, zeros(4), num_rounds=600, observers=[replaced])
-    assert "begins anew" in result.history[7].notes[0]
+    assert "starts from scratch" in result.history[7].notes[0]
     assert len(result.history[-1].participants) == 3
     best = minimize(PROBLEMS, make_h("zero")).x
     assert np.linalg.norm(model(result) - best) < 1e-8
@@ -366,7 +368,7 @@ def test_nodes_of_the_checkpoint_go_on_and_others_by_the_runs_rule(tmp_path: Pat
     assert recovered is not None
     assert anew is not None
     assert kept.history[3].residual == recovered.history[3].residual
-    assert [note.rpartition(" ")[2] for note in anew.history[3].notes] == ["anew"] * 3
+    assert [note.rpartition(" ")[2] for note in anew.history[3].notes] == ["scratch"] * 3
     assert not np.array_equal(anew.state.x, kept.state.x)
     strategy = FedPLT(rho=1.0, local_epochs=3, num_agents=3, recover_by_name="node-key", patience=0)
     with pytest.raises(Exception, match="agents replied"):
@@ -393,7 +395,7 @@ def test_a_node_that_changed_its_name_between_runs_has_one_place(tmp_path: Path)
     assert {name: agent.node for name, agent in session.roster.agents.items()} == {
         "0": 1001, "1": 1000, "2": 1002,
     }  # fmt: skip
-    assert sum("begins anew" in note for note in session.history[3].notes) == 2
+    assert sum("starts from scratch" in note for note in session.history[3].notes) == 2
 
 
 @pytest.mark.parametrize("private", [False, True])

@@ -261,7 +261,7 @@ def test_another_node_of_a_lost_ones_name_is_sent_nothing_of_it(name: str) -> No
     to_it = [m.content["privet.agent"] for _, m, _ in grid.seen if m.metadata.dst_node_id == 9]
     assert not any("ledger" in own or own["tag"] == 2 for own in to_it)
     if name == "fed-pdm":
-        assert any("begins anew" in note for note in result.history[2].notes)
+        assert any("starts from scratch" in note for note in result.history[2].notes)
         assert [len(done.participants) for done in result.history] == [5] * 4
         assert [own["tag"] for own in to_it] == [0, 3]
     else:
@@ -383,7 +383,7 @@ def no_attempt(fields: dict[str, Any]) -> None:
         (my_key, "public key that is not its own"),
         (low_order, "agent 4 is not usable"),
         (two_only, "needs at least 3"),
-        (without_me, "agent 2 is not on it"),
+        (without_me, "agent 2 is not on the roster"),
         (same_key_twice, "one public key"),
         (no_attempt, "do not go together"),
     ],
@@ -419,10 +419,12 @@ def test_a_mask_is_used_once_and_no_agent_is_told_from_two_rosters() -> None:
     assert "a mask is used once" in said(round=3, attempt=1)
     assert "a mask is used once" in said(round=2, attempt=9)
     assert said(round=4, attempt=1) == "uploads"
-    assert "one agent be told from two sums" in said(round=4, attempt=2, roster=list("0123"))
+    assert "one agent as the difference of two sums" in said(
+        round=4, attempt=2, roster=list("0123")
+    )
     assert "a mask is used once" in said(round=4, attempt=1, roster=list("012"))
     assert said(round=4, attempt=2, roster=list("012")) == "uploads"
-    assert "one agent be told" in said(round=4, attempt=3, roster=list("01234"))
+    assert "one agent as the difference" in said(round=4, attempt=3, roster=list("01234"))
     assert said(round=4, attempt=3, roster=list("012")) == "uploads"
     assert said(round=5, attempt=1, roster=list("0124")) == "uploads"
 

@@ -110,7 +110,7 @@ def test_a_round_is_folded_once(masked: bool) -> None:
     arrays, _ = strategy.aggregate_train(1, replies)
     assert strategy.session is not None
     for again in (replies, [*replies, *replies], []):
-        with pytest.raises(RunError, match="round 1: its uploads are folded already"):
+        with pytest.raises(RunError, match="round 1: its uploads have been combined already"):
             strategy.aggregate_train(1, again)
     state = strategy.half.models(strategy.session.state)["last"]
     assert arrays is not None

@@ -238,7 +238,7 @@ def test_keys_that_are_given_reach_the_runs_and_are_not_searched() -> None:
     assert all(one.outcomes[0].rounds <= 30 for one in fixed_step)
     _, half = tune_task(task(participation="fraction", fraction=0.4, seed=2), Budget(1))
     assert half[0].outcomes[0].messages == half[0].outcomes[0].rounds
-    with pytest.raises(ConfigError, match=r"clip = 1\.0: a race has none"):
+    with pytest.raises(ConfigError, match=r"clip = 1\.0: a race measures"):
         task(algorithm="dp-fedsgd", clip=1.0)
 
 

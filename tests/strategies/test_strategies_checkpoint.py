@@ -193,7 +193,7 @@ def rewritten(file: Path, members: dict[str, Any], **manifest: Any) -> None:
 @pytest.mark.parametrize(
     ("manifest", "reason"),
     [
-        ({"round": 1_000_000}, "rounds 1 to 1000000 are not all there"),
+        ({"round": 1_000_000}, "does not hold rounds 1 to 1000000 in order"),
         ({"round": -1}, "its round is -1"),
         ({"round": None}, "its round is None"),
         ({"agents": None}, "KeyError"),
@@ -232,9 +232,9 @@ def test_a_state_with_wrong_contents_is_one_line(tmp_path: Path, change: Any, re
 @pytest.mark.parametrize(
     ("history", "reason"),
     [
-        (lambda lines: lines[:1], "rounds 1 to 2 are not all there"),
+        (lambda lines: lines[:1], "does not hold rounds 1 to 2 in order"),
         (lambda lines: [lines[0], lines[1][:40]], "a round cannot be read"),
-        (lambda lines: [lines[1], lines[0]], "rounds 1 to 2 are not all there"),
+        (lambda lines: [lines[1], lines[0]], "does not hold rounds 1 to 2 in order"),
         (lambda lines: [b"[]", b"[]"], "a round cannot be read"),
         (None, "No such file"),
     ],

@@ -77,7 +77,7 @@ def test_a_unit_without_uploads_goes_on_with_its_own_model() -> None:
     state = half.fold(placed(half), {2: upload(5, 3)}, Turn(1))
     assert state.psi.tolist() == [[1, -1], [5, 3]]
     assert state.models.tolist() == [[2, 0], [4, 2]]
-    assert state.silent == ("unit 0 had no upload: it goes on with its own model",)
+    assert state.silent == ("unit 0 had no upload: it continues with its own model",)
     state = half.fold(state, {}, Turn(1))
     assert len(state.silent) == 2
     assert state.psi.tolist() == [[2, 0], [4, 2]]

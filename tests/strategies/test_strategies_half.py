@@ -273,7 +273,7 @@ def test_a_target_needs_a_clip_and_to_know_the_rounds() -> None:
     problems = logistic_agents(3)
     grid = InlineGrid(client_app("scaffold", lambda context: problems[position(context)]), 3)
     strategy = Scaffold(**TARGET)
-    with pytest.raises(ConfigError, match=r"target-epsilon: only start\(\) knows the rounds"):
+    with pytest.raises(ConfigError, match=r"target-epsilon: needs start\(\), which knows"):
         strategy.configure_train(1, zeros(4), ConfigRecord(), grid)
 
 

@@ -131,6 +131,9 @@ class Deployment:
         Use TLS and require that nodes authenticate; without them the deployment is insecure.
     environment : mapping, optional
         Added to the environment of every process.
+    programs : Path, optional
+        Folder of the SuperLink's and SuperNodes' programs, in an environment that has Flower
+        alone: apps' dependencies are then installed for every run.
     """
 
     def __init__(
@@ -138,8 +141,10 @@ class Deployment:
         home: Path,
         certificates: Certificates | None = None,
         environment: Mapping[str, str] | None = None,
+        programs: Path | None = None,
     ) -> None:
         self.home = home
+        self._programs = programs
         self.certificates = certificates
         self.nodes: dict[str, Node] = {}
         self.superlink: subprocess.Popen[str] | None = None
@@ -163,8 +168,9 @@ class Deployment:
 
     def start_superlink(self) -> None:
         """Start the SuperLink, or start it again on the same port and database."""
-        command = ["flower-superlink", "--host", "127.0.0.1", "--port", str(self.port)]
-        command += ["--disable-runtime-dependency-installation"]
+        command = [self._program("superlink"), "--host", "127.0.0.1", "--port", str(self.port)]
+        if self._programs is None:
+            command += ["--disable-runtime-dependency-installation"]
         command += ["--database", str(self.home / "state.db")]
         if tls := self.certificates:
             command += ["--ssl-ca-certfile", str(tls.authority), "--enable-supernode-auth"]
@@ -204,7 +210,13 @@ class Deployment:
             Its private key, whose public half was given to `register`.
         """
         (own,) = free_ports(1)
-        command = ["flower-supernode", "--host", "127.0.0.1", "--port", str(own)]
+        command = [self._program("supernode"), "--host", "127.0.0.1", "--port", str(own)]
+        if self._programs:
+            # A process that ends removes the environment that its home has of the run.
+            own_home = self.home / f"home-{name}"
+            own_home.mkdir(exist_ok=True)
+            command = ["env", f"FLWR_HOME={own_home}", *command]
+            command += ["--allow-runtime-dependency-installation"]
         command += ["--superlink", f"127.0.0.1:{superlink_port or self.port}"]
         command += ["--node-config", " ".join(f"{k}={json.dumps(v)}" for k, v in config.items())]
         if self.certificates:
@@ -295,6 +307,9 @@ class Deployment:
         for pid in found:  # The list grows while it is walked.
             found += [process.pid for process in alive if process.parent == pid]
         return found
+
+    def _program(self, name: str) -> str:
+        return str(self._programs / f"flower-{name}") if self._programs else f"flower-{name}"
 
     def _launch(self, name: str, command: tuple[str, ...]) -> Node:
         number = len(list(self.home.glob(f"node-{name}-*.log")))

@@ -101,5 +101,5 @@ def test_what_is_no_archive_of_arrays_is_a_value_error(tmp_path: Path) -> None:
         archive.writestr("x", b"no numpy array")
     junk.write_bytes(b"PK\x03\x04 cut off")
     for path in (single, texts, junk):
-        with pytest.raises(ValueError, match=r"^(\w+: .*|x is no array)$"):
+        with pytest.raises(ValueError, match=r"^(\w+: .*|x is not an array)$"):
             read_npz(path)

@@ -73,12 +73,15 @@ from .guard import (
 from .half import Half, Local, Streams
 from .masking import MaskFactory, Masking, new_keys, plan_masking, require_agreement
 from .measures import broadcast_model, measures, sent_model
-from .state import PRIVATE_RECORD, AgentState, read_state, write_state
+from .state import PRIVATE_RECORD, AgentState, keep_state, read_state, write_state
 
 log = logging.getLogger("flwr.privet")
 
 METRICS = "metrics"
 """Name of the record of an agent's measures."""
+
+MOST_HEARD = 1 << 20
+"""Bytes of a broadcast at most that is kept as it was read."""
 
 ProblemFn = Callable[[Context], Problem]
 
@@ -311,13 +314,17 @@ class Participant:
         return {**self._overrides, **{key: config[key] for key in LOCAL_KEYS if key in config}}
 
     def broadcast(self, asked: Instruction, private: bool) -> Mapping[str, Any]:
-        """Return what all agents were sent; agents of one process read the same bytes once."""
+        """Return what all agents were sent; agents of one process read the same bytes once.
+
+        But for large ones, which the next round does without.
+        """
         payload, tame, arrays = self._heard
         if payload is not asked.payload or tame is not private:
             arrays = Received(asked.broadcast())
             if private:
                 require_tame(arrays.values())
-            self._heard = (asked.payload, private, arrays)
+            if len(asked.payload) <= MOST_HEARD:
+                self._heard = (asked.payload, private, arrays)
         return arrays
 
     def _query(self, message: Message, context: Context, name: str) -> RecordDict:
@@ -338,7 +345,7 @@ class Participant:
         if rules.limited or (asked.get("quiet") and not asked.get("secure-sum")):
             require_public(problem)
         held = read_state(context)
-        layout = getattr(problem, "layout", None)
+        layout, buffers = (getattr(problem, name, None) for name in ("layout", "buffers"))
         experiment = str(asked["experiment"])
         known = held.rounds if held.experiment == experiment else ()
         said = Enrolment(
@@ -353,6 +360,7 @@ class Participant:
             unit=str(context.node_config.get("unit", "")),
             public_key=new_keys(context, experiment) if asked.get("secure-sum") else b"",
             layout=layout.to_json() if isinstance(layout, Layout) else "",
+            buffers=buffers.to_json() if isinstance(buffers, Layout) else "",
             facts=facts.to_json(),
             own=encode_settings(own) if (own := self._own(context)) else "",
             library=library_version(),
@@ -363,10 +371,13 @@ class Participant:
         opened = self._open(message, context, name)
         if isinstance(opened, RecordDict):
             return opened
-        local = opened.half.local_update(
-            opened.base, opened.broadcast, opened.problem, opened.streams, opened.spent.noise
+        problem, streams, noise = opened.problem, opened.streams, opened.spent.noise
+        return self._close(
+            opened,
+            opened.half.local_update(opened.base, opened.broadcast, problem, streams, noise),
+            context,
+            name,
         )
-        return self._close(opened, local, context, name)
 
     def _open(self, message: Message, context: Context, name: str) -> Opened | RecordDict:
         """Do all that comes before the local work: the round, or the reply that ends it here."""
@@ -405,20 +416,38 @@ class Participant:
                 require_vectors(arrays, problem)
         spent = guard.charge(half, facts, held.ledger or asked.ledger)
         streams = Streams(int(settings.get("seed", 0)), name, asked.round)
+        held = held.only(asked.experiment, asked.tag)
         return Opened(
             asked, half, held, base, public, broadcast, problem, facts, streams, spent, masking
         )
 
     def _close(self, opened: Opened, local: Local, context: Context, name: str) -> RecordDict:
-        """Keep the agent's new state, and return the upload."""
+        """Keep the agent's new state, and return the upload.
+
+        Each of the vectors, as large as the model, goes as soon as it is packed; the state before
+        the base, which no round goes on from any more, before the new one is.
+        """
         asked, held, spent, masking = opened.asked, opened.held, opened.spent, opened.masking
         spent.noise.settle()
+        keep_state(context, held)
+        agreed = 0 if masking else digest(local.agreed)
+        new = held.follow(
+            asked.experiment,
+            asked.tag,
+            asked.recovery or opened.base,
+            asked.round,
+            local.state,
+            spent.ledger,
+            spent.covered and (opened.public or held.covered),
+        )
+        upload = local.upload
+        del local
         reply = Update(
             agent=name,
             round=asked.round,
             num_examples=opened.facts.num_examples,
-            digest=0 if masking else digest(local.agreed),
-            payload=masking.payload(local.upload) if masking else to_payload(local.upload),
+            digest=agreed,
+            payload=masking.payload(upload) if masking else to_payload(upload),
             epsilon=spent.epsilon,
             delta=spent.delta,
             note=_note(spent, masking, asked.round),
@@ -430,15 +459,6 @@ class Participant:
         elif self._train_metrics and not (opened.half.private or is_private(context)):
             problem = opened.problem
             content[METRICS] = measures(problem, broadcast_model(opened.broadcast, problem))
-        new = held.follow(
-            asked.experiment,
-            asked.tag,
-            opened.base,
-            asked.round,
-            local.state,
-            spent.ledger,
-            spent.covered and (opened.public or held.covered),
-        )
         write_state(context, new)
         return content
 

@@ -35,6 +35,7 @@ from .gradients import Gradients
 from .half import Arrays, Local, Streams, Vector
 from .local_task import LocalTask, Walk
 from .solver_agents import SolverAgent, penalty, solvers
+from .step_rules import require_rounds, share, step_rounds, step_rule
 from .terms import BudgetSchedule, MessageTerms
 
 
@@ -86,7 +87,11 @@ class SplittingAgent(SolverAgent):
         """Return x_i, the end, and the reflected z_i."""
         x = walk.end
         z = reflect(state["z"], x, broadcast["y"], self.relaxation)
-        return Local({"x": x, "z": z}, {"x": x}, z)
+        return Local(self.held({"x": x, "z": z}), {"x": x}, z)
+
+    def held(self, state: Arrays) -> Arrays:
+        """Return what an agent holds of x_i and z_i: both."""
+        return state
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,8 @@ class Agent(BudgetSchedule, SplittingAgent):
         choices=("auto", "own", "model"),
         automatic=("own", "model"),
     )
+    step_size_rule: str = step_rule()
+    step_size_rounds: int = step_rounds()
     row_norm: float = same(DataSettings, "row_norm")
     clip: float = same(ClippedGradients, "clip", needs={"local_solver": "noisy-gd"})
     noise_variance: float = noise(0.0, "variance tau^2 of the noisy gradient (13)")
@@ -117,6 +124,11 @@ class Agent(BudgetSchedule, SplittingAgent):
                 f"noise-variance needs local-solver = noisy-gd, found {self.local_solver}"
             )
         super().__post_init__()
+        require_rounds(self.step_size_rule, self.step_size_rounds)
+        rule = self.step_size_rule
+        if rule != "constant" and self.local_solver not in ("gd", "sgd"):
+            why = "agd's step is made of the moduli, noisy-gd's says what a round costs"
+            raise ConfigError(f"step-size-rule = {rule!r}: not with {self.local_solver}: {why}")
 
     @property
     def private(self) -> bool:
@@ -164,7 +176,7 @@ class Agent(BudgetSchedule, SplittingAgent):
         return facts.public_moduli(self.row_norm)
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        return {"x": broadcast["y"], "z": broadcast["y"]}
+        return self.held({"x": broadcast["y"], "z": broadcast["y"]})
 
     def noised_release(self, facts: Facts, round_: int) -> Release:
         """Return the release of any round: N_e noisy steps, of which the last iterate is released.
@@ -244,9 +256,23 @@ class Agent(BudgetSchedule, SplittingAgent):
         """tau^2 of the noisy gradient (13)."""
         return self.noise_variance
 
+    def task(
+        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+    ) -> LocalTask:
+        """Return the task of the splitting, with the round's share of the step size."""
+        task = super().task(state, broadcast, problem, facts, streams)
+        if self.step_size_rule == "constant":
+            return task
+        part = share(self.step_size_rule, self.step_size_rounds, streams.round)
+        return task._replace(step_size=task.step_size * part)
+
     def start(self, state: Arrays, y: Vector, center: Vector) -> Vector:
         """Return where the local steps begin; both are public, as x_i was sent."""
         return y if self.local_start == "model" else super().start(state, y, center)
+
+    def held(self, state: Arrays) -> Arrays:
+        """Return what an agent holds of x_i and z_i: without x_i where no step begins there."""
+        return state if self.local_start != "model" else {"z": state["z"]}
 
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
         """Return x_i, the end, and the reflected z_i; rounded for a secure sum."""
@@ -254,4 +280,4 @@ class Agent(BudgetSchedule, SplittingAgent):
             return super().finish(state, broadcast, task, walk)
         x, y = rounded(walk.end), broadcast["y"]
         z = reflect(state["z"], x, y, self.relaxation)
-        return Local({"x": x, "z": z}, {"x": x, "distance": distance(x, y)}, x)
+        return Local(self.held({"x": x, "z": z}), {"x": x, "distance": distance(x, y)}, x)

@@ -16,6 +16,7 @@ from .adapters.finite_sum import FiniteSum
 from .gradients import Gradients
 from .half import Half, Streams, Vector
 from .local_task import MOST_STEPS, LocalTask
+from .step_rules import require_rounds, share, step_rounds, step_rule
 from .terms import RELATIONS
 
 
@@ -111,13 +112,13 @@ class GradientAgent(ClippedGradients):
         high=LARGEST,
         automatic=(0.04, 0.1),
     )
-    step_size_rule: str = setting(
-        "auto",
-        "constant, or divided by sqrt(1 + t) in round t = 0, 1, ...",
-        choices=("auto", "constant", "inverse-sqrt"),
-        automatic=("inverse-sqrt", "constant"),
-    )
+    step_size_rule: str = step_rule("auto", ("inverse-sqrt", "constant"))
+    step_size_rounds: int = step_rounds()
     noise_scale: float = noise(0.0, "standard deviation of the noise")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_rounds(self.step_size_rule, self.step_size_rounds)
 
     @property
     def steps(self) -> int:
@@ -131,9 +132,9 @@ class GradientAgent(ClippedGradients):
 
     def step_size(self, round_: int) -> float:
         """Return eta_t of a round counted from 1 (t from 0)."""
-        if self.step_size_rule == "constant":
-            return self.step_size_base
-        return self.step_size_base / math.sqrt(round_)
+        if self.step_size_rule == "inverse-sqrt":
+            return self.step_size_base / math.sqrt(round_)
+        return self.step_size_base * share(self.step_size_rule, self.step_size_rounds, round_)
 
     def local_task(
         self,

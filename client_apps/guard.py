@@ -35,7 +35,7 @@ from privet.wire.contract import LONGEST_ABOUT, RECORD, decode_settings, means_p
 from privet.wire.errors import one_line
 from privet.wire.key import keys_of
 from privet.wire.magnitude import LARGEST
-from privet.wire.payload import ENCODED
+from privet.wire.payload import BUFFERS, ENCODED
 
 from .half import Half
 from .state import PRIVATE_RECORD, read_state
@@ -212,7 +212,7 @@ def require_vectors(arrays: Mapping[str, NDArray[Any]], problem: Problem) -> Non
     """
     for name, array in arrays.items():
         shape = () if name in _NUMBERS else (problem.dim,)
-        if name != ENCODED and (
+        if name not in (ENCODED, BUFFERS) and (
             array.shape != shape or (shape and array.dtype != np.dtype(problem.dtype))
         ):
             raise WireError(

@@ -61,7 +61,13 @@ def sent_model(content: RecordDict, problem: Problem) -> Vector:
     records: list[ArrayRecord] = list(content.array_records.values())
     if len(records) != 1:
         raise WireError(f"evaluation message has {len(records)} ArrayRecords, expected one")
-    vector = Layout.of(records[0]).flatten(records[0])
+    vector = _trained(records[0], problem)
     if vector.size != problem.dim:
         raise WireError(f"model has {vector.size} parameters, the problem {problem.dim}")
     return vector.astype(problem.dtype, copy=False)
+
+
+def _trained(arrays: ArrayRecord, problem: Problem) -> Vector:
+    """Return the arrays of a model that the problem names, all of them where it names none."""
+    layout, own = Layout.of_floats(arrays), getattr(problem, "layout", None)
+    return ((own and layout.chosen(own)) or layout).flatten(arrays)

@@ -10,6 +10,10 @@ shift + (w - center) / rho to the gradients, where they are; what the model then
 the walk, of which the agent's half makes its new state and its upload. Numbers cross between
 the model and numpy once in and once out of a round.
 
+A module's buffers, such as the running statistics of BatchNorm, are no parameters: their mean over
+the agents of a round, or what the server began with, is written into the model before the loop, or
+they stay with the agent (`BUFFERS_ARE`).
+
 Privacy: in a run with noise and a clip every step is `LocalRound.private_step`, which clips each
 example's gradient, adds noise and is charged as the built-in solvers are; nothing else may move the
 model. Of any other run there is none: the loop does what it likes with the records, so its upload
@@ -22,6 +26,7 @@ from __future__ import annotations
 import copy
 import importlib
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, nullcontext
@@ -33,16 +38,27 @@ from flwr.clientapp import ClientApp
 
 from privet.privacy import BudgetRefused
 from privet.problems import Norm
-from privet.wire import RECORD, ConfigError, Layout, algorithm
+from privet.wire import RECORD, ConfigError, Layout, algorithm, unpack
+from privet.wire.contract import decode_settings, read_instruction
+from privet.wire.payload import BUFFERS
 
 from .base import METRICS, Opened, Participant, agent_name
-from .guard import is_private
-from .half import Half, Vector
+from .guard import is_private, speaks_little
+from .half import Half, Local, Vector
 from .local_task import LocalTask, Walk
 from .private_steps import LossFn, PrivateSteps
+from .state import read_state
 
 MOST_APART = 2.0
 """Factor by which a loop may move further, or less far, than steps that its method counts on."""
+
+PART = 1 << 16
+"""Numbers of a vector that are looked at together."""
+BUFFERS_ARE = ("average", "local", "constant")
+"""What becomes of a module's buffers. Averaged: the mean of those with which the agents of a round
+end is what the next one begins with, as in FedAvg. Local: an agent goes on from its own, as in
+M. Andreux et al., "Siloed Federated Learning for Multi-Centric Histopathology Datasets" (2020).
+Constant: every round begins, and ends, with those of the starting model."""
 
 Count = Callable[[Context], int]
 Model = Any
@@ -206,6 +222,9 @@ class LocalRound:
                     f"{task.step_size:.3g}, this loop moved {apart:.2g} times as far: train with "
                     "SGD of local.step_size, or set the strategy's step size to the loop's"
                 )
+        self._task = task._replace(shift=None)
+        del task
+        self._parameters.end()
         content = self._finish(walk)
         if metrics:
             numbers = {name: float(value) for name, value in metrics.items()}
@@ -227,14 +246,23 @@ class LoopParticipant(Participant):
     model : callable or model
         What is trained, or a function without arguments that makes one: its layout is compared with
         the run's, and with that of every round's model. Of a module, the parameters with
-        ``requires_grad`` are trained; the others, and buffers, stay with the agent.
+        ``requires_grad`` are trained; the others stay with the agent.
     num_examples : callable
         ``context -> int``, public.
+    buffers : {"average", "local", "constant"}
+        What becomes of a module's persistent buffers of floats, such as the running statistics of
+        BatchNorm: `BUFFERS_ARE`. Those of integers stay as the model has them, with "local" as the
+        agent has them.
 
     Raises
     ------
     ConfigError
         For an unknown algorithm, or one whose local work is more than a local task.
+
+    Notes
+    -----
+    Privacy: statistics are made of the records and not noised. An agent with a budget, one in a
+    private run and one of a secure sum refuse to have theirs averaged.
 
     Examples
     --------
@@ -251,7 +279,14 @@ class LoopParticipant(Participant):
     ...     return local.reply()
     """
 
-    def __init__(self, protocol: str, model: Callable[[], Model] | Model, num_examples: Count):
+    def __init__(
+        self,
+        protocol: str,
+        model: Callable[[], Model] | Model,
+        num_examples: Count,
+        *,
+        buffers: str = "average",
+    ) -> None:
         half = algorithm(protocol).load_agent()
         if half.local_update is not Half.local_update and not half.task_alone:
             raise ConfigError(
@@ -265,7 +300,11 @@ class LoopParticipant(Participant):
         parameters = parameters_of(made)
         layout = self._layout = parameters.layout()
         known = ClippableLoopProblem if parameters.clippable else LoopProblem
-        super().__init__(lambda context: known(layout, num_examples(context)), protocol=protocol)
+        held = Buffers(made, buffers)
+        self._kind, self._shared, self._first = buffers, held.shared, held.first()
+        super().__init__(
+            lambda context: known(layout, num_examples(context), held.shared), protocol=protocol
+        )
 
     def app(self, **options: Any) -> ClientApp:
         """Return a Flower ClientApp that enrols; register ``@app.train()`` with `round` in it."""
@@ -300,13 +339,48 @@ class LoopParticipant(Participant):
             raise ConfigError("a custom training loop needs a clip with its noise, or neither")
         if task.tolerance > 0:
             raise ConfigError("a custom training loop cannot be stopped by a gradient norm")
+        buffers = Buffers(model, self._kind)
+        received = opened.broadcast if buffers.shared else opened.base
+        given = received.get(BUFFERS, self._first)
+        buffers.write(given)
         local = LocalRound(opened, task, model, context)
         with local.hooked() if hook else nullcontext():
             yield local
+
+        task = task._replace(shift=None)  # as large as the model, and of no more use
+
+        def left(walk: Walk) -> Local:
+            done: Local = half.finish(opened.base, opened.broadcast, task, walk)
+            if self._kind == "constant":
+                buffers.write(given)
+            elif self._kind == "local":
+                return done._replace(state={**done.state, **buffers.read()})
+            else:
+                return done._replace(upload={**done.upload, **buffers.read()})
+            return done
+
         local._message = message
-        local._finish = lambda walk: self._close(
-            opened, half.finish(opened.base, opened.broadcast, task, walk), context, name
-        )
+        local._finish = lambda walk: self._close(opened, left(walk), context, name)
+
+    def recall(self, model: Model, context: Context) -> None:
+        """Write the agent's own buffers of its last round into a model; for ``buffers="local"``.
+
+        They are not part of the run's model: an ``@app.evaluate()`` handler needs both.
+        """
+        held = read_state(context)
+        state = unpack(held.states[-1]) if held.states else {}
+        Buffers(model, self._kind).write(state.get(BUFFERS))
+
+    def _open(self, message: Message, context: Context, name: str) -> Opened | RecordDict:
+        """Do all that comes before the local work, where it can end without a breach of privacy."""
+        if self._kind == "average" and self._shared is not None:
+            settings = decode_settings(read_instruction(message.content).settings)
+            if settings.get("secure-sum") or speaks_little(message, context):
+                raise ConfigError(
+                    f"buffers = 'average' would send {self._shared.names[0]!r}, un-noised "
+                    "statistics of the records: use 'local' or 'constant', or GroupNorm"
+                )
+        return super()._open(message, context, name)
 
     def _answer(self, message: Message, context: Context, call_next: Any) -> Message:
         """Turn what a round raises into the reply that the server understands.
@@ -342,9 +416,9 @@ class LoopParticipant(Participant):
 class LoopProblem:
     """What is known of an agent's problem whose gradients the library never sees."""
 
-    def __init__(self, layout: Layout, num_examples: int) -> None:
+    def __init__(self, layout: Layout, num_examples: int, buffers: Layout | None = None) -> None:
         self.dim, self.dtype, self.num_examples = layout.dim, layout.dtype, num_examples
-        self.layout, self.divisor = layout, float(num_examples)
+        self.layout, self.divisor, self.buffers = layout, float(num_examples), buffers
 
     def value(self, x: Vector) -> float:
         """Refuse: the loss is the user's."""
@@ -372,8 +446,86 @@ class ClippableLoopProblem(LoopProblem):
 
 
 def initial_arrays(model: Model) -> ArrayRecord:
-    """Return what a run of this model begins with: its trained parameters by name."""
-    return parameters_of(model).record()
+    """Return what a run of this model begins with: its trained parameters and buffers by name.
+
+    Of a module ``ArrayRecord(model.state_dict())`` serves as well, which has its frozen parameters
+    besides; parameters of bfloat16, which an `ArrayRecord` cannot hold, are float32 here.
+    """
+    return ArrayRecord({**parameters_of(model).record(), **Buffers(model, "local").record()})
+
+
+class Buffers:
+    """The persistent buffers of a model that a run says something of.
+
+    Those of floats, and with "local" also those of integers.
+
+    Attributes
+    ----------
+    shared : Layout or None
+        Of those that come from the server.
+    """
+
+    def __init__(self, model: Model, kind: str) -> None:
+        if kind not in BUFFERS_ARE:
+            raise ConfigError(f"buffers is {kind!r}, expected {', '.join(BUFFERS_ARE)}")
+        saved = model.state_dict() if hasattr(model, "named_buffers") else {}
+        self._tensors = {
+            name: buffer
+            for name, buffer in (model.named_buffers() if saved else ())
+            if name in saved
+            and (buffer.is_floating_point() or (kind == "local" and not buffer.is_complex()))
+        }
+        self.shared: Layout | None = None
+        self._dtype = np.dtype("f8")  # which holds counts of batches exactly
+        if kind != "local" and self._tensors:
+            self.shared = layout_of(self._tensors)
+            self._dtype = self.shared.dtype
+
+    def first(self) -> Vector | None:
+        """Return the numbers, None where there are none."""
+        known = not any(buffer.is_meta for buffer in self._tensors.values())
+        return self.read().get(BUFFERS) if known else None
+
+    def record(self) -> ArrayRecord:
+        """Return the buffers by name."""
+        return ArrayRecord(
+            {
+                name: Array(as_numpy(each) if each.is_floating_point() else each.cpu().numpy())
+                for name, each in self._tensors.items()
+            }
+        )
+
+    def read(self) -> dict[str, Vector]:
+        """Return the numbers as one vector under `BUFFERS`, nothing where there are none."""
+        parts = [
+            each.detach().cpu().reshape(-1).double().numpy() for each in self._tensors.values()
+        ]
+        return {BUFFERS: np.concatenate(parts).astype(self._dtype, copy=False)} if parts else {}
+
+    def write(self, vector: Vector | None) -> None:
+        """Write the numbers of ``read`` into the model (raises ``ConfigError``)."""
+        if vector is None:  # of a model without, or of which only the round has numbers
+            return
+        sizes = [each.numel() for each in self._tensors.values()]
+        if sum(sizes) != vector.size:
+            raise ConfigError(
+                f"the buffers of this round's model have {sum(sizes)} numbers, not {vector.size}"
+            )
+        parts = np.split(vector, np.cumsum(sizes)[:-1])
+        for each, part in zip(self._tensors.values(), parts, strict=True):
+            each.detach().copy_(each.new_tensor(part, device="cpu").reshape(each.shape))
+
+
+def layout_of(named: Mapping[str, Any]) -> Layout:
+    """Return the layout of floats as they travel: half precision as float32."""
+    return Layout(
+        tuple(named),
+        tuple(tuple(each.shape) for each in named.values()),
+        tuple(
+            "float64" if str(each.dtype).endswith("float64") else "float32"
+            for each in named.values()
+        ),
+    )
 
 
 class Parameters(ABC):
@@ -401,7 +553,7 @@ class Parameters(ABC):
 
     @abstractmethod
     def like(self, part: Vector, name: str) -> Any:
-        """Return a copy of a part of the flat vector that adds to a parameter's gradient."""
+        """Return a part of the flat vector as what adds to a parameter's gradient."""
 
     @abstractmethod
     def gradient(self, name: str, gradients: Mapping[str, Any] | None) -> Any:
@@ -417,12 +569,7 @@ class Parameters(ABC):
 
     def layout(self) -> Layout:
         """Return names, shapes and dtypes of `record`, without reading a number."""
-        wide = [str(self.value(name).dtype).endswith("float64") for name in self.names]
-        return Layout(
-            self.names,
-            tuple(tuple(self.value(name).shape) for name in self.names),
-            tuple("float64" if double else "float32" for double in wide),
-        )
+        return layout_of({name: self.value(name) for name in self.names})
 
     def begin(self, task: LocalTask, summed: bool) -> None:
         """Write the start into the model and bring the task's vectors to where it lies."""
@@ -446,7 +593,9 @@ class Parameters(ABC):
         self._dtype, self._pull = task.start.dtype, 1.0 / task.rho
         self._shift = None if task.shift is None else placed(task.shift)
         self._center = None if task.center is None else placed(task.center)
-        self._slopes = placed(np.zeros_like(task.start)) if summed else None
+        self._total = np.zeros_like(task.start) if summed else None
+        self._totals = {} if self._total is None else parts(self._total)
+        self._slopes = None if self._total is None else placed(self._total)
 
     def correct(self, gradients: Mapping[str, Any] | None) -> None:
         """Add shift + (w - center) / rho to every gradient, and sum them up where asked."""
@@ -468,8 +617,16 @@ class Parameters(ABC):
         """Return the walk that ends where the model is now."""
         mean, sums = None, self._slopes
         if sums is not None and steps:
-            mean = self._flat(lambda name: as_numpy(sums[name] / steps))
+            for name, total in self._totals.items():
+                sums[name] /= steps
+                total[...] = as_numpy(sums[name])  # itself, but from a device
+            mean = self._total
         return Walk(self._flat(self.read), steps, mean)
+
+    def end(self) -> None:
+        """Let go of the task's vectors."""
+        self._shift = self._center = self._slopes = self._total = None
+        self._totals.clear()
 
     def _flat(self, part: Callable[[str], Vector]) -> Vector:
         whole = np.concatenate([part(name).reshape(-1) for name in self.names])
@@ -501,7 +658,7 @@ class ArrayParameters(Parameters):
         return as_numpy(self.model[name])
 
     def like(self, part: Vector, name: str) -> Any:
-        return part.copy()
+        return part
 
     def coarseness(self) -> float:
         return max(float(np.finfo(array.dtype).eps) for array in self.model.values())
@@ -543,14 +700,19 @@ class ModuleParameters(Parameters):
         return self.parameters[name].detach()
 
     def fill(self, name: str, part: Vector) -> None:
-        self.value(name).copy_(self.torch.tensor(part))
+        self.value(name).copy_(self._tensor(part))
 
     def read(self, name: str) -> Vector:
         return as_numpy(self.parameters[name])
 
     def like(self, part: Vector, name: str) -> Any:
-        parameter = self.parameters[name]
-        return self.torch.tensor(part, device=parameter.device)
+        return self._tensor(part).to(self.parameters[name].device)
+
+    def _tensor(self, part: Vector) -> Any:
+        """Return an array as a tensor that shares its memory, to be read only."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writ")
+            return self.torch.from_numpy(np.require(part, requirements="A"))
 
     def coarseness(self) -> float:
         finfo = self.torch.finfo
@@ -587,14 +749,16 @@ def length(task: LocalTask, walk: Walk, coarseness: float) -> float:
     Of tasks without a proximal term, of which a walk's mean gradient says all. 1 where the rounding
     of the iterates, relative to them at most ``coarseness``, could be a quarter of the steps.
     """
-    slope = walk.supplied("mean_gradient")
-    if task.shift is not None:
-        slope = slope + task.shift
-    norm = float(np.linalg.norm(slope))
-    if task.step_size * norm <= 2.0 * coarseness * float(np.linalg.norm(task.start)):
+    mean = walk.supplied("mean_gradient")
+    square = moved = 0.0
+    for begin in range(0, len(mean), PART):  # no vectors of the model's length
+        part = slice(begin, begin + PART)
+        slope = mean[part] if task.shift is None else mean[part] + task.shift[part]
+        square += float(slope @ slope)
+        moved += float((task.start[part] - walk.end[part]) @ slope)
+    if task.step_size * math.sqrt(square) <= 2.0 * coarseness * float(np.linalg.norm(task.start)):
         return 1.0
-    moved = float((task.start - walk.end) @ slope)
-    return moved / (task.step_size * task.steps * norm**2)
+    return moved / (task.step_size * task.steps * square)
 
 
 def require_same(found: Layout, expected: Layout) -> None:

@@ -40,21 +40,30 @@ class AgentState(NamedTuple):
             return None
         return unpack(self.states[self.rounds.index(round_)])
 
+    def only(self, experiment: str, round_: int) -> AgentState:
+        """Return the state that holds no other round than this one."""
+        if experiment != self.experiment or round_ not in self.rounds:
+            return self._replace(rounds=(), states=())
+        return self._replace(rounds=(round_,), states=(self.states[self.rounds.index(round_)],))
+
     def follow(
         self,
         experiment: str,
         base_round: int,
-        base: Mapping[str, NDArray[Any]],
+        base: Mapping[str, NDArray[Any]] | bytes,
         round_: int,
         new: Mapping[str, NDArray[Any]],
         ledger: str,
         covered: bool,
     ) -> AgentState:
-        """Return the state that holds the base and the new round; ``covered`` is said of both."""
+        """Return the state that holds the base and the new round; ``covered`` is said of both.
+
+        ``base`` may be packed.
+        """
         if experiment == self.experiment and base_round in self.rounds:
             kept = self.states[self.rounds.index(base_round)]
         else:
-            kept = pack(base)
+            kept = base if isinstance(base, bytes) else pack(base)
         return AgentState(experiment, (base_round, round_), (kept, pack(new)), ledger, covered)
 
     def to_members(self) -> dict[str, NDArray[Any]]:
@@ -127,6 +136,11 @@ def write_state(context: Context, state: AgentState) -> None:
     path = state_path(context)
     if path is not None:
         write_npz(path, state.to_members())
+    keep_state(context, state)
+
+
+def keep_state(context: Context, state: AgentState) -> None:
+    """Keep the state in the context alone."""
     context.state[STATE_RECORD] = state.to_record()
 
 

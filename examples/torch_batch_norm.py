@@ -3,14 +3,14 @@
     python examples/torch_batch_norm.py
 
 The weights are trained together; the running means and variances, which are buffers, are each
-node's own (Li et al., "FedBN", 2021, which keeps the layers' weights too). A node keeps them in its
-state, where they outlast a restart, and predicts with them. They are statistics of its records:
-nothing here sends them.
+node's own (Andreux et al., 2020; Li et al., "FedBN", 2021, keep the layers' weights too). With
+buffers="local" a node keeps them in its state, where they outlast a restart, and predicts with
+them. They are statistics of its records: nothing here sends them.
 """
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, Context, Message
+from flwr.app import Context, Message
 from torch import nn
 
 from privet.client_apps import LoopParticipant, initial_arrays
@@ -38,30 +38,21 @@ def measurements(device: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.tensor(truth * scale + offset).float(), torch.tensor(classes)
 
 
-def with_own_statistics(model: nn.Module, context: Context) -> nn.Module:
-    """Give a model the statistics that this node has kept, if it has any."""
-    if "batch-norm" in context.state:
-        kept = context.state["batch-norm"].to_torch_state_dict()
-        model.load_state_dict(kept, strict=False)
-    return model
-
-
-participant = LoopParticipant("fed-dyn", network, lambda context: ROWS)
+participant = LoopParticipant("fed-dyn", network, lambda context: ROWS, buffers="local")
 app = participant.app()
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """Train the weights in training mode, and keep the statistics that came of it."""
+    """Train the weights in training mode, in which the layers update their statistics."""
     inputs, classes = measurements(int(context.node_config["partition-id"]))
-    model = with_own_statistics(network(), context).train()
+    model = network().train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with participant.round(message, context, model, hook=True) as local:
         for rows in torch.randperm(ROWS).split(40):
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(inputs[rows]), classes[rows]).backward()
             optimizer.step()
-    context.state["batch-norm"] = ArrayRecord(dict(model.named_buffers()))
     return local.reply()
 
 
@@ -74,8 +65,9 @@ def main() -> None:
     contexts = list(grid.contexts.values())
 
     def accuracy(device: int, context: Context) -> float:
-        model = with_own_statistics(network(), context).eval()
-        model.load_state_dict(result.arrays.to_torch_state_dict(), strict=False)
+        model = network().eval()
+        model.load_state_dict(result.arrays.to_torch_state_dict())
+        participant.recall(model, context)
         inputs, classes = measurements(device)
         return float((model(inputs).argmax(1) == classes).float().mean())
 

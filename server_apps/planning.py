@@ -20,7 +20,7 @@ from privet.strategies import PrimalDualStrategy, Run
 from privet.strategies.run.calibration import plans
 from privet.strategies.run.roster import Agent, Roster
 from privet.strategies.run.session import Session
-from privet.wire import ConfigError, Layout
+from privet.wire import ConfigError
 
 from .account import privacy_account
 from .build import agents_of, build_federation, build_strategy
@@ -140,13 +140,12 @@ def _facts(config: Mapping[str, Any], public: Mapping[str, Any]) -> list[Facts]:
 
 def _session(config: Mapping[str, Any], facts: list[Facts]) -> Session:
     """Return a session of agents that have been enrolled and asked for nothing yet."""
-    start = np.zeros(facts[0].dim, config["dtype"])
-    layout = Layout.of(ArrayRecord({"x": Array(start)}))
+    start = ArrayRecord({"x": Array(np.zeros(facts[0].dim, config["dtype"]))})
     agents = {
         str(place): Agent(place, own.num_examples, facts=own.to_json())
         for place, own in enumerate(facts)
     }
-    return Session("", layout, start, None, Roster(agents))
+    return replace(Session.of("", start), roster=Roster(agents))
 
 
 def _complete(strategy: PrimalDualStrategy, rounds: int, session: Session) -> set[Release]:

@@ -255,7 +255,7 @@ def tune(
             width /= 2
             around = hypercube(rng, min(left, BATCH), len(searched)) - 0.5
             batch = np.clip(points[_best(trials)] + width * around, 0.0, 1.0)
-        cases = [_settings(given, searched, row) for row in batch]
+        cases = [placed(given, searched, row) for row in batch]
         run = partial(_try, name, tuple(tasks), budget, limit, dear)
         trials += sweep(run, cases, workers=workers, address=address, progress=progress)
         points += list(batch)
@@ -307,9 +307,10 @@ def _best(trials: Sequence[Trial]) -> int:
     return min(range(len(trials)), key=lambda index: _rank(trials[index]))
 
 
-def _settings(
+def placed(
     given: Mapping[str, Any], searched: Sequence[Axis], shares: NDArray[Any]
 ) -> dict[str, Any]:
+    """Return settings with the searched keys at these shares of their ranges."""
     settings = dict(given)
     for axis, share in zip(searched, shares, strict=True):
         settings[axis.key] = axis.at(share, settings)
@@ -359,6 +360,7 @@ __all__ = [
     "fixed",
     "given_moduli",
     "moduli_of",
+    "placed",
     "tune",
     "tune_task",
 ]

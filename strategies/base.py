@@ -9,12 +9,13 @@ state and for secure sums.
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
@@ -145,6 +146,13 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         """What the run knows between its rounds; None before it has begun."""
         return None if self._run is None else self._run.session
 
+    def varied(self, changes: Mapping[str, Any]) -> Self:
+        """Return a strategy like this one with other values of some run-config keys, not begun."""
+        other = copy.copy(self)
+        other.half = self.half.with_settings(changes)
+        other.stopping, other._run = threading.Event(), None
+        return other
+
     def begin(self, grid: Grid, arrays: ArrayRecord, *, state: Any = None) -> Session:
         """Begin a run without playing a round; see `Run.begin`."""
         self.run = Run.begin(self.half, self.options, grid, arrays, state=state)
@@ -159,7 +167,9 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         messages = self.configure_train(number, run.arrays, ConfigRecord(), grid)
         while True:
             try:
-                arrays, metrics = self.aggregate_train(number, run.collect(grid, messages))
+                replies = run.collect(grid, messages)
+                messages = []  # which hold what was sent
+                arrays, metrics = self.aggregate_train(number, replies)
                 break
             except TooFewError as few:
                 if NOT_FINITE in str(few):  # the same steps would blow up again
@@ -369,10 +379,14 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             self.run.asked = run.asked
         result.stopped, result.diverged = run.stopped or "rounds", run.diverged
         result.history = run.session.history
+        models = run.models()
+        run.arrays = ArrayRecord()  # the last round's goes before
+        run.arrays = run.session.restore(models["last"])
         result.models = {
-            name: run.session.layout.restore(model) for name, model in run.models().items()
+            name: run.arrays if model is models["last"] else run.session.restore(model)
+            for name, model in models.items()
         }
-        result.arrays = result.models["last"]
+        result.arrays = run.arrays
         result.privacy = privacy_of(run.half, run.session)
         return result
 

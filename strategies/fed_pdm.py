@@ -351,6 +351,7 @@ class FedPDM(PrimalDualStrategy):
         dual: str = Choices.dual,
         *,
         step_size_rule: str = Agent.step_size_rule,
+        step_size_rounds: int = Agent.step_size_rounds,
         nu: float = Agent.nu,
         uplink_k: int = Agent.uplink_k,
         alpha_u: float = Agent.alpha_u,

@@ -131,6 +131,10 @@ class Server(FoldingHalf[State]):
         state.residual = moved / len(uploads)
         return self.completed(state)
 
+    def recovery(self, state: State, position: int) -> Arrays:
+        """Return what the agent holds of x_i and z_i."""
+        return dict(self.agent.held({"x": state.x[position], "z": state.z[position]}))
+
     def models(self, state: State) -> Arrays:
         """Return ``last``, the model of the run, and ``mean``, the mean of x_i over all agents.
 
@@ -224,7 +228,7 @@ class SumServer(SummingHalf[SumState]):
 
     def recovery(self, state: SumState, position: int) -> Arrays:
         """Return what an agent begins with; nothing is known of one that has begun."""
-        return {"x": state.start, "z": state.start}
+        return dict(self.agent.held({"x": state.start, "z": state.start}))
 
 
 def _contraction(agent: SplittingAgent, facts: Facts) -> float:
@@ -286,6 +290,8 @@ class FedPLT(PrimalDualStrategy):
         *,
         relaxation: float = Agent.relaxation,
         local_start: str = Agent.local_start,
+        step_size_rule: str = Agent.step_size_rule,
+        step_size_rounds: int = Agent.step_size_rounds,
         returned_model: str = Server.returned_model,
         batch_size: int = Agent.batch_size,
         strong_convexity: float = Agent.strong_convexity,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, partial
 from math import nan
 from pathlib import Path
@@ -153,14 +153,26 @@ class ServerHalf(ABC, Generic[S]):
         return {**terms, **own, **masked}
 
     def with_settings(self, changes: Settings) -> Self:
-        """Return the half whose agents are told other values of some run-config keys.
+        """Return the half with other values of some run-config keys, its own and its agents'.
 
         Raises
         ------
         ConfigError
             If the agents would refuse these values.
         """
-        return replace(self, agent=type(self.agent).from_settings({**self.settings(), **changes}))
+
+        def varied(part: Any) -> dict[str, Any]:
+            return {n: changes[k.name] for n, k in keys_of(type(part)).items() if k.name in changes}
+
+        new = {name: replace(part, **varied(part)) for name, part in self.parts.items()}
+        new["agent"] = type(self.agent).from_settings({**self.settings(), **changes})
+        return replace(self, **new, **varied(self))
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What else than the half itself has run-config keys: its settings objects, by field."""
+        held = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {n: each for n, each in held.items() if is_dataclass(each) and keys_of(type(each))}
 
     def without_moduli(self) -> Self:
         """Return the half with what was left open settled for problems of unknown moduli."""

@@ -38,6 +38,8 @@ class Enrolment:
     """For the secure sums of ``experiment``, if it was asked for."""
     layout: str = ""
     """Names and shapes of its model's arrays, as JSON; empty where it knows none."""
+    buffers: str = ""
+    """Those of the statistics that it takes from the server, as JSON; mostly empty."""
     facts: str = ""
     """What else it says of itself, as JSON; not looked into here."""
     own: str = ""
@@ -55,6 +57,7 @@ def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
         "unit": enrolment.unit,
         "public-key": enrolment.public_key,
         "layout": enrolment.layout,
+        "buffers": enrolment.buffers,
         "facts": enrolment.facts,
         "own-settings": enrolment.own,
         LIBRARY_VERSION: enrolment.library,
@@ -97,9 +100,9 @@ def read_enrolment(content: RecordDict) -> Enrolment:
     own = read_field(record, "own-settings", str, "")
     if len(own) > LONGEST_FACTS:
         raise WireError(f"own settings have {len(own)} characters, at most {LONGEST_FACTS}")
-    layout = read_field(record, "layout", str, "")
-    if len(layout) > LONGEST_LAYOUT:
-        raise WireError(f"layout has {len(layout)} characters, at most {LONGEST_LAYOUT} are read")
+    layout, buffers = (read_field(record, name, str, "") for name in ("layout", "buffers"))
+    if (length := max(len(layout), len(buffers))) > LONGEST_LAYOUT:
+        raise WireError(f"layout has {length} characters, at most {LONGEST_LAYOUT} are read")
     return Enrolment(
         agent=agent,
         num_examples=read_field(record, "num-examples", int),
@@ -112,6 +115,7 @@ def read_enrolment(content: RecordDict) -> Enrolment:
         unit=unit,
         public_key=public_key,
         layout=layout,
+        buffers=buffers,
         facts=facts,
         own=own,
         library=one_line(read_field(record, LIBRARY_VERSION, str, ""))[:LONGEST_NAME],

@@ -36,15 +36,18 @@ class Layout:
             raise ConfigError("initial arrays are empty: give the model's starting parameters")
         for name, array in arrays.items():
             if np.dtype(array.dtype).kind != "f":
-                raise ConfigError(
-                    f"array {name!r} is {array.dtype}: parameters must be floats; of a module, "
-                    "begin with initial_arrays(module), which leaves its buffers out"
-                )
+                raise ConfigError(f"array {name!r} is {array.dtype}: parameters must be floats")
         return cls(
             tuple(arrays.keys()),
             tuple(tuple(array.shape) for array in arrays.values()),
             tuple(str(array.dtype) for array in arrays.values()),
         )
+
+    @classmethod
+    def of_floats(cls, arrays: ArrayRecord) -> Layout:
+        """Return the layout of a record's arrays of floats (raises ``ConfigError`` for none)."""
+        floats = {n: array for n, array in arrays.items() if np.dtype(array.dtype).kind == "f"}
+        return cls.of(ArrayRecord(floats) if floats else arrays)
 
     @property
     def dim(self) -> int:
@@ -77,6 +80,29 @@ class Layout:
                 return f"{_described(own)} where {_described(other)} is expected"
         return ""
 
+    def chosen(self, part: Layout) -> Layout | None:
+        """Return those of these arrays that ``part`` names, None where they are not all here.
+
+        They are in the same order. All names of one side may have the same prefix more, as those of
+        a wrapped module do.
+        """
+        places = {each: i for i, each in enumerate(zip(self.names, self.shapes, strict=True))}
+        for name in self.names if part.names else ():
+            first = part.names[0]
+            more = name.removesuffix(first) if f".{name}".endswith(f".{first}") else ""
+            less = first.removesuffix(name) if f".{first}".endswith(f".{name}") else ""
+            if not (_all_begin(self.names, more) and _all_begin(part.names, less)):
+                continue
+            names = (more + each.removeprefix(less) for each in part.names)
+            found = [places.get(each, -1) for each in zip(names, part.shapes, strict=True)]
+            if found[0] >= 0 and found == sorted(set(found)):
+                return Layout(
+                    tuple(self.names[i] for i in found),
+                    tuple(self.shapes[i] for i in found),
+                    tuple(self.dtypes[i] for i in found),
+                )
+        return None
+
     @property
     def is_flat(self) -> bool:
         """Whether it is one array of one dimension."""
@@ -99,8 +125,12 @@ class Layout:
 
     def flatten(self, arrays: ArrayRecord) -> NDArray[Any]:
         """Return the arrays as one flat vector, in the order of the layout."""
-        parts = [arrays[name].numpy().reshape(-1) for name in self.names]
-        return np.concatenate(parts).astype(self.dtype, copy=False)
+        vector, at = np.empty(self.dim, self.dtype), 0
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            part = arrays[name].numpy().reshape(-1)
+            vector[at : at + prod(shape)] = part
+            at += part.size
+        return vector
 
     def restore(self, vector: NDArray[Any]) -> ArrayRecord:
         """Return the vector as the named arrays, in their own shapes and dtypes."""
@@ -108,10 +138,14 @@ class Layout:
         at = 0
         for name, shape, dtype in zip(self.names, self.shapes, self.dtypes, strict=True):
             size = prod(shape)
-            part = np.array(vector[at : at + size], dtype=dtype).reshape(shape)
-            record[name] = Array(part)
+            part = vector[at : at + size].astype(dtype, copy=False).reshape(shape)
+            record[name] = Array(part)  # which copies
             at += size
         return ArrayRecord(record)
+
+
+def _all_begin(names: tuple[str, ...], prefix: str) -> bool:
+    return all(name.startswith(prefix) for name in names)
 
 
 def _described(entry: tuple[str, tuple[int, ...]] | None) -> str:

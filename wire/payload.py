@@ -17,6 +17,8 @@ from .errors import WireError
 from .sparse import codec
 
 ENCODED = "encoded"
+BUFFERS = "buffers"
+"""Name of the array beside a half's own that holds a model's statistics, such as BatchNorm's."""
 
 
 def encoded(data: bytes) -> dict[str, NDArray[Any]]:

@@ -148,7 +148,7 @@ def final_table(runs: Sequence[Run], names: Sequence[str]) -> str:
             cells.append(f"<td {_where(number, key, found)}{marked}>{content}</td>")
         if any(numbers):
             rows.append(f'<tr><th scope="row">{label}</th>{"".join(cells)}</tr>')
-    return _table(["", *names], rows, "numbers")
+    return html_table(["", *names], rows, "numbers")
 
 
 def _metrics(runs: Sequence[Run]) -> list[tuple[str, str]]:
@@ -189,7 +189,7 @@ def privacy_table(runs: Sequence[Run], names: Sequence[str]) -> str:
         for number, (name, run) in enumerate(zip(names, runs, strict=True))
         for position, entry in enumerate(entries_of(run.privacy))
     ]
-    return _table(["Run", *_PRIVACY.values()], rows, "account") if rows else ""
+    return html_table(["Run", *_PRIVACY.values()], rows, "account") if rows else ""
 
 
 def entries_of(privacy: Privacy) -> list[dict[str, Any]]:
@@ -243,12 +243,12 @@ def settings_table(runs: Sequence[Run], names: Sequence[str]) -> str:
     different, given, others = parts
     result = []
     if different:
-        result.append(f"<h3>Different</h3>{_table(['', *names], different, 'settings')}")
+        result.append(f"<h3>Different</h3>{html_table(['', *names], different, 'settings')}")
     if given:
         heading = "<h3>The same, and not the defaults</h3>" if len(runs) > 1 else ""
-        result.append(f"{heading}{_table(['', *names], given, 'settings')}")
+        result.append(f"{heading}{html_table(['', *names], given, 'settings')}")
     if others:
-        table = _table(["", *names], others, "settings")
+        table = html_table(["", *names], others, "settings")
         result.append(f"<details><summary>{len(others)} others</summary>{table}</details>")
     return "\n".join(result)
 
@@ -300,7 +300,7 @@ def agents_table(run: Run, number: int) -> str:
     hidden = len(agents) - len(rows)
     more = f'<p class="soft">{hidden} more in history.jsonl.</p>' if hidden else ""
     heads = ["Agent", "Rounds", "Failures", "Bytes up, equal shares of a round", "ε"]
-    return _table(heads, rows, "numbers") + more
+    return html_table(heads, rows, "numbers") + more
 
 
 def _in_order(name: str) -> tuple[int, int, str]:
@@ -323,7 +323,7 @@ def incidents_table(run: Run, number: int) -> str:
     ]
     if not rows:
         return ""
-    table = _table(["Agents", "What", "Times", "Rounds"], rows, "settings")
+    table = html_table(["Agents", "What", "Times", "Rounds"], rows, "settings")
     hidden = len(together) - len(rows)
     more = f'<p class="soft">{hidden} more in history.jsonl.</p>' if hidden else ""
     return table + more
@@ -359,10 +359,10 @@ def rounds_table(run: Run, number: int) -> str:
             f'<tr data-run="{number}" data-round="{t}"><th scope="row">{t}</th>'
             f"{''.join(cells)}</tr>"
         )
-    return _table(["round", *keys], rows, "numbers")
+    return html_table(["round", *keys], rows, "numbers")
 
 
-def _table(heads: Sequence[str], rows: Sequence[str], kind: str) -> str:
+def html_table(heads: Sequence[str], rows: Sequence[str], kind: str) -> str:
     """Wrap rows, whose cells are HTML already, in a table that scrolls sideways on its own."""
     head = "".join(f'<th scope="col">{name}</th>' for name in heads)
     body = "\n".join(rows)

@@ -23,12 +23,17 @@ if TYPE_CHECKING:
 
 SETTINGS = 36
 """Settings that are run where --budget does not say how many."""
+TRIALS = 9
+"""The same of an app."""
 
 
 def tune(
     algorithm: Annotated[
-        str, typer.Argument(help="Name of a registered algorithm, or algorithm=NAME.")
-    ],
+        str,
+        typer.Argument(
+            help="Name of a registered algorithm, or algorithm=NAME; an app has its own."
+        ),
+    ] = "",
     settings: SettingsArgument = None,
     config: Annotated[
         Path | None, typer.Option("--config", help="TOML file of run-config keys.")
@@ -38,7 +43,10 @@ def tune(
     ] = "",
     app: Annotated[
         str,
-        typer.Option(help="MODULE:FUNCTION, your own context -> problem, in place of a data set."),
+        typer.Option(
+            help="MODULE:FUNCTION, context -> problem of your own in place of a data set; or the "
+            "folder of a Flower app, whose own strategy is tuned by successive halving."
+        ),
     ] = "",
     theory: Annotated[
         bool | None,
@@ -63,6 +71,15 @@ def tune(
     ] = None,
     gradient_cost: Annotated[float, typer.Option(help="Cost t_G of a local gradient.")] = 1.0,
     communication_cost: Annotated[float, typer.Option(help="Cost t_C of a round.")] = 10.0,
+    metric: Annotated[
+        str,
+        typer.Option(
+            help="App: what is compared, NAME, min:NAME or max:NAME; by default the loss."
+        ),
+    ] = "",
+    out: Annotated[
+        Path, typer.Option(help="App: folder of trials and page; a search is gone on with there.")
+    ] = Path("tuning"),
     top: Annotated[int, typer.Option(help="Settings to print.", min=1)] = 8,
     workers: Annotated[
         int | None, typer.Option(help="Processes to search with; by default this one.", min=1)
@@ -80,7 +97,8 @@ def tune(
     the same number of settings, on the data of the keys or on --app; a run ends when
     ||sum grad f||^2 is at most the key tolerance (1e-5 where it is 0). With --theory, the
     algorithm's convergence rate decides, and nothing is run. Ranges are in units of the moduli:
-    give strong-convexity and smoothness where the problems do not know them.
+    give strong-convexity and smoothness where the problems do not know them. With an app's folder,
+    ranges lie around the values of its own strategy, and a metric is compared.
     """
     from privet.sim.logs import plain
     from privet.sim.tuning import Budget
@@ -92,6 +110,21 @@ def tune(
     words = list(settings or [])
     if "=" in algorithm:
         algorithm, words = "", [algorithm, *words]
+    if app and Path(app).is_dir():
+        if theory or reduction is not None or max_local_epochs or workers or ray_address or preset:
+            raise ConfigError(
+                "--app FOLDER searches by runs in this process: leave --theory, --reduction, "
+                "--max-local-epochs, --workers, --ray-address and --preset out"
+            )
+        plain()
+        given = given_keys(words, config)
+        plan = Budget(budget or TRIALS, *costs)
+        _by_halving(Path(app), algorithm, given, plan, out, metric).show(top, json_lines)
+        return
+    if metric:
+        raise ConfigError("--metric is of an app's folder; runs go by the gradient")
+    if not (algorithm or config or preset or words):
+        raise ConfigError("tune: name an algorithm, or give --app FOLDER")
     given = given_keys(words, config, preset, algorithm)
     algorithm = str(given.get("algorithm", DEFAULT_ALGORITHM))
     kind = registered(algorithm).load_strategy()
@@ -217,6 +250,29 @@ def _by_runs(
     reached = sum(trial.reached for trial in trials)
     summary = f"{reached} of {len(trials)} settings reach {task.tolerance:g}"
     return _Found(summary, moduli, [(one.settings, _figures(one, budget)) for one in trials])
+
+
+def _by_halving(
+    folder: Path, algorithm: str, given: dict[str, Any], budget: Budget, out: Path, metric: str
+) -> _Found:
+    """Return what became of the settings of an app's strategy, the best first."""
+    from privet.sim.tuning_apps import Search, Started, components
+    from privet.wire import ConfigError
+
+    nodes, own = given.pop("num-agents", 0), components(folder)[2]
+    config = {key: given.pop(key) for key in own.keys() & given.keys()}
+    started = Started.of(folder, config, nodes)
+    if (name := started.strategy.half.name) != (algorithm or given.pop("algorithm", name)):
+        raise ConfigError(f"cannot tune that: the app of {folder} starts {name}")
+    search = Search(started, given, budget, out, metric)
+    rows = [
+        (
+            line.settings or {"settings": "the app's"},
+            {"rounds": line.rounds, "metric": abs(line.value), "cost": line.cost},
+        )
+        for line in search.run()
+    ]
+    return _Found(f"{name}: {len(rows)} trials; {out / 'tuning.html'}", None, rows)
 
 
 def _figures(trial: Trial, budget: Budget) -> dict[str, Any]:

@@ -33,6 +33,7 @@ class GradientArguments(RunArguments, total=False):
 
     step_size_base: float
     step_size_rule: str
+    step_size_rounds: int
     batch: str
     batch_size: int
     clip: float

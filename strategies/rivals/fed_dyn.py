@@ -29,7 +29,6 @@ from ..half import (
     checked,
     mean_of,
     put,
-    squared_gap,
 )
 from ..search import SearchAxis
 from .base import SeveralStepsArguments
@@ -73,11 +72,15 @@ class Server(FoldingHalf[State]):
         if not uploads:
             return state
         kind, alpha = state.x.dtype.type, self.agent.fed_dyn_alpha
-        mean = mean_of(uploads, "x", state.x)
-        h = state.h - kind(alpha * len(uploads) / len(state.g)) * (mean - state.x)
+        x = mean_of(uploads, "x", state.x)
+        moved = x - state.x
+        moved *= kind(alpha * len(uploads) / len(state.g))
+        state.h -= moved
+        np.divide(state.h, kind(alpha), out=moved)
+        x -= moved
         put(state.g, uploads, "g")
-        x = mean - h / kind(alpha)
-        return State(x, h, state.g, residual=squared_gap(x, state.x))
+        np.subtract(x, state.x, out=moved)
+        return State(x, state.h, state.g, residual=float(moved @ moved))
 
 
 class FedDyn(PrimalDualStrategy):

@@ -32,7 +32,6 @@ from ..half import (
     mean_of,
     put,
     rows_of,
-    squared_gap,
 )
 from ..search import SearchAxis
 from .base import SeveralStepsArguments
@@ -95,10 +94,14 @@ class Server(FoldingHalf[State]):
         share = kind(len(uploads) / len(state.c))
         step = self.agent.step_size(turn.number)
         length = kind(self.server_step_size * step * self.agent.max_local_steps)
-        x = state.x - length * (moved + state.mean)
-        mean = state.mean + share * moved
+        ahead = moved + state.mean
+        ahead *= length
+        moved *= share
+        state.mean += moved
         put(state.c, uploads, "u")
-        return State(x, mean, state.c, residual=squared_gap(x, state.x))
+        x = np.subtract(state.x, ahead, out=ahead)
+        np.subtract(x, state.x, out=moved)
+        return State(x, state.mean, state.c, residual=float(moved @ moved))
 
 
 class Scaffold(PrimalDualStrategy):

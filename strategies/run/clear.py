@@ -23,6 +23,7 @@ from privet.wire import (
     sort_names,
 )
 from privet.wire.contract import is_need_state
+from privet.wire.payload import BUFFERS
 from privet.wire.records import record_dict
 
 from ..half import FoldingHalf, Lazy, ServerHalf
@@ -149,6 +150,7 @@ class ClearUploads:
         for name, reason in pending.absent.items():
             log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
         pending.require(len(pending.uploads), failures)
+        pending.forget_sent()
         accepted = {name: pending.uploads[name] for name in sort_names(pending.uploads)}
         for name, one in accepted.items():
             pending.note_remark(name, one.update)
@@ -156,6 +158,7 @@ class ClearUploads:
         uploads = Lazy({places[name]: one.folded for name, one in accepted.items()})
         session.state = half.fold(session.state, uploads, pending.turn)
         pending.spool = None
+        session.average(one.statistics for one in accepted.values())
         return pending.record({name: one.update for name, one in accepted.items()}, failures)
 
 
@@ -196,9 +199,12 @@ def _accepted(
         agents[name] = agents[name]._replace(held=(), tag=tag)
         raise UploadError("does not hold its state; the next message restores it")
     update = pending.read(name, reply.content)
-    folded, agreed = half.accept(session.state, position, update.arrays())
+    upload = update.arrays()
+    statistics = session.statistics_of(upload.pop(BUFFERS, None))
+    folded, agreed = half.accept(session.state, position, upload)
     if update.digest != agreed:
         agents[name] = agents[name]._replace(held=())
         raise WireError("digest differs: agent and server do not hold the same state")
     extras = {key: record for key, record in reply.content.items() if key != RECORD}
-    return Accepted(pending.keep(folded), update._replace(payload=b""), record_dict(extras))
+    update = update._replace(payload=b"")
+    return Accepted(pending.keep(folded), update, record_dict(extras), statistics)

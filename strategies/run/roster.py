@@ -11,11 +11,10 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
-import numpy as np
 from flwr.app import ConfigRecord, Message
 from flwr.serverapp import Grid
 
@@ -26,7 +25,6 @@ from privet.wire import (
     RECORD,
     REFUSED,
     Enrolment,
-    Layout,
     RunError,
     Update,
     WireError,
@@ -130,10 +128,8 @@ class Question:
     protocol: str
     version: int
     experiment: str
-    dim: int
-    dtype: np.dtype[Any]
-    layout: Layout | None = None
-    """Of the starting model."""
+    unfit: Callable[[Enrolment], str]
+    """Returns why an agent's model is not that of the run, or nothing."""
     quiet: bool = False
     """Whether agents must keep the texts of their failures to themselves (a private run)."""
     secure_sum: bool = False
@@ -163,17 +159,8 @@ class Question:
             )
         if said.num_examples < 1:
             return "has no data"
-        if said.dim != self.dim:
-            return f"its model has {said.dim} parameters, the server's {self.dim}"
-        if said.layout and self.layout is not None:
-            try:
-                apart = Layout.from_json(said.layout).difference(self.layout)
-            except ValueError as error:
-                return one_line(str(error))
-            if apart:
-                return f"its model has {apart} by the starting model"
-        if said.dtype != str(self.dtype):
-            return f"computes in {said.dtype}, the server in {self.dtype}"
+        if unfit := self.unfit(said):
+            return unfit
         if self.secure_sum and not said.public_key:
             return "gives no public key, which this run's secure sum needs"
         return ""

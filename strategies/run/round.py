@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from privet.privacy import AgentLedger
 from privet.wire import (
@@ -54,6 +55,8 @@ class Accepted(NamedTuple):
     folded: Callable[[], Arrays]
     update: Update
     extras: RecordDict
+    statistics: NDArray[Any] | None = None
+    """Of its model's buffers, where they are averaged."""
 
 
 @dataclass
@@ -171,6 +174,7 @@ class Pending:
         """
         half, session = self.half, self.session
         session.state, arrays = half.broadcast(session.state, self.turn)
+        arrays = {**arrays, **session.besides}
 
         def record(broadcast: Arrays) -> ConfigRecord:
             return shared_record(
@@ -303,6 +307,10 @@ class Pending:
             self.bytes_down += sizes[id(record)]
         self.messages.update(built)
         return built
+
+    def forget_sent(self) -> None:
+        """Let go of what was sent, as large as the model, before the uploads are folded."""
+        self.shared, self.own, self.messages = {}, {}, {}
 
     def _with_state(self, position: int, tag: int, ledger: str) -> ConfigRecord:
         recovery = self.half.recovery(self.session.state, position)

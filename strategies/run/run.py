@@ -21,6 +21,7 @@ from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.errors import listed, one_line
 from privet.wire.key import shown, values_of
 from privet.wire.library import LIBRARY_VERSION, library_version
+from privet.wire.payload import BUFFERS
 
 from ..half import Arrays, ServerHalf, grouped, summing
 from .calibration import TARGET, calibrated, facts_of
@@ -183,7 +184,7 @@ class Run:
         run._take_in(roster.merge(agents, run.question()))
         run._settle()
         run.calibrate()  # after the merge: agents that are absent count as well
-        run.arrays = session.layout.restore(run.models()["last"])
+        run.arrays = session.restore(run.models()["last"])
         log.info("resumed after round %d with %d agents", session.round, len(roster.agents))
         return run
 
@@ -199,10 +200,13 @@ class Run:
         self._check(manifest)
         session.round, session.history = int(manifest["round"]), saved.history
         session.settings_before = dict(manifest["settings"])
+        session.settle(manifest.get("trained", session.layout.names), manifest.get("buffers", ()))
+        arrays = dict(saved.arrays)
+        session.statistics = arrays.pop(BUFFERS, None)
         self.half = self.half.with_settings(
             {key: manifest["settings"][key] for key in self.half.settings() if key != TARGET}
         )
-        session.state = self.half.load(saved.arrays)
+        session.state = self.half.load(arrays)
         model, start = self.models()["last"], session.start
         if (model.shape, model.dtype) != (start.shape, start.dtype):
             raise RunError(
@@ -290,11 +294,13 @@ class Run:
             "round": session.round,
             "asked": self.asked,
             "settings": dict(half.settings()),
+            "trained": session.layout.names,
+            "buffers": session.buffers.names if session.buffers else (),
             LIBRARY_VERSION: library_version(),
             "agents": [{"name": name, **roster.agents[name].entry()} for name in roster.names],
         }
         node_states = grid.node_states() if isinstance(grid, HoldsNodeStates) else {}
-        return Checkpoint(manifest, half.dump(session.state), node_states)
+        return Checkpoint(manifest, {**half.dump(session.state), **session.besides}, node_states)
 
     # ------------------------------------------------------------------ agents
 
@@ -310,9 +316,7 @@ class Run:
             self.half.name,
             self.half.version,
             self.session.experiment,
-            self.session.layout.dim,
-            self.session.layout.dtype,
-            self.session.layout,
+            self.session.unfit,
             quiet=private or masked,
             secure_sum=masked,
             fixed=private,
@@ -473,7 +477,8 @@ class Run:
         if pending.folded:
             raise RunError(f"round {pending.round}: its uploads have been combined already")
         done = self.collector.close(pending, replies)
-        self.arrays = self.session.layout.restore(self.models()["last"])
+        self.arrays = ArrayRecord()  # the last goes before the next is made
+        self.arrays = self.session.restore(self.models()["last"])
         return done
 
     def amend(self, **changes: Any) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
-from privet.wire import Layout
+from privet.wire import Enrolment, Layout, UploadError
+from privet.wire.errors import one_line
+from privet.wire.magnitude import finite
+from privet.wire.payload import BUFFERS
 
 from .roster import Roster
 
@@ -95,20 +99,107 @@ def _json(value: Any) -> Any:
 
 @dataclass
 class Session:
-    """The state of one run on the server."""
+    """The state of one run on the server.
+
+    ``layout`` is of the arrays of the starting model that the agents train: all its floats, until
+    an agent enrols whose model names fewer. The others come back as they were, but for the
+    statistics (``buffers``) that the agents are sent and may send back, whose mean follows.
+    """
 
     experiment: str
     layout: Layout
-    start: NDArray[Any]
+    arrays: ArrayRecord
+    """The starting model."""
     state: Any
     roster: Roster
     round: int = 0
     history: list[Round] = field(default_factory=list)
     settings_before: Mapping[str, Any] = field(default_factory=dict)
     """The agents' settings before a resume, empty in a run that was not resumed."""
+    buffers: Layout | None = None
+    statistics: NDArray[Any] | None = None
+    """The numbers of ``buffers``, flat."""
+    settled: bool = False
+    """Whether an agent has said which arrays are trained."""
 
     @classmethod
     def of(cls, experiment: str, arrays: ArrayRecord) -> Session:
         """Return the session of a run that starts from a model: without state and agents yet."""
-        layout = Layout.of(arrays)
-        return cls(experiment, layout, layout.flatten(arrays), None, Roster())
+        return cls(experiment, Layout.of_floats(arrays), arrays, None, Roster())
+
+    @property
+    def start(self) -> NDArray[Any]:
+        """The trained arrays of the starting model, flat; made anew, as few rounds need it."""
+        return self.layout.flatten(self.arrays)
+
+    def unfit(self, said: Enrolment) -> str:
+        """Return why an agent's model is not the run's, or nothing.
+
+        The first that names its arrays settles which of the starting model's are trained.
+        """
+        try:
+            model, beside = (
+                Layout.from_json(text) if text else None for text in (said.layout, said.buffers)
+            )
+        except ValueError as error:
+            return one_line(str(error))
+        trained, buffers = self.layout, self.buffers
+        if model is not None and not self.settled:
+            trained = self.layout.chosen(model) or trained
+            buffers = beside and self.layout.chosen(beside)
+        if said.dim != trained.dim:
+            return f"its model has {said.dim} parameters, the server's {trained.dim}"
+        if model is not None and (apart := model.difference(trained)):
+            return f"its model has {apart} by the starting model"
+        if said.dtype != str(trained.dtype):
+            return f"computes in {said.dtype}, the server in {trained.dtype}"
+        if beside is not None and buffers is None and not self.settled:
+            return (
+                f"it takes {beside.names[0]!r} from the server, which is not in the starting "
+                "model: begin with initial_arrays(model), or its state_dict()"
+            )
+        if (None if beside is None else beside.names) != (buffers and buffers.names):
+            return "it does with its buffers (average, constant, local) what other agents do not"
+        if model is not None and not self.settled:
+            self.settle(trained.names, () if buffers is None else buffers.names)
+        return ""
+
+    def settle(self, trained: Iterable[str], buffers: Iterable[str]) -> None:
+        """Take these arrays as the trained ones, and as those that the agents are sent beside."""
+        self.settled = True
+        self.layout = Layout.of(ArrayRecord({name: self.arrays[name] for name in trained}))
+        if named := {name: self.arrays[name] for name in buffers}:
+            self.buffers = Layout.of(ArrayRecord(named))
+            self.statistics = self.buffers.flatten(self.arrays)
+
+    @property
+    def besides(self) -> dict[str, NDArray[Any]]:
+        """What the agents are sent beside the algorithm's arrays."""
+        return {} if self.statistics is None else {BUFFERS: self.statistics}
+
+    def restore(self, vector: NDArray[Any]) -> ArrayRecord:
+        """Return a model as the named arrays of the starting model."""
+        arrays = {**self.arrays, **self.layout.restore(vector)}  # in the former's order
+        if self.buffers is not None and self.statistics is not None:
+            arrays |= self.buffers.restore(self.statistics)
+        return ArrayRecord(arrays)
+
+    def statistics_of(self, found: NDArray[Any] | None) -> NDArray[Any] | None:
+        """Return a copy of an upload's statistics, if it has any.
+
+        Raises
+        ------
+        UploadError
+            If they are not the model's, or not finite.
+        """
+        own = self.statistics
+        if found is None:
+            return None
+        if own is None or (found.shape, found.dtype) != (own.shape, own.dtype) or not finite(found):
+            raise UploadError("upload holds buffers that do not fit the model, or are not finite")
+        return found.copy()
+
+    def average(self, statistics: Iterable[NDArray[Any] | None]) -> None:
+        """Take the mean of the statistics that came with the uploads, if any did."""
+        if sent := [each for each in statistics if each is not None]:
+            self.statistics = np.mean(sent, axis=0, dtype=np.float64).astype(sent[0].dtype)

@@ -68,10 +68,13 @@ def loss(model: Any, batch: Any) -> Any:
 
 
 def taking_part(
-    name: str, loop: Callable[[Any, Any, Any], dict[str, float] | None], make: Any = network
+    name: str,
+    loop: Callable[[Any, Any, Any], dict[str, float] | None],
+    make: Any = network,
+    buffers: str = "constant",
 ) -> Any:
     """Return an app whose round is ``loop(local, model, batch)``."""
-    participant = LoopParticipant(name, make, lambda context: ROWS)
+    participant = LoopParticipant(name, make, lambda context: ROWS, buffers=buffers)
     app = participant.app()
 
     @app.train()

@@ -325,6 +325,9 @@ class LoopParticipant(Participant):
         the agent's state. What ends the round there raises, and `app` sends the right reply.
         """
         require_same(parameters_of(model).layout(), self._layout)
+        buffers = Buffers(model, self._kind)
+        if buffers.shared != self._shared:  # of which nobody was asked whether they may leave
+            raise ConfigError("the model of this round has other buffers than the participant's")
         name = agent_name(context)
         opened = self._open(message, context, name)
         if isinstance(opened, RecordDict):
@@ -339,7 +342,6 @@ class LoopParticipant(Participant):
             raise ConfigError("a custom training loop needs a clip with its noise, or neither")
         if task.tolerance > 0:
             raise ConfigError("a custom training loop cannot be stopped by a gradient norm")
-        buffers = Buffers(model, self._kind)
         received = opened.broadcast if buffers.shared else opened.base
         given = received.get(BUFFERS, self._first)
         buffers.write(given)

@@ -210,6 +210,31 @@ def test_averaged_statistics_never_leave_a_private_agent(tmp_path: Path) -> None
     assert not masked.begins
 
 
+def test_statistics_that_the_participant_was_not_made_with_do_not_leave(tmp_path: Path) -> None:
+    """A layer without parameters came later: the layouts agree, and nothing was asked of it."""
+    bare = torch.nn.Sequential(torch.nn.Linear(4, 2))
+    model = torch.nn.Sequential(*bare, torch.nn.BatchNorm1d(2, affine=False))
+    taking_part = LoopParticipant("fed-dyn", bare, lambda context: ROWS)
+    app = taking_part.app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        inputs, _ = records(0, torch.float32)
+        with taking_part.round(message, context, model) as local:
+            model(inputs)
+            model.eval()
+            for _ in range(local.steps):
+                local.private_step(lambda net, rows: net(rows).square().mean(), inputs)
+        return local.reply()
+
+    ledger = tmp_path / "0.jsonl"
+    node = {"partition-id": 0, "max-epsilon": 1e3, "delta": 1e-5, "ledger-path": str(ledger)}
+    strategy = FedDyn(num_agents=1, step_size_base=0.05, clip=1.0, noise_scale=1.0)
+    with pytest.raises(RunError, match="has other buffers than the participant's"):
+        strategy.start(InlineGrid(app, [node]), initial_arrays(bare), num_rounds=1)
+    assert not ledger.exists()
+
+
 @pytest.mark.parametrize("buffers", ["local", "constant"])
 def test_a_private_round_trains_with_statistics_that_stay(buffers: str) -> None:
     model = network()

@@ -2,7 +2,8 @@
 
 Keys live in Flower's context of the run and nowhere else: an agent that loses them gives new ones
 when it is enrolled again. A mask is used once, or two uploads under it would betray their
-difference; so the agent remembers the last round and attempt it uploaded for.
+difference; so the agent remembers the last round and attempt it uploaded for. Where others count
+on its noise a file remembers it too, however the process ends (`privet.privacy.trust`).
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ def plan_masking(
         If a mask would be used twice, or the roster gives the upload away.
     BudgetRefused
         If the masks are not the agent's own and its operator set a budget, or the node's pinned
-        keys cannot be used.
+        keys, or the file of used masks, cannot be used.
     """
     state = read_keys(context, asked.experiment)
     if state is None:
@@ -165,6 +166,12 @@ def plan_masking(
             raise BudgetRefused("the masks of the secure sum are handed in from outside")
         source = factory(agent, asked.round)
     source.require(agent, binding)
+    if trust is not None:
+        named = json.dumps([state.keys.public.hex(), asked.round, asked.attempt]).encode()
+        try:
+            trust.use(hashlib.sha256(named).digest())
+        except OSError as error:
+            raise BudgetRefused("trust: this node cannot write down which masks it uses") from error
     return Masking(agent, binding, source, state, shared=trust is not None)
 
 

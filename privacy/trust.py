@@ -10,16 +10,25 @@ The peers are a TOML file of agents' names and the line of base64 between the fi
 of what the second command prints::
 
     "site-2" = "MCowBQYDK2VuAyEAi9..."
+
+Beside the key the node keeps a file of the same name with ``.used`` at its end, one line for every
+upload that it has masked with the key. Two uploads under one mask would let a coordinator average
+the noise of a peer away at no cost to the others; and what a node remembers in Flower's context can
+be lost by a process that is killed, or that has sent its upload and not yet stored its context.
 """
 
 from __future__ import annotations
 
 import base64
+import fcntl
+import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+
+from privet.privacy.errors import MaskError
 
 KEY_BYTES = 32
 
@@ -46,16 +55,47 @@ class Trust:
     keys : KeyPair
     peers : mapping of str to bytes
         Public keys by agents' names; the node itself may be among them.
+    used : Path, optional
+        The file of the masks that were used.
     """
 
     colluders: int
     keys: KeyPair
     peers: Mapping[str, bytes]
+    used: Path | None = None
 
     @classmethod
     def read(cls, colluders: int, key: str, peers: str) -> Trust:
         """Return what two files say (raises ``ValueError``; its line names no path)."""
-        return _read(colluders, Path(key).read_bytes(), Path(peers).read_bytes())
+        found = _read(colluders, Path(key).read_bytes(), Path(peers).read_bytes())
+        return replace(found, used=Path(f"{key}.used"))
+
+    def use(self, mask: bytes) -> None:
+        """Write down that a mask is used, once for all processes of the node.
+
+        Parameters
+        ----------
+        mask : bytes
+            What names it: never the mask itself.
+
+        Raises
+        ------
+        MaskError
+            If it was used before.
+        OSError
+            If the file cannot be read or written.
+        """
+        if self.used is None:
+            return
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        with os.fdopen(os.open(self.used, flags, 0o600), "r+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # A line begins with its newline, so that one that was cut off spoils no other.
+            line = b"\n" + mask.hex().encode()
+            if line in file.readall():
+                raise MaskError("secure sum: this node has masked an upload of this attempt before")
+            if file.write(line) != len(line):
+                raise OSError("trust-key: the file of used masks cannot be written")
 
 
 @lru_cache(maxsize=1024)  # agents of one process have files of their own

@@ -333,13 +333,15 @@ def test_every_attempt_draws_afresh_and_is_charged(tmp_path: Path) -> None:
     assert all(len(federation.charged(name)) == 3 for name in federation.keys)
 
 
-def test_a_node_that_forgets_its_upload_draws_and_pays_again(tmp_path: Path) -> None:
-    """As one that is killed between its reply and the keeping of its state."""
+def test_a_node_that_forgets_its_upload_masks_no_other_with_it(tmp_path: Path) -> None:
+    """As one that is killed before it stores its state, or that two processes serve at once.
+
+    Its noise could be averaged away otherwise, and that of the others would be all that is left.
+    """
     federation = Federation(tmp_path)
     federation.enrol()
     context = federation.grid.contexts[federation.nodes[0]]
     before = dict(context.state.items())
-    first = federation.ask("0")
 
     def forget() -> None:
         for key in list(context.state):
@@ -347,18 +349,39 @@ def test_a_node_that_forgets_its_upload_draws_and_pays_again(tmp_path: Path) -> 
         for key, record in before.items():
             context.state[key] = record
 
+    assert not isinstance(federation.ask("0"), str)
+    for told in ({}, {"x": 0.5}, {"noise_scale": 0.1}):
+        forget()
+        assert "masked an upload of this attempt before" in str(federation.ask("0", **told))
     forget()
-    second = federation.ask("0")
-    forget()
-    elsewhere = federation.ask("0", x=0.5)
-    assert not any(isinstance(one, str) for one in (first, second, elsewhere))
-    assert len(federation.charged("0")) == 3
-    gap = (first - second).view(np.int64)  # type: ignore[operator]
-    assert gap[DIM] == 0
-    assert np.all(gap[:DIM] != 0)
-    # For another model there is another mask: the difference tells nothing.
-    other = (first - elsewhere).view(np.int64)  # type: ignore[operator]
-    assert abs(int(other[DIM])) > 2**45
+    assert not isinstance(federation.ask("0", round_=2), str)
+    assert len(federation.charged("0")) == 2
+    federation.enrol()  # other keys, other masks
+    assert not isinstance(federation.ask("0"), str)
+
+
+def test_a_line_that_was_cut_off_hides_no_other(tmp_path: Path) -> None:
+    federation = Federation(tmp_path)
+    federation.enrol()
+    used = tmp_path / "0.key.used"
+    used.write_bytes(b"\n0123")
+    context = federation.grid.contexts[federation.nodes[0]]
+    state = dict(context.state.items())
+    assert not isinstance(federation.ask("0"), str)
+    for key, record in state.items():
+        context.state[key] = record
+    assert "before" in str(federation.ask("0"))
+    assert used.read_bytes().count(b"\n") == 2
+
+
+def test_a_node_that_cannot_write_down_its_masks_uses_none(tmp_path: Path) -> None:
+    federation = Federation(tmp_path)
+    federation.enrol()
+    (tmp_path / "0.key.used").mkdir()
+    refusal = str(federation.ask("0"))
+    assert "cannot write down which masks it uses" in refusal
+    assert str(tmp_path) not in refusal
+    assert federation.charged("0") == []
 
 
 def test_a_clear_upload_with_a_share_of_the_noise_is_charged_in_full(tmp_path: Path) -> None:

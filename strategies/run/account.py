@@ -11,6 +11,7 @@ from typing import Any
 from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import Result
 
+from privet.client_apps import LOCAL_KEYS
 from privet.privacy import AgentLedger, Facts, Release
 from privet.privacy.ledger_lines import dearer
 from privet.wire.contract import decode_settings, means_privacy
@@ -136,7 +137,8 @@ def expected_release(
     if not (agent.facts and means_privacy(half.settings())):
         return None
     try:
-        own = half.with_settings(decode_settings(agent.own)) if agent.own else half
+        said = decode_settings(agent.own) if agent.own else {}
+        own = half.with_settings({key: said[key] for key in LOCAL_KEYS if key in said})
         facts = replace(Facts.from_json(agent.facts), agents=agents)
         release = own.agent.release(facts, number)
         before = [known for known, _ in AgentLedger.joined([agent.ledger]).entries]
@@ -158,5 +160,8 @@ def spent_up(half: ServerHalf[Any], agent: Agent, number: int, agents: int) -> s
     release = expected_release(half, agent, number, agents)
     if release is None:
         return ""
-    after = AgentLedger.joined(agent.accounts).record(release).spent(half.terms.delta)
+    try:
+        after = AgentLedger.joined(agent.accounts).record(release).spent(half.terms.delta)
+    except (ValueError, ArithmeticError):  # the texts are the agents'
+        after = math.inf
     return f"target-epsilon: {after:.6g} under this name" if after > target else ""

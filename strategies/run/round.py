@@ -379,7 +379,12 @@ class Pending:
         release = expected_release(self.half, agent, self.round, agents)
         if release is None:
             return
-        roster.said(name, AgentLedger.joined([agent.ledger]).record(release).to_json())
+        known = AgentLedger.joined([agent.ledger])
+        try:
+            after = known.record(release)
+        except ValueError:  # under another relation, say: nobody can read the two together
+            after = AgentLedger((*known.entries, (release, 1)))
+        roster.said(name, after.to_json())
         spent = roster.agents[name].spent(terms.delta)
         if terms.noise_seed < 0:
             self.epsilon = max(self.epsilon, spent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 from flwr.app import Message, RecordDict
 
 from privet.client_apps import client_app
-from privet.privacy import AgentLedger, Facts
+from privet.privacy import AgentLedger, Facts, Release
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedSGD, FedPLT, PrimalDualStrategy
+from privet.strategies.run.account import privacy_of
 from privet.wire.contract import agent_record, encode_settings, is_need_state, shared_record
 from redteam.harness import SETTINGS, Node, problem, read_answer
 from support.federations import zeros
@@ -122,3 +124,33 @@ def test_the_first_lost_reply_of_an_agent_with_steps_of_its_own_counts_them() ->
     facts = Facts.from_json(session.roster.agents["0"].facts)
     assert AgentLedger.from_json(ledgers[1]).entries == ((own.release(facts, 1), 1),)
     assert own.release(facts, 1) != strategy.half.agent.release(facts, 1)
+
+
+FOREIGN = Release("gaussian", scale=100.0, sensitivity=1e-3, relation="add-remove")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"own": '{"relation":"add-remove","noise-scale":0.01}'},
+        {"ledger": AgentLedger().record(FOREIGN).to_json()},
+    ],
+    ids=["own settings", "own account"],
+)
+def test_an_account_that_cannot_be_composed_ends_no_run(said: dict[str, str]) -> None:
+    """An agent says what it likes, and does not answer: its share of the account is unreadable."""
+    strategy = DPFedSGD(num_agents=3, clip=1.0, noise_scale=0.5, round_timeout=0.2, min_agents=1)
+    grid = Deaf(client_app("dp-fedsgd", lambda context: problem()), 3)
+    session = strategy.begin(grid, zeros(4))
+    strategy.play_round(grid, 1)
+    agents = session.roster.agents
+    agents["0"] = agents["0"]._replace(**said)  # type: ignore[arg-type]
+    grid.lost = frozenset(sorted(grid.get_node_ids())[:1])
+    for number in (2, 3):
+        strategy.play_round(grid, number)
+        assert session.history[-1].participants == ("1", "2")
+    if "own" in said:  # no operator can set these: what was lost counts as the run has it
+        assert AgentLedger.from_json(agents["0"].ledger).messages == 3
+    else:
+        assert agents["0"].spent(1e-5) == math.inf
+        assert not privacy_of(strategy.half, session).private

@@ -27,6 +27,7 @@ from privet.problems import (
 OTHER = "other"
 """Loss of a problem that is not one of this library's linear models."""
 _LONGEST = 2000
+_LARGEST = 1 << 53
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +78,8 @@ class Facts:
         for name, kind in _KINDS.items():
             if type(getattr(self, name)) is not kind:
                 raise ValueError(f"fact {name!r} is not of type {kind.__name__}")
-        if self.num_examples < 1 or self.dim < 1:
-            raise ValueError("facts 'num_examples' and 'dim' must be at least 1")
+        if not (1 <= self.num_examples <= _LARGEST and 1 <= self.dim <= _LARGEST):
+            raise ValueError("facts 'num_examples' and 'dim' must be from 1 to 2^53")
         if self.colluders < -1 or self.agents < 1:
             raise ValueError("fact 'colluders' must be at least -1, 'agents' at least 1")
         if not (0 < self.divisor < math.inf and 0 <= self.modulus < math.inf):

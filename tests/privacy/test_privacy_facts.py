@@ -164,6 +164,7 @@ def test_facts_of_an_earlier_version_know_their_moduli() -> None:
         {"divisor": math.nan}, {"divisor": 12}, {"dim": 0}, {"dim": 1.5}, {"dtype": "float16"},
         {"dtype": None}, {"loss": 3}, {"regularizer": None}, {"modulus": -0.1},
         {"modulus": math.nan}, {"modulus": math.inf}, {"clips": 1}, {"clips": "yes"},
+        {"num_examples": 10**400}, {"dim": 10**400},
     ],
     ids=str,
 )  # fmt: skip

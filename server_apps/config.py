@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from privet.datasets import DataSettings
+from privet.privacy.node_rules import KEYS as NODE_KEYS
 from privet.strategies.participation import ParticipationSettings
 from privet.strategies.run.options import RunSettings
 from privet.wire import ConfigError, algorithm, algorithms
@@ -191,6 +192,8 @@ def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def unknown(key: str) -> str:
     """Return the line on a key that nobody declares, with the nearest that somebody does."""
+    if key in NODE_KEYS:
+        return f"{key} is a node's own key: it stands in the node config, where no run reaches"
     return f"unknown config key {key!r}{did_you_mean(key, table())}"
 
 

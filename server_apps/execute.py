@@ -216,6 +216,8 @@ def _to_go_on(folder: RunFolder, strategy: PrimalDualStrategy, config: Mapping[s
     if not folder.checkpoint.exists():
         return f"{text}, before the first checkpoint; {folder.path} has what was done"
     after = f" after round {saved}" if saved < done else ""
+    if config["resume"] == str(folder.path):
+        return f"{text}; to go on{after}, the same command again"
     return f"{text}; to go on{after}, the same command with resume={folder.path}"
 
 

@@ -108,6 +108,8 @@ def _missing(config: Mapping[str, Any], public: Mapping[str, Any]) -> list[str]:
 
 def _plan(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planned:
     strategy = build_strategy(config)
+    if "colluders" in public and not strategy.half.agent.noise_sharing:
+        raise ConfigError("colluders: not used without noise-sharing = true")
     session = _session(config, _facts(config, public))
     rounds = int(config["num-server-rounds"])
     strategy.run = Run(strategy.half, replace(strategy.options, rounds=rounds), session)

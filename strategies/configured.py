@@ -236,7 +236,7 @@ class Configured:
         weighted = keys_of(RegularizerSettings)["h_weight"].needs["h"] or ()
         if given.get("h") in weighted and not config["h-weight"]:
             yield "h", "not used with h-weight = 0"
-        for key in ("noise-seed", "delta"):
+        for key in ("noise-seed", "delta", "relation"):
             if key in given and not (target > 0 or cls.is_noised(config)):
                 yield key, "not used without noise"
 

@@ -6,6 +6,7 @@ import json
 import re
 from importlib.metadata import version
 from pathlib import Path
+from shlex import quote
 from string import Template
 from typing import Annotated
 
@@ -72,4 +73,5 @@ def new(
         text = source.read_text(encoding="utf-8")
         is_code = path.endswith(".py")
         (folder / path).write_text(text if is_code else Template(text).substitute(said))
-    print(f"{folder}: a Flower app. Next: cd {folder} && pip install -e . && flwr run . --stream")
+    there = quote(str(folder))
+    print(f"{folder}: a Flower app. Next: cd {there} && pip install -e . && flwr run . --stream")

@@ -124,7 +124,8 @@ def tune(
     if metric:
         raise ConfigError("--metric is of an app's folder; runs go by the gradient")
     if not (algorithm or config or preset or words):
-        raise ConfigError("tune: name an algorithm, or give --app FOLDER")
+        missing = f"{app}: no such folder; " if app else ""
+        raise ConfigError(f"tune: {missing}name an algorithm, or give --app FOLDER")
     given = given_keys(words, config, preset, algorithm)
     algorithm = str(given.get("algorithm", DEFAULT_ALGORITHM))
     kind = registered(algorithm).load_strategy()

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 
 from privet.server_apps.evaluation import Evaluation
 from privet.server_apps.execute import headline
+from privet.server_apps.stopping import stopped_by_sigterm
 from privet.sim.inline import run_inline
 from privet.strategies.run.history import HistoryFile
 from privet.wire import RunError
@@ -281,6 +283,28 @@ def test_sigterm_ends_a_run_after_its_round(tmp_path: Path) -> None:
     more = said["rounds"] + 2
     again = run_inline({**keys, "num-server-rounds": more, "resume": "auto"}, "again")
     assert again.summary["rounds"] == more
+
+
+def test_an_interrupt_that_python_drops_ends_the_run_after_its_round(monkeypatch: Any) -> None:
+    """It drops every exception that is raised while it frees an object."""
+    dropped: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda what: dropped.append(what.exc_type))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    stopping = threading.Event()
+
+    class Freed:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    try:
+        with stopped_by_sigterm(stopping):
+            freed = Freed()
+            del freed
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert dropped == [KeyboardInterrupt]
+    assert stopping.is_set()
 
 
 def test_a_server_app_that_flower_stops_says_stopped(tmp_path: Path, monkeypatch: Any) -> None:

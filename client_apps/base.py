@@ -73,7 +73,7 @@ from .guard import (
 from .half import Half, Local, Streams
 from .masking import MaskFactory, Masking, new_keys, plan_masking, require_agreement
 from .measures import broadcast_model, measures, sent_model
-from .state import PRIVATE_RECORD, AgentState, keep_state, read_state, write_state
+from .state import LARGE, PRIVATE_RECORD, AgentState, keep_state, read_state, write_state
 
 log = logging.getLogger("flwr.privet")
 
@@ -416,7 +416,8 @@ class Participant:
                 require_vectors(arrays, problem)
         spent = guard.charge(half, facts, held.ledger or asked.ledger)
         streams = Streams(int(settings.get("seed", 0)), name, asked.round)
-        held = held.only(asked.experiment, asked.tag)
+        if sum(map(len, held.states)) > LARGE:
+            held = held.only(asked.experiment, asked.tag)
         return Opened(
             asked, half, held, base, public, broadcast, problem, facts, streams, spent, masking
         )
@@ -429,7 +430,8 @@ class Participant:
         """
         asked, held, spent, masking = opened.asked, opened.held, opened.spent, opened.masking
         spent.noise.settle()
-        keep_state(context, held)
+        if sum(map(len, held.states)) > LARGE:
+            keep_state(context, held)
         agreed = 0 if masking else digest(local.agreed)
         new = held.follow(
             asked.experiment,

@@ -210,11 +210,12 @@ def require_vectors(arrays: Mapping[str, NDArray[Any]], problem: Problem) -> Non
     ------
     WireError
     """
+    vector, dtype = (problem.dim,), np.dtype(problem.dtype)
     for name, array in arrays.items():
-        shape = () if name in _NUMBERS else (problem.dim,)
-        if name not in (ENCODED, BUFFERS) and (
-            array.shape != shape or (shape and array.dtype != np.dtype(problem.dtype))
-        ):
+        shape = () if name in _NUMBERS else vector
+        if array.shape == shape and (not shape or array.dtype == dtype):
+            continue
+        if name not in (ENCODED, BUFFERS):
             raise WireError(
                 f"array {name!r} is of shape {array.shape} in {array.dtype}, expected {shape}"
                 + (f" in {problem.dtype}" if shape else "")

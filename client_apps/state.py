@@ -139,6 +139,10 @@ def write_state(context: Context, state: AgentState) -> None:
     keep_state(context, state)
 
 
+LARGE = 1 << 20
+"""Bytes of a state above which older ones go before a new one is packed."""
+
+
 def keep_state(context: Context, state: AgentState) -> None:
     """Keep the state in the context alone."""
     context.state[STATE_RECORD] = state.to_record()

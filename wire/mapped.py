@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet, finalize
+from weakref import finalize, ref
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -26,7 +26,8 @@ LIMIT = 1 << 29
 BLOCK = 1 << 24
 """Bytes that are worked on at a time."""
 
-_mapped: WeakSet[mmap.mmap] = WeakSet()
+_mapped: list[ref[mmap.mmap]] = []
+"""A list, which costs nothing to walk over while it is empty: every message does."""
 
 
 def empty(shape: tuple[int, ...], dtype: DTypeLike, folder: Path | None) -> NDArray[Any]:
@@ -47,14 +48,16 @@ def empty(shape: tuple[int, ...], dtype: DTypeLike, folder: Path | None) -> NDAr
     except OSError as error:
         why = f"no room for a table of {size:,} bytes ({error.strerror})"
         raise RunError(f"{folder}: {why}") from None
-    _mapped.add(pages)
+    _mapped[:] = [other for other in _mapped if other() is not None]
+    _mapped.append(ref(pages))
     return np.frombuffer(pages, dtype).reshape(shape)
 
 
 def release() -> None:
     """Give the resident pages of all mapped arrays back to the system; their contents stay."""
-    for pages in tuple(_mapped):
-        pages.madvise(mmap.MADV_DONTNEED)
+    for other in _mapped:
+        if pages := other():
+            pages.madvise(mmap.MADV_DONTNEED)
 
 
 def blocks(table: NDArray[Any]) -> Iterator[slice]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 import numpy as np
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from privet.wire import (
@@ -35,6 +35,9 @@ from .together import Together
 
 log = logging.getLogger("flwr.privet")
 
+_NOTHING = RecordDict()
+LARGE = 1 << 16
+"""Bytes of a payload above which it goes once it is read."""
 LEAST_TIMEOUT = 1.0
 """Seconds a second try has at least, however late the first replies were."""
 
@@ -105,20 +108,16 @@ class ClearUploads:
         known = pending.session.roster.positions.get(name)
         if known is None or not reply.has_content() or is_need_state(reply.content):
             return False
-        before = pending.bytes_up
+        half, before = cast("FoldingHalf[Any]", pending.half), pending.bytes_up
         try:
-            self._accept(pending, name, Reply(reply.content))
+            with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused then
+                made = _accepted(half, pending, name, known, Reply(reply.content))
         except Exception:
             pending.bytes_up = before
             return False
-        return True
-
-    def _accept(self, pending: Pending, name: str, reply: Reply) -> None:
-        half = cast("FoldingHalf[Any]", pending.half)
-        position = pending.session.roster.positions[name]
-        with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused then
-            pending.uploads[name] = _accepted(half, pending, name, position, reply)
+        pending.uploads[name] = made
         mapped.release()
+        return True
 
     def close(self, pending: Pending, replies: Mapping[str, Reply]) -> Round:
         """Accept or drop each reply, fold the accepted ones, and record the round.
@@ -135,18 +134,20 @@ class ClearUploads:
                 return done
             made = pending.together.replies(half.name, half.version, pending.round)
             replies, pending.together = {**replies, **made}, None
-        failures = dict(pending.absent)
-        for name in session.roster.names:
-            known = name in pending.messages or name in replies
-            if not known or name in failures or name in pending.uploads:
-                continue
-            reply = pending.reply(name, replies)
-            if reply.content is None and reply.code not in (REFUSED, FAILED):
-                pending.note_lost(name, reply.code)
-            try:
-                self._accept(pending, name, reply)
-            except Exception as error:  # whatever an agent sends costs that agent's reply only
-                failures[name] = pending.dropped(name, error)
+        failures, places = dict(pending.absent), session.roster.positions
+        with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused then
+            for name, place in places.items():
+                known = name in pending.messages or name in replies
+                if not known or name in failures or name in pending.uploads:
+                    continue
+                reply = pending.reply(name, replies)
+                if reply.content is None and reply.code not in (REFUSED, FAILED):
+                    pending.note_lost(name, reply.code)
+                try:
+                    pending.uploads[name] = _accepted(half, pending, name, place, reply)
+                except Exception as error:  # whatever an agent sends costs that agent's reply only
+                    failures[name] = pending.dropped(name, error)
+                mapped.release()
         for name, reason in pending.absent.items():
             log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
         pending.require(len(pending.uploads), failures)
@@ -154,7 +155,6 @@ class ClearUploads:
         accepted = {name: pending.uploads[name] for name in sort_names(pending.uploads)}
         for name, one in accepted.items():
             pending.note_remark(name, one.update)
-        places = session.roster.positions
         uploads = Lazy({places[name]: one.folded for name, one in accepted.items()})
         session.state = half.fold(session.state, uploads, pending.turn)
         pending.spool = None
@@ -205,6 +205,10 @@ def _accepted(
     if update.digest != agreed:
         agents[name] = agents[name]._replace(held=())
         raise WireError("digest differs: agent and server do not hold the same state")
-    extras = {key: record for key, record in reply.content.items() if key != RECORD}
-    update = update._replace(payload=b"")
-    return Accepted(pending.keep(folded), update, record_dict(extras), statistics)
+    extras = _NOTHING
+    if len(reply.content) > 1:
+        others = {key: record for key, record in reply.content.items() if key != RECORD}
+        extras = record_dict(others)
+    if len(update.payload) > LARGE:  # its arrays are read, and are kept as they will be folded
+        update = update._replace(payload=b"")
+    return Accepted(pending.keep(folded), update, extras, statistics)

@@ -69,7 +69,7 @@ def send(
     grid: Grid,
     messages: Mapping[str, Message],
     timeout: float,
-    take: Callable[[str, Message], bool] = lambda name, reply: False,
+    take: Callable[[str, Message], bool] | None = None,
     states: Mapping[str, Callable[[], ConfigRecord]] = MappingProxyType({}),
     at_once: int = sys.maxsize,
 ) -> Answers:
@@ -107,7 +107,7 @@ def send(
             for reply in grid.pull_messages(some):
                 answered = reply.metadata.reply_to_message_id
                 waiting.discard(answered)
-                if answered not in owners or not take(owners[answered], reply):
+                if not (take and answered in owners and take(owners[answered], reply)):
                     replies.append(reply)
         if not waiting or time.monotonic() >= deadline:
             break

@@ -261,19 +261,28 @@ class Roster:
     _compared: set[tuple[str, str]] = field(default_factory=set, init=False)
     _notes: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     _anew: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
-    _sorted: dict[str, None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _sorted: tuple[Any, dict[str, int]] = field(
+        default=(None, {}), init=False, repr=False, compare=False
+    )
+    """The agents that were sorted, and their places."""
 
     @property
     def names(self) -> list[str]:
         """Agent names in folding order."""
-        if self._sorted.keys() != self.agents.keys():
-            self._sorted = dict.fromkeys(sort_names(self.agents))
-        return list(self._sorted)
+        return list(self.positions)
 
     @property
-    def positions(self) -> dict[str, int]:
-        """Place of each agent in folding order."""
-        return {name: position for position, name in enumerate(self.names)}
+    def positions(self) -> Mapping[str, int]:
+        """Place of each agent in folding order.
+
+        It is asked for with every message, so nothing is compared: an agent stays while its dict
+        does.
+        """
+        of, places = self._sorted
+        if of is not self.agents or len(places) != len(self.agents):
+            places = {name: place for place, name in enumerate(sort_names(self.agents))}
+            self._sorted = self.agents, places
+        return places
 
     def connected(self, name: str) -> bool:
         """Whether the agent's node was there when the grid was last asked."""

@@ -421,8 +421,9 @@ class Run:
                 raise RunError(f"round {pending.round}: a message that is not one of the round's")
             asked[names[id(message)]] = message
         replies: list[Message] = []
-        take = partial(self.collector.take, pending)
-        at_once = max(1, mapped.LIMIT // max(1, 4 * self.session.start.nbytes))
+        size = max(1, self.session.start.nbytes)
+        take = partial(self.collector.take, pending) if size * len(asked) > mapped.LIMIT else None
+        at_once = max(1, mapped.LIMIT // (4 * size))
         while asked:
             timeout = self.collector.timeout(pending)
             pending.tries += 1

@@ -233,6 +233,8 @@ class Configured:
             target > 0 or cls.is_noised(config)
         ):
             yield "budget-schedule", "not used without noise"
+        if given.get("participation") == "fraction" and config["fraction"] == 1.0:
+            yield "participation", "fraction = 1.0 asks all agents: give fraction, below 1"
         weighted = keys_of(RegularizerSettings)["h_weight"].needs["h"] or ()
         if given.get("h") in weighted and not config["h-weight"]:
             yield "h", "not used with h-weight = 0"

@@ -84,6 +84,7 @@ def privet(capsys: Any) -> Any:
         (["run", "probability=0.3"], 2, "probability = 0.3: not used with participation = all"),
         (["run", "delta=0.1"], 2, "delta = 0.1: not used without noise"),
         (["run", "relation=add-remove"], 2, "relation = add-remove: not used without noise"),
+        (["run", "participation=fraction"], 2, "participation = fraction: fraction = 1.0 asks all"),
         (["run", "max-epsilon=3"], 2, "max-epsilon is a node's own key"),
         (["account", "colluders=3"], 2, "colluders: not used without noise-sharing = true"),
         (["tune", "--app", "nofolder"], 2, "nofolder: no such folder"),

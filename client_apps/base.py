@@ -80,9 +80,6 @@ log = logging.getLogger("flwr.privet")
 METRICS = "metrics"
 """Name of the record of an agent's measures."""
 
-MOST_HEARD = 1 << 20
-"""Bytes of a broadcast at most that is kept as it was read."""
-
 ProblemFn = Callable[[Context], Problem]
 
 LOCAL_KEYS = (
@@ -323,7 +320,7 @@ class Participant:
             arrays = Received(asked.broadcast())
             if private:
                 require_tame(arrays.values())
-            if len(asked.payload) <= MOST_HEARD:
+            if len(asked.payload) <= LARGE:
                 self._heard = (asked.payload, private, arrays)
         return arrays
 
@@ -416,8 +413,6 @@ class Participant:
                 require_vectors(arrays, problem)
         spent = guard.charge(half, facts, held.ledger or asked.ledger)
         streams = Streams(int(settings.get("seed", 0)), name, asked.round)
-        if sum(map(len, held.states)) > LARGE:
-            held = held.only(asked.experiment, asked.tag)
         return Opened(
             asked, half, held, base, public, broadcast, problem, facts, streams, spent, masking
         )
@@ -431,6 +426,7 @@ class Participant:
         asked, held, spent, masking = opened.asked, opened.held, opened.spent, opened.masking
         spent.noise.settle()
         if sum(map(len, held.states)) > LARGE:
+            held = held.only(asked.experiment, asked.tag)
             keep_state(context, held)
         agreed = 0 if masking else digest(local.agreed)
         new = held.follow(

@@ -35,7 +35,7 @@ from .gradients import Gradients
 from .half import Arrays, Local, Streams, Vector
 from .local_task import LocalTask, Walk
 from .solver_agents import SolverAgent, penalty, solvers
-from .step_rules import require_rounds, share, step_rounds, step_rule
+from .step_rules import require_rounds, step_in, step_rounds, step_rule
 from .terms import BudgetSchedule, MessageTerms
 
 
@@ -263,8 +263,8 @@ class Agent(BudgetSchedule, SplittingAgent):
         task = super().task(state, broadcast, problem, facts, streams)
         if self.step_size_rule == "constant":
             return task
-        part = share(self.step_size_rule, self.step_size_rounds, streams.round)
-        return task._replace(step_size=task.step_size * part)
+        rule, rounds = self.step_size_rule, self.step_size_rounds
+        return task._replace(step_size=step_in(task.step_size, rule, rounds, streams.round))
 
     def start(self, state: Arrays, y: Vector, center: Vector) -> Vector:
         """Return where the local steps begin; both are public, as x_i was sent."""

@@ -16,7 +16,7 @@ from .adapters.finite_sum import FiniteSum
 from .gradients import Gradients
 from .half import Half, Streams, Vector
 from .local_task import MOST_STEPS, LocalTask
-from .step_rules import require_rounds, share, step_rounds, step_rule
+from .step_rules import require_rounds, step_in, step_rounds, step_rule
 from .terms import RELATIONS
 
 
@@ -132,9 +132,10 @@ class GradientAgent(ClippedGradients):
 
     def step_size(self, round_: int) -> float:
         """Return eta_t of a round counted from 1 (t from 0)."""
-        if self.step_size_rule == "inverse-sqrt":
-            return self.step_size_base / math.sqrt(round_)
-        return self.step_size_base * share(self.step_size_rule, self.step_size_rounds, round_)
+        size: float = step_in(
+            self.step_size_base, self.step_size_rule, self.step_size_rounds, round_
+        )
+        return size
 
     def local_task(
         self,

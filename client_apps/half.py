@@ -86,6 +86,19 @@ class Half:
         """What the noise that `noised_release` says is multiplied with from round to round."""
         return 1.0
 
+    def noise_growth(self, round_: int) -> float:
+        """Return the noise of a round over that of round 1.
+
+        Raises
+        ------
+        NoCertificateError
+            If the ratio is not settled.
+        """
+        ratio = self.noise_ratio
+        if not ratio:
+            raise NoCertificateError("budget-ratio = 0: the ratio is not settled")
+        return ratio ** (round_ - 1)
+
     @property
     def noise_sharing(self) -> bool:
         """Whether the noise hides a record in the masked sum of many agents' uploads alone.
@@ -141,17 +154,15 @@ class Half:
         """
         if not self.private:
             return self._un_noised
-        ratio = self.noise_ratio
-        key = (facts, 1 if self.steady and ratio == 1 else round_)
+        even = self.noise_ratio == 1
+        key = (facts, 1 if self.steady and even else round_)
         release = self._releases.get(key)
         if release is None:
             if len(self._releases) >= _MOST_RELEASES:
                 self._releases.clear()
             release = self.noised_release(facts, round_)
-            if ratio != 1:
-                if not ratio:
-                    raise NoCertificateError("budget-ratio = 0: the ratio is not settled")
-                release = replace(release, scale=release.scale * ratio ** (round_ - 1))
+            if not even:
+                release = replace(release, scale=release.scale * self.noise_growth(round_))
             self._releases[key] = release
         return release
 

@@ -140,7 +140,8 @@ def write_state(context: Context, state: AgentState) -> None:
 
 
 LARGE = 1 << 20
-"""Bytes of a state above which older ones go before a new one is packed."""
+"""Bytes above which what a round goes on without is let go of: older states before a new one is
+packed, and a broadcast once it is read."""
 
 
 def keep_state(context: Context, state: AgentState) -> None:

@@ -38,15 +38,16 @@ def require_rounds(rule: str, rounds: int) -> None:
         )
 
 
-def share(rule: str, rounds: int, round_: int) -> float:
-    """Return the share of the first step size in a round counted from 1, t = round - 1.
+def step_in(step: Any, rule: str, rounds: int, round_: int) -> Any:
+    """Return what is left of a step size, or of a column of them, in a round counted from 1.
 
-    inverse-sqrt: 1 / sqrt(1 + t). cosine: c + (1 - c) (1 + cos(pi t / T)) / 2 with c = 1/100 up to
-    t = T, after I. Loshchilov and F. Hutter, "SGDR" (2017), (5), without restarts.
+    With t = round - 1, inverse-sqrt: step / sqrt(1 + t). cosine: the step times
+    c + (1 - c) (1 + cos(pi t / T)) / 2 with c = 1/100 up to t = T, after I. Loshchilov and
+    F. Hutter, "SGDR" (2017), (5), without restarts.
     """
     if rule == "inverse-sqrt":
-        return 1.0 / math.sqrt(round_)
+        return step / math.sqrt(round_)
     if rule == "cosine":
         done = min(round_ - 1, rounds) / rounds
-        return LEAST + (1.0 - LEAST) * 0.5 * (1.0 + math.cos(math.pi * done))
-    return 1.0
+        return step * (LEAST + (1.0 - LEAST) * 0.5 * (1.0 + math.cos(math.pi * done)))
+    return step

@@ -37,6 +37,7 @@ from privet.strategies import PrimalDualStrategy, SearchAxis
 from privet.strategies.half import NOT_FINITE
 from privet.wire import ConfigError, RunError, stream
 from privet.wire.contract import means_privacy
+from privet.wire.flower_internals import flat
 from privet.wire.key import Key, keys_of, values_of
 
 KEPT = 3
@@ -123,7 +124,8 @@ def components(folder: Path) -> tuple[Any, Any, dict[str, Any]]:
     try:
         told = tomllib.loads(pyproject.read_text())["tool"]["flwr"]["app"]
         names = [told["components"][name] for name in ("serverapp", "clientapp")]
-    except (OSError, ValueError, KeyError, TypeError):
+        config = flat(told.get("config", {}))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f"{pyproject}: expected a Flower app's pyproject.toml") from None
     if (where := str(folder.resolve())) not in sys.path:
         sys.path.insert(0, where)
@@ -134,16 +136,7 @@ def components(folder: Path) -> tuple[Any, Any, dict[str, Any]]:
             found.append(getattr(import_module(module), attribute))
         except (ImportError, AttributeError) as error:
             raise ConfigError(f"{name} of {pyproject}: {error}") from None
-    return *found, dict(_flat(told.get("config", {})))
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the entries of nested tables under names joined by dots, as Flower does."""
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
+    return *found, config
 
 
 @dataclass(frozen=True, slots=True)

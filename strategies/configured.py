@@ -229,9 +229,8 @@ class Configured:
         target = config.get("target-epsilon", 0.0)
         if noise in given and target > 0:
             yield noise, "not used with target-epsilon, which sets the noise"
-        if given.get("budget-schedule") == "geometric" and not (
-            target > 0 or cls.is_noised(config)
-        ):
+        noised = target > 0 or cls.is_noised(config)
+        if given.get("budget-schedule") == "geometric" and not noised:
             yield "budget-schedule", "not used without noise"
         if given.get("participation") == "fraction" and config["fraction"] == 1.0:
             yield "participation", "fraction = 1.0 asks all agents: give fraction, below 1"
@@ -239,7 +238,7 @@ class Configured:
         if given.get("h") in weighted and not config["h-weight"]:
             yield "h", "not used with h-weight = 0"
         for key in ("noise-seed", "delta", "relation"):
-            if key in given and not (target > 0 or cls.is_noised(config)):
+            if key in given and not noised:
                 yield key, "not used without noise"
 
     @classmethod

@@ -556,7 +556,7 @@ def squared_gaps(uploads: Mapping[int, Arrays], center: Vector, name: str = "x")
     return [squared_gap(arrays[name], center) for arrays in uploads.values()]
 
 
-def squared_gap(x: Vector, y: Vector) -> float:
-    """Return ||x - y||^2."""
-    gap = x - y
+def squared_gap(x: Vector, y: Vector, out: Vector | None = None) -> float:
+    """Return ||x - y||^2, computed in ``out`` where that is given."""
+    gap = np.subtract(x, y, out=out)
     return float(gap @ gap)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from flwr.app import Message, RecordDict
+from flwr.common.config import flatten_dict
 
 Record = TypeVar("Record")
 
@@ -22,6 +23,11 @@ MODS = {
 }
 """Modules of the mods for clipping, noise and secure aggregation, known by name, because importing
 the older ones takes half a second."""
+
+
+def flat(config: dict[str, Any]) -> dict[str, Any]:
+    """Return nested run-config tables by names joined with dots (raises ``ValueError``)."""
+    return dict(flatten_dict(config))
 
 
 def held_by(record: Any) -> dict[str, Any]:

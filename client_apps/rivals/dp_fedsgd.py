@@ -69,7 +69,7 @@ class Agent(BudgetSchedule, NoisyStepsAgent):
         """
         if not self.noise_sharing or self.noise_scale <= 0:
             return 1.0
-        scale = self.noise_scale * self.noise_ratio ** (round_ - 1)
+        scale = self.noise_scale * self.noise_growth(round_)
         return shared_spacing(scale, x.shape[-1]) * ring.UNIT
 
     def local_update(

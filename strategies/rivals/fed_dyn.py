@@ -29,6 +29,7 @@ from ..half import (
     checked,
     mean_of,
     put,
+    squared_gap,
 )
 from ..search import SearchAxis
 from .base import SeveralStepsArguments
@@ -79,8 +80,7 @@ class Server(FoldingHalf[State]):
         np.divide(state.h, kind(alpha), out=moved)
         x -= moved
         put(state.g, uploads, "g")
-        np.subtract(x, state.x, out=moved)
-        return State(x, state.h, state.g, residual=float(moved @ moved))
+        return State(x, state.h, state.g, residual=squared_gap(x, state.x, out=moved))
 
 
 class FedDyn(PrimalDualStrategy):

@@ -32,6 +32,7 @@ from ..half import (
     mean_of,
     put,
     rows_of,
+    squared_gap,
 )
 from ..search import SearchAxis
 from .base import SeveralStepsArguments
@@ -100,8 +101,7 @@ class Server(FoldingHalf[State]):
         state.mean += moved
         put(state.c, uploads, "u")
         x = np.subtract(state.x, ahead, out=ahead)
-        np.subtract(x, state.x, out=moved)
-        return State(x, state.mean, state.c, residual=float(moved @ moved))
+        return State(x, state.mean, state.c, residual=squared_gap(x, state.x, out=moved))
 
 
 class Scaffold(PrimalDualStrategy):

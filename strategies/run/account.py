@@ -137,8 +137,10 @@ def expected_release(
     if not (agent.facts and means_privacy(half.settings())):
         return None
     try:
-        said = decode_settings(agent.own) if agent.own else {}
-        own = half.with_settings({key: said[key] for key in LOCAL_KEYS if key in said})
+        own = half
+        if agent.own:
+            said = decode_settings(agent.own)
+            own = half.with_settings({key: said[key] for key in LOCAL_KEYS if key in said})
         facts = replace(Facts.from_json(agent.facts), agents=agents)
         release = own.agent.release(facts, number)
         before = [known for known, _ in AgentLedger.joined([agent.ledger]).entries]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 import numpy as np
-from flwr.app import Message, RecordDict
+from flwr.app import Message
 from flwr.serverapp import Grid
 
 from privet.wire import (
@@ -23,6 +23,7 @@ from privet.wire import (
     sort_names,
 )
 from privet.wire.contract import is_need_state
+from privet.wire.flower_internals import held_by
 from privet.wire.payload import BUFFERS
 from privet.wire.records import record_dict
 
@@ -35,9 +36,6 @@ from .together import Together
 
 log = logging.getLogger("flwr.privet")
 
-_NOTHING = RecordDict()
-LARGE = 1 << 16
-"""Bytes of a payload above which it goes once it is read."""
 LEAST_TIMEOUT = 1.0
 """Seconds a second try has at least, however late the first replies were."""
 
@@ -205,10 +203,6 @@ def _accepted(
     if update.digest != agreed:
         agents[name] = agents[name]._replace(held=())
         raise WireError("digest differs: agent and server do not hold the same state")
-    extras = _NOTHING
-    if len(reply.content) > 1:
-        others = {key: record for key, record in reply.content.items() if key != RECORD}
-        extras = record_dict(others)
-    if len(update.payload) > LARGE:  # its arrays are read, and are kept as they will be folded
-        update = update._replace(payload=b"")
-    return Accepted(pending.keep(folded), update, extras, statistics)
+    extras = {key: record for key, record in held_by(reply.content).items() if key != RECORD}
+    update = update._replace(payload=b"")  # its arrays are kept as they will be folded
+    return Accepted(pending.keep(folded), update, record_dict(extras), statistics)

@@ -294,7 +294,7 @@ class Pending:
                 group = ALL if units is None else units.group(session.state, position[name])
                 record = self.shared[group]
             self.states.pop(name, None)
-            if packed is not None and self._large(len(packed)):
+            if packed is not None and self.options.folder and self.large(len(packed)):
                 made, packed = partial(self._with_state, position[name], tag, ledger), None
                 self.states[name] = made
             about = abouts.get((tag, packed, ledger))
@@ -318,16 +318,16 @@ class Pending:
         mapped.release()
         return record
 
-    def _large(self, size: int) -> bool:
+    def large(self, size: int) -> bool:
         """Whether as many bytes of every agent are too many for the memory."""
-        return self.options.folder is not None and size * len(self.asked) > mapped.LIMIT
+        return size * len(self.asked) > mapped.LIMIT
 
     # ------------------------------------------------------------------ what comes back
 
     def keep(self, folded: Arrays) -> Callable[[], Arrays]:
         """Keep what will be folded of an upload until it is asked for, on the disk if it must."""
         folder = self.options.folder
-        if folder is None or not self._large(sum(array.nbytes for array in folded.values())):
+        if folder is None or not self.large(sum(array.nbytes for array in folded.values())):
             return lambda: folded
         self.spool = self.spool or mapped.Spool(folder)
         return self.spool.keep(folded)

@@ -421,9 +421,9 @@ class Run:
                 raise RunError(f"round {pending.round}: a message that is not one of the round's")
             asked[names[id(message)]] = message
         replies: list[Message] = []
-        size = max(1, self.session.start.nbytes)
-        take = partial(self.collector.take, pending) if size * len(asked) > mapped.LIMIT else None
-        at_once = max(1, mapped.LIMIT // (4 * size))
+        size = self.session.layout.dim * self.session.layout.dtype.itemsize
+        take = partial(self.collector.take, pending) if pending.large(size) else None
+        at_once = max(1, mapped.LIMIT // max(1, 4 * size))
         while asked:
             timeout = self.collector.timeout(pending)
             pending.tries += 1

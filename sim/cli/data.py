@@ -47,6 +47,7 @@ def data(
     """Show the columns, types and labels that a run would read, and what each agent would get."""
     from rich.console import Console
 
+    from privet.datasets.context import DATA_KEYS
     from privet.server_apps import read_config
     from privet.server_apps.build import build_federation
     from privet.wire import ConfigError
@@ -80,6 +81,8 @@ def data(
     )
     if dataset.source_columns:
         console.print(_columns(dataset.source_columns))
+    if others := [key for key in given if key not in {"algorithm", "num-agents", *DATA_KEYS}]:
+        print(f"not used here, as nothing of the data depends on them: {', '.join(others)}")
     if unfit:
         raise unfit
     print(f"{len(federation.parts)} agents, partition = {resolved['partition']}")

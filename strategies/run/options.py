@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from privet.client_apps.terms import MessageTerms
+from privet.wire import ConfigError
 from privet.wire.key import check_fields, same, setting
 from privet.wire.rosters import LEAST_ROSTER
 
@@ -58,7 +59,13 @@ class RunSettings:
     )
 
     def __post_init__(self) -> None:
+        """Check every key (raises ``ConfigError``), and refuse what can never be met."""
         check_fields(self)
+        if 0 < self.num_agents < self.min_agents:
+            raise ConfigError(
+                f"min-agents = {self.min_agents}: above num-agents = {self.num_agents}, so that "
+                "every round would fail"
+            )
 
 
 @dataclass(frozen=True)
@@ -86,3 +93,10 @@ class RunOptions(RunSettings):
     rounds: int | None = None
     folder: Path | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.secure_sum and 0 < self.num_agents < self.least_roster:
+            raise ConfigError(
+                f"num-agents = {self.num_agents}: a secure sum needs {self.least_roster} agents"
+            )

@@ -666,8 +666,12 @@ def test_a_diverged_run_has_its_page(tmp_path: Path, values: list[float]) -> Non
         ),
         (["--csv", "link.csv"], "--csv link.csv: history.jsonl belongs to the run itself"),
         (["--csv", "run/report.html", "--out", "a.html"], "report.html belongs to the run itself"),
-        (["--csv", "a.csv", "--out", "run/../a.csv"], "choose another file than --out's"),
-        (["--csv", "run"], "Is a directory"),
+        (["--csv", "a", "--out", "run/../a"], "choose another file than --out's"),
+        (["--csv", "run"], "--csv run: Is a directory"),
+        (["--csv", "rounds.xlsx"], "--csv rounds.xlsx: expected a name in .csv"),
+        (["--parquet", "rounds.csv"], "--parquet rounds.csv: expected a name in .parquet"),
+        (["--out", "page.pdf"], "--out page.pdf: expected a name in .html or .htm"),
+        (["--out", "/proc/nowhere/page.html"], "--out /proc/nowhere/page.html: No such file"),
     ],
 )
 def test_a_target_that_cannot_be_is_one_line(

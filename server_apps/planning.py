@@ -110,6 +110,8 @@ def _plan(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planned:
     strategy = build_strategy(config)
     if "colluders" in public and not strategy.half.agent.noise_sharing:
         raise ConfigError("colluders: not used without noise-sharing = true")
+    if "colluders" not in public and strategy.half.agent.noise_sharing:
+        raise ConfigError("noise-sharing = true: give colluders, how many agents may collude")
     session = _session(config, _facts(strategy, config, public))
     rounds = int(config["num-server-rounds"])
     strategy.run = Run(strategy.half, replace(strategy.options, rounds=rounds), session)

@@ -81,13 +81,13 @@ class Key:
             value = str(value)
         if kind is float and value == "inf":
             value = math.inf
-        if type(value) is not kind:
+        if type(value) is not kind and not self.choices:
             raise ConfigError(f"{self.name} = {value!r}: expected {_KINDS[kind]}")
         if self.choices and value not in self.choices:
             # Where there are two or three, such as gd and sgd, to list them is enough.
             near = did_you_mean(str(value), self.choices) if len(self.choices) > 3 else ""
             raise ConfigError(
-                f"{self.name} = {value!r}: choose one of {', '.join(self.choices)}{near}"
+                f"{self.name} = {shown(value)!r}: choose one of {', '.join(self.choices)}{near}"
             )
         if isinstance(value, int | float) and kind is not bool and not self.left_open(value):
             self._check_range(value)

@@ -57,6 +57,8 @@ def data(
     given = given_keys([word for word in words if word not in files], config)
     if len(files) > 1:
         raise ConfigError(f"expected one file, found {', '.join(files)}")
+    if files and "data-path" in given:
+        raise ConfigError(f"data-path = {given['data-path']}: the file is {files[0]}; give one")
     if files:
         given = {"dataset": "csv", **given, "data-path": str(Path(files[0]).absolute())}
     resolved = read_config(given)

@@ -124,8 +124,11 @@ def main(arguments: list[str] | None = None) -> None:
         code = fail(problem.message, INTERRUPTED)
     except ConfigError as problem:
         code = fail(str(problem), 2)
-    except (PrivetError, OSError) as problem:
+    except PrivetError as problem:
         code = fail(str(problem), 1)
+    except OSError as problem:
+        named = problem.filename and problem.strerror
+        code = fail(f"{problem.filename}: {problem.strerror}" if named else str(problem), 1)
     except (KeyboardInterrupt, click.Abort) as interrupt:
         code = fail(_advice(interrupt) or "interrupted", INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)

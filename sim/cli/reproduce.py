@@ -37,7 +37,9 @@ def reproduce(
     ray_address: Annotated[
         str, typer.Option(help="Ray cluster to run on, host:port; else Ray starts here.")
     ] = "",
-    list_only: Annotated[bool, typer.Option("--list", help="Print the names and stop.")] = False,
+    list_only: Annotated[
+        bool, typer.Option("--list", help="Print the names, of all or of those given, and stop.")
+    ] = False,
     json_lines: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per entry.")
     ] = False,
@@ -55,7 +57,8 @@ def reproduce(
     from privet.wire import ConfigError
 
     if list_only:
-        print("\n".join(names()))
+        found = [study.name for study in chosen(studies, full=full)] if studies else names()
+        print("\n".join(found))
         return
     if not studies:
         raise ConfigError("name a study, a paper or all; --list prints the names")

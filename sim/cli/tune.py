@@ -15,7 +15,7 @@ import typer
 
 from privet.wire.key import shown
 
-from .config import given_keys, named_callable
+from .config import given_keys, named_callable, where_raised
 from .keys import SettingsArgument
 
 if TYPE_CHECKING:
@@ -82,8 +82,11 @@ def tune(
         ),
     ] = "",
     out: Annotated[
-        Path, typer.Option(help="App: folder of trials and page; a search is gone on with there.")
-    ] = Path("tuning"),
+        Path | None,
+        typer.Option(
+            help="App: folder of trials and page, where a search goes on; by default tuning."
+        ),
+    ] = None,
     top: Annotated[int, typer.Option(help="Settings to print.", min=1)] = 8,
     workers: Annotated[
         int | None, typer.Option(help="Processes to search with; by default this one.", min=1)
@@ -123,17 +126,20 @@ def tune(
         plain()
         given = given_keys(words, config)
         plan = Budget(budget or TRIALS, *costs)
-        _by_halving(Path(app), algorithm, given, plan, out, metric).show(top, json_lines)
+        folder = out or Path("tuning")
+        _by_halving(Path(app), algorithm, given, plan, folder, metric).show(top, json_lines)
         return
     if metric:
         raise ConfigError("--metric is of an app's folder; runs go by the gradient")
+    if out:
+        raise ConfigError("--out is of an app's folder; nothing else is kept of a search")
     if not (algorithm or config or preset or words):
         missing = f"{app}: no such folder; " if app else ""
         raise ConfigError(f"tune: {missing}name an algorithm, or give --app FOLDER")
     given = given_keys(words, config, preset, algorithm)
     algorithm = str(given.get("algorithm", DEFAULT_ALGORITHM))
     kind = registered(algorithm).load_strategy()
-    problem_fn = named_callable(app) if app else None
+    problem_fn = _problem_fn(app) if app else None
     processes = {
         "workers": workers or (None if ray_address else 1),
         "address": ray_address or None,
@@ -156,6 +162,27 @@ def tune(
         own = kind if app else None
         found = _by_runs(given, problem_fn, plan, max_local_epochs or 0, own, processes)
     found.show(top, json_lines)
+
+
+def _problem_fn(name: str) -> ProblemFn:
+    """Return the function that is named, whose failures are one line that names it."""
+    from privet.problems import Problem
+    from privet.wire import ConfigError, PrivetError
+
+    function = named_callable(name)
+
+    def problem(context: Any) -> Any:
+        try:
+            found = function(context)
+        except PrivetError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"{name}: {where_raised(error)}") from error
+        if not isinstance(found, Problem):
+            raise ConfigError(f"{name}: expected a problem, found {type(found).__name__}")
+        return found
+
+    return problem
 
 
 @dataclass(frozen=True, slots=True)

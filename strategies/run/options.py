@@ -12,7 +12,7 @@ from privet.wire import ConfigError
 from privet.wire.key import check_fields, same, setting
 from privet.wire.rosters import LEAST_ROSTER
 
-from ..participation import All, Participation
+from ..participation import All, Balanced, Fraction, Participation, share
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,12 @@ class RunOptions(RunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.secure_sum and 0 < self.num_agents < self.least_roster:
-            raise ConfigError(
-                f"num-agents = {self.num_agents}: a secure sum needs {self.least_roster} agents"
-            )
+        if not (self.secure_sum and self.num_agents):
+            return
+        needed = f"a secure sum needs {self.least_roster} agents"
+        if self.num_agents < self.least_roster:
+            raise ConfigError(f"num-agents = {self.num_agents}: {needed}")
+        if isinstance(self.participation, Fraction | Balanced):
+            asked = share(self.participation.fraction, self.num_agents)
+            if asked < self.least_roster:
+                raise ConfigError(f"participation: {asked} agents in a round: {needed}")

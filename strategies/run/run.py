@@ -140,7 +140,7 @@ class Run:
         run = cls(half, options, Session.of(uuid.uuid4().hex, arrays), arrays)
         run._enrol(grid)
         run._settle()
-        run._say_whole_batches()
+        run._say_what_does_not_fit()
         run.calibrate()
         session = run.session
         if state is None:
@@ -185,10 +185,12 @@ class Run:
         # Those that have not come back stay in the roster, absent.
         run._take_in(roster.merge(agents, run.question()))
         run._settle()
-        run._say_whole_batches()
+        run._say_what_does_not_fit()
         run.calibrate()  # after the merge: agents that are absent count as well
         run.arrays = session.restore(run.models()["last"])
         log.info("resumed after round %d with %d agents", session.round, len(roster.agents))
+        if options.rounds is not None and session.round >= options.rounds:
+            log.info("no round is left up to %d: ask for more rounds to go on", options.rounds)
         return run
 
     def _restore(self, saved: Checkpoint) -> dict[str, Agent]:
@@ -243,8 +245,11 @@ class Run:
             values = ", ".join(f"{key} is {value}" for key, value in left_open.items())
             log.info("no agent knows the moduli of its problem: %s", values)
 
-    def _say_whole_batches(self) -> None:
-        """Log that agents with fewer examples than a batch take all of them in every step."""
+    def _say_what_does_not_fit(self) -> None:
+        """Log batches that are larger than what agents have, and probabilities of nobody."""
+        own = getattr(self.options.participation, "own", {})
+        if unknown := sorted(own.keys() - self.session.roster.agents.keys()):
+            log.warning("probability: no agent is called %s", ", ".join(unknown))
         size = getattr(self.half.agent, "gradients", Gradients()).batch_size
         counts = [agent.num_examples for agent in self.session.roster.agents.values()]
         fewer = [count for count in counts if 0 < count < size]

@@ -341,12 +341,12 @@ class TestInterrupted:
                 again()
 
         monkeypatch.setattr(progress._Lines, "on_round", stop)
-        for place, interrupt in (
-            ("privet.server_apps.execute._finish", again),
-            ("privet.sim.inline.execute", on_the_way_out),
+        for module, place, interrupt in (
+            ("privet.server_apps.execute", "_finish", again),
+            ("privet.sim.inline", "execute", on_the_way_out),
         ):
             with monkeypatch.context() as patched:
-                patched.setattr(place, interrupt)
+                patched.setattr(sys.modules[module], place, interrupt)
                 folder = tmp_path / place
                 code, _, err = privet("run", "num-server-rounds=9", f"output-dir={folder}")
             (run,) = folder.iterdir()

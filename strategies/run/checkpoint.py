@@ -73,7 +73,9 @@ def read_manifest(where: Path) -> dict[str, Any]:
     """Read what a checkpoint says of itself, and none of its arrays (raises as ``load``)."""
     path = located(where)
     try:
-        found = read_npz(path, only="manifest")["manifest"]
+        found = read_npz(path, only="manifest").get("manifest")
+        if found is None:
+            raise RunError(f"resume: {path} is no checkpoint")
         manifest: dict[str, Any] = json.loads(found.tobytes())
         version, rounds = manifest["format"], manifest.get("round")
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from privet.datasets import NAMES
@@ -21,6 +22,7 @@ from privet.sim.cli.keys import COMMON, completed
 from privet.sim.cli.main import main
 from privet.strategies import Round
 from privet.wire import algorithms
+from privet.wire.files import write_npz
 from support.paths import golden
 
 Said = tuple[int, str, str]
@@ -139,6 +141,7 @@ def test_what_cannot_be_done_is_one_line(
         ),
         ([f"resume={__file__}"], "is damaged, or no checkpoint"),
         (["resume=/dev/null"], "is damaged, or no checkpoint"),
+        (["resume=model.npz"], "model.npz is no checkpoint"),
         (["--colluders", "2"], "--colluders: not used without noise-sharing = true"),
         (SUMS, "noise-sharing = true: give --colluders, how many of the nodes may collude"),
     ],
@@ -147,6 +150,7 @@ def test_what_can_never_run_is_refused_before_anything_is_done(
     privet: Any, tmp_path: Path, monkeypatch: Any, arguments: list[str], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    write_npz(tmp_path / "model.npz", {"x": np.zeros(3)})
     _, out, err = privet("run", *arguments)
     assert said in err
     assert (out, err.count("\n")) == ("", 1)

@@ -51,14 +51,13 @@ def reproduce(
     """
     from privet.sim.logs import plain, quiet
     from privet.sim.studies import Options
-    from privet.sim.studies.catalogue import chosen, names
+    from privet.sim.studies.catalogue import chosen
     from privet.sim.studies.execute import run_studies
     from privet.sim.studies.pages import number, row_line, write_pages, write_study
     from privet.wire import ConfigError
 
     if list_only:
-        found = [study.name for study in chosen(studies, full=full)] if studies else names()
-        print("\n".join(found))
+        print("\n".join(study.name for study in chosen(studies or ["all"], full=True)))
         return
     if not studies:
         raise ConfigError("name a study, a paper or all; --list prints the names")

@@ -20,6 +20,7 @@ from privet.server_apps.execute import execute
 from privet.sim import flower_run
 from privet.sim.cli.keys import COMMON, completed
 from privet.sim.cli.main import main
+from privet.sim.studies.catalogue import names
 from privet.strategies import Round
 from privet.wire import algorithms
 from privet.wire.files import write_npz
@@ -169,6 +170,13 @@ def test_private_runs_on_a_table_without_schema_are_refused_at_once(
     assert err.startswith("privet: a private run refuses data-dependent preprocessing: scaling")
     assert err.count("\n") == 1
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_studies_of_a_paper_are_listed(privet: Any) -> None:
+    assert privet("reproduce", "--list")[1].split() == names()
+    assert privet("reproduce", "gfl", "--list")[1].split() == [
+        name for name in names() if name.startswith("gfl/")
+    ]
 
 
 def test_account_names_keys_that_it_does_not_use(privet: Any) -> None:

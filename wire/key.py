@@ -87,7 +87,7 @@ class Key:
             # Where there are two or three, such as gd and sgd, to list them is enough.
             near = did_you_mean(str(value), self.choices) if len(self.choices) > 3 else ""
             raise ConfigError(
-                f"{self.name} = {shown(value)!r}: choose one of {', '.join(self.choices)}{near}"
+                f"{self.name} = {value!r}: choose one of {', '.join(self.choices)}{near}"
             )
         if isinstance(value, int | float) and kind is not bool and not self.left_open(value):
             self._check_range(value)

@@ -97,7 +97,7 @@ def privet(capsys: Any) -> Any:
         (["tune", "--app", "nofolder"], 2, "nofolder: no such folder"),
         (["run", "h=group-l1", "h-weight=.1", "h-group-size=7"], 2, "7 does not divide 31"),
         (["run", "h=l1"], 2, "h = l1: not used with h-weight = 0: give h-weight, above 0"),
-        (["run", "intercept=true"], 2, "intercept = 'true': choose one of auto, yes, no"),
+        (["run", "intercept=true"], 2, "intercept = True: choose one of auto, yes, no"),
         (["data", "a.csv", "data-path=/b.csv"], 2, "data-path = /b.csv: the file is a.csv"),
         (["data", "dataset=digits", "partition=natural-id"], 2, "give id-column (dataset csv"),
         (["account", *SUMS], 2, "noise-sharing = true: give colluders"),

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.privacy import Facts, SeededNoise
+from privet.client_apps.guard import Received
+from privet.client_apps.inputs import Streams
+from privet.privacy import Facts, Perturber, Release, SeededNoise
 from privet.privacy.ledger import LedgerFile
+from privet.problems import Clipped, LinearModel, Problem
+from privet.wire import unpack
 from privet.wire.contract import decode_settings
 
 from .subject import Played, Subject, require, require_same
@@ -22,6 +27,20 @@ DELTA = 1e-5
 CLOSE = 1e-9
 LIMITED = "1"
 """The agent whose node alone has a budget."""
+
+
+class Scripted(Perturber):
+    """Notes what is to be noised, and answers with values that were settled beforehand."""
+
+    def __init__(self, release: Release, facts: Facts) -> None:
+        super().__init__(release, SeededNoise(0), facts)
+        self.noised: list[NDArray[Any]] = []
+
+    def perturb(self, clipped: Clipped) -> NDArray[np.float64]:
+        """Return the value of this draw, whatever is to be noised."""
+        super().perturb(clipped)
+        self.noised.append(np.array(clipped.value, np.float64))
+        return np.random.default_rng(self.taken).standard_normal(self.facts.dim)
 
 
 class CountedNoise(SeededNoise):
@@ -88,6 +107,76 @@ def charge_is_what_is_drawn(subject: Subject) -> None:
             source.scales == {release.scale},
             f"round {round_}: draws of scale {sorted(source.scales)}, {release.scale:g} charged",
         )
+
+
+def uploads_tell_only_what_was_noised(subject: Subject) -> None:
+    """Where the noised values are settled beforehand, agents with other data send the same."""
+    for number, one, two in _scripted(subject, *subject.problems[:2]):
+        require(one.uploads.keys() == two.uploads.keys(), "the data decide what is in an upload")
+        for name, array in one.uploads.items():
+            require(
+                np.array_equal(array, two.uploads[name]),
+                f"round {number}: {name!r} of the upload holds more of the data than was noised",
+            )
+
+
+def a_record_moves_no_more_than_is_charged(subject: Subject) -> None:
+    """One record, however large, moves what is noised by what was charged at most.
+
+    Where the problems are of a linear model, of which a record can be exchanged.
+    """
+    problem = subject.problems[0]
+    if not isinstance(problem, LinearModel):
+        return
+    features = problem.features.copy()
+    features[0] *= -1e4
+    for number, one, two in _scripted(subject, problem, problem.with_features(features)):
+        order = 1 if one.release.norm == "l1" else 2
+        for value, neighbour in zip(one.noised, two.noised, strict=True):
+            moved = float(np.linalg.norm(value - neighbour, order))
+            require(
+                moved <= (1 + CLOSE) * one.release.sensitivity,
+                f"round {number}: a record moves a noised value by {moved:.6g}, "
+                f"{one.release.sensitivity:.6g} was charged",
+            )
+
+
+class Sent(NamedTuple):
+    """A round of one agent: what it uploaded, what it had noised, and for what it was charged."""
+
+    uploads: dict[str, NDArray[Any]]
+    noised: list[NDArray[Any]]
+    release: Release
+
+
+def _scripted(subject: Subject, *problems: Problem) -> Iterator[tuple[int, Sent, Sent]]:
+    """Yield, round by round, what the first agent would send with either data.
+
+    It is told the same as in one private run of all, and holds what follows of its own rounds.
+    """
+    played = subject.play(subject.private_settings, rounds=ROUNDS)
+    name, made = subject.names[0], subject.registered.load_agent()
+    states: list[Any] = [None] * len(problems)
+    for agent, asked, _ in played.grid.exchanges:
+        if agent != name:
+            continue
+        settings, broadcast = decode_settings(asked.settings), Received(asked.broadcast())
+        half, sent = made.from_settings(settings), []
+        streams = Streams(int(settings.get("seed", 0)), name, asked.round)
+        for place, problem in enumerate(map(half.prepare, problems)):
+            state = states[place]
+            if state is None:
+                state = (
+                    unpack(asked.recovery) if asked.recovery else half.restart(broadcast, problem)
+                )
+            facts = Facts.of(problem)
+            noise = Scripted(half.release(facts, asked.round), facts)
+            local = half.local_update(Received(state), broadcast, problem, streams, noise)
+            noise.settle()
+            states[place] = local.state
+            sent.append(Sent(dict(local.upload), noise.noised, noise.release))
+        yield asked.round, *sent
+    require(states[0] is not None, f"agent {name} was not asked in a private run")
 
 
 def noise_is_the_only_chance(subject: Subject) -> None:
@@ -172,6 +261,8 @@ def _with_budgets(subject: Subject, folder: str, *limited: str) -> list[dict[str
 CHECKS = (limited_node_vetoes_what_is_not_noised,)
 PRIVATE_CHECKS = (
     charge_is_what_is_drawn,
+    uploads_tell_only_what_was_noised,
+    a_record_moves_no_more_than_is_charged,
     noise_is_the_only_chance,
     ledger_says_what_the_history_says,
     target_epsilon_is_met_and_not_passed,

@@ -342,6 +342,22 @@ def upload_that_is_not_noised(patch: Patch) -> None:
     sloping(patch, lambda half, problem, gradient: problem.gradient)
 
 
+@mutant("uploads_tell_only_what_was_noised", says="holds more of the data than was noised")
+def gradient_that_is_added_after_the_noise(patch: Patch) -> None:
+    def beside(half: Any, problem: Any, gradient: Any) -> Any:
+        return lambda w: gradient(w) + 1e-3 * half.private * problem.gradient(w)
+
+    sloping(patch, beside)
+
+
+@mutant("a_record_moves_no_more_than_is_charged", says="was charged")
+def gradient_at_a_point_made_of_the_data(patch: Patch) -> None:
+    def elsewhere(half: Any, problem: Any, gradient: Any) -> Any:
+        return lambda w: gradient(w - 0.5 * half.private * problem.gradient(w))
+
+    sloping(patch, elsewhere)
+
+
 @mutant("noise_is_the_only_chance", says="with the same noise")
 def noise_from_elsewhere(patch: Patch) -> None:
     def shaken(half: Any, problem: Any, gradient: Any) -> Any:

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Container, Iterator, Mapping
 from typing import Any, ClassVar, NoReturn, Self, cast, get_args, get_type_hints
 
+from privet.client_apps.value_bits import NOISE
 from privet.wire import ConfigError, algorithm
 from privet.wire.errors import did_you_mean
 from privet.wire.key import Key, keys_of, read
@@ -237,6 +238,8 @@ class Configured:
         weighted = keys_of(RegularizerSettings)["h_weight"].needs["h"] or ()
         if given.get("h") in weighted and not config["h-weight"]:
             yield "h", "not used with h-weight = 0"
+        if given.get("value-bits") == NOISE and not noised:
+            yield "value-bits", "noise: not used without noise"
         for key in ("noise-seed", "delta", "relation"):
             if key in given and not noised:
                 yield key, "not used without noise"

@@ -378,6 +378,7 @@ class DPIADMM(PrimalDualStrategy):
         relation: str = Agent.relation,
         budget_schedule: str = Agent.budget_schedule,
         budget_ratio: float = Agent.budget_ratio,
+        value_bits: str = Agent.value_bits,
         **run: Unpack[RunArguments],
     ) -> None:
         config = self.resolved(locals())

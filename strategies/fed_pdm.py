@@ -140,18 +140,21 @@ class Server(FoldingHalf[State]):
 
         What is kept until the fold is a view on the message, whatever d and K are.
         """
-        vector = self._read(state, upload)
+        vector = self._read(state, position, upload)
         require_finite(vector.values)
         if not self.public:
             return upload, digest(vector.values)
         return upload, digest(public_dual(state.lam[position], state.sent, vector, self.agent.rho))
 
-    def _read(self, state: State, upload: Arrays) -> SparseVector:
+    def _read(self, state: State, position: int, upload: Arrays) -> SparseVector:
         if ENCODED not in upload:
             raise UploadError(
                 f"upload holds {', '.join(upload) or 'nothing'}, expected a sparse vector"
             )
-        vector = decode(upload[ENCODED], max_dim=state.center.size)
+        near = None
+        if self.agent.codes:
+            near = self.agent.expected(state.sent, state.lam[position] if self.public else None)
+        vector = decode(upload[ENCODED], max_dim=state.center.size, reference=near)
         if vector.dim != state.center.size or vector.values.dtype != state.center.dtype:
             raise UploadError(
                 f"upload is of length {vector.dim} in {vector.values.dtype}, expected "
@@ -166,7 +169,7 @@ class Server(FoldingHalf[State]):
         total = SparseSum(state.center.size, state.center.dtype)
         before = mean_row(state.lam) if self.aggregation == "table" else state.lam
         for position, upload in uploads.items():
-            vector = self._read(state, upload)
+            vector = self._read(state, position, upload)
             if not self.public:
                 total.add(vector)
                 continue
@@ -370,6 +373,7 @@ class FedPDM(PrimalDualStrategy):
         relation: str = Agent.relation,
         budget_schedule: str = Agent.budget_schedule,
         budget_ratio: float = Agent.budget_ratio,
+        value_bits: str = Agent.value_bits,
         preset: str = Choices.preset,
         h: ProximalFunction | None = None,
         **run: Unpack[RunArguments],

@@ -305,6 +305,7 @@ class FedPLT(PrimalDualStrategy):
         relation: str = Agent.relation,
         budget_schedule: str = Agent.budget_schedule,
         budget_ratio: float = Agent.budget_ratio,
+        value_bits: str = Agent.value_bits,
         h: ProximalFunction | None = None,
         **run: Unpack[RunArguments],
     ) -> None:

@@ -27,6 +27,7 @@ from privet.wire import (
 )
 from privet.wire.contract import agent_record, means_privacy, read_update, shared_record
 from privet.wire.errors import listed, one_line
+from privet.wire.payload import from_payload
 from privet.wire.records import record_dict
 
 from ..half import Arrays, ServerHalf, Turn, grouped
@@ -265,7 +266,7 @@ class Pending:
         left is in neither, unless the run recovers by name.
         """
         half, session = self.half, self.session
-        position, units = session.roster.positions, grouped(half)
+        position = session.roster.positions
         # One object for all agents that are told the same, whose states may be large.
         abouts: dict[tuple[int, bytes | None, str], ConfigRecord] = {}
         sizes: dict[int, int] = {}
@@ -289,10 +290,7 @@ class Pending:
                     sent = f"agent {name} was sent its state of round {agent.tag}"
                     lost = half.recovery_note
                     self.notes.append(f"{sent}; {lost}" if lost else sent)
-            record = self.own.get(name)
-            if record is None:
-                group = ALL if units is None else units.group(session.state, position[name])
-                record = self.shared[group]
+            record = self._record_for(name)
             self.states.pop(name, None)
             if packed is not None and self.options.folder and self.large(len(packed)):
                 made, packed = partial(self._with_state, position[name], tag, ledger), None
@@ -307,6 +305,19 @@ class Pending:
             self.bytes_down += sizes[id(record)]
         self.messages.update(built)
         return built
+
+    def sent_to(self, name: str) -> Arrays:
+        """Return what an agent was broadcast, as it was sent."""
+        return from_payload(cast(bytes, self._record_for(name)["payload"]))
+
+    def _record_for(self, name: str) -> ConfigRecord:
+        record = self.own.get(name)
+        if record is not None:
+            return record
+        units, session = grouped(self.half), self.session
+        return self.shared[
+            ALL if units is None else units.group(session.state, session.roster.positions[name])
+        ]
 
     def forget_sent(self) -> None:
         """Let go of what was sent, as large as the model, before the uploads are folded."""

@@ -43,7 +43,7 @@ class WorksTogether(Protocol):
 
 def working_together(half: ServerHalf[Any], grid: Grid) -> WorksTogether | None:
     """Return the grid as one that works together, None where it or the algorithm does not."""
-    if not isinstance(grid, WorksTogether) or summing(half) or grouped(half):
+    if not isinstance(grid, WorksTogether) or summing(half) or grouped(half) or half.agent.codes:
         return None
     return grid if isinstance(half, FoldingHalf) and half.stacks and half.agent.stacks else None
 

@@ -20,6 +20,7 @@ from privet.wire.value_coding import dither_seed, encode_values
 from .inputs import Streams, Vector
 
 NONE, NOISE = "0", "noise"
+WIDTHS = (NONE, "4", "8", "16", "32")
 NOISE_STEPS = 2
 """Steps in the standard deviation of a noise: the dither adds 1/48 of its variance."""
 
@@ -32,7 +33,7 @@ class ValueBits:
         NONE,
         "bits of a number in an upload, coded as its difference to what both sides hold; noise: "
         "half the charged noise is the step, about 3.7 bits where it is as large as the signal",
-        choices=(NONE, "4", "8", "16", "32", NOISE),
+        choices=(*WIDTHS, NOISE),
         needs={"secure_sum": False},
     )
 

@@ -51,6 +51,8 @@ def coded_uploads_are_shorter_and_agreed_upon(subject: Subject) -> None:
     )
     for promise in SAME:
         promise(coded)
+    if len(coded.engines) > 1:
+        runs.engines_agree_to_the_bit(coded)
 
 
 CHECKS = (coded_uploads_are_shorter_and_agreed_upon,)

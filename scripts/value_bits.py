@@ -1,6 +1,6 @@
 """Accuracy against bytes with uploads of a few bits a number: the page docs/results/value-bits.md.
 
-    .venv/bin/python scripts/value_bits.py RESULTS.jsonl --data-path mnist.npz > docs/results/value-bits.md
+    .venv/bin/python scripts/value_bits.py FILE.jsonl --data-path mnist.npz > value-bits.md
 
 Softmax regression on 10,000 digits (d = 7,850, float32) through the real messages of the in-process
 engine. Every finished run is a line of the file; a command that was interrupted goes on where it
@@ -55,6 +55,47 @@ METHODS: Mapping[str, tuple[str, float, tuple[str, ...]]] = {
     "FedPDM, private, rand-k .1": ("private", 0.1, ("0", "8", "4", "noise")),
 }
 """Title to method, share of the coordinates, and the values of value-bits."""
+
+
+HEAD = f"""# Uploads of a few bits a number
+
+`value-bits` codes an upload as its difference to what both sides hold, by a dithered uniform
+quantiser and a Golomb-Rice code ([sparse messages](../sparse-messages.md)). Softmax regression on
+10,000 digits of MNIST, d = 7,850, float32, four labels an agent, {ROUNDS} rounds, mean and 95 %
+interval of {len(SEEDS)} seeds on the 10,000 test digits. Without privacy: {AGENTS} agents of 100
+examples, {FRACTION:.0%} of them in a round, 10 steps of 10 examples. Private: 10 agents of 1,000
+examples, all in every round, one clipped full-batch step, epsilon 8 in total for every line, as
+coding costs nothing in privacy. FedAvg is Flower's own, with `sparse_mod`.
+
+| method | value-bits | bytes of an upload | share | accuracy, % | against uncoded, points |
+|---|---|---|---|---|---|"""
+LIMIT = """
+## The limit
+
+The difference goes to zero where a method converges, and with it the step: the limit is that of
+float64. Norm of the gradient of the agents' mean loss after 60 rounds, logistic regression, 6
+agents of 30 examples, d = 60, defaults.
+
+| | uncoded, float64 | 32 | 16 | 8 | 4 bits |
+|---|---|---|---|---|---|"""
+BESIDE = """
+## Beside DRIVE and EDEN
+
+EDEN (S. Vargaftik et al., 2022; with one bit it is DRIVE, 2021) rotates a vector, quantises every
+coordinate to b bits by the Lloyd-Max levels of a normal law and scales it to be unbiased. On normal
+vectors that leaves an error over ||x||^2 of 1 / (1 - D_b) - 1, with D_b the distortion of these
+levels: pi / 2 - 1 for one bit. Theirs are figures of this formula, not runs of their code. Ours are
+measured at d = 2^20, without a rotation.
+
+| bits of EDEN | its error | our bits at that error | bits and error at value-bits of as many |
+|---|---|---|---|"""
+END = """
+At one bit DRIVE is better: a Rice code spends a bit on every number. From two bits on the entropy
+code is.
+
+```
+.venv/bin/python scripts/value_bits.py FILE.jsonl --data-path mnist.npz > value-bits.md
+```"""
 
 
 @lru_cache
@@ -187,19 +228,7 @@ def limit_rows() -> list[str]:
 
 def page(runs: Runs) -> list[str]:
     """Return the lines of the page."""
-    lines = [
-        "# Uploads of a few bits a number",
-        "",
-        "`value-bits` codes an upload as its difference to what both sides hold, by a dithered uniform quantiser and a",
-        "Golomb-Rice code ([sparse messages](../sparse-messages.md)). Softmax regression on 10,000 digits of MNIST,",
-        f"d = 7,850, float32, four labels an agent, {ROUNDS} rounds, mean and 95 % interval of {len(SEEDS)} seeds on the",
-        f"10,000 test digits. Without privacy: {AGENTS} agents of 100 examples, {FRACTION:.0%} of them in a round, 10 steps of",
-        "10 examples. Private: 10 agents of 1,000 examples, all in every round, one clipped full-batch step, epsilon 8 in",
-        "total for every line: coding costs nothing in privacy. FedAvg is Flower's own, with `sparse_mod`.",
-        "",
-        "| method | value-bits | bytes of an upload | share | accuracy, % | against uncoded, points |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = [HEAD]
     for title, (method, share, widths) in METHODS.items():
         found = {
             bits: [runs(method=method, share=share, bits=bits, seed=seed) for seed in SEEDS]
@@ -219,36 +248,7 @@ def page(runs: Runs) -> list[str]:
             lines.append(
                 f"| {title} | {width} | {size:,.0f} | {size / whole:.3f} | {score} | {gap} |"
             )
-    lines += [
-        "",
-        "## The limit",
-        "",
-        "The difference goes to zero where a method converges, and with it the step: the limit is that of float64. Norm of the",
-        "gradient of the agents' mean loss after 60 rounds, logistic regression, 6 agents of 30 examples, d = 60, defaults.",
-        "",
-        "| | uncoded, float64 | 32 | 16 | 8 | 4 bits |",
-        "|---|---|---|---|---|---|",
-        *limit_rows(),
-        "",
-        "## Beside DRIVE and EDEN",
-        "",
-        "EDEN (S. Vargaftik et al., 2022; with one bit DRIVE, 2021) rotates a vector, quantises every coordinate to b bits by",
-        "the Lloyd-Max levels of a normal law and scales it to be unbiased. On normal vectors that leaves an error over",
-        "||x||^2 of 1 / (1 - D_b) - 1, with D_b the distortion of these levels: pi / 2 - 1 for one bit. The figures of theirs",
-        "are this formula, not runs of their code. Ours are measured at d = 2^20, without a rotation: on normal vectors it",
-        "changes nothing, and on others an entropy code gains from what it would destroy.",
-        "",
-        "| bits of EDEN | its error | our bits at that error | our bits and error at value-bits of as many |",
-        "|---|---|---|---|",
-        *normal_rows(),
-        "",
-        "At one bit DRIVE is better: a Rice code spends a bit on every number. From two bits on the entropy code is, by .1 to .3 bits.",
-        "",
-        "```",
-        ".venv/bin/python scripts/value_bits.py results.jsonl --data-path mnist.npz > docs/results/value-bits.md",
-        "```",
-    ]
-    return lines
+    return [*lines, LIMIT, *limit_rows(), BESIDE, *normal_rows(), END]
 
 
 def main() -> None:

@@ -52,14 +52,15 @@ from .gradient_agents import ClippedGradients, noise
 from .half import Arrays, Half, Local, Streams, Vector
 from .local_task import MOST_STEPS
 from .terms import BudgetSchedule, MessageTerms, PrivacyTerms
-from .value_bits import ValueBits
+from .value_bits import BroadcastBits, ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, BudgetSchedule, Half):
+class Agent(ValueBits, BroadcastBits, BudgetSchedule, Half):
     """Agent half of DP-IADMM; the fields are the run-config keys of the same names."""
 
     name: ClassVar[str] = "dp-iadmm"
+    hears: ClassVar[tuple[str, ...]] = ("w",)
     noise_key: ClassVar[str] = "noise-scale"
     upload: ClassVar[str] = "z_p"
     steady: ClassVar[bool] = True

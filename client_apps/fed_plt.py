@@ -37,7 +37,7 @@ from .local_task import LocalTask, Walk
 from .solver_agents import SolverAgent, penalty, solvers
 from .step_rules import require_rounds, step_in, step_rounds, step_rule
 from .terms import BudgetSchedule, MessageTerms
-from .value_bits import ValueBits
+from .value_bits import BroadcastBits, ValueBits
 
 
 def reflect(z: Vector, x: Vector, y: Vector, relaxation: float = 1.0) -> Vector:
@@ -49,10 +49,11 @@ def reflect(z: Vector, x: Vector, y: Vector, relaxation: float = 1.0) -> Vector:
 
 
 @dataclass(frozen=True)
-class SplittingAgent(ValueBits, SolverAgent):
+class SplittingAgent(ValueBits, BroadcastBits, SolverAgent):
     """Agent half of Peaceman-Rachford splitting with local training, without noise."""
 
     upload: ClassVar[str] = "x_i"
+    hears: ClassVar[tuple[str, ...]] = ("y",)
     sends: ClassVar[Mapping[str, str]] = {"x": "end"}
 
     rho: float = penalty(0.0, "penalty of the splitting", (3.0, 10.0))

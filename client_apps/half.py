@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 from privet.privacy import Facts, NoCertificateError, Perturber, Release
 from privet.problems import Problem
@@ -65,6 +65,9 @@ class Half:
     """Arrays of an upload, and the field of the walk that each of them is: what ``finish`` takes
     of these fields is what was sent, so that they may be coded. For halves with `ValueBits`."""
 
+    hears: ClassVar[tuple[str, ...]] = ()
+    """Arrays (d,) of a broadcast that may be coded, for halves with `BroadcastBits`."""
+
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Return the half for a message's parameters (raises ``ConfigError``)."""
@@ -73,8 +76,13 @@ class Half:
     def __post_init__(self) -> None:
         """Check every key (raises ``ConfigError``), and settle those that are automatic."""
         check_fields(self)
-        if self.codes and getattr(self, "secure_sum", False):
-            raise ConfigError("value-bits: not with secure-sum, whose sums are of whole numbers")
+        if getattr(self, "secure_sum", False):
+            if self.codes:
+                raise ConfigError("value-bits: not with secure-sum, whose sums are of integers")
+            if self.broadcast_width:
+                raise ConfigError(
+                    "broadcast-bits: not with secure-sum, whose masks are bound to it"
+                )
         object.__setattr__(self, "_without_moduli", settle(self))
 
     @property
@@ -224,9 +232,9 @@ class Half:
         noise: Perturber,
     ) -> Local:
         """Return ``finish`` of a walk, of what is decoded where the upload is coded."""
-        coder = self.coder(streams, noise, self.noise_gain(streams.round))
-        if coder is None:
+        if not self.codes:
             return self.finish(state, broadcast, task, walk)
+        coder = cast(Coder, self.coder(streams, noise, self.noise_gain(streams.round)))
         reference, coded = self.reference(state, broadcast), {}
         for name, field in self.sends.items():
             kept, coded[name] = coder.upload(getattr(walk, field), reference.get(name), name)
@@ -237,10 +245,15 @@ class Half:
 
     # ------------------------------------------------------------------ coded uploads
 
-    @property
+    @cached_property
     def codes(self) -> bool:
         """Whether uploads are coded (`ValueBits`)."""
         return getattr(self, "value_bits", NONE) != NONE
+
+    @cached_property
+    def broadcast_width(self) -> int:
+        """Bits of a number in a broadcast (`BroadcastBits`), 0 where it is not coded."""
+        return int(getattr(self, "broadcast_bits", NONE))
 
     def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
         """Return what both sides hold that an upload is near to, by the upload's names.

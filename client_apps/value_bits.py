@@ -38,6 +38,23 @@ class ValueBits:
     )
 
 
+@dataclass(frozen=True)
+class BroadcastBits:
+    """Whether broadcasts are coded, for agent halves that give `Half.hears`.
+
+    Agents then keep the last broadcast beside their state. One that took part in the round before
+    is sent the difference to it, all others the same numbers in full.
+    """
+
+    broadcast_bits: str = setting(
+        NONE,
+        "bits of a number in a broadcast, coded as its difference to the last one for agents that "
+        "hold that, as they do that took part in the round before",
+        choices=WIDTHS,
+        needs={"secure_sum": False},
+    )
+
+
 class Coder(NamedTuple):
     """How the arrays of one agent's upload in one round are coded.
 

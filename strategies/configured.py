@@ -162,6 +162,8 @@ class Configured:
             If a value does not fit its key, or a target has nothing to bound a release by.
         """
         named, keys = {**given, **given["run"]}, cls.argument_keys()
+        for name in given["run"].keys() & cls.arguments().keys() - keys.keys():
+            cls.refuse_argument(name)  # the type of **run has it, this algorithm has not
         config: dict[str, Any] = {
             key.name: key.check(named.get(name, key.default)) for name, key in keys.items()
         }

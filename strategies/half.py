@@ -104,6 +104,9 @@ class ServerHalf(ABC, Generic[S]):
 
     last: ClassVar[str] = "x"
     """Name of the state's field that is the run's result."""
+    tells: ClassVar[Mapping[str, str]] = {}
+    """Arrays of a broadcast that may be coded (`Half.hears`), and the field of the state that each
+    is: it goes on with what the agents decode."""
     state: ClassVar[type[HalfState]]
     """The class of the state."""
 

@@ -20,11 +20,11 @@ from ..gradient_agents import NoisyStepsAgent
 from ..gradients import require_model
 from ..half import Arrays, Local, Streams, Vector
 from ..terms import BudgetSchedule, MessageTerms
-from ..value_bits import ValueBits
+from ..value_bits import BroadcastBits, ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, BudgetSchedule, NoisyStepsAgent):
+class Agent(ValueBits, BroadcastBits, BudgetSchedule, NoisyStepsAgent):
     """Agent half of DP-FedSGD, which takes no local step: there is no task, only a gradient.
 
     Privacy: with ``noise_sharing`` an agent's own noise is too small to hide a record; what hides
@@ -34,6 +34,7 @@ class Agent(ValueBits, BudgetSchedule, NoisyStepsAgent):
     """
 
     name: ClassVar[str] = "dp-fedsgd"
+    hears: ClassVar[tuple[str, ...]] = ("x",)
 
     secure_sum: bool = same(MessageTerms, "secure_sum")
     noise_sharing: bool = setting(

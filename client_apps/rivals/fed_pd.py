@@ -21,14 +21,15 @@ from ..arithmetic import ascend
 from ..half import Arrays, Local, Streams
 from ..local_task import LocalTask, Walk
 from ..solver_agents import SolverAgent, penalty
-from ..value_bits import ValueBits
+from ..value_bits import BroadcastBits, ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, SolverAgent):
+class Agent(ValueBits, BroadcastBits, SolverAgent):
     """Agent half of FedPD; ``rho`` is the paper's eta."""
 
     name: ClassVar[str] = "fed-pd"
+    hears: ClassVar[tuple[str, ...]] = ("x",)
     sends: ClassVar[Mapping[str, str]] = {"x": "end"}
 
     rho: float = penalty(3.0, "eta, the inverse penalty of the augmented Lagrangian")

@@ -26,14 +26,15 @@ from privet.wire.key import setting
 from ..half import Arrays, Local, Streams
 from ..local_task import LocalTask, Need, Walk
 from ..solver_agents import SolverAgent, penalty, solvers
-from ..value_bits import ValueBits
+from ..value_bits import BroadcastBits, ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, SolverAgent):
+class Agent(ValueBits, BroadcastBits, SolverAgent):
     """Agent half of 5GCS; ``rho`` is 1 / (n tau) and ``common_convexity`` mu of the paper."""
 
     name: ClassVar[str] = "five-gcs"
+    hears: ClassVar[tuple[str, ...]] = ("x",)
     needs: ClassVar[tuple[Need, ...]] = ("end_gradient",)
 
     local_solver: str = solvers("gd", "agd", "sgd")

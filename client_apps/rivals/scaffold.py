@@ -20,14 +20,15 @@ from privet.problems import Problem
 from ..gradient_agents import SeveralStepsAgent
 from ..half import Arrays, Local, Streams
 from ..local_task import LocalTask, Need, Walk
-from ..value_bits import ValueBits
+from ..value_bits import BroadcastBits, ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, SeveralStepsAgent):
+class Agent(ValueBits, BroadcastBits, SeveralStepsAgent):
     """Agent half of SCAFFOLD; its state is c_i."""
 
     name: ClassVar[str] = "scaffold"
+    hears: ClassVar[tuple[str, ...]] = ("x",)
     needs: ClassVar[tuple[Need, ...]] = ("mean_gradient",)
     sends: ClassVar[Mapping[str, str]] = {"u": "mean_gradient"}
     steps_bind: ClassVar[bool] = True  # the server multiplies u_i by them

@@ -44,7 +44,7 @@ from .local_task import LocalTask, Walk, walk
 from .solver_agents import penalty
 from .sparsifiers import Choice, choose, choose_shared
 from .terms import BudgetSchedule, MessageTerms
-from .value_bits import ValueBits
+from .value_bits import BroadcastBits, ValueBits
 
 _BOUND = {"logistic": 1.0, "one-class-logistic": 1.0, "multinomial": math.sqrt(2.0)}
 """Norm of an example's gradient at most, by loss, in units of the norm of its row."""
@@ -80,11 +80,12 @@ SPARSIFIERS = ("top-k", "rand-k", "public-top-k", "noisy-top-k")
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, BudgetSchedule, GradientAgent):
+class Agent(ValueBits, BroadcastBits, BudgetSchedule, GradientAgent):
     """Agent half of FedPDM; the fields are the run-config keys of the same names."""
 
     name: ClassVar[str] = "fed-pdm"
     upload: ClassVar[str] = "y"
+    hears: ClassVar[tuple[str, ...]] = ("x",)
     task_alone: ClassVar[bool] = True
 
     rho: float = penalty(0.0, "penalty of the augmented Lagrangian", (1.0, 0.1))
@@ -367,6 +368,8 @@ class Agent(ValueBits, BudgetSchedule, GradientAgent):
 
     def _center(self, broadcast: Arrays, problem: Problem) -> Vector:
         """Return x0hat; a view on the message where it is dense."""
+        if self.broadcast_width:
+            return broadcast["x"]
         data = broadcast.get(ENCODED)
         if data is None:
             raise ConfigError("broadcast holds no sparse vector")

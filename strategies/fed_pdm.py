@@ -86,6 +86,7 @@ class Server(FoldingHalf[State]):
     """
 
     state = State
+    tells: ClassVar[Mapping[str, str]] = {"x": "sent"}
     last: ClassVar[str] = "center"
 
     agent: Agent = field(default_factory=Agent)
@@ -110,6 +111,8 @@ class Server(FoldingHalf[State]):
             raise ConfigError(
                 "aggregation = 'table': the server knows the duals only with dual = 'public'"
             )
+        if self.agent.broadcast_width and (self.downlink_k or self.alpha_d < 1):
+            raise ConfigError("broadcast-bits: not with alpha-d below 1 or downlink-k")
 
     @property
     def public(self) -> bool:
@@ -124,9 +127,15 @@ class Server(FoldingHalf[State]):
         return State(start, start, self.tables(start, count).get("lam", nobody))
 
     def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
-        """Return x0hat = top_k'(x0), encoded once for all participants."""
+        """Return x0hat = top_k'(x0), encoded once for all participants.
+
+        Where it is coded as a difference to the last one, all of it, as an array.
+        """
         center = state.center
         k = budget(self.downlink_k, self.alpha_d, center.size)
+        if self.agent.broadcast_width:
+            state.sent = center
+            return state, {"x": center}
         if k == center.size:
             state.sent = center
             return state, encoded(encode(center))
@@ -374,6 +383,7 @@ class FedPDM(PrimalDualStrategy):
         budget_schedule: str = Agent.budget_schedule,
         budget_ratio: float = Agent.budget_ratio,
         value_bits: str = Agent.value_bits,
+        broadcast_bits: str = Agent.broadcast_bits,
         preset: str = Choices.preset,
         h: ProximalFunction | None = None,
         **run: Unpack[RunArguments],

@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, Message
 
 from privet.client_apps import client_app
 from privet.server_apps import read_config
-from privet.strategies import LED, DPFedSGD, FedPLT
+from privet.strategies import LED, DPFedSGD, FedPDM, FedPLT
 from privet.testing import logistic_federation
 from privet.testing.grids import WatchedGrid, lose_reply, lose_state
 from privet.wire import ConfigError
@@ -104,9 +104,11 @@ def test_what_cannot_be_coded_is_refused_by_name() -> None:
         FedPLT(secure_sum=True, broadcast_bits="8")
     with pytest.raises(ConfigError, match="broadcast-bits"):
         read_config({"algorithm": "dp-fedsgd", "secure-sum": True, "broadcast-bits": "8"})
-    for name in ("led", "fed-pdm", "gfl"):
+    for name in ("led", "gfl"):
         with pytest.raises(ConfigError, match="broadcast-bits"):
             read_config({"algorithm": name, "broadcast-bits": "8"})
+    with pytest.raises(ConfigError, match="broadcast-bits: not with alpha-d"):
+        FedPDM(broadcast_bits="8", alpha_d=0.5)
     with pytest.raises(TypeError, match="broadcast_bits"):
         LED(broadcast_bits="8")  # type: ignore[call-arg]
     assert DPFedSGD(broadcast_bits="8").half.agent.broadcast_width == 8

@@ -52,6 +52,7 @@ from privet.wire.contract import (
 )
 from privet.wire.enrolment import enrolment_record
 from privet.wire.errors import one_line
+from privet.wire.flower_internals import reply_to
 from privet.wire.library import library_version
 from privet.wire.payload import to_payload
 from privet.wire.records import record_dict
@@ -80,9 +81,9 @@ from .state import LARGE, PRIVATE_RECORD, AgentState, keep_state, read_state, wr
 log = logging.getLogger("flwr.privet")
 
 METRICS = "metrics"
+"""Name of the record of an agent's measures."""
 HEARD = "heard:"
 """Before the name of an array of the last broadcast, in the state of an agent that keeps it."""
-"""Name of the record of an agent's measures."""
 
 ProblemFn = Callable[[Context], Problem]
 
@@ -222,7 +223,7 @@ class Participant:
             log.warning("%s: nothing is computed or charged", line)
             return Message(Error(FAILED, line), reply_to=message)
         try:
-            return Message(handler(message, context, name), reply_to=message)
+            return reply_to(message, handler(message, context, name))
         except BudgetRefused as refusal:
             why = f" ({one_line(str(refusal.__cause__))})" if refusal.__cause__ else ""
             log.warning("agent %s refuses: %s%s", name, refusal.reason, why)

@@ -29,10 +29,11 @@ from privet.wire import (
 )
 from privet.wire.contract import agent_record, means_privacy, read_update, shared_record
 from privet.wire.errors import listed, one_line
+from privet.wire.flower_internals import copy_for
 from privet.wire.payload import from_payload
 from privet.wire.records import record_dict
 
-from ..half import Arrays, ServerHalf, Turn, grouped
+from ..half import Arrays, GroupedHalf, ServerHalf, Turn, grouped
 from .account import expected_release, spent_up
 from .exchange import Reply, owner_by_message, sort_replies
 from .options import RunOptions
@@ -57,7 +58,7 @@ class Accepted(NamedTuple):
 
     folded: Callable[[], Arrays]
     update: Update
-    extras: RecordDict
+    extras: dict[str, Any]
     statistics: NDArray[Any] | None = None
     """Of its model's buffers, where they are averaged."""
 
@@ -80,6 +81,8 @@ class Pending:
         The agents chosen, in folding order.
     shared : dict of str to ConfigRecord
         What the agents of a group are all sent, by group.
+    coded : ConfigRecord, optional
+        The shared record for agents that hold the broadcast of the round before.
     own : dict of str to ConfigRecord
         The shared record with what one agent is sent besides, by name; of few agents or none.
     messages : dict of str to Message
@@ -117,7 +120,6 @@ class Pending:
     shared: dict[str, ConfigRecord] = field(default_factory=dict)
     own: dict[str, ConfigRecord] = field(default_factory=dict)
     coded: ConfigRecord | None = None
-    """The shared record for agents that hold the broadcast of the round before."""
     messages: dict[str, Message] = field(default_factory=dict)
     states: dict[str, Callable[[], ConfigRecord]] = field(default_factory=dict)
     tries: int = 0
@@ -299,11 +301,12 @@ class Pending:
         left is in neither, unless the run recovers by name.
         """
         half, session = self.half, self.session
-        position = session.roster.positions
+        position, units = session.roster.positions, grouped(half)
         # One object for all agents that are told the same, whose states may be large.
         abouts: dict[tuple[int, bytes | None, str], ConfigRecord] = {}
         sizes: dict[int, int] = {}
         built: dict[str, Message] = {}
+        first: Message | None = None
         for name in names:
             agent = session.roster.agents[name]
             recovery, ledger = None, ""
@@ -323,7 +326,7 @@ class Pending:
                     sent = f"agent {name} was sent its state of round {agent.tag}"
                     lost = half.recovery_note
                     self.notes.append(f"{sent}; {lost}" if lost else sent)
-            record = self._record_for(name)
+            record = self.own.get(name) or self._shared_with(name, units)
             if self.coded is not None and not force and agent.tag in agent.held:
                 record = self.coded if agent.tag == session.round else record
             self.states.pop(name, None)
@@ -334,7 +337,10 @@ class Pending:
             if about is None:
                 about = abouts[tag, packed, ledger] = agent_record(tag, packed, ledger)
             content = record_dict({RECORD: record, AGENT_RECORD: about})
-            built[name] = Message(content, agent.node, MessageType.TRAIN)
+            if first is None:
+                built[name] = first = Message(content, agent.node, MessageType.TRAIN)
+            else:
+                built[name] = copy_for(first, agent.node, content)
             if id(record) not in sizes:
                 sizes[id(record)] = _payload_bytes(record)
             self.bytes_down += sizes[id(record)]
@@ -342,17 +348,15 @@ class Pending:
         return built
 
     def sent_to(self, name: str) -> Arrays:
-        """Return what an agent was broadcast, as it was sent."""
-        return from_payload(cast(bytes, self._record_for(name)["payload"]))
+        """Return what an agent was broadcast, where it was coded as it decodes."""
+        record = self.own.get(name) or self._shared_with(name, grouped(self.half))
+        return from_payload(cast(bytes, record["payload"]))
 
-    def _record_for(self, name: str) -> ConfigRecord:
-        record = self.own.get(name)
-        if record is not None:
-            return record
-        units, session = grouped(self.half), self.session
-        return self.shared[
-            ALL if units is None else units.group(session.state, session.roster.positions[name])
-        ]
+    def _shared_with(self, name: str, units: GroupedHalf[Any] | None) -> ConfigRecord:
+        if units is None:
+            return self.shared[ALL]
+        session = self.session
+        return self.shared[units.group(session.state, session.roster.positions[name])]
 
     def forget_sent(self) -> None:
         """Let go of what was sent, as large as the model, before the uploads are folded."""

@@ -1,10 +1,10 @@
 """Accuracy against bytes with uploads of a few bits a number: the page docs/results/value-bits.md.
 
-    .venv/bin/python scripts/value_bits.py FILE.jsonl --data-path mnist.npz > value-bits.md
+    .venv/bin/python scripts/value_bits.py docs/results/value-bits --data-path mnist.npz
 
 Softmax regression on 10,000 digits (d = 7,850, float32) through the real messages of the in-process
-engine. Every finished run is a line of the file; a command that was interrupted goes on where it
-was. It ends with the page.
+engine. Every finished run is a line of the ``.jsonl``; a command that was interrupted goes on where
+it was. It ends with the page, the ``.md``.
 """
 
 from __future__ import annotations
@@ -69,6 +69,14 @@ coding costs nothing in privacy. FedAvg is Flower's own, with `sparse_mod`.
 
 | method | value-bits | bytes of an upload | share | accuracy, % | against uncoded, points |
 |---|---|---|---|---|---|"""
+BOTH = """
+## Both ways
+
+FedPDM with a public dual, 10 agents of 1,000 examples, all in every round, `value-bits` and
+`broadcast-bits` alike; bytes of a message, the first broadcast, which is in full, counted in.
+
+| bits | up | down | accuracy, % |
+|---|---|---|---|"""
 LIMIT = """
 ## The limit
 
@@ -94,7 +102,7 @@ At one bit DRIVE is better: a Rice code spends a bit on every number. From two b
 code is.
 
 ```
-.venv/bin/python scripts/value_bits.py FILE.jsonl --data-path mnist.npz > value-bits.md
+.venv/bin/python scripts/value_bits.py docs/results/value-bits --data-path mnist.npz
 ```"""
 
 
@@ -118,15 +126,17 @@ def federation_of(data_path: Path, count: int, seed: int) -> Federation:
 def play(data_path: Path, *, method: str, share: float, bits: str, seed: int) -> dict[str, Any]:
     """Return accuracy, bytes of an upload and seconds of one run."""
     private = method == "private"
-    count = 10 if private else AGENTS
+    count = 10 if private or method == "both" else AGENTS
     federation = federation_of(data_path, count, seed)
     start = ArrayRecord({"x": Array(np.zeros(federation.dim, np.float32))})
-    begun = time.perf_counter()
+    begun, more = time.perf_counter(), {}
     if method == "fed-avg":
         arrays, up, uploads = _fed_avg(federation, start, share, int(bits), seed)
     else:
         sparse = "rand-k" if private else "top-k"
         own = PRIVATE if private else {**LOCAL, "rho": 1.0, "step_size_base": 0.3}
+        if method == "both":
+            own = {**own, "broadcast_bits": bits, "dual": "public"}
         strategy = FedPDM(
             **own,
             sparsifier="none" if share == 1.0 else sparse,
@@ -134,16 +144,19 @@ def play(data_path: Path, *, method: str, share: float, bits: str, seed: int) ->
             value_bits=bits,
             seed=seed,
             num_agents=count,
-            **({} if private else {"fraction_train": FRACTION}),
+            **({"fraction_train": FRACTION} if count == AGENTS else {}),
         )
         grid = grid_of("fed-pdm", federation.problems)
         result = strategy.start(grid, start, num_rounds=ROUNDS, log_rounds=False)
         arrays = result.arrays
         up = sum(done.bytes_up for done in result.history)
         uploads = sum(len(done.participants) for done in result.history)
+        if method == "both":
+            more["down"] = sum(done.bytes_down for done in result.history) / uploads
     return {
         "accuracy": federation.evaluate(arrays["x"].numpy())["accuracy"],
         "bytes": up / uploads,
+        **more,
         "seconds": round(time.perf_counter() - begun, 1),
     }
 
@@ -184,7 +197,7 @@ def _fed_avg(
 def lloyd_max(bits: int) -> float:
     """Return the distortion of the best scalar quantiser of N(0, 1) with 2^bits levels."""
     levels = norm.ppf((np.arange(2**bits) + 0.5) / 2**bits)
-    for _ in range(20_000):
+    for _ in range(3000):
         edges = np.r_[-np.inf, (levels[1:] + levels[:-1]) / 2, np.inf]
         mass = np.diff(norm.cdf(edges))
         levels = -np.diff(norm.pdf(edges)) / mass
@@ -206,6 +219,17 @@ def normal_rows(dim: int = 1 << 20) -> list[str]:
             error = float(np.sum((back - values) ** 2.0)) / float(np.sum(values**2.0))
             cells += [f"{8 * len(coded.data) / dim:.2f}", f"{error:.4f}"]
         rows.append(f"| {bits} | {theirs:.4f} | {cells[2]} | {cells[0]}: {cells[1]} |")
+    return rows
+
+
+def both_rows(runs: Runs) -> list[str]:
+    """Return the rows of messages that are coded both ways."""
+    rows = []
+    for bits in ("0", "8", "4"):
+        found = [runs(method="both", share=1.0, bits=bits, seed=seed) for seed in SEEDS]
+        up, down = (np.mean([one[key] for one in found]) for key in ("bytes", "down"))
+        score = Estimate.of([100 * one["accuracy"] for one in found])
+        rows.append(f"| {'none' if bits == '0' else bits} | {up:,.0f} | {down:,.0f} | {score} |")
     return rows
 
 
@@ -248,18 +272,18 @@ def page(runs: Runs) -> list[str]:
             lines.append(
                 f"| {title} | {width} | {size:,.0f} | {size / whole:.3f} | {score} | {gap} |"
             )
-    return [*lines, LIMIT, *limit_rows(), BESIDE, *normal_rows(), END]
+    return [*lines, BOTH, *both_rows(runs), LIMIT, *limit_rows(), BESIDE, *normal_rows(), END]
 
 
 def main() -> None:
-    """Play what is missing, and print the page."""
+    """Play what is missing, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", type=Path)
+    parser.add_argument("page", type=Path, help="file without its ending")
     parser.add_argument("--data-path", type=Path, required=True)
     arguments = parser.parse_args()
     logging.disable(logging.ERROR)
-    runs = Runs(arguments.file, partial(play, arguments.data_path))
-    print("\n".join(page(runs)))
+    runs = Runs(arguments.page.with_suffix(".jsonl"), partial(play, arguments.data_path))
+    arguments.page.with_suffix(".md").write_text("\n".join(page(runs)) + "\n")
 
 
 if __name__ == "__main__":

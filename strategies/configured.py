@@ -241,7 +241,7 @@ class Configured:
         if given.get("h") in weighted and not config["h-weight"]:
             yield "h", "not used with h-weight = 0"
         if given.get("value-bits") == NOISE and not noised:
-            yield "value-bits", "noise: not used without noise"
+            yield "value-bits", "not used without noise"
         for key in ("noise-seed", "delta", "relation"):
             if key in given and not noised:
                 yield key, "not used without noise"

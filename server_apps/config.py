@@ -6,8 +6,9 @@ the data (`DataSettings`) and the algorithm (what its Strategy names as ``settin
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +20,8 @@ from privet.wire import ConfigError, algorithm, algorithms
 from privet.wire.errors import did_you_mean
 from privet.wire.key import Key, Scalar, keys_of, setting, shown
 from privet.wire.registry import DEFAULT_ALGORITHM
+
+log = logging.getLogger("flwr.privet")
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,25 @@ def keys_of_algorithm(name: str) -> dict[str, Key]:
     return _keys(algorithm(name).load_strategy().settings)
 
 
+def keys_of_run(name: str) -> dict[str, Key]:
+    """Return the keys of every run and those that an algorithm brings.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown algorithm, and one that has a key of every run with another meaning.
+    """
+    common = _keys(COMMON)
+    for key in (own := keys_of_algorithm(name)).values():
+        first = common.get(key.name)
+        if first is not None and replace(key, needs=first.needs) != first:
+            raise ConfigError(
+                f"{key.name}: already a key of every run: give {name}'s another name, or declare "
+                "it as the same (privet.wire.key.same)"
+            )
+    return {**common, **{key: own[key] for key in own if key not in common}}
+
+
 def table() -> dict[str, Entry]:
     """Return the keys of all registered algorithms and those of every run."""
     return _table(tuple(algorithms()))
@@ -116,6 +138,11 @@ def _table(registered: tuple[str, ...]) -> dict[str, Entry]:
     for name, key in _keys(COMMON).items():
         found.setdefault(name, {})[""] = key
     for one in registered:
+        try:
+            keys_of_run(one)
+        except ConfigError as error:  # another package's; its own runs end with this line
+            log.warning("keys of %s are left out: %s", one, error)
+            continue
         for name, key in keys_of_algorithm(one).items():
             found.setdefault(name, {})[one] = key
     return {name: Entry(name, owners) for name, owners in found.items()}
@@ -127,7 +154,7 @@ def changed(config: Mapping[str, Any]) -> dict[str, Any]:
     Of an algorithm that is not installed here nothing is known, and all is returned.
     """
     try:
-        own = _keys((*COMMON, *algorithm(str(config.get("algorithm"))).load_strategy().settings))
+        own = keys_of_run(str(config.get("algorithm")))
     except ConfigError:
         return dict(config)
     return {
@@ -166,7 +193,7 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     """
     name = str(raw.get("algorithm", RunConfig.algorithm))
     kind = algorithm(name).load_strategy()
-    own = _keys((*COMMON, *kind.settings))
+    own = keys_of_run(name)
     known = table()
     given: dict[str, Scalar] = {}
     for key, value in raw.items():
@@ -186,7 +213,7 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a resolved config that decide what is computed."""
-    keys = _keys((*COMMON, *algorithm(config["algorithm"]).load_strategy().settings))
+    keys = keys_of_run(config["algorithm"])
     return {name: config[name] for name, key in keys.items() if not key.operational}
 
 

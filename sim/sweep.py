@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from privet.sim.ray.session import cluster_cpus, is_connected, local_cpus, ray_session
 from privet.wire import ConfigError, RunError
-from privet.wire.errors import one_line
+from privet.wire.errors import one_line, said_of
 from privet.wire.threads import pin_blas_threads
 
 log = logging.getLogger("flwr.privet")
@@ -176,7 +176,7 @@ def _outcome(function: Callable[[Any], Any], case: Any) -> Outcome:
 
 
 def _said(error: BaseException) -> str:
-    return one_line(f"{type(error).__name__}: {error}")
+    return said_of(error)
 
 
 @contextmanager

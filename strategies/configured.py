@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NoReturn, Self, cast, get_args, get_type_hints
 from privet.client_apps.value_bits import NOISE
 from privet.wire import ConfigError, algorithm
 from privet.wire.errors import did_you_mean
-from privet.wire.key import Key, keys_of, read
+from privet.wire.key import Key, keys_of, owned, read
 
 from . import participation
 from .flower_options import FlowerArguments
@@ -192,7 +192,7 @@ class Configured:
         ConfigError
             If a value does not fit.
         """
-        arguments = {name: config[key.name] for name, key in cls.argument_keys().items()}
+        arguments = {name: owned(config, key, cls) for name, key in cls.argument_keys().items()}
         if "h" in cls.arguments():
             arguments["h"] = read(RegularizerSettings, config).make()
         arguments["participation"] = participation.from_config(config)

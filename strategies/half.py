@@ -25,7 +25,7 @@ from privet.client_apps.terms import PrivacyTerms
 from privet.privacy import Facts
 from privet.wire import RunError, Settings, UploadError, digest, finite, mapped, stream
 from privet.wire.dense import digests
-from privet.wire.key import keys_of, read
+from privet.wire.key import keys_of, owned, read
 from privet.wire.mapped import blocks, column_sums, empty, release
 from privet.wire.payload import ENCODED
 from privet.wire.ring import Shapes
@@ -117,7 +117,7 @@ class ServerHalf(ABC, Generic[S]):
     @classmethod
     def from_config(cls, agent: Half, config: Mapping[str, Any], **parts: Any) -> Self:
         """Return the half of a resolved run config: its own keys and the terms beside its parts."""
-        own = {name: config[key.name] for name, key in keys_of(cls).items()}
+        own = {name: owned(config, key, cls) for name, key in keys_of(cls).items()}
         return cls(agent=agent, terms=read(PrivacyTerms, config), **own, **parts)
 
     @property

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, get_args
 
+from privet.client_apps import Half
+from privet.strategies.search import Unit
 from privet.wire import ConfigError
 from privet.wire.contract import decode_settings, encode_settings
 
@@ -85,6 +87,34 @@ def keys_are_documented(subject: Subject) -> None:
         require(checked == own.default, f"the default of key {own.name!r} is of another type")
 
 
+def noise_has_its_key(subject: Subject) -> None:
+    """An agent half with a private form names the key of its noise."""
+    agent = subject.registered.load_agent()
+    forms = ("private", "noised_release")
+    formed = [name for name in forms if getattr(agent, name) is not getattr(Half, name)]
+    require(
+        bool(subject.noise_key) or not formed,
+        f"the agent half has {' and '.join(formed)} and no noise_key: its releases are not checked",
+    )
+
+
+def what_is_searched_is_there(subject: Subject) -> None:
+    """What a Strategy says of its search, its local steps and its conditions names its keys."""
+    strategy = subject.registered.load_strategy()
+    keys = strategy.config_keys()
+    named = {axis.key: "search" for axis in strategy.search}
+    if strategy.local_steps:
+        named[strategy.local_steps] = "local_steps"
+    config = subject.config()
+    for key in keys.values():
+        named |= dict.fromkeys(key.needs, f"needs of {key.name}")
+    for name, where in named.items():
+        require(name in config, f"{where} names {name!r}, which is no key of a run")
+    for axis in strategy.search:
+        require(0 < axis.low < axis.high, f"search of {axis.key}: {axis.low:g} to {axis.high:g}")
+        require(axis.unit in get_args(Unit), f"search of {axis.key}: no unit {axis.unit!r}")
+
+
 def _number_fields(half: Any) -> list[str]:
     """Return the fields of an agent half that hold numbers."""
     if not is_dataclass(half):
@@ -115,4 +145,6 @@ CHECKS = (
     every_number_reaches_the_agent_half,
     unknown_arguments_are_refused,
     keys_are_documented,
+    noise_has_its_key,
+    what_is_searched_is_there,
 )

@@ -11,7 +11,7 @@ from typing import Any, TypedDict, Unpack
 
 from privet.problems import Problem
 from privet.wire import algorithm
-from privet.wire.errors import one_line
+from privet.wire.errors import one_line, said_of
 
 from . import absences, coded, halves, noise, runs
 from .subject import ENGINES, CheckFailed, Subject
@@ -69,7 +69,7 @@ class Check:
         except CheckFailed as failure:
             raise CheckFailed(f"{self}: {one_line(str(failure))}") from None
         except Exception as error:
-            said = one_line(f"{type(error).__name__}: {error}")
+            said = said_of(error)
             raise CheckFailed(f"{self}: {said}") from error
 
     def __str__(self) -> str:

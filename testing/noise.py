@@ -161,7 +161,7 @@ def _scripted(subject: Subject, *problems: Problem) -> Iterator[tuple[int, Sent,
         if agent != name:
             continue
         settings, broadcast = decode_settings(asked.settings), Received(asked.broadcast())
-        half, sent = made.from_settings(settings), []
+        half, sent = made.from_settings(settings), list[Sent]()
         streams = Streams(int(settings.get("seed", 0)), name, asked.round)
         for place, problem in enumerate(map(half.prepare, problems)):
             state = states[place]
@@ -175,7 +175,8 @@ def _scripted(subject: Subject, *problems: Problem) -> Iterator[tuple[int, Sent,
             noise.settle()
             states[place] = local.state
             sent.append(Sent(dict(local.upload), noise.noised, noise.release))
-        yield asked.round, *sent
+        one, other = sent
+        yield asked.round, one, other
     require(states[0] is not None, f"agent {name} was not asked in a private run")
 
 

@@ -19,6 +19,11 @@ def one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in line)
 
 
+def said_of(error: BaseException) -> str:
+    """Return a failure from elsewhere as one line."""
+    return one_line(f"{type(error).__name__}: {error}")
+
+
 class PrivetError(Exception):
     """A failure whose text is one line, meant for the user, and names no data record."""
 

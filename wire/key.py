@@ -214,6 +214,16 @@ def same(
     return field(default=entry.default, metadata={"key": key})
 
 
+def owned(config: Mapping[str, Any], key: Key, kind: type) -> Any:
+    """Return the value of a key that a class has (raises ``ConfigError`` where nobody gives it)."""
+    if key.name not in config:
+        raise ConfigError(
+            f"{key.name} of {kind.__module__}.{kind.__name__} is given no value: the Strategy's "
+            "settings have to name its owner, and the constructor the key"
+        )
+    return config[key.name]
+
+
 def values_of(instance: Any) -> dict[str, Any]:
     """Return the run-config keys of a settings object with their values."""
     return {key.name: getattr(instance, name) for name, key in keys_of(type(instance)).items()}

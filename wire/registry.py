@@ -6,13 +6,16 @@ Other packages add theirs by the entry point group ``privet.algorithms``, whose 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from .errors import ConfigError, did_you_mean
+from .errors import ConfigError, did_you_mean, said_of
+
+log = logging.getLogger("flwr.privet")
 
 ENTRY_POINT_GROUP = "privet.algorithms"
 DEFAULT_ALGORITHM = "fed-plt"
@@ -40,11 +43,11 @@ class Algorithm:
     agent: str
 
     def load_strategy(self) -> Any:
-        """Import and return the Strategy class."""
+        """Import and return the Strategy class (raises ``ConfigError``)."""
         return _load(self.strategy)
 
     def load_agent(self) -> Any:
-        """Import and return the agent half's class."""
+        """Import and return the agent half's class (raises ``ConfigError``)."""
         return _load(self.agent)
 
 
@@ -71,14 +74,24 @@ BUILT_IN: tuple[Algorithm, ...] = (
 )
 
 
-@lru_cache(maxsize=1)
 def algorithms() -> dict[str, Algorithm]:
     """Return all algorithms by name, the built-in ones and those of entry points."""
-    found = {algorithm.name: algorithm for algorithm in BUILT_IN}
+    return _found()[0]
+
+
+@lru_cache(maxsize=1)
+def _found() -> tuple[dict[str, Algorithm], dict[str, str]]:
+    """Return the algorithms by name, and by entry point why those of a package cannot be had."""
+    found, broken = {algorithm.name: algorithm for algorithm in BUILT_IN}, {}
     for entry in entry_points(group=ENTRY_POINT_GROUP):
-        loaded: Algorithm = entry.load()
+        try:
+            loaded: Algorithm = entry.load()
+        except Exception as error:  # whatever another package's import does
+            broken[entry.name] = f"{entry.value} cannot be imported: {said_of(error)}"
+            log.warning("algorithm %s is left out: %s", entry.name, broken[entry.name])
+            continue
         found.setdefault(loaded.name, loaded)
-    return found
+    return found, broken
 
 
 def algorithm(name: str) -> Algorithm:
@@ -87,10 +100,12 @@ def algorithm(name: str) -> Algorithm:
     Raises
     ------
     ConfigError
-        If no algorithm of this name is registered; the line lists those that are, and says where
-        a strategy of Flower's own is.
+        If no algorithm of this name is registered, or its package cannot be imported; the line
+        lists those that are, and says where a strategy of Flower's own is.
     """
-    found = algorithms()
+    found, broken = _found()
+    if name in broken:
+        raise ConfigError(f"algorithm {name!r}: {broken[name]}")
     if name not in found:
         near = _of_flower(name) or did_you_mean(name, found)
         raise ConfigError(f"unknown algorithm {name!r}: known are {', '.join(sorted(found))}{near}")
@@ -108,4 +123,7 @@ def _of_flower(name: str) -> str:
 
 def _load(dotted: str) -> Any:
     module, _, attribute = dotted.partition(":")
-    return getattr(import_module(module), attribute)
+    try:
+        return getattr(import_module(module), attribute)
+    except Exception as error:
+        raise ConfigError(f"{dotted} cannot be imported: {said_of(error)}") from error

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from privet.wire.errors import one_line
+from privet.wire.errors import one_line, said_of
 
 from .edge import Answer
 from .messages import Outcome
@@ -103,7 +103,7 @@ class Link:
             )
             content = answer.json() if len(answer.content) <= ANSWER_LIMIT else None
         except (httpx.HTTPError, ValueError, RecursionError) as error:
-            raise LinkError(one_line(f"{type(error).__name__}: {error}")) from None
+            raise LinkError(said_of(error)) from None
         if not isinstance(content, dict):
             raise LinkError(f"answer of status {answer.status_code} is not ours")
         return answer.status_code, content

@@ -15,7 +15,7 @@ from typing import Any
 from privet.server_apps.config import changed
 from privet.server_apps.report.format import Number, setting
 from privet.strategies import Round
-from privet.wire.errors import PrivetError, one_line
+from privet.wire.errors import PrivetError, said_of
 
 IDENTITY = ("algorithm", "dataset", "num-agents", "partition", "partition-seed", "seed")
 """Of the summary and configuration, what tells runs apart in every table."""
@@ -294,4 +294,4 @@ def _privacy(account: Mapping[str, Any]) -> Privacy:
 
 
 def _said(error: Exception) -> str:
-    return one_line(f"{type(error).__name__}: {error}")
+    return said_of(error)

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from privet.wire import algorithms
+from privet.wire import registry
 
 GROUP = "privet.algorithms"
 
@@ -31,6 +31,6 @@ def installed(project: Path) -> Iterator[None]:
         (about / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines, ""]))
         patch.syspath_prepend(str(project))
         patch.syspath_prepend(folder)
-        algorithms.cache_clear()
+        registry._found.cache_clear()
         yield
-    algorithms.cache_clear()
+    registry._found.cache_clear()

@@ -44,5 +44,5 @@ def test_its_recursion_is_written_down_once_more(one: Algorithm) -> None:
 @OURS
 def test_it_can_be_tuned_where_others_say_how(one: Algorithm) -> None:
     """Once a Strategy says what ``privet tune`` searches, all of them do."""
-    if any(hasattr(other.load_strategy(), "search") for other in BUILT_IN):
-        assert hasattr(one.load_strategy(), "search")
+    if any(other.load_strategy().search for other in BUILT_IN):
+        assert one.load_strategy().search

@@ -3,9 +3,11 @@
 An agent's round is cheap beside the messages that it takes. Agents whose problems are of one
 `stack_key` and who are asked the same thing are kept as a block: their states are rows of tables,
 their local work one call of their half on these rows, and neither an instruction nor an upload is
-a message of its own. Everything that `Participant` promises of a message holds for a row. Nobody is
-in a block whose node has rules or a state file, nor in a run that means to be private or masks its
-uploads: these agents are asked by message, which is what charges and refuses.
+a message of its own. Everything that `Participant` promises of a message holds for a row: it is
+screened and charged by the same `Guard`, once for all rows of one account, and its noise is that of
+the release that was charged. Who is refused, and nobody else, is asked by message and says so
+itself. Nobody is in a block whose node has rules or a state file, nor in a run that masks its
+uploads.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context
 from numpy.typing import NDArray
 
-from privet.privacy import Facts, NoiseSource, Perturber
+from privet.privacy import Facts, NoCertificateError
 from privet.privacy.perturb import Perturbers
 from privet.problems import LinearModel, Problem
 from privet.problems.stacks import Stack, stack_key
@@ -29,7 +31,7 @@ from privet.wire.errors import one_line
 from privet.wire.records import record_dict
 
 from .base import Participant, agent_name
-from .guard import Guard, checked_settings, node_rules
+from .guard import Guard, Spent, checked_settings, node_rules, require_tame, require_vectors
 from .half import Arrays, Half, Local, Vector
 from .inputs import StackedStreams
 from .masking import require_agreement
@@ -43,6 +45,8 @@ FEWEST = 4
 """Agents below which a block gains nothing."""
 MOST_ROWS = 2048
 """Agents of a block at most."""
+MOST_DRAWS = 1 << 22
+"""Draws of charged noise that a block holds at most."""
 
 Places = NDArray[np.intp]
 Tags = NDArray[np.int64]
@@ -58,15 +62,15 @@ class Trained(NamedTuple):
     upload : dict of str to array (k, d)
     digests : array (k,) of uint64
     num_examples : array (k,) of int
-    delta : float
-        Of the run's account, in which nothing of this is.
+    spent : list of Spent
+        What each has cost; agents of one account share it.
     """
 
     places: Places
     upload: dict[str, Vector]
     digests: NDArray[np.uint64]
     num_examples: NDArray[np.int64]
-    delta: float
+    spent: list[Spent]
 
 
 class Cohort:
@@ -122,7 +126,7 @@ class Cohort:
             given = None
             if states is not None:
                 given = {k: v[places] if v.ndim > 1 else v for k, v in states.items()}
-            broadcast = self._participant.broadcast(asked, private=False)
+            broadcast = self._participant.broadcast(asked, private=one.half.private)
             try:
                 trained = one.train(
                     asked,
@@ -171,18 +175,23 @@ class Cohort:
             for node, context in self._contexts.items()
             if node not in self._where and (known(context) or node in asked_now)
         ]
+        settings = checked_settings(asked.settings)
         groups: dict[Hashable, list[_Member]] = {}
         for node in new:
             self._where[node] = None
-            member = self._member(asked, node)
+            member = self._member(asked, settings, node)
             if member is not None:
-                key = (id(member.half), stack_key(member.problem))
+                half = member.half
+                told = member.facts if half.private else None  # agents that are charged the same
+                key = (id(half), told, stack_key(member.problem))
                 groups.setdefault(key, []).append(member)
         for group in groups.values():
             if len(group) < FEWEST:
                 continue
             size = cast("LinearModel[Any]", group[0].problem).features.nbytes
             rows = min(MOST_ROWS, max(1, BLOCK_BYTES // size))
+            if draws := _draws(group[0], asked.round):
+                rows = min(rows, max(1, MOST_DRAWS // draws))
             for start in range(0, len(group), rows):
                 self._add(group[start : start + rows])
         alone = sum(self._where[node] is None for node in new)
@@ -190,28 +199,38 @@ class Cohort:
             log.info("%d of %d agents work one by one, by message", alone, len(new))
 
     def _add(self, members: list[_Member]) -> None:
-        block = _Block(members, self._run[0])
+        block = _Block(members, self._run[0], checked_settings(self._run[2]))
         if not block.stack.agrees():
             return
         for row, member in enumerate(members):
             self._where[member.node] = (len(self._blocks), row)
         self._blocks.append(block)
 
-    def _member(self, asked: Instruction, node: int) -> _Member | None:
+    def _member(self, asked: Instruction, settings: Mapping[str, Any], node: int) -> _Member | None:
         context = self._contexts.get(node)
         try:
-            if context is None or node_rules(context).limited or state_path(context) is not None:
+            if context is None or state_path(context) is not None:
                 return None
-            if read_state(context).ledger:
+            rules, name = node_rules(context), agent_name(context)
+            if rules.limited or settings.get("secure-sum", False):
                 return None
-            masked = bool(checked_settings(asked.settings).get("secure-sum", False))
-            require_agreement(context, asked, masked)
+            require_agreement(context, asked, masked=False)
             half, problem, facts = self._participant.prepared(asked, context)
+            Guard(context, rules, settings, name, asked.round).screen(half)
         except Exception:  # which the agent says itself when it is asked by message
             return None
-        if not half.stacks or half.private or stack_key(problem) is None:
+        if not half.stacks or stack_key(problem) is None:
             return None
-        return _Member(node, agent_name(context), context, half, problem, facts)
+        return _Member(node, name, context, half, problem, facts)
+
+
+def _draws(member: _Member, round_: int) -> int:
+    """Return how many draws of charged noise an agent takes at once."""
+    try:
+        charged = member.half.release(member.facts, round_).draws * member.facts.dim
+    except NoCertificateError:  # a refusal, or noise that is seeded
+        return 0
+    return min(charged, MOST_DRAWS)
 
 
 class _DiffersError(Exception):
@@ -230,8 +249,11 @@ class _Member(NamedTuple):
 class _Block:
     """Agents of one half and one stack, and their states: rows of tables."""
 
-    def __init__(self, members: Sequence[_Member], experiment: str) -> None:
+    def __init__(
+        self, members: Sequence[_Member], experiment: str, settings: Mapping[str, Any]
+    ) -> None:
         self.members = members
+        self._settings = settings
         self.half = members[0].half
         self.stack = Stack([member.problem for member in members])
         self._names = tuple(member.name for member in members)
@@ -242,6 +264,9 @@ class _Block:
         self._now: dict[str, Vector] = {}
         self._before: dict[str, Vector] = {}
         self._tags = np.zeros((2, len(members)), np.int64)
+        # The account of each, and whether every round since it began was charged.
+        self._ledgers = [""] * len(members)
+        self._covered = np.zeros(len(members), bool)
 
     def train(
         self,
@@ -261,11 +286,17 @@ class _Block:
         _DiffersError
             If the first row, where it is to be verified, is not what its agent gives alone.
         """
-        if states is None:
-            held = self._held(rows, tags)
-            places, rows, tags = places[held], rows[held], tags[held]
-        if not len(rows):
+        held = self._held(rows, tags) if states is None else self._accounts(rows)
+        charged = self._charged(asked.round, rows)
+        held &= [one is not None for one in charged]
+        if not held.any():
             return None
+        spent = cast("list[Spent]", charged)
+        if not held.all():
+            places, rows, tags = places[held], rows[held], tags[held]
+            spent = [spent[place] for place in np.flatnonzero(held).tolist()]
+            if states is not None:
+                states = {k: v[held] if v.ndim > 1 else v for k, v in states.items()}
         whole = len(rows) == len(self.members) and bool((np.diff(rows) == 1).all())
         shape = (len(rows), self.stack.dim)
 
@@ -278,22 +309,25 @@ class _Block:
             base = self._now
         else:
             base = {name: table[rows] for name, table in self._now.items()}
-        first, settings = self.members[rows[0]], checked_settings(asked.settings)
+        first, problem = self.members[rows[0]], self.stack.models[rows[0]]
+        own = {name: array[0] for name, array in base.items()}
+        if self.half.private:
+            require_tame(base.values())
+            for arrays in (broadcast, own):
+                require_vectors(arrays, problem)
         streams = StackedStreams(
-            int(settings.get("seed", 0)),
+            int(self._settings.get("seed", 0)),
             "",
             asked.round,
             self._names if whole else tuple(self._names[row] for row in rows.tolist()),
         )
-        nothing = self.half.release(first.facts, asked.round)
-
-        def source(row: int) -> NoiseSource:
-            node = self.members[row]
-            rules = node_rules(node.context)
-            return Guard(node.context, rules, settings, node.name, asked.round).source()
-
-        noise = Perturbers(nothing, lambda: [source(row) for row in rows.tolist()], first.facts)
-
+        guard = self._guard(asked.round)
+        noise = Perturbers(
+            spent[0].noise.release,
+            len(rows),
+            lambda: [guard._replace(agent=name).source() for name in streams.agents],
+            first.facts,
+        )
         local = self.half.local_update(
             base,
             {name: stacked(array) for name, array in broadcast.items()},
@@ -301,22 +335,22 @@ class _Block:
             streams,
             noise,
         )
-        if verify and noise.repeatable:
-            alone = self.half.local_update(
-                {name: array[0] for name, array in base.items()},
-                broadcast,
-                self.stack.models[rows[0]],
-                streams.each()[0],
-                Perturber(nothing, source(int(rows[0])), first.facts),
-            )
+        noise.settle()
+        if verify:
+            stream = streams.each()[0]
+            alone = self.half.local_update(own, broadcast, problem, stream, noise.first())
             _require_same(local, alone, len(rows))
         self._keep(rows, whole, asked.round, tags, base, local.state)
+        begun = states is not None  # from what the server knows
+        self._covered[rows] = spent[0].covered and (begun | self._covered[rows])
+        for row, one in zip(rows.tolist(), spent, strict=True):
+            self._ledgers[row] = one.ledger
         return Trained(
             places,
             dict(local.upload),
             digests(local.agreed),
             self._num_examples[rows],
-            float(settings.get("delta", 1e-5)),
+            spent,
         )
 
     def release(self, rows: Iterable[int], *, keep: bool = False) -> None:
@@ -331,8 +365,37 @@ class _Block:
                     pack({name: table[row] for name, table in tables.items()})
                     for tables in (self._before, self._now)
                 )
-                state = AgentState(self._experiment, (before, now), states)
+                account = self._ledgers[row], bool(self._covered[row])
+                state = AgentState(self._experiment, (before, now), states, *account)
                 write_state(self.members[row].context, state)
+
+    def _guard(self, round_: int) -> Guard:
+        """Return what stands before a round: the same for all, but for the name of the agent."""
+        first = self.members[0]
+        return Guard(first.context, node_rules(first.context), self._settings, first.name, round_)
+
+    def _charged(self, round_: int, rows: Places) -> list[Spent | None]:
+        """Charge a reply of each row; None where that is refused, which each says by message.
+
+        Nothing is written before the work is done, and no rule of a node is asked: those who have
+        any are not here.
+        """
+        guard, facts = self._guard(round_), self.members[0].facts
+        found: dict[str, Spent | None] = {}
+        texts = [self._ledgers[row] for row in rows.tolist()]
+        for text in dict.fromkeys(texts):
+            try:
+                found[text] = guard.charge(self.half, facts, text)
+            except Exception:
+                found[text] = None
+        return [found[text] for text in texts]
+
+    def _accounts(self, rows: Places) -> NDArray[np.bool_]:
+        """Bring the accounts of rows that begin here; return that all of them can."""
+        for row in rows[~self._here[rows]].tolist():
+            kept = read_state(self.members[row].context)
+            self._ledgers[row], self._covered[row] = kept.ledger, kept.covered
+        return np.ones(len(rows), bool)
 
     def _held(self, rows: Places, tags: Tags) -> NDArray[np.bool_]:
         """Bring the states after these rounds into the tables; return which rows have one."""
@@ -340,7 +403,9 @@ class _Block:
         held = self._here[rows].copy()
         for place in np.flatnonzero(~held).tolist():
             row, tag = int(rows[place]), int(tags[place])
-            state = read_state(self.members[row].context).at(self._experiment, tag)
+            kept = read_state(self.members[row].context)
+            self._ledgers[row], self._covered[row] = kept.ledger, kept.covered
+            state = kept.at(self._experiment, tag)
             if state is None:
                 continue
             if not self._here.any():

@@ -137,8 +137,7 @@ class Agent(BudgetSchedule, SplittingAgent):
 
     @property
     def stacks(self) -> bool:
-        clipped = self.local_solver == "noisy-gd" and self.clip > 0
-        return not (clipped or self.secure_sum)
+        return not self.secure_sum
 
     def prepare(self, problem: Problem) -> Problem:
         """Return the problem to work on: in a private run, with rows within the public bound."""

@@ -222,10 +222,11 @@ class Pending:
         begin: list[str] = []
         for name in names:
             agent = agents[name]
-            if name in self.own or agent.former or agent.foreign or agent.ledger:
+            if name in self.own or agent.foreign:
                 continue
             if agent.tag == 0:
-                begin.append(name)
+                if not agent.ledger:  # else it is told what it is charged with
+                    begin.append(name)
             elif agent.tag in agent.held:
                 held.append(name)
         parts = []
@@ -351,11 +352,12 @@ class Pending:
             If it is of another number of examples than its agent is enrolled with.
         """
         update = read_update(content, self.half.name, self.half.version, self.round)
-        self._note_cost(name, update)
+        self.note_cost(name, update)
         self._require_number(name, update)
         return update
 
-    def _note_cost(self, name: str, update: Update) -> None:
+    def note_cost(self, name: str, update: Update) -> None:
+        """Note what an agent says that it has spent; with what its predecessors have."""
         roster = self.session.roster
         if update.ledger:
             roster.said(name, update.ledger)

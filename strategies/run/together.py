@@ -7,7 +7,6 @@ to be looked at by itself, its reply is made.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
@@ -17,6 +16,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from privet.client_apps.cohort import Tags, Trained
+from privet.client_apps.guard import Spent
 from privet.wire import RECORD, Update, UploadError
 from privet.wire.contract import update_record
 from privet.wire.dense import pack as payload
@@ -57,7 +57,8 @@ class Together(NamedTuple):
     positions : array (k,) of int
     upload : Rows
     digests, num_examples : array (k,)
-    delta : float
+    spent : list of Spent
+        What each has cost, by its own account; agents of one account share it.
     size : int
         Bytes of one upload.
     """
@@ -67,7 +68,7 @@ class Together(NamedTuple):
     upload: Rows
     digests: NDArray[np.uint64]
     num_examples: NDArray[np.int64]
-    delta: float
+    spent: list[Spent]
     size: int
 
     @classmethod
@@ -78,19 +79,17 @@ class Together(NamedTuple):
         places = np.concatenate([one.places for one in done])
         order = np.argsort(places)
         places = places[order]
-
-        def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-            whole: NDArray[Any] = np.concatenate(parts)[order]
-            return whole
-
-        upload = Rows({name: joined([one.upload[name] for one in done]) for name in done[0].upload})
+        upload = Rows(
+            {key: _joined([one.upload[key] for one in done], order) for key in done[0].upload}
+        )
+        spent = [one for part in done for one in part.spent]
         return cls(
             [names[place] for place in places.tolist()],
             np.array(positions, np.intp)[places],
             upload,
-            joined([one.digests for one in done]),
-            joined([one.num_examples for one in done]),
-            done[0].delta,
+            _joined([one.digests for one in done], order),
+            _joined([one.num_examples for one in done], order),
+            [spent[place] for place in order.tolist()],
             len(payload({name: array[0] for name, array in upload.items()})),
         )
 
@@ -100,19 +99,18 @@ class Together(NamedTuple):
         if len(parts) == 1:
             return parts[0]
         order = np.argsort(np.concatenate([part.positions for part in parts]))
-
-        def joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-            whole: NDArray[Any] = np.concatenate(arrays)[order]
-            return whole
-
         names = [name for part in parts for name in part.names]
+        spent = [one for part in parts for one in part.spent]
+        upload = {
+            key: _joined([part.upload[key] for part in parts], order) for key in parts[0].upload
+        }
         return cls(
             [names[place] for place in order.tolist()],
-            joined([part.positions for part in parts]),
-            Rows({key: joined([part.upload[key] for part in parts]) for key in parts[0].upload}),
-            joined([part.digests for part in parts]),
-            joined([part.num_examples for part in parts]),
-            parts[0].delta,
+            _joined([part.positions for part in parts], order),
+            Rows(upload),
+            _joined([part.digests for part in parts], order),
+            _joined([part.num_examples for part in parts], order),
+            [spent[place] for place in order.tolist()],
             parts[0].size,
         )
 
@@ -145,16 +143,30 @@ class Together(NamedTuple):
             for row, name in enumerate(self.names)
         }
 
+    def updates(self, round_: int) -> dict[str, Update]:
+        """Return what the uploads say beside their numbers; agents of one account share one."""
+        shared: dict[int, Update] = {}
+        for row, one in enumerate(self.spent):
+            if id(one) not in shared:
+                shared[id(one)] = self.update(row, round_)
+        return {name: shared[id(one)] for name, one in zip(self.names, self.spent, strict=True)}
+
     def update(self, row: int, round_: int) -> Update:
         """Return one agent's upload as it would have been sent."""
+        spent = self.spent[row]
         return Update(
             agent=self.names[row],
             round=round_,
             num_examples=int(self.num_examples[row]),
             digest=int(self.digests[row]),
             payload=payload({name: array[row] for name, array in self.upload.items()}),
-            epsilon=math.inf,
-            delta=self.delta,
-            note="",
-            ledger="",
+            epsilon=spent.epsilon,
+            delta=spent.delta,
+            note=spent.note,
+            ledger=spent.ledger,
         )
+
+
+def _joined(parts: Sequence[NDArray[Any]], order: NDArray[np.intp]) -> NDArray[Any]:
+    whole: NDArray[Any] = np.concatenate(parts)[order]
+    return whole

@@ -44,6 +44,8 @@ LOCAL: Mapping[str, Mapping[str, Any]] = {
     "dp-fedsgd": {},
     "scaffold noise": {"noise_scale": 0.1, "noise_seed": 4, "batch": "sample", "batch_size": 4},
     "dp-fedsgd noise": {"noise_scale": 0.1, "noise_seed": 4},
+    "scaffold clip": {"clip": 0.5, "batch": "sample", "batch_size": 4},
+    "fed-dyn clip": {"clip": 0.5, "clipping": "batch"},
 }
 
 
@@ -90,14 +92,9 @@ def play(
     return strategy.start(grid, start, num_rounds=rounds, **(run or {})), grid
 
 
-def states(grid: InlineGrid) -> dict[str, bytes]:
+def states(grid: InlineGrid) -> list[AgentState]:
     """Return the agents' states but for the name of the run, which is drawn anew."""
-    found = {}
-    for name, context in enumerate(grid.contexts.values()):
-        record = context.state["privet.state"]
-        rounds, _, _ = str(record["about"]).partition(":")  # type: ignore[index]
-        found[str(name)] = rounds.encode() + b"".join(record["states"])  # type: ignore[index]
-    return found
+    return [read_state(context)._replace(experiment="") for context in grid.contexts.values()]
 
 
 def require_same(found: PrivetResult, expected: PrivetResult) -> None:
@@ -198,14 +195,103 @@ def test_noise_of_the_system_is_every_agents_own_and_another_in_every_run() -> N
     assert not getattr(quiet.privacy, "private", True)
 
 
-def test_charged_noise_is_taken_by_one_agent_at_a_time() -> None:
-    problems = federation([12] * 5)
-    private = {"clip": 1.0, "row_norm": 4.0, "noise_variance": 0.1, "noise_seed": 2}
-    settings = {"local_solver": "noisy-gd", **private}
-    alone, _ = play(InlineGrid, "fed-plt", problems, **settings)
-    together, grid = play(Counting, "fed-plt", problems, **settings)
+def private_run(seed: int) -> tuple[str, dict[str, Any]]:
+    """Return a private run: an algorithm that can be, and settings drawn at random."""
+    rng = np.random.default_rng(seed)
+    name = ("fed-plt", "dp-fedsgd", "scaffold", "fed-dyn")[seed % 4]
+    settings: dict[str, Any] = {"noise_seed": seed, "clip": float(rng.choice([0.2, 2.0]))}
+    if name == "fed-plt":
+        settings |= {"local_solver": "noisy-gd", "row_norm": 4.0, "noise_variance": 0.3}
+        settings["local_epochs"] = int(rng.integers(1, 5))
+        settings["step_size"] = float(rng.choice([0.0, 0.05]))
+    else:
+        settings["noise_scale"] = 0.4
+        if rng.random() < 0.5:
+            settings |= {"batch": "sample", "batch_size": 4}
+        if rng.random() < 0.3:
+            settings["clipping"] = "batch"
+        if name != "dp-fedsgd":
+            settings["max_local_steps"] = int(rng.integers(1, 4))
+    if rng.random() < 0.5:
+        settings["participation"] = Fraction(0.6)
+    if name in ("fed-plt", "dp-fedsgd") and rng.random() < 0.5:
+        settings |= {"budget_schedule": "geometric", "budget_ratio": 0.9}
+    return name, settings
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_private_agents_leave_the_same_bits_and_accounts(seed: int) -> None:
+    name, settings = private_run(seed)
+    problems = federation()
+    alone, inline = play(InlineGrid, name, problems, **settings)
+    together, cohort = play(Counting, name, problems, **settings)
     require_same(together, alone)
-    assert grid.sent == 4 * 5
+    assert together.privacy == alone.privacy
+    assert states(cohort) == states(inline)
+    assert all(state.ledger for state in states(cohort) if state.rounds)
+    assert cohort.sent == 0
+
+
+@pytest.mark.parametrize("name", ["fed-plt", "dp-fedsgd"])
+def test_accounts_of_the_systems_noise_are_those_of_messages(name: str, tmp_path: Path) -> None:
+    """Beside a node with a budget, which is asked by message and runs out of it."""
+    problems = federation([7] * 9)
+    settings: dict[str, Any] = {"clip": 1.0, "noise_scale": 0.5}
+    if name == "fed-plt":
+        settings = {"local_solver": "noisy-gd", "clip": 1.0, "row_norm": 4.0, "noise_variance": 0.3}
+    lines, results, grids = [], [], []
+    for kind in (InlineGrid, Counting):
+        ledger = tmp_path / f"{kind.__name__}.jsonl"
+        nodes = [dict(node) for node in nodes_of(problems)]
+        limit = {"max-epsilon": 4.2, "delta": 1e-5, "ledger-path": str(ledger)}
+        nodes[2].update(limit)
+        result, grid = play(kind, name, problems, nodes=nodes, **settings)
+        results.append(result)
+        grids.append(grid)
+        lines.append([entry.split('"time"')[0] for entry in ledger.read_text().splitlines()])
+    alone, together = results
+    assert together.privacy == alone.privacy
+    assert together.privacy is not None
+    assert together.privacy.private
+    for ours, theirs in zip(together.history, alone.history, strict=True):
+        assert ours.participants == theirs.participants
+        assert ours.failures == theirs.failures
+        assert (ours.epsilon, ours.notes) == (theirs.epsilon, theirs.notes)
+    assert any("2" in done.failures for done in together.history)
+    assert len(lines[0]) == len(lines[1]) > 0
+    own, others = states(grids[1]), states(grids[0])
+    assert [one.ledger for one in own] == [one.ledger for one in others]
+    assert [one.covered for one in own] == [one.covered for one in others]
+    assert grids[1].sent == 4
+    assert together.arrays["x"].numpy().tobytes() != alone.arrays["x"].numpy().tobytes()
+    if name == "fed-plt":  # no two agents, and no two runs, have the same noise
+        assert len({one.states for one in (*own, *others)}) == 2 * len(problems)
+
+
+def test_agents_that_would_pass_the_target_refuse_by_message() -> None:
+    """Some have spent in a run before, on the same nodes."""
+    problems = federation([12] * 8)
+    app = client_app(
+        "dp-fedsgd", lambda context: problems[int(context.node_config["partition-id"])]
+    )
+    start = ArrayRecord({"x": Array(np.full(DIM, 0.5))})
+    kind = algorithm("dp-fedsgd").load_strategy()
+    results, grids = [], []
+    for engine in (InlineGrid, Counting):
+        grid = engine(app, nodes_of(problems))
+        for context in list(grid.contexts.values())[:3]:
+            write_state(context, AgentState(ledger=LEDGER))
+        strategy = kind(
+            num_agents=8, seed=3, clip=1.0, noise_scale=0.4, noise_seed=5, target_epsilon=5.0
+        )
+        results.append(strategy.start(grid, start, num_rounds=5))
+        grids.append(grid)
+    require_same(results[1], results[0])
+    assert states(grids[1]) == states(grids[0])
+    failed = [set(done.failures) for done in results[1].history]
+    assert {"0", "1", "2"} in failed
+    assert set() in failed or failed[0] == {"0", "1", "2"}
+    assert 0 < grids[1].sent < 8 * 5
 
 
 @pytest.mark.parametrize("first", [InlineGrid, CohortGrid])

@@ -1,27 +1,27 @@
 """Privacy-critical: the local work of many agents of one process, done together.
 
-An agent's round is cheap beside the messages that it takes. Agents whose problems are of one
-`stack_key` and who are asked the same thing are kept as a block: their states are rows of tables,
-their local work one call of their half on these rows, and neither an instruction nor an upload is
-a message of its own. Everything that `Participant` promises of a message holds for a row: it is
-screened and charged by the same `Guard`, once for all rows of one account, and its noise is that of
-the release that was charged. Who is refused, and nobody else, is asked by message and says so
-itself. Nobody is in a block whose node has rules or a state file, nor in a run that masks its
-uploads.
+An agent's round is cheap beside the messages that it takes. Agents who are asked the same thing are
+kept as a block: their states are rows of tables, and neither an instruction nor an upload is a
+message of its own. Where the half takes rows and the problems are of one `stack_key`, their local
+work is one call of their half; in other blocks it is one call after the other. Everything that
+`Participant` promises of a message holds for a row: it is screened and charged by the same `Guard`,
+once for all rows of one account, and its noise is that of the release that was charged. Who is
+refused, and nobody else, is asked by message and says so itself. Nobody is in a block whose node
+has rules or a state file, whose model is large, nor in a run that masks its uploads.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from flwr.app import ConfigRecord, Context
 from numpy.typing import NDArray
 
-from privet.privacy import Facts, NoCertificateError
-from privet.privacy.perturb import Perturbers
+from privet.privacy import Facts, NoCertificateError, Release
+from privet.privacy.perturb import Perturbers, perturbers
 from privet.problems import LinearModel, Problem
 from privet.problems.stacks import Stack, stack_key
 from privet.wire import AGENT_RECORD, RECORD, pack
@@ -33,7 +33,7 @@ from privet.wire.records import record_dict
 from .base import Participant, agent_name
 from .guard import Guard, Spent, checked_settings, node_rules, require_tame, require_vectors
 from .half import Arrays, Half, Local, Vector
-from .inputs import StackedStreams
+from .inputs import StackedStreams, Streams
 from .masking import require_agreement
 from .state import AgentState, read_state, state_path, write_state
 
@@ -42,7 +42,9 @@ log = logging.getLogger("flwr.privet")
 BLOCK_BYTES = 1 << 19
 """Bytes of a block's features: its local steps find them in the cache."""
 FEWEST = 4
-"""Agents below which a block gains nothing."""
+"""Agents below which a stack gains nothing."""
+LARGEST_MODEL = 1 << 18
+"""Bytes of a model above which messages cost little beside the work."""
 MOST_ROWS = 2048
 """Agents of a block at most."""
 MOST_DRAWS = 1 << 22
@@ -142,8 +144,9 @@ class Cohort:
                 self._alone.add(one.half)
                 continue
             if trained is not None:
-                verified.add(one.half)
                 done.append(trained)
+                if one.stack is not None:
+                    verified.add(one.half)
         return done
 
     def release(self, nodes: Iterable[int] | None = None, *, keep: bool = False) -> None:
@@ -176,32 +179,35 @@ class Cohort:
             if node not in self._where and (known(context) or node in asked_now)
         ]
         settings = checked_settings(asked.settings)
-        groups: dict[Hashable, list[_Member]] = {}
+        groups: dict[tuple[int, Facts | None, Hashable], list[_Member]] = {}
         for node in new:
             self._where[node] = None
             member = self._member(asked, settings, node)
             if member is not None:
                 half = member.half
                 told = member.facts if half.private else None  # agents that are charged the same
-                key = (id(half), told, stack_key(member.problem))
-                groups.setdefault(key, []).append(member)
-        for group in groups.values():
-            if len(group) < FEWEST:
+                shape = stack_key(member.problem) if half.stacks else None
+                groups.setdefault((id(half), told, shape), []).append(member)
+        apart: dict[Hashable, list[_Member]] = {}
+        for (kind, told, shape), group in groups.items():
+            if shape is None or len(group) < FEWEST:
+                for member in group:
+                    vector = member.problem.dim, np.dtype(member.problem.dtype)
+                    apart.setdefault((kind, told, vector), []).append(member)
                 continue
             size = cast("LinearModel[Any]", group[0].problem).features.nbytes
-            rows = min(MOST_ROWS, max(1, BLOCK_BYTES // size))
-            if draws := _draws(group[0], asked.round):
-                rows = min(rows, max(1, MOST_DRAWS // draws))
-            for start in range(0, len(group), rows):
-                self._add(group[start : start + rows])
+            for some in _parts(group, BLOCK_BYTES // size, asked.round):
+                stack = Stack([member.problem for member in some])
+                self._add(some, stack if stack.agrees() else None)
+        for group in apart.values():
+            for some in _parts(group, MOST_ROWS, asked.round):
+                self._add(some, None)
         alone = sum(self._where[node] is None for node in new)
         if alone:
             log.info("%d of %d agents work one by one, by message", alone, len(new))
 
-    def _add(self, members: list[_Member]) -> None:
-        block = _Block(members, self._run[0], checked_settings(self._run[2]))
-        if not block.stack.agrees():
-            return
+    def _add(self, members: list[_Member], stack: Stack | None) -> None:
+        block = _Block(members, stack, self._run[0], checked_settings(self._run[2]))
         for row, member in enumerate(members):
             self._where[member.node] = (len(self._blocks), row)
         self._blocks.append(block)
@@ -219,18 +225,21 @@ class Cohort:
             Guard(context, rules, settings, name, asked.round).screen(half)
         except Exception:  # which the agent says itself when it is asked by message
             return None
-        if not half.stacks or stack_key(problem) is None:
+        if problem.dim * np.dtype(problem.dtype).itemsize > LARGEST_MODEL:
             return None
         return _Member(node, name, context, half, problem, facts)
 
 
-def _draws(member: _Member, round_: int) -> int:
-    """Return how many draws of charged noise an agent takes at once."""
+def _parts(group: list[_Member], most: int, round_: int) -> Iterator[list[_Member]]:
+    """Return the agents of one block after the other, at most so many."""
+    first = group[0]
     try:
-        charged = member.half.release(member.facts, round_).draws * member.facts.dim
+        draws = first.half.release(first.facts, round_).draws * first.facts.dim
     except NoCertificateError:  # a refusal, or noise that is seeded
-        return 0
-    return min(charged, MOST_DRAWS)
+        draws = 0
+    rows = max(1, min(most, MOST_ROWS, MOST_DRAWS // max(1, draws)))
+    for start in range(0, len(group), rows):
+        yield group[start : start + rows]
 
 
 class _DiffersError(Exception):
@@ -247,16 +256,20 @@ class _Member(NamedTuple):
 
 
 class _Block:
-    """Agents of one half and one stack, and their states: rows of tables."""
+    """Agents of one half, their stack if they are of one, and their states: rows of tables."""
 
     def __init__(
-        self, members: Sequence[_Member], experiment: str, settings: Mapping[str, Any]
+        self,
+        members: Sequence[_Member],
+        stack: Stack | None,
+        experiment: str,
+        settings: Mapping[str, Any],
     ) -> None:
         self.members = members
         self._settings = settings
         self.half = members[0].half
-        self.stack = Stack([member.problem for member in members])
-        self._names = tuple(member.name for member in members)
+        self.stack = stack
+        self._seed = int(settings.get("seed", 0))
         self._num_examples = np.array([member.facts.num_examples for member in members])
         self._experiment = experiment
         self._here = np.zeros(len(members), bool)
@@ -298,48 +311,23 @@ class _Block:
             if states is not None:
                 states = {k: v[held] if v.ndim > 1 else v for k, v in states.items()}
         whole = len(rows) == len(self.members) and bool((np.diff(rows) == 1).all())
-        shape = (len(rows), self.stack.dim)
-
-        def stacked(array: Vector) -> Vector:
-            return np.broadcast_to(array, shape) if array.shape == shape[1:] else array
-
         if states is not None:
-            base = {name: np.array(stacked(array)) for name, array in states.items()}
+            shape = len(rows), self.members[0].problem.dim
+            base = {name: np.array(_rows(array, shape)) for name, array in states.items()}
         elif whole:
             base = self._now
         else:
             base = {name: table[rows] for name, table in self._now.items()}
-        first, problem = self.members[rows[0]], self.stack.models[rows[0]]
-        own = {name: array[0] for name, array in base.items()}
         if self.half.private:
             require_tame(base.values())
-            for arrays in (broadcast, own):
-                require_vectors(arrays, problem)
-        streams = StackedStreams(
-            int(self._settings.get("seed", 0)),
-            "",
-            asked.round,
-            self._names if whole else tuple(self._names[row] for row in rows.tolist()),
-        )
-        guard = self._guard(asked.round)
-        noise = Perturbers(
-            spent[0].noise.release,
-            len(rows),
-            lambda: [guard._replace(agent=name).source() for name in streams.agents],
-            first.facts,
-        )
-        local = self.half.local_update(
-            base,
-            {name: stacked(array) for name, array in broadcast.items()},
-            cast(Any, self.stack if whole else self.stack.take(rows.tolist())),
-            streams,
-            noise,
-        )
-        noise.settle()
-        if verify:
-            stream = streams.each()[0]
-            alone = self.half.local_update(own, broadcast, problem, stream, noise.first())
-            _require_same(local, alone, len(rows))
+            for arrays in (broadcast, _row(base, 0)):
+                require_vectors(arrays, self.members[rows[0]].problem)
+        guard, release = self._guard(asked.round), spent[0].noise.release
+        if self.stack is None:
+            local = self._in_turn(guard, rows, base, broadcast, release)
+        else:
+            stack = self.stack if whole else self.stack.take(rows.tolist())
+            local = self._at_once(guard, rows, stack, base, broadcast, release, verify=verify)
         self._keep(rows, whole, asked.round, tags, base, local.state)
         begun = states is not None  # from what the server knows
         self._covered[rows] = spent[0].covered and (begun | self._covered[rows])
@@ -353,6 +341,55 @@ class _Block:
             spent,
         )
 
+    def _at_once(
+        self,
+        guard: Guard,
+        rows: Places,
+        stack: Stack,
+        base: Arrays,
+        broadcast: Arrays,
+        release: Release,
+        *,
+        verify: bool,
+    ) -> Local:
+        """Return what rows come to as a stack, and look at the first alone if that is asked for."""
+        first = self.members[rows[0]]
+        names = tuple(self.members[row].name for row in rows.tolist())
+        streams = StackedStreams(self._seed, "", guard.round, names)
+        noise = Perturbers(
+            release,
+            len(rows),
+            lambda: [guard._replace(agent=name).source() for name in names],
+            first.facts,
+        )
+        told = {name: _rows(array, stack.shape) for name, array in broadcast.items()}
+        local = self.half.local_update(base, told, cast(Any, stack), streams, noise)
+        noise.settle()
+        if verify:
+            own, stream = stack.models[0], streams.each()[0]
+            alone = self.half.local_update(_row(base, 0), broadcast, own, stream, noise.first())
+            _require_same(local, alone, len(rows))
+        return local
+
+    def _in_turn(
+        self, guard: Guard, rows: Places, base: Arrays, broadcast: Arrays, release: Release
+    ) -> Local:
+        """Return what rows come to one after the other."""
+        members, each = [self.members[row] for row in rows.tolist()], []
+        sources = [guard._replace(agent=one.name).source() for one in members]
+        noises = perturbers(release, sources, [one.facts for one in members])
+        for place, (one, noise) in enumerate(zip(members, noises, strict=True)):
+            streams = Streams(self._seed, one.name, guard.round)
+            own = _row(base, place)
+            each.append(self.half.local_update(own, broadcast, one.problem, streams, noise))
+            noise.settle()
+        first = each[0]
+        return Local(
+            {name: np.stack([one.state[name] for one in each]) for name in first.state},
+            {name: np.stack([one.upload[name] for one in each]) for name in first.upload},
+            np.stack([one.agreed for one in each]),
+        )
+
     def release(self, rows: Iterable[int], *, keep: bool = False) -> None:
         """Write the states of rows into their contexts; the rows hold them no more, or still."""
         for row in rows:
@@ -361,10 +398,7 @@ class _Block:
             self._here[row] = keep
             now, before = self._tags[:, row].tolist()
             if now != before:  # else it came from there
-                states = tuple(
-                    pack({name: table[row] for name, table in tables.items()})
-                    for tables in (self._before, self._now)
-                )
+                states = tuple(pack(_row(tables, row)) for tables in (self._before, self._now))
                 account = self._ledgers[row], bool(self._covered[row])
                 state = AgentState(self._experiment, (before, now), states, *account)
                 write_state(self.members[row].context, state)
@@ -443,6 +477,16 @@ class _Block:
         """Return empty tables for the states of all members, like this one."""
         count = len(self.members)
         return {name: np.zeros((count, *a.shape), a.dtype) for name, a in state.items()}
+
+
+def _row(arrays: Arrays, row: int) -> Arrays:
+    """Return the arrays of one agent."""
+    return {name: array[row] for name, array in arrays.items()}
+
+
+def _rows(array: Vector, shape: tuple[int, int]) -> Vector:
+    """Return a model that several agents have in common as a row for each; others as they are."""
+    return np.broadcast_to(array, shape) if array.shape == shape[1:] else array
 
 
 def _own(array: Vector, base: Arrays) -> Vector:

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -323,6 +323,29 @@ class Perturbers(Perturber):
         drawn = draw_each(self._opened, mechanism, size, scales)
         self._of_first.append(drawn[0].copy())
         return drawn
+
+
+def perturbers(
+    release: Release, sources: Sequence[NoiseSource], facts: Sequence[Facts]
+) -> list[Perturber]:
+    """Return the `Perturber` of each of several agents, whose draws are made in one call.
+
+    Each has the draws that its source gives it alone.
+
+    Parameters
+    ----------
+    release : Release
+        What is charged for each agent's reply.
+    sources : sequence of NoiseSource
+    facts : sequence of Facts
+        Of one dimension.
+    """
+    size = release.draws * facts[0].dim
+    if 0 < size <= _AT_ONCE:
+        scales = np.full((len(sources), 1), release.scale)
+        drawn = draw_each(sources, cast(Any, release.mechanism), size, scales)
+        sources = [_Again([row]) for row in drawn]
+    return [Perturber(release, *each) for each in zip(sources, facts, strict=True)]
 
 
 class _Again:

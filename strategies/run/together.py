@@ -45,7 +45,7 @@ def working_together(half: ServerHalf[Any], grid: Grid) -> WorksTogether | None:
     """Return the grid as one that works together, None where it or the algorithm does not."""
     if not isinstance(grid, WorksTogether) or summing(half) or grouped(half):
         return None
-    return grid if isinstance(half, FoldingHalf) and half.stacks and half.agent.stacks else None
+    return grid if isinstance(half, FoldingHalf) and half.stacks else None
 
 
 class Together(NamedTuple):
@@ -59,8 +59,8 @@ class Together(NamedTuple):
     digests, num_examples : array (k,)
     spent : list of Spent
         What each has cost, by its own account; agents of one account share it.
-    size : int
-        Bytes of one upload.
+    sample : bytes
+        The first upload as it would have been sent.
     """
 
     names: list[str]
@@ -69,7 +69,7 @@ class Together(NamedTuple):
     digests: NDArray[np.uint64]
     num_examples: NDArray[np.int64]
     spent: list[Spent]
-    size: int
+    sample: bytes
 
     @classmethod
     def of(
@@ -90,7 +90,7 @@ class Together(NamedTuple):
             _joined([one.digests for one in done], order),
             _joined([one.num_examples for one in done], order),
             [spent[place] for place in order.tolist()],
-            len(payload({name: array[0] for name, array in upload.items()})),
+            payload({name: array[0] for name, array in upload.items()}),
         )
 
     @classmethod
@@ -111,7 +111,7 @@ class Together(NamedTuple):
             _joined([part.digests for part in parts], order),
             _joined([part.num_examples for part in parts], order),
             [spent[place] for place in order.tolist()],
-            parts[0].size,
+            parts[0].sample,
         )
 
     def accepted(self, half: FoldingHalf[Any], state: Any, expected: NDArray[np.int64]) -> Uploads:
@@ -136,30 +136,29 @@ class Together(NamedTuple):
 
     def replies(self, protocol: str, version: int, round_: int) -> dict[str, Reply]:
         """Return the replies that the agents would have sent."""
-        return {
-            name: Reply(
-                record_dict({RECORD: update_record(protocol, version, self.update(row, round_))})
-            )
-            for row, name in enumerate(self.names)
-        }
+        made = {}
+        for row, name in enumerate(self.names):
+            arrays = payload({key: array[row] for key, array in self.upload.items()})
+            update = self._update(row, round_, arrays)
+            made[name] = Reply(record_dict({RECORD: update_record(protocol, version, update)}))
+        return made
 
     def updates(self, round_: int) -> dict[str, Update]:
-        """Return what the uploads say beside their numbers; agents of one account share one."""
+        """Return what the uploads say beside their arrays; agents of one account share one."""
         shared: dict[int, Update] = {}
         for row, one in enumerate(self.spent):
             if id(one) not in shared:
-                shared[id(one)] = self.update(row, round_)
+                shared[id(one)] = self._update(row, round_, b"")
         return {name: shared[id(one)] for name, one in zip(self.names, self.spent, strict=True)}
 
-    def update(self, row: int, round_: int) -> Update:
-        """Return one agent's upload as it would have been sent."""
+    def _update(self, row: int, round_: int, arrays: bytes) -> Update:
         spent = self.spent[row]
         return Update(
             agent=self.names[row],
             round=round_,
             num_examples=int(self.num_examples[row]),
             digest=int(self.digests[row]),
-            payload=payload({name: array[row] for name, array in self.upload.items()}),
+            payload=arrays,
             epsilon=spent.epsilon,
             delta=spent.delta,
             note=spent.note,

@@ -26,7 +26,7 @@ from privet.problems import LinearModel, Problem
 from privet.problems.stacks import Stack, stack_key
 from privet.wire import AGENT_RECORD, RECORD, pack
 from privet.wire.contract import Instruction, agent_record, read_instruction
-from privet.wire.dense import digests
+from privet.wire.dense import digest, digests
 from privet.wire.errors import one_line
 from privet.wire.records import record_dict
 
@@ -336,7 +336,7 @@ class _Block:
         return Trained(
             places,
             dict(local.upload),
-            digests(local.agreed),
+            _digests(local.agreed),
             self._num_examples[rows],
             spent,
         )
@@ -385,9 +385,9 @@ class _Block:
             noise.settle()
         first = each[0]
         return Local(
-            {name: np.stack([one.state[name] for one in each]) for name in first.state},
-            {name: np.stack([one.upload[name] for one in each]) for name in first.upload},
-            np.stack([one.agreed for one in each]),
+            {name: _stacked([one.state[name] for one in each]) for name in first.state},
+            {name: _stacked([one.upload[name] for one in each]) for name in first.upload},
+            _stacked([one.agreed for one in each]),
         )
 
     def release(self, rows: Iterable[int], *, keep: bool = False) -> None:
@@ -477,6 +477,19 @@ class _Block:
         """Return empty tables for the states of all members, like this one."""
         count = len(self.members)
         return {name: np.zeros((count, *a.shape), a.dtype) for name, a in state.items()}
+
+
+def _stacked(arrays: Sequence[Vector]) -> Vector:
+    """Return arrays as rows, or in an array of objects where they are of several shapes."""
+    if len({array.shape for array in arrays}) == 1:
+        return np.stack(arrays)
+    rows = np.empty(len(arrays), object)
+    rows[:] = arrays
+    return rows
+
+
+def _digests(rows: Vector) -> NDArray[np.uint64]:
+    return np.array(list(map(digest, rows)), np.uint64) if rows.dtype == object else digests(rows)
 
 
 def _row(arrays: Arrays, row: int) -> Arrays:

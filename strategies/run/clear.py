@@ -175,7 +175,7 @@ def _closed(half: FoldingHalf[Any], pending: Pending, together: Together) -> Rou
     for name, reason in pending.absent.items():
         log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
     pending.require(len(together.names), pending.absent)
-    pending.bytes_up += len(together.sample) * len(uploads)
+    pending.bytes_up += together.size
     updates = together.updates(pending.round)
     for name, update in updates.items():
         pending.note_cost(name, update)

@@ -29,13 +29,13 @@ from privet.wire.contract import agent_record, means_privacy, read_update, share
 from privet.wire.errors import listed, one_line
 from privet.wire.records import record_dict
 
-from ..half import Arrays, ServerHalf, Turn, grouped
+from ..half import Arrays, FoldingHalf, ServerHalf, Turn, grouped
 from .account import expected_release, spent_up
 from .exchange import Reply, owner_by_message, sort_replies
 from .options import RunOptions
 from .roster import CLIENT_APP_FAILED
 from .session import Round, Session
-from .together import Together, working_together
+from .together import Together, states_of, working_together
 
 log = logging.getLogger("flwr.privet")
 
@@ -217,32 +217,27 @@ class Pending:
         if together is None:
             return names
         session, agents = self.session, self.session.roster.agents
-        position, shared = session.roster.positions, self.shared[ALL]
-        held: list[str] = []
-        begin: list[str] = []
+        position, units = session.roster.positions, grouped(self.half)
+        asked: dict[tuple[str, bool], list[str]] = {}
         for name in names:
             agent = agents[name]
             if name in self.own or agent.foreign:
                 continue
-            if agent.tag == 0:
-                if not agent.ledger:  # else it is told what it is charged with
-                    begin.append(name)
-            elif agent.tag in agent.held:
-                held.append(name)
+            group = ALL if units is None else units.group(session.state, position[name])
+            # Who begins with an account is told what he is charged with.
+            if agent.tag in agent.held if agent.tag else not agent.ledger:
+                asked.setdefault((group, agent.tag == 0), []).append(name)
         parts = []
-        for some, begins in ((held, False), (begin, True)):
-            if not some:
-                continue
-            places = [position[name] for name in some]
-            states = (
-                cast(Any, self.half).recovery(session.state, np.array(places)) if begins else None
-            )
+        for (group, begins), some in asked.items():
+            half, places = cast("FoldingHalf[Any]", self.half), [position[name] for name in some]
+            states = states_of(half, session.state, places) if begins else None
             if begins and states is None:
                 continue
-            tags = np.array([agents[name].tag for name in some])
-            done = together.train_together(
-                shared, [agents[name].node for name in some], tags, states
+            nodes, tags = zip(
+                *((agents[name].node, agents[name].tag) for name in some), strict=True
             )
+            shared = self.shared[group]
+            done = together.train_together(shared, nodes, np.array(tags), states)
             if not done:
                 continue
             parts.append(Together.of(some, places, done))

@@ -19,10 +19,10 @@ from privet.client_apps.cohort import Tags, Trained
 from privet.client_apps.guard import Spent
 from privet.wire import RECORD, Update, UploadError
 from privet.wire.contract import update_record
-from privet.wire.dense import pack as payload
+from privet.wire.payload import to_payload
 from privet.wire.records import record_dict
 
-from ..half import FoldingHalf, Rows, ServerHalf, Uploads, grouped, summing
+from ..half import Arrays, FoldingHalf, Rows, ServerHalf, Uploads, summing
 from .exchange import Reply
 
 
@@ -43,9 +43,20 @@ class WorksTogether(Protocol):
 
 def working_together(half: ServerHalf[Any], grid: Grid) -> WorksTogether | None:
     """Return the grid as one that works together, None where it or the algorithm does not."""
-    if not isinstance(grid, WorksTogether) or summing(half) or grouped(half):
+    if not isinstance(grid, WorksTogether) or summing(half):
         return None
-    return grid if isinstance(half, FoldingHalf) and half.stacks else None
+    return grid if isinstance(half, FoldingHalf) else None
+
+
+def states_of(half: FoldingHalf[Any], state: Any, positions: Sequence[int]) -> Arrays | None:
+    """Return the states of several agents as rows; None where they are not known."""
+    if half.stacks:
+        return cast(Any, half).recovery(state, np.array(positions))  # type: ignore[no-any-return]
+    each = [half.recovery(state, position) for position in positions]
+    known = [one for one in each if one is not None]
+    if len(known) < len(each):
+        return None
+    return {name: np.stack([one[name] for one in known]) for name in known[0]}
 
 
 class Together(NamedTuple):
@@ -56,11 +67,12 @@ class Together(NamedTuple):
     names : list of str
     positions : array (k,) of int
     upload : Rows
+        Of objects where the arrays differ in length.
     digests, num_examples : array (k,)
     spent : list of Spent
         What each has cost, by its own account; agents of one account share it.
-    sample : bytes
-        The first upload as it would have been sent.
+    size : int
+        Bytes of all uploads as they would have been sent.
     """
 
     names: list[str]
@@ -69,7 +81,7 @@ class Together(NamedTuple):
     digests: NDArray[np.uint64]
     num_examples: NDArray[np.int64]
     spent: list[Spent]
-    sample: bytes
+    size: int
 
     @classmethod
     def of(
@@ -90,7 +102,7 @@ class Together(NamedTuple):
             _joined([one.digests for one in done], order),
             _joined([one.num_examples for one in done], order),
             [spent[place] for place in order.tolist()],
-            payload({name: array[0] for name, array in upload.items()}),
+            _size(upload),
         )
 
     @classmethod
@@ -111,10 +123,12 @@ class Together(NamedTuple):
             _joined([part.digests for part in parts], order),
             _joined([part.num_examples for part in parts], order),
             [spent[place] for place in order.tolist()],
-            parts[0].sample,
+            sum(part.size for part in parts),
         )
 
-    def accepted(self, half: FoldingHalf[Any], state: Any, expected: NDArray[np.int64]) -> Uploads:
+    def accepted(
+        self, half: FoldingHalf[Any], state: Any, expected: NDArray[np.int64]
+    ) -> Mapping[int, Arrays]:
         """Return what is folded of all uploads.
 
         Parameters
@@ -127,19 +141,28 @@ class Together(NamedTuple):
         UploadError, WireError
             If one of them cannot be folded.
         """
-        folded, agreed = cast(Any, half).accept(state, self.positions, self.upload)
+        uploads: Mapping[int, Arrays]
+        if half.stacks:
+            folded, agreed = cast(Any, half).accept(state, self.positions, self.upload)
+            uploads = Uploads(self.positions, folded)
+        else:
+            each = {
+                position: half.accept(state, position, _row(self.upload, row))
+                for row, position in enumerate(self.positions.tolist())
+            }
+            agreed = np.array([digest for _, digest in each.values()], np.uint64)
+            uploads = {position: folded for position, (folded, _) in each.items()}
         if not np.array_equal(agreed, self.digests):
             raise UploadError("digests differ")
         if not np.array_equal(expected, self.num_examples):
             raise UploadError("numbers of examples differ")
-        return Uploads(self.positions, folded)
+        return uploads
 
     def replies(self, protocol: str, version: int, round_: int) -> dict[str, Reply]:
         """Return the replies that the agents would have sent."""
         made = {}
         for row, name in enumerate(self.names):
-            arrays = payload({key: array[row] for key, array in self.upload.items()})
-            update = self._update(row, round_, arrays)
+            update = self._update(row, round_, to_payload(_row(self.upload, row)))
             made[name] = Reply(record_dict({RECORD: update_record(protocol, version, update)}))
         return made
 
@@ -164,6 +187,17 @@ class Together(NamedTuple):
             note=spent.note,
             ledger=spent.ledger,
         )
+
+
+def _row(upload: Rows, row: int) -> Arrays:
+    return {name: array[row] for name, array in upload.items()}
+
+
+def _size(upload: Rows) -> int:
+    count = len(next(iter(upload.values())))
+    if any(array.dtype == object for array in upload.values()):
+        return sum(len(to_payload(_row(upload, row))) for row in range(count))
+    return count * len(to_payload(_row(upload, 0)))
 
 
 def _joined(parts: Sequence[NDArray[Any]], order: NDArray[np.intp]) -> NDArray[Any]:

@@ -54,6 +54,15 @@ Places = NDArray[np.intp]
 Tags = NDArray[np.int64]
 
 
+class Cost(NamedTuple):
+    """What a reply says of its cost: the total so far at delta, a remark, the account."""
+
+    epsilon: float
+    delta: float
+    note: str
+    ledger: str
+
+
 class Trained(NamedTuple):
     """What agents of a block would have sent, one row each.
 
@@ -64,7 +73,7 @@ class Trained(NamedTuple):
     upload : dict of str to array (k, d)
     digests : array (k,) of uint64
     num_examples : array (k,) of int
-    spent : list of Spent
+    costs : list of Cost
         What each has cost; agents of one account share it.
     """
 
@@ -72,7 +81,7 @@ class Trained(NamedTuple):
     upload: dict[str, Vector]
     digests: NDArray[np.uint64]
     num_examples: NDArray[np.int64]
-    spent: list[Spent]
+    costs: list[Cost]
 
 
 class Cohort:
@@ -333,12 +342,13 @@ class _Block:
         self._covered[rows] = spent[0].covered and (begun | self._covered[rows])
         for row, one in zip(rows.tolist(), spent, strict=True):
             self._ledgers[row] = one.ledger
+        costs = {id(one): Cost(one.epsilon, one.delta, one.note, one.ledger) for one in spent}
         return Trained(
             places,
             dict(local.upload),
             _digests(local.agreed),
             self._num_examples[rows],
-            spent,
+            [costs[id(one)] for one in spent],
         )
 
     def _at_once(

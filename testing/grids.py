@@ -97,6 +97,7 @@ class WatchedCohort(WatchedGrid, CohortGrid):
         nodes: Sequence[int],
         tags: Tags,
         states: Mapping[str, NDArray[Any]] | None,
+        timeout: float,
     ) -> list[Trained]:
         """Do a round's local work of those that nothing happens to."""
         round_ = read_instruction(
@@ -107,7 +108,7 @@ class WatchedCohort(WatchedGrid, CohortGrid):
         places = np.flatnonzero(free)
         some = [nodes[place] for place in places.tolist()]
         own = states and {k: v[free] if v.ndim > 1 else v for k, v in states.items()}
-        done = super().train_together(shared, some, tags[free], own)
+        done = super().train_together(shared, some, tags[free], own, timeout)
         return [one._replace(places=places[one.places]) for one in done]
 
 

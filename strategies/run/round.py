@@ -237,7 +237,8 @@ class Pending:
                 *((agents[name].node, agents[name].tag) for name in some), strict=True
             )
             shared = self.shared[group]
-            done = together.train_together(shared, nodes, np.array(tags), states)
+            timeout = self.options.round_timeout
+            done = together.train_together(shared, nodes, np.array(tags), states, timeout)
             if not done:
                 continue
             parts.append(Together.of(some, places, done))

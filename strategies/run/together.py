@@ -1,8 +1,8 @@
 """Agents whose local work a grid does together, without a message to each of them.
 
-The cohort engine (`privet.sim.cohort`) is such a grid. What the messages and replies would have
-been is known all the same: their sizes count, their digests are compared, and where an upload has
-to be looked at by itself, its reply is made.
+The cohort engine (`privet.sim.cohort`) is such a grid, and so is the Ray engine. What the messages
+and replies would have been is known all the same: their sizes count, their digests are compared,
+and where an upload has to be looked at by itself, its reply is made.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from privet.client_apps.cohort import Tags, Trained
-from privet.client_apps.guard import Spent
+from privet.client_apps.cohort import Cost, Tags, Trained
 from privet.wire import RECORD, Update, UploadError
 from privet.wire.contract import update_record
 from privet.wire.payload import to_payload
@@ -28,7 +27,7 @@ from .exchange import Reply
 
 @runtime_checkable
 class WorksTogether(Protocol):
-    """A grid that can do the local work of many nodes at once (the cohort engine)."""
+    """A grid that can do the local work of many nodes at once."""
 
     def train_together(
         self,
@@ -36,8 +35,12 @@ class WorksTogether(Protocol):
         nodes: Sequence[int],
         tags: Tags,
         states: Mapping[str, NDArray[Any]] | None,
+        timeout: float,
     ) -> list[Trained]:
-        """Do a round's local work of those of these nodes that can, as `Cohort.train`."""
+        """Do a round's local work of those of these nodes that can, as `Cohort.train`.
+
+        Nodes of other processes that take more than ``timeout`` seconds are left out.
+        """
         ...
 
 
@@ -69,7 +72,7 @@ class Together(NamedTuple):
     upload : Rows
         Of objects where the arrays differ in length.
     digests, num_examples : array (k,)
-    spent : list of Spent
+    costs : list of Cost
         What each has cost, by its own account; agents of one account share it.
     size : int
         Bytes of all uploads as they would have been sent.
@@ -80,7 +83,7 @@ class Together(NamedTuple):
     upload: Rows
     digests: NDArray[np.uint64]
     num_examples: NDArray[np.int64]
-    spent: list[Spent]
+    costs: list[Cost]
     size: int
 
     @classmethod
@@ -94,14 +97,14 @@ class Together(NamedTuple):
         upload = Rows(
             {key: _joined([one.upload[key] for one in done], order) for key in done[0].upload}
         )
-        spent = [one for part in done for one in part.spent]
+        costs = [one for part in done for one in part.costs]
         return cls(
             [names[place] for place in places.tolist()],
             np.array(positions, np.intp)[places],
             upload,
             _joined([one.digests for one in done], order),
             _joined([one.num_examples for one in done], order),
-            [spent[place] for place in order.tolist()],
+            [costs[place] for place in order.tolist()],
             _size(upload),
         )
 
@@ -112,7 +115,7 @@ class Together(NamedTuple):
             return parts[0]
         order = np.argsort(np.concatenate([part.positions for part in parts]))
         names = [name for part in parts for name in part.names]
-        spent = [one for part in parts for one in part.spent]
+        costs = [one for part in parts for one in part.costs]
         upload = {
             key: _joined([part.upload[key] for part in parts], order) for key in parts[0].upload
         }
@@ -122,7 +125,7 @@ class Together(NamedTuple):
             Rows(upload),
             _joined([part.digests for part in parts], order),
             _joined([part.num_examples for part in parts], order),
-            [spent[place] for place in order.tolist()],
+            [costs[place] for place in order.tolist()],
             sum(part.size for part in parts),
         )
 
@@ -169,23 +172,23 @@ class Together(NamedTuple):
     def updates(self, round_: int) -> dict[str, Update]:
         """Return what the uploads say beside their arrays; agents of one account share one."""
         shared: dict[int, Update] = {}
-        for row, one in enumerate(self.spent):
+        for row, one in enumerate(self.costs):
             if id(one) not in shared:
                 shared[id(one)] = self._update(row, round_, b"")
-        return {name: shared[id(one)] for name, one in zip(self.names, self.spent, strict=True)}
+        return {name: shared[id(one)] for name, one in zip(self.names, self.costs, strict=True)}
 
     def _update(self, row: int, round_: int, arrays: bytes) -> Update:
-        spent = self.spent[row]
+        cost = self.costs[row]
         return Update(
             agent=self.names[row],
             round=round_,
             num_examples=int(self.num_examples[row]),
             digest=int(self.digests[row]),
             payload=arrays,
-            epsilon=spent.epsilon,
-            delta=spent.delta,
-            note=spent.note,
-            ledger=spent.ledger,
+            epsilon=cost.epsilon,
+            delta=cost.delta,
+            note=cost.note,
+            ledger=cost.ledger,
         )
 
 

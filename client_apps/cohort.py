@@ -342,7 +342,10 @@ class _Block:
         self._covered[rows] = spent[0].covered and (begun | self._covered[rows])
         for row, one in zip(rows.tolist(), spent, strict=True):
             self._ledgers[row] = one.ledger
-        costs = {id(one): Cost(one.epsilon, one.delta, one.note, one.ledger) for one in spent}
+        distinct = {id(one): one for one in spent}
+        costs = {
+            key: Cost(one.epsilon, one.delta, one.note, one.ledger) for key, one in distinct.items()
+        }
         return Trained(
             places,
             dict(local.upload),

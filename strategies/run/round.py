@@ -173,8 +173,8 @@ class Pending:
 
         ``settings`` are the agents' settings, as they travel.
         """
-        half, session = self.half, self.session
-        session.state, arrays = half.broadcast(session.state, self.turn)
+        half, session, turn = self.half, self.session, self.turn
+        session.state, arrays = half.broadcast(session.state, turn)
         arrays = {**arrays, **session.besides}
 
         def record(broadcast: Arrays) -> ConfigRecord:
@@ -192,7 +192,7 @@ class Pending:
         else:
             self.shared = {ALL: record(arrays)}
             for name in self.asked:
-                if besides := half.own(session.state, position[name], self.turn):
+                if besides := half.own(session.state, position[name], turn):
                     self.own[name] = record({**arrays, **besides})
         self.note_absent(self.asked)
 

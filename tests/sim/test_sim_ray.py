@@ -429,10 +429,10 @@ def test_actor_that_cannot_be_replaced_ends_the_run_with_the_cause(
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_of_all_processes_is_flat(grid: Killing, session: Any) -> None:
     """Only the history here grows, by less than a kilobyte a round; nothing stays in the actors."""
+    strategy = FedPLT(num_agents=AGENTS, **PLT)
+    run(strategy, grid, 3_000)  # by then the allocators have settled, and all actors are there
     pids = [os.getpid()]
     pids += session.get([actor.__ray_call__.remote(lambda _: os.getpid()) for actor in grid.actors])
-    strategy = FedPLT(num_agents=AGENTS, **PLT)
-    run(strategy, grid, 3_000)  # by then the allocators have settled
     before = [resident_megabytes(pid) for pid in pids]
     for number in range(3_001, 10_001):
         strategy.play_round(grid, number)

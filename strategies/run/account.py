@@ -114,8 +114,11 @@ def privacy_of(half: ServerHalf[Any], session: Session | None) -> Privacy:
 
 def _not_private(half: ServerHalf[Any], ledgers: list[str]) -> str:
     if not ledgers:
-        private = means_privacy(half.settings())
-        return "no agent has taken part" if private else "updates leave without accounted noise"
+        if half.agent.private:
+            return "no agent has taken part"
+        if means_privacy(half.settings()):
+            return "noise without a clip, or a clip without noise, proves nothing"
+        return "updates leave without accounted noise"
     if half.terms.noise_seed >= 0:
         return "the noise is seeded (noise-seed)"
     if half.settings().get("sensitivity") == "paper":

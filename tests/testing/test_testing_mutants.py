@@ -14,6 +14,7 @@ from privet.client_apps import Local
 from privet.client_apps.gradients import Gradients
 from privet.privacy.node_rules import NodeRules
 from privet.server_apps import read_config
+from privet.strategies import SearchAxis
 from privet.testing import Check, CheckFailed, checks, logistic_federation
 from privet.testing.subject import ENGINES
 from privet.wire import digest, registry
@@ -81,6 +82,16 @@ def agent_half_of_another_name(patch: Patch) -> None:
 def agent_half_of_another_version(patch: Patch) -> None:
     patch.setattr(server(), "version", agent().version)  # of its own, not the agent half's
     patch.setattr(agent(), "version", 2)
+
+
+@mutant("noise_has_its_key", says="and no noise_key")
+def private_form_that_no_check_asks_for(patch: Patch) -> None:
+    patch.setattr(agent(), "noise_key", "")
+
+
+@mutant("what_is_searched_is_there", says="search names 'step_size', which is no key of a run")
+def search_for_an_attribute(patch: Patch) -> None:
+    patch.setattr(strategy(), "search", (SearchAxis("step_size", 0.1, 1.0),))
 
 
 def sending(patch: Patch, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:

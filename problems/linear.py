@@ -115,7 +115,7 @@ class LinearModel(ABC, Generic[Target]):
     def _pull_back(self, design: FloatArray, residuals: FloatArray) -> FloatArray:
         return self._flatten(self._product(design, residuals))
 
-    def _with_features(self, features: FloatArray) -> Self:
+    def with_features(self, features: FloatArray) -> Self:
         """Return the same problem on other features of the same shape."""
         model: Any = type(self)
         other: Self = model(
@@ -139,7 +139,7 @@ class LinearModel(ABC, Generic[Target]):
         features = clip_rows(self.features, radius)
         if np.array_equal(features, self.features):
             return self
-        other = self._with_features(features)
+        other = self.with_features(features)
         other.data_dependent = self.data_dependent
         return other
 
@@ -391,7 +391,7 @@ class MatrixScoreModel(LinearModel[npt.NDArray[np.intp]]):
         self.labels = check_classes(labels, self.features, self.classes)
         self._set_data(self.features, self.labels, self.num_features * self.classes)
 
-    def _with_features(self, features: FloatArray) -> Self:
+    def with_features(self, features: FloatArray) -> Self:
         return type(self)(
             features, self.labels, self.classes, regularizer=self.regularizer, divisor=self.divisor
         )

@@ -28,6 +28,7 @@ from privet.privacy import (
     key_pair,
     shared_spacing,
 )
+from privet.privacy.empirical import mu_bound
 from privet.privacy.masks import apply_streams, key_stream
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
@@ -554,7 +555,6 @@ def test_more_colluders_cost_more(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ audits of the sum
 
 SUMS, AUDITED, KNOWN = 2500, 6, 2
-ERRORS = 5.0
 
 
 def audited_sums(folder: Path, side: int, scale: float) -> tuple[NDArray[np.float64], float]:
@@ -622,8 +622,5 @@ def test_an_observer_of_the_sum_with_all_colluders_proves_no_more_than_is_said(
     assert gaussian_epsilon(mu, DELTA) < claim < gaussian_epsilon(mu * 1.001, DELTA)
     bound = epsilon_lower_bound(first, second, DELTA, confidence=1 - 1e-4)
     assert 0.15 * claim <= bound <= claim
-    deviation = math.sqrt((first.var(ddof=1) + second.var(ddof=1)) / 2)
-    found = abs(float(first.mean() - second.mean())) / deviation
-    error = math.sqrt((2 + found**2 / 2) / SUMS)
-    assert found <= mu + ERRORS * error
-    assert found > SENSITIVITY / (scale * math.sqrt(honest + 1)) + error
+    assert mu_bound(first, second, error=3e-7) <= mu
+    assert mu_bound(first, second, error=0.3) > SENSITIVITY / (scale * math.sqrt(honest + 1))

@@ -361,18 +361,27 @@ def test_a_node_that_forgets_its_upload_masks_no_other_with_it(tmp_path: Path) -
     assert not isinstance(federation.ask("0"), str)
 
 
-def test_a_line_that_was_cut_off_hides_no_other(tmp_path: Path) -> None:
+def test_a_file_of_used_masks_that_was_spoilt_closes_the_node(tmp_path: Path) -> None:
     federation = Federation(tmp_path)
     federation.enrol()
     used = tmp_path / "0.key.used"
-    used.write_bytes(b"\n0123")
-    context = federation.grid.contexts[federation.nodes[0]]
-    state = dict(context.state.items())
+    used.write_bytes(b"no table of masks" * 100)
+    assert "cannot write down which masks it uses" in str(federation.ask("0"))
+    assert federation.charged("0") == []
+    used.unlink()
     assert not isinstance(federation.ask("0"), str)
-    for key, record in state.items():
-        context.state[key] = record
-    assert "before" in str(federation.ask("0"))
-    assert used.read_bytes().count(b"\n") == 2
+    assert used.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_a_key_that_others_can_read_or_write_closes_the_node(mode: int, tmp_path: Path) -> None:
+    federation = Federation(tmp_path)
+    federation.enrol()
+    (tmp_path / "0.key").chmod(mode)
+    assert "this node's keys cannot be read or used" in str(federation.ask("0"))
+    assert federation.charged("0") == []
+    (tmp_path / "0.key").chmod(0o400)
+    assert not isinstance(federation.ask("0"), str)
 
 
 def test_a_node_that_cannot_write_down_its_masks_uses_none(tmp_path: Path) -> None:

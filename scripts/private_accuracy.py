@@ -41,6 +41,7 @@ from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
 from privet.sim.studies.statistics import Estimate
 from privet.sim.trusting import trusting_nodes
+from privet.sim.tuning import hypercube
 from privet.wire import ConfigError, RunError, algorithm, stream
 
 DELTA = 1e-5
@@ -348,12 +349,16 @@ def _best(runs: Runs, data: str, method: str, epsilon: float) -> Point:
 
     place, axes = EPSILONS.index(epsilon), len(METHODS[method].axes)
     if epsilon == FIRST:
-        best = max(hypercube(f"{method} {data}", SPREAD, axes), key=score)
+        best = max(_points(f"{method} {data}", SPREAD, axes), key=score)
     else:
         near = EPSILONS[place + 1 if epsilon < FIRST else place - 1]
         best = _best(runs, data, method, near)
-    around = (hypercube(f"{method} {data} {epsilon:g}", CLOSER[data], axes) - 0.5) / 2.0
+    around = (_points(f"{method} {data} {epsilon:g}", CLOSER[data], axes) - 0.5) / 2.0
     return max([best, *np.clip(best + around, 0.0, 1.0)], key=score)
+
+
+def _points(name: str, count: int, dim: int) -> Point:
+    return hypercube(stream(0, "private tuning", name), count, dim)
 
 
 def _settings(method: str, point: Point) -> Settings:
@@ -365,14 +370,6 @@ def _settings(method: str, point: Point) -> Settings:
     if "rounds" in found:
         found["rounds"] = round(found["rounds"])
     return found
-
-
-def hypercube(name: str, count: int, dim: int) -> Point:
-    """Return points of [0, 1]^dim, one in each of ``count`` slices per axis."""
-    rng = stream(0, "private tuning", name)
-    slices = np.stack([rng.permutation(count) for _ in range(dim)], axis=1)
-    points: Point = (slices + rng.random((count, dim))) / count
-    return points
 
 
 def cell(runs: Runs, data: str, method: str, epsilon: float) -> list[float | None]:

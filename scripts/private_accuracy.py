@@ -462,10 +462,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="of the data")
     parser.add_argument("--data", nargs="*", default=list(DATA), choices=DATA)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
+    parser.add_argument("--epsilons", nargs="+", type=float, default=EPSILONS, choices=EPSILONS)
     arguments = parser.parse_args()
     quiet()
     runs = Runs(arguments.results / "private.jsonl", partial(play, arguments.folder))
-    for data, method, epsilon in product(arguments.data, arguments.methods, EPSILONS):
+    for data, method, epsilon in product(arguments.data, arguments.methods, arguments.epsilons):
         cell(runs, data, method, epsilon)
     write(arguments.results)
 

@@ -48,6 +48,8 @@ CANARIES = 2000
 FALSE_ALARMS = 1e-3
 SHARES = (0.02, 0.1, 0.3, 1.0)
 """Of the canaries that are guessed on: the surest of them, and all."""
+SMOOTH = 3
+"""Degree of the polynomials in what a round tells of a canary."""
 LOUD = 8.0
 """Entry of a canary, in units of the clip: its gradient is beyond the clip, and stays there."""
 
@@ -150,9 +152,7 @@ def audit(
         if not 0 < seen[-1].epsilon < math.inf:
             raise ConfigError("an audit needs a run that is private, and this one says it is not")
     delta = seen[0].delta
-    features = np.concatenate([one.features for one in seen])
-    present = np.concatenate([one.present for one in seen])
-    scores, truth = _scores(features, present, rng)
+    scores, truth = _scores(seen, rng)
     guessed, guesses, correct = best_guesses(
         scores, truth, delta, error=false_alarms / 2, shares=SHARES
     )
@@ -246,7 +246,9 @@ def _planted(
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Canaries of one run: what was seen of each (m, p), and whether it was there (m,).
+    """Canaries of one run: what was seen of each, and whether it was there (m,).
+
+    ``features`` (m, K, q) are q numbers of each round.
 
     Beside it what the honest agents said that their uploads cost, and whether all noise is
     Gaussian.
@@ -371,7 +373,7 @@ class _Listening(InlineGrid):
             for at, number in enumerate(rounds):
                 for which, values in enumerate(own.get(number, ())):
                     table[:, at, which] = values
-            parts.append(table.reshape(len(table), -1))
+            parts.append(table)
         last = list(self._last.values())
         return _Seen(
             np.concatenate(parts),
@@ -393,26 +395,35 @@ def _vectors(arrays: Mapping[str, NDArray[Any]], dim: int) -> list[Vector]:
 # ------------------------------------------------------------------ guesses
 
 
-def _scores(
-    features: Vector, present: NDArray[np.bool_], rng: np.random.Generator
-) -> tuple[Vector, NDArray[np.bool_]]:
+def _scores(seen: Sequence[_Seen], rng: np.random.Generator) -> tuple[Vector, NDArray[np.bool_]]:
     """Return scores of half of the canaries and their coins; the other half is told.
 
-    Fisher's discriminant w = (S + shrinkage)^-1 (mean there - mean not there), around the middle.
+    Fisher's discriminant w = S^-1 delta around the middle, S the covariance and delta the
+    difference of the means. Of delta, which is small beside its own error, the part is taken that
+    runs smoothly over the rounds: B (B' S^-1 B)^-1 B' S^-1 delta, with polynomials in B.
     """
-    told = np.zeros(len(features), bool)
-    told[rng.permutation(len(features))[: len(features) // 2]] = True
-    spread = features[told].std(axis=0)
-    used = features[:, spread > 0] / spread[spread > 0]
+    features = np.concatenate([one.features for one in seen])
+    present = np.concatenate([one.present for one in seen])
+    count, rounds, width = features.shape
+    smooth = np.polynomial.legendre.legvander(np.linspace(-1, 1, rounds), min(SMOOTH, rounds - 1))
+    basis = np.kron(smooth, np.eye(width))
+    told = np.zeros(count, bool)
+    told[rng.permutation(count)[: count // 2]] = True
+    flat = features.reshape(count, -1)
+    spread = flat[told].std(axis=0)
+    used = flat[:, spread > 0] / spread[spread > 0]
+    basis = basis[spread > 0] / spread[spread > 0, None]
     means = [used[told & (present == side)].mean(axis=0) for side in (True, False)]
     if not used.size or not np.isfinite(means).all():
         raise RunError("an audit of so few canaries tells nothing: take more")
     own = used[told] - np.where(present[told][:, None], *means)
     covariance = own.T @ own / len(own)
-    # Uploads that add up over the rounds differ by little, which a larger ridge would hide.
-    ridge = 1e-9 + 0.1 * max(used.shape[1] / len(own) - 0.25, 0.0)
+    # Small: uploads that add up over the rounds differ by little. Not zero: some repeat others.
+    ridge = 1e-6 + 0.1 * max(used.shape[1] / len(own) - 0.25, 0.0)
     covariance += ridge * np.eye(used.shape[1])
-    weights = np.linalg.solve(covariance, means[0] - means[1])
+    inverse = np.linalg.solve(covariance, np.column_stack([basis, means[0] - means[1]]))
+    fitted, *_ = np.linalg.lstsq(basis.T @ inverse[:, :-1], basis.T @ inverse[:, -1], rcond=1e-10)
+    weights = inverse[:, :-1] @ fitted
     middle = (means[0] + means[1]) @ weights / 2.0
     return used[~told] @ weights - middle, present[~told]
 

@@ -96,7 +96,7 @@ def test_too_little_noise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_sum_is_audited_with_its_colluders() -> None:
-    found = audit({**RUN, **SHARED}, canaries=800, false_alarms=1e-3, colluders=2)
+    found = audit({**RUN, **SHARED, "features": 400}, false_alarms=1e-3, colluders=2)
     assert found.epsilon == pytest.approx(4.0, rel=1e-3)
     assert not found.broken
     assert found.bound > 0.1 * found.epsilon
@@ -105,14 +105,14 @@ def test_a_sum_is_audited_with_its_colluders() -> None:
 def test_a_sum_with_less_noise_than_is_charged_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Eight of ten agents help the observer, where the nodes count on two."""
+    """Nine of ten agents help the observer, where the nodes count on two: mu is sqrt(8) times it."""
     from privet.sim import audit as module
 
     trusting = module.trusting_nodes
     monkeypatch.setattr(
         module, "trusting_nodes", lambda folder, names, colluders: trusting(folder, names, 2)
     )
-    found = audit({**RUN, **SHARED}, canaries=400, false_alarms=RARE, colluders=8)
+    found = audit({**RUN, **SHARED, "features": 400}, canaries=600, false_alarms=RARE, colluders=9)
     assert found.epsilon == pytest.approx(4.0, rel=1e-3)
     assert found.broken
 

@@ -105,7 +105,7 @@ def test_a_sum_is_audited_with_its_colluders() -> None:
 def test_a_sum_with_less_noise_than_is_charged_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nine of ten agents help the observer, where the nodes count on two: mu is sqrt(8) times it."""
+    """Nine of ten agents help the observer, and the nodes count on two: mu is sqrt(8) times it."""
     from privet.sim import audit as module
 
     trusting = module.trusting_nodes

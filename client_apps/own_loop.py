@@ -352,7 +352,9 @@ class LoopParticipant(Participant):
         task = task._replace(shift=None)  # as large as the model, and of no more use
 
         def left(walk: Walk) -> Local:
-            done: Local = half.finish(opened.base, opened.broadcast, task, walk)
+            done: Local = half.finished(
+                *(opened.base, opened.broadcast, task, walk, opened.streams, opened.spent.noise)
+            )
             if self._kind == "constant":
                 buffers.write(given)
             elif self._kind == "local":

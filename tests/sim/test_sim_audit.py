@@ -59,6 +59,7 @@ def test_no_more_is_proven_than_is_said_and_not_much_less(name: str) -> None:
         {"participation": "fraction", "fraction": 0.5},
         {"budget-schedule": "geometric", "budget-ratio": 0.8},
         {"batch": "sample", "batch-size": 30},
+        {"value-bits": 4},
         {"dataset": "digits", "dtype": "float32"},
         {"dataset": "regression", "init-scale": 0.5},
     ],

@@ -1,37 +1,39 @@
 """Privacy-critical: the local work of many agents of one process, done together.
 
-An agent's round is cheap beside the messages that it takes. Agents whose problems are of one
-`stack_key` and who are asked the same thing are kept as a block: their states are rows of tables,
-their local work one call of their half on these rows, and neither an instruction nor an upload is
-a message of its own. Everything that `Participant` promises of a message holds for a row. Nobody is
-in a block whose node has rules or a state file, nor in a run that means to be private or masks its
-uploads: these agents are asked by message, which is what charges and refuses.
+An agent's round is cheap beside the messages that it takes. Agents who are asked the same thing are
+kept as a block: their states are rows of tables, and neither an instruction nor an upload is a
+message of its own. Where the half takes rows and the problems are of one `stack_key`, their local
+work is one call of their half; in other blocks it is one call after the other. Everything that
+`Participant` promises of a message holds for a row: it is screened and charged by the same `Guard`,
+once for all rows of one account, and its noise is that of the release that was charged. Who is
+refused, and nobody else, is asked by message and says so itself. Nobody is in a block whose node
+has rules or a state file, whose model is large, nor in a run that masks its uploads.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from flwr.app import ConfigRecord, Context
 from numpy.typing import NDArray
 
-from privet.privacy import Facts, NoiseSource, Perturber
-from privet.privacy.perturb import Perturbers
+from privet.privacy import Facts, NoCertificateError, Release
+from privet.privacy.perturb import Perturbers, perturbers
 from privet.problems import LinearModel, Problem
 from privet.problems.stacks import Stack, stack_key
 from privet.wire import AGENT_RECORD, RECORD, pack
 from privet.wire.contract import Instruction, agent_record, read_instruction
-from privet.wire.dense import digests
+from privet.wire.dense import digest, digests
 from privet.wire.errors import one_line
 from privet.wire.records import record_dict
 
 from .base import Participant, agent_name
-from .guard import Guard, checked_settings, node_rules
+from .guard import Guard, Spent, checked_settings, node_rules, require_tame, require_vectors
 from .half import Arrays, Half, Local, Vector
-from .inputs import StackedStreams
+from .inputs import StackedStreams, Streams
 from .masking import require_agreement
 from .state import AgentState, read_state, state_path, write_state
 
@@ -40,12 +42,25 @@ log = logging.getLogger("flwr.privet")
 BLOCK_BYTES = 1 << 19
 """Bytes of a block's features: its local steps find them in the cache."""
 FEWEST = 4
-"""Agents below which a block gains nothing."""
+"""Agents below which a stack gains nothing."""
+LARGEST_MODEL = 1 << 18
+"""Bytes of a model above which messages cost little beside the work."""
 MOST_ROWS = 2048
 """Agents of a block at most."""
+MOST_DRAWS = 1 << 22
+"""Draws of charged noise that a block holds at most."""
 
 Places = NDArray[np.intp]
 Tags = NDArray[np.int64]
+
+
+class Cost(NamedTuple):
+    """What a reply says of its cost: the total so far at delta, a remark, the account."""
+
+    epsilon: float
+    delta: float
+    note: str
+    ledger: str
 
 
 class Trained(NamedTuple):
@@ -58,15 +73,15 @@ class Trained(NamedTuple):
     upload : dict of str to array (k, d)
     digests : array (k,) of uint64
     num_examples : array (k,) of int
-    delta : float
-        Of the run's account, in which nothing of this is.
+    costs : list of Cost
+        What each has cost; agents of one account share it.
     """
 
     places: Places
     upload: dict[str, Vector]
     digests: NDArray[np.uint64]
     num_examples: NDArray[np.int64]
-    delta: float
+    costs: list[Cost]
 
 
 class Cohort:
@@ -122,7 +137,7 @@ class Cohort:
             given = None
             if states is not None:
                 given = {k: v[places] if v.ndim > 1 else v for k, v in states.items()}
-            broadcast = self._participant.broadcast(asked, private=False)
+            broadcast = self._participant.broadcast(asked, private=one.half.private)
             try:
                 trained = one.train(
                     asked,
@@ -138,8 +153,9 @@ class Cohort:
                 self._alone.add(one.half)
                 continue
             if trained is not None:
-                verified.add(one.half)
                 done.append(trained)
+                if one.stack is not None:
+                    verified.add(one.half)
         return done
 
     def release(self, nodes: Iterable[int] | None = None, *, keep: bool = False) -> None:
@@ -171,47 +187,68 @@ class Cohort:
             for node, context in self._contexts.items()
             if node not in self._where and (known(context) or node in asked_now)
         ]
-        groups: dict[Hashable, list[_Member]] = {}
+        settings = checked_settings(asked.settings)
+        groups: dict[tuple[int, Facts | None, Hashable], list[_Member]] = {}
         for node in new:
             self._where[node] = None
-            member = self._member(asked, node)
+            member = self._member(asked, settings, node)
             if member is not None:
-                key = (id(member.half), stack_key(member.problem))
-                groups.setdefault(key, []).append(member)
-        for group in groups.values():
-            if len(group) < FEWEST:
+                half = member.half
+                told = member.facts if half.private else None  # agents that are charged the same
+                shape = stack_key(member.problem) if half.stacks else None
+                groups.setdefault((id(half), told, shape), []).append(member)
+        apart: dict[Hashable, list[_Member]] = {}
+        for (kind, told, shape), group in groups.items():
+            if shape is None or len(group) < FEWEST:
+                for member in group:
+                    vector = member.problem.dim, np.dtype(member.problem.dtype)
+                    apart.setdefault((kind, told, vector), []).append(member)
                 continue
             size = cast("LinearModel[Any]", group[0].problem).features.nbytes
-            rows = min(MOST_ROWS, max(1, BLOCK_BYTES // size))
-            for start in range(0, len(group), rows):
-                self._add(group[start : start + rows])
+            for some in _parts(group, BLOCK_BYTES // size, asked.round):
+                stack = Stack([member.problem for member in some])
+                self._add(some, stack if stack.agrees() else None)
+        for group in apart.values():
+            for some in _parts(group, MOST_ROWS, asked.round):
+                self._add(some, None)
         alone = sum(self._where[node] is None for node in new)
         if alone:
             log.info("%d of %d agents work one by one, by message", alone, len(new))
 
-    def _add(self, members: list[_Member]) -> None:
-        block = _Block(members, self._run[0])
-        if not block.stack.agrees():
-            return
+    def _add(self, members: list[_Member], stack: Stack | None) -> None:
+        block = _Block(members, stack, self._run[0], checked_settings(self._run[2]))
         for row, member in enumerate(members):
             self._where[member.node] = (len(self._blocks), row)
         self._blocks.append(block)
 
-    def _member(self, asked: Instruction, node: int) -> _Member | None:
+    def _member(self, asked: Instruction, settings: Mapping[str, Any], node: int) -> _Member | None:
         context = self._contexts.get(node)
         try:
-            if context is None or node_rules(context).limited or state_path(context) is not None:
+            if context is None or state_path(context) is not None:
                 return None
-            if read_state(context).ledger:
+            rules, name = node_rules(context), agent_name(context)
+            if rules.limited or settings.get("secure-sum", False):
                 return None
-            masked = bool(checked_settings(asked.settings).get("secure-sum", False))
-            require_agreement(context, asked, masked)
+            require_agreement(context, asked, masked=False)
             half, problem, facts = self._participant.prepared(asked, context)
+            Guard(context, rules, settings, name, asked.round).screen(half)
         except Exception:  # which the agent says itself when it is asked by message
             return None
-        if not half.stacks or half.private or stack_key(problem) is None:
+        if problem.dim * np.dtype(problem.dtype).itemsize > LARGEST_MODEL:
             return None
-        return _Member(node, agent_name(context), context, half, problem, facts)
+        return _Member(node, name, context, half, problem, facts)
+
+
+def _parts(group: list[_Member], most: int, round_: int) -> Iterator[list[_Member]]:
+    """Return the agents of one block after the other, at most so many."""
+    first = group[0]
+    try:
+        draws = first.half.release(first.facts, round_).draws * first.facts.dim
+    except NoCertificateError:  # a refusal, or noise that is seeded
+        draws = 0
+    rows = max(1, min(most, MOST_ROWS, MOST_DRAWS // max(1, draws)))
+    for start in range(0, len(group), rows):
+        yield group[start : start + rows]
 
 
 class _DiffersError(Exception):
@@ -228,13 +265,20 @@ class _Member(NamedTuple):
 
 
 class _Block:
-    """Agents of one half and one stack, and their states: rows of tables."""
+    """Agents of one half, their stack if they are of one, and their states: rows of tables."""
 
-    def __init__(self, members: Sequence[_Member], experiment: str) -> None:
+    def __init__(
+        self,
+        members: Sequence[_Member],
+        stack: Stack | None,
+        experiment: str,
+        settings: Mapping[str, Any],
+    ) -> None:
         self.members = members
+        self._settings = settings
         self.half = members[0].half
-        self.stack = Stack([member.problem for member in members])
-        self._names = tuple(member.name for member in members)
+        self.stack = stack
+        self._seed = int(settings.get("seed", 0))
         self._num_examples = np.array([member.facts.num_examples for member in members])
         self._experiment = experiment
         self._here = np.zeros(len(members), bool)
@@ -242,6 +286,9 @@ class _Block:
         self._now: dict[str, Vector] = {}
         self._before: dict[str, Vector] = {}
         self._tags = np.zeros((2, len(members)), np.int64)
+        # The account of each, and whether every round since it began was charged.
+        self._ledgers = [""] * len(members)
+        self._covered = np.zeros(len(members), bool)
 
     def train(
         self,
@@ -261,62 +308,99 @@ class _Block:
         _DiffersError
             If the first row, where it is to be verified, is not what its agent gives alone.
         """
-        if states is None:
-            held = self._held(rows, tags)
-            places, rows, tags = places[held], rows[held], tags[held]
-        if not len(rows):
+        held = self._held(rows, tags) if states is None else self._accounts(rows)
+        charged = self._charged(asked.round, rows)
+        held &= [one is not None for one in charged]
+        if not held.any():
             return None
+        spent = cast("list[Spent]", charged)
+        if not held.all():
+            places, rows, tags = places[held], rows[held], tags[held]
+            spent = [spent[place] for place in np.flatnonzero(held).tolist()]
+            if states is not None:
+                states = {k: v[held] if v.ndim > 1 else v for k, v in states.items()}
         whole = len(rows) == len(self.members) and bool((np.diff(rows) == 1).all())
-        shape = (len(rows), self.stack.dim)
-
-        def stacked(array: Vector) -> Vector:
-            return np.broadcast_to(array, shape) if array.shape == shape[1:] else array
-
         if states is not None:
-            base = {name: np.array(stacked(array)) for name, array in states.items()}
+            shape = len(rows), self.members[0].problem.dim
+            base = {name: np.array(_rows(array, shape)) for name, array in states.items()}
         elif whole:
             base = self._now
         else:
             base = {name: table[rows] for name, table in self._now.items()}
-        first, settings = self.members[rows[0]], checked_settings(asked.settings)
-        streams = StackedStreams(
-            int(settings.get("seed", 0)),
-            "",
-            asked.round,
-            self._names if whole else tuple(self._names[row] for row in rows.tolist()),
-        )
-        nothing = self.half.release(first.facts, asked.round)
-
-        def source(row: int) -> NoiseSource:
-            node = self.members[row]
-            rules = node_rules(node.context)
-            return Guard(node.context, rules, settings, node.name, asked.round).source()
-
-        noise = Perturbers(nothing, lambda: [source(row) for row in rows.tolist()], first.facts)
-
-        local = self.half.local_update(
-            base,
-            {name: stacked(array) for name, array in broadcast.items()},
-            cast(Any, self.stack if whole else self.stack.take(rows.tolist())),
-            streams,
-            noise,
-        )
-        if verify and noise.repeatable:
-            alone = self.half.local_update(
-                {name: array[0] for name, array in base.items()},
-                broadcast,
-                self.stack.models[rows[0]],
-                streams.each()[0],
-                Perturber(nothing, source(int(rows[0])), first.facts),
-            )
-            _require_same(local, alone, len(rows))
+        if self.half.private:
+            require_tame(base.values())
+            for arrays in (broadcast, _row(base, 0)):
+                require_vectors(arrays, self.members[rows[0]].problem)
+        guard, release = self._guard(asked.round), spent[0].noise.release
+        if self.stack is None:
+            local = self._in_turn(guard, rows, base, broadcast, release)
+        else:
+            stack = self.stack if whole else self.stack.take(rows.tolist())
+            local = self._at_once(guard, rows, stack, base, broadcast, release, verify=verify)
         self._keep(rows, whole, asked.round, tags, base, local.state)
+        begun = states is not None  # from what the server knows
+        self._covered[rows] = spent[0].covered and (begun | self._covered[rows])
+        for row, one in zip(rows.tolist(), spent, strict=True):
+            self._ledgers[row] = one.ledger
+        distinct = {id(one): one for one in spent}
+        costs = {
+            key: Cost(one.epsilon, one.delta, one.note, one.ledger) for key, one in distinct.items()
+        }
         return Trained(
             places,
             dict(local.upload),
-            digests(local.agreed),
+            _digests(local.agreed),
             self._num_examples[rows],
-            float(settings.get("delta", 1e-5)),
+            [costs[id(one)] for one in spent],
+        )
+
+    def _at_once(
+        self,
+        guard: Guard,
+        rows: Places,
+        stack: Stack,
+        base: Arrays,
+        broadcast: Arrays,
+        release: Release,
+        *,
+        verify: bool,
+    ) -> Local:
+        """Return what rows come to as a stack, and look at the first alone if that is asked for."""
+        first = self.members[rows[0]]
+        names = tuple(self.members[row].name for row in rows.tolist())
+        streams = StackedStreams(self._seed, "", guard.round, names)
+        noise = Perturbers(
+            release,
+            len(rows),
+            lambda: [guard._replace(agent=name).source() for name in names],
+            first.facts,
+        )
+        told = {name: _rows(array, stack.shape) for name, array in broadcast.items()}
+        local = self.half.local_update(base, told, cast(Any, stack), streams, noise)
+        noise.settle()
+        if verify:
+            own, stream = stack.models[0], streams.each()[0]
+            alone = self.half.local_update(_row(base, 0), broadcast, own, stream, noise.first())
+            _require_same(local, alone, len(rows))
+        return local
+
+    def _in_turn(
+        self, guard: Guard, rows: Places, base: Arrays, broadcast: Arrays, release: Release
+    ) -> Local:
+        """Return what rows come to one after the other."""
+        members, each = [self.members[row] for row in rows.tolist()], []
+        sources = [guard._replace(agent=one.name).source() for one in members]
+        noises = perturbers(release, sources, [one.facts for one in members])
+        for place, (one, noise) in enumerate(zip(members, noises, strict=True)):
+            streams = Streams(self._seed, one.name, guard.round)
+            own = _row(base, place)
+            each.append(self.half.local_update(own, broadcast, one.problem, streams, noise))
+            noise.settle()
+        first = each[0]
+        return Local(
+            {name: _stacked([one.state[name] for one in each]) for name in first.state},
+            {name: _stacked([one.upload[name] for one in each]) for name in first.upload},
+            _stacked([one.agreed for one in each]),
         )
 
     def release(self, rows: Iterable[int], *, keep: bool = False) -> None:
@@ -327,12 +411,38 @@ class _Block:
             self._here[row] = keep
             now, before = self._tags[:, row].tolist()
             if now != before:  # else it came from there
-                states = tuple(
-                    pack({name: table[row] for name, table in tables.items()})
-                    for tables in (self._before, self._now)
-                )
-                state = AgentState(self._experiment, (before, now), states)
+                states = tuple(pack(_row(tables, row)) for tables in (self._before, self._now))
+                account = self._ledgers[row], bool(self._covered[row])
+                state = AgentState(self._experiment, (before, now), states, *account)
                 write_state(self.members[row].context, state)
+
+    def _guard(self, round_: int) -> Guard:
+        """Return what stands before a round: the same for all, but for the name of the agent."""
+        first = self.members[0]
+        return Guard(first.context, node_rules(first.context), self._settings, first.name, round_)
+
+    def _charged(self, round_: int, rows: Places) -> list[Spent | None]:
+        """Charge a reply of each row; None where that is refused, which each says by message.
+
+        Nothing is written before the work is done, and no rule of a node is asked: those who have
+        any are not here.
+        """
+        guard, facts = self._guard(round_), self.members[0].facts
+        found: dict[str, Spent | None] = {}
+        texts = [self._ledgers[row] for row in rows.tolist()]
+        for text in dict.fromkeys(texts):
+            try:
+                found[text] = guard.charge(self.half, facts, text)
+            except Exception:
+                found[text] = None
+        return [found[text] for text in texts]
+
+    def _accounts(self, rows: Places) -> NDArray[np.bool_]:
+        """Bring the accounts of rows that begin here; return that all of them can."""
+        for row in rows[~self._here[rows]].tolist():
+            kept = read_state(self.members[row].context)
+            self._ledgers[row], self._covered[row] = kept.ledger, kept.covered
+        return np.ones(len(rows), bool)
 
     def _held(self, rows: Places, tags: Tags) -> NDArray[np.bool_]:
         """Bring the states after these rounds into the tables; return which rows have one."""
@@ -340,7 +450,9 @@ class _Block:
         held = self._here[rows].copy()
         for place in np.flatnonzero(~held).tolist():
             row, tag = int(rows[place]), int(tags[place])
-            state = read_state(self.members[row].context).at(self._experiment, tag)
+            kept = read_state(self.members[row].context)
+            self._ledgers[row], self._covered[row] = kept.ledger, kept.covered
+            state = kept.at(self._experiment, tag)
             if state is None:
                 continue
             if not self._here.any():
@@ -378,6 +490,29 @@ class _Block:
         """Return empty tables for the states of all members, like this one."""
         count = len(self.members)
         return {name: np.zeros((count, *a.shape), a.dtype) for name, a in state.items()}
+
+
+def _stacked(arrays: Sequence[Vector]) -> Vector:
+    """Return arrays as rows, or in an array of objects where they are of several shapes."""
+    if len({array.shape for array in arrays}) == 1:
+        return np.stack(arrays)
+    rows = np.empty(len(arrays), object)
+    rows[:] = arrays
+    return rows
+
+
+def _digests(rows: Vector) -> NDArray[np.uint64]:
+    return np.array(list(map(digest, rows)), np.uint64) if rows.dtype == object else digests(rows)
+
+
+def _row(arrays: Arrays, row: int) -> Arrays:
+    """Return the arrays of one agent."""
+    return {name: array[row] for name, array in arrays.items()}
+
+
+def _rows(array: Vector, shape: tuple[int, int]) -> Vector:
+    """Return a model that several agents have in common as a row for each; others as they are."""
+    return np.broadcast_to(array, shape) if array.shape == shape[1:] else array
 
 
 def _own(array: Vector, base: Arrays) -> Vector:

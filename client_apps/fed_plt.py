@@ -142,11 +142,6 @@ class Agent(BudgetSchedule, SplittingAgent):
         """Whether clipped and noised; without a clip the noise proves nothing."""
         return self.noise_variance > 0 and self.clip > 0
 
-    @property
-    def stacks(self) -> bool:
-        clipped = self.local_solver == "noisy-gd" and self.clip > 0
-        return not (clipped or self.secure_sum)
-
     def prepare(self, problem: Problem) -> Problem:
         """Return the problem to work on: in a private run, with rows within the public bound."""
         if not self.private:

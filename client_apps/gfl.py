@@ -63,6 +63,10 @@ class Agent(ClippedGradients):
     )
     local_epochs: int = setting(10, "local steps in a round (E_k)", low=1, high=MOST_STEPS)
 
+    @property
+    def stacks(self) -> bool:
+        return True
+
     @cached_property
     def gradients(self) -> Gradients:
         """The gradient of a local step; a row may come twice in a batch."""
@@ -108,7 +112,7 @@ class Agent(ClippedGradients):
     ) -> LocalTask:
         """Return f_i(w), from w_p: E_k steps of mu / E_k."""
         start = broadcast.get("w")
-        if start is None or start.shape != (problem.dim,) or start.dtype != problem.dtype:
+        if start is None or start.shape[-1:] != (problem.dim,) or start.dtype != problem.dtype:
             raise ConfigError(f"broadcast holds no model w of {problem.dim} in {problem.dtype}")
         step = self.step_size / self.local_epochs
         return LocalTask(start, step, self.local_epochs, gradients=self.gradients)

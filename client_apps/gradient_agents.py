@@ -175,7 +175,7 @@ class NoisyStepsAgent(GradientAgent):
 
     @property
     def stacks(self) -> bool:
-        return self.clip <= 0
+        return True
 
     @cached_property
     def gradients(self) -> Gradients:

@@ -9,8 +9,8 @@ from itertools import repeat
 import numpy as np
 
 from privet.privacy import Perturber
-from privet.problems import Clipping, LinearModel, Problem, can_clip, clipped_terms
-from privet.problems.clipping import Relation
+from privet.problems import Clipping, Problem, Relation, can_clip, clipped_terms
+from privet.problems.linear import ClippedSums
 from privet.problems.stacks import Stack
 from privet.wire import ConfigError, WireError
 
@@ -94,7 +94,7 @@ class Gradients:
     def _clipped(self, problem: Problem, x: Vector, rows: Vector | None) -> Vector:
         if self.clip <= 0:
             return problem.gradient(x, rows)
-        if self.clipping == "batch" and isinstance(problem, LinearModel | FiniteSum):
+        if self.clipping == "batch" and isinstance(problem, ClippedSums | FiniteSum):
             return problem.batch_clipped_gradient(x, self.clip, rows)
         if self.clipping == "example" and can_clip(problem):
             return problem.clipped_gradient(x, self.clip, rows=rows)

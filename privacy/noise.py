@@ -115,21 +115,27 @@ class SeededNoise:
         return _draw(self._words, "laplace", size, scale)
 
 
-def gaussian_each(sources: Sequence[NoiseSource], size: int, scales: Draws) -> Draws:
-    """Return `size` normal draws of each of several sources, (N, size), as they give them alone.
+def draw_each(
+    sources: Sequence[NoiseSource], mechanism: Mechanism, size: int, scales: Draws
+) -> Draws:
+    """Return `size` draws of each of several sources, (N, size), as they give them alone.
 
     Parameters
     ----------
     sources : sequence of NoiseSource
+        At least one.
+    mechanism : {"gaussian", "laplace"}
     scales : (N, 1) array
         One for each; ValueError unless 0 <= scale < inf.
     """
+    if all(type(source) is SystemNoise for source in sources) and (scales == scales[0]).all():
+        return _draw(None, mechanism, (len(sources), size), float(scales[0, 0]))
     streams = [source._words for source in sources if isinstance(source, SeededNoise)]
     usable = bool((scales > 0).all() and np.isfinite(scales).all())
     if usable and size <= AT_ONCE and len(streams) == len(sources):
-        return ziggurat("gaussian").draw_each(streams, size, scales)
+        return ziggurat(mechanism).draw_each(streams, size, scales)
     each = zip(sources, scales[:, 0].tolist(), strict=True)
-    return np.stack([source.gaussian(size, scale) for source, scale in each])
+    return np.stack([getattr(source, mechanism)(size, scale) for source, scale in each])
 
 
 def _draw(words: Words | None, mechanism: Mechanism, size: Size, scale: float) -> Draws:

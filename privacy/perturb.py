@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 from privet.privacy.errors import NoiseError
 from privet.privacy.events import SHARED_GRID, Release
 from privet.privacy.facts import Facts
-from privet.privacy.noise import NoiseSource, SystemNoise, gaussian_each
+from privet.privacy.noise import NoiseSource, Size, SystemNoise, draw_each
 from privet.privacy.ziggurat import cell
 from privet.problems import Clipped
 
@@ -130,6 +130,7 @@ class Perturber:
         self._given = given
         self._spacing = self._farthest = 0.0
         self._rows: Iterator[Vector] = iter(())
+        self._shape: tuple[int, ...] = (facts.dim,)
         if self.charged and not given:
             self._spacing = checked_spacing(release, facts.dim)
             most = FARTHEST_SHARED if release.agents > 1 else FARTHEST
@@ -159,8 +160,8 @@ class Perturber:
         if self.taken >= release.draws:
             raise NoiseError(f"more than the {release.draws} draws that were charged")
         value = np.asarray(clipped.value, np.float64)
-        if value.shape != (self.facts.dim,):
-            raise NoiseError(f"a value has shape {value.shape}, expected ({self.facts.dim},)")
+        if value.shape != self._shape:
+            raise NoiseError(f"a value has shape {value.shape}, expected {self._shape}")
         draw = self._next()
         if self._given:
             return value + draw
@@ -246,9 +247,7 @@ class Perturber:
         draw = next(self._rows, None)
         if draw is None:
             count = min(self.release.draws - self.taken, max(1, _AT_ONCE // self.facts.dim))
-            laplace = self.release.mechanism == "laplace"
-            source = self._source.laplace if laplace else self._source.gaussian
-            drawn = source((count, self.facts.dim), self.release.scale)
+            drawn = self._draws(count)
             if not self._given:
                 drawn *= self._inverse
                 np.rint(drawn, out=drawn)
@@ -257,33 +256,49 @@ class Perturber:
         self.taken += 1
         return draw
 
+    def _draws(self, count: int) -> Vector:
+        """Return `count` draws of the release's noise, (count, ...)."""
+        laplace = self.release.mechanism == "laplace"
+        source = self._source.laplace if laplace else self._source.gaussian
+        return source((count, self.facts.dim), self.release.scale)
+
 
 class Perturbers(Perturber):
-    """Those of several agents of whom nothing is charged, as one: values are rows (N, d).
+    """The noise of several agents who were charged the same, as one: values are rows (N, d).
+
+    Every agent's draws are those of its own source, in the order in which it takes them alone.
 
     Parameters
     ----------
     release : Release
-        Of every agent; raises ``NoiseError`` for one that is charged, whose noise each agent takes
-        from its own `Perturber`.
+        What is charged for each agent's reply.
+    count : int
+        N.
     sources : callable
         Returns every agent's source; called when noise is first asked for.
     facts : Facts
+        What each charge rests on.
     """
 
     def __init__(
-        self, release: Release, sources: Callable[[], Sequence[NoiseSource]], facts: Facts
+        self,
+        release: Release,
+        count: int,
+        sources: Callable[[], Sequence[NoiseSource]],
+        facts: Facts,
     ) -> None:
-        if release.mechanism != "none":
-            raise NoiseError("charged noise is drawn for one agent at a time")
         super().__init__(release, SystemNoise(), facts)
+        self._shape = (count, facts.dim)
         self._sources = sources
         self._opened: Sequence[NoiseSource] = ()
+        self._of_first: list[Vector] = []
 
-    @property
-    def repeatable(self) -> bool:
-        """Whether the noise so far, if there was any, can be drawn again."""
-        return not any(source.private for source in self._opened)
+    def first(self) -> Perturber:
+        """Return the first agent's own, whose draws are those that it has had here.
+
+        Privacy: for the same values alone, of which it tells nothing that was not told.
+        """
+        return Perturber(self.release, _Again(self._of_first), self.facts)
 
     def unaccounted(self, value: NDArray[Any], scale: Any, mechanism: str = "gaussian") -> Vector:
         """Return the values with noise of one scale, or of (N, 1): every agent's from its source.
@@ -291,14 +306,60 @@ class Perturbers(Perturber):
         Raises
         ------
         NoiseError
-            For another than Gaussian noise.
+            As `Perturber.unaccounted`.
         """
-        if mechanism != "gaussian":
-            raise NoiseError(f"{mechanism} noise is drawn for one agent at a time")
-        self._opened = self._opened or self._sources()
-        scales = np.broadcast_to(np.asarray(scale, np.float64), (len(value), 1))
-        noised: Vector = value + gaussian_each(self._opened, value.shape[1], scales)
+        if self.charged:
+            raise NoiseError("noise was requested in addition to the noise that was charged")
+        noised: Vector = value + self._of_each(mechanism, value.shape[1], scale)
         return noised
+
+    def _draws(self, count: int) -> Vector:
+        drawn = self._of_each(self.release.mechanism, count * self.facts.dim, self.release.scale)
+        return drawn.reshape(-1, count, self.facts.dim).swapaxes(0, 1)
+
+    def _of_each(self, mechanism: Any, size: int, scale: Any) -> Vector:
+        self._opened = self._opened or self._sources()
+        scales = np.broadcast_to(np.asarray(scale, np.float64), (len(self._opened), 1))
+        drawn = draw_each(self._opened, mechanism, size, scales)
+        self._of_first.append(drawn[0].copy())
+        return drawn
+
+
+def perturbers(
+    release: Release, sources: Sequence[NoiseSource], facts: Sequence[Facts]
+) -> list[Perturber]:
+    """Return the `Perturber` of each of several agents, whose draws are made in one call.
+
+    Each has the draws that its source gives it alone.
+
+    Parameters
+    ----------
+    release : Release
+        What is charged for each agent's reply.
+    sources : sequence of NoiseSource
+    facts : sequence of Facts
+        Of one dimension.
+    """
+    size = release.draws * facts[0].dim
+    if 0 < size <= _AT_ONCE:
+        scales = np.full((len(sources), 1), release.scale)
+        drawn = draw_each(sources, cast(Any, release.mechanism), size, scales)
+        sources = [_Again([row]) for row in drawn]
+    return [Perturber(release, *each) for each in zip(sources, facts, strict=True)]
+
+
+class _Again:
+    """Gives draws that were given before, in their order."""
+
+    private = False
+
+    def __init__(self, draws: Sequence[Vector]) -> None:
+        self._left = iter(draws)
+
+    def gaussian(self, size: Size, scale: float) -> Vector:
+        return next(self._left).reshape(size)
+
+    laplace = gaussian
 
 
 def _within(array: NDArray[Any], most: float) -> bool:
@@ -311,7 +372,9 @@ def _within(array: NDArray[Any], most: float) -> bool:
 
 
 def _held(value: Vector, farthest: float) -> Vector:
-    """Return a value held to 2^46 units; one that is not finite anywhere counts as zero."""
+    """Return a value, or rows, held to 2^46 units; what is not finite anywhere counts as zero."""
+    if value.ndim > 1:
+        return np.stack([_held(row, farthest) for row in value])
     if not np.isfinite(value).all():
         return np.zeros_like(value)
     return np.clip(value, -farthest, farthest)

@@ -274,9 +274,10 @@ def clipped_term(
 
 
 def _check_batch(rows: RowIndex, batch_size: int | None) -> None:
-    if rows is None or len(rows) != batch_size:
+    if rows is None or rows.shape[-1] != batch_size:
         raise ValueError(f"the sensitivity is that of batch_size = {batch_size} rows")
-    if np.unique(rows).size != len(rows):
+    ordered = np.sort(rows, axis=-1)
+    if (ordered[..., 1:] == ordered[..., :-1]).any():
         raise ValueError("rows holds an example twice: its share would not be bounded by one clip")
 
 
@@ -299,10 +300,14 @@ def clipped_sum(gradients: FloatArray, clip: float, norm: Norm = "l2") -> npt.ND
 
 
 def clipped_whole(vector: npt.NDArray[np.float64], clip: float) -> npt.NDArray[np.float64]:
-    """Return a vector scaled down to l2 norm ``clip`` in place.
+    """Return a vector (or each row of several) scaled down to l2 norm ``clip`` in place.
 
     Zero where it is not finite, or so long that its factor would not be a normal number.
     """
+    if vector.ndim > 1:
+        for row in vector:
+            clipped_whole(row, clip)
+        return vector
     clip = check_positive("clip", clip)
     with np.errstate(over="ignore", invalid="ignore"):
         length = float(np.linalg.norm(vector))
@@ -326,8 +331,9 @@ class Limits(NamedTuple):
         """Return those of some examples, or of all for None."""
         if rows is None:
             return self
-        dropped = None if self.dropped is None else self.dropped.take(rows)
-        return Limits(self.most.take(rows), dropped)
+        # Of a stack: every model's own.
+        of = rows if rows.ndim == 1 else (np.arange(len(rows))[:, None], rows)
+        return Limits(self.most[of], None if self.dropped is None else self.dropped[of])
 
 
 def residual_limits(norms: npt.NDArray[np.float64], clip: float, dtype: np.dtype[Any]) -> Limits:

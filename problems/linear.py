@@ -35,63 +35,26 @@ from privet.problems.validation import check_classes, check_features, check_posi
 Target = TypeVar("Target", bound=npt.NDArray[Any])
 
 
-class LinearModel(ABC, Generic[Target]):
-    """A finite sum of losses of linear scores plus a regulariser.
+class ClippedSums(ABC):
+    """The clipped sums of a linear model, or row by row of a `Stack` of them.
 
-    Parameters
-    ----------
-    features : (n, d) array
-        One example a row, float32 or float64 (kept; integers become float64). It is not copied
-        when C-contiguous, so the caller must not change it afterwards. An intercept is a
-        column of ones; it is regularised like any other coordinate.
-    regularizer : Regularizer, optional
-        r(x), added once, whatever the divisor and the mini-batch.
-    divisor : float, optional
-        D; the agent's number of examples unless given (the total over all agents in DP-IADMM).
-
-    Notes
-    -----
-    Calls keep no scratch memory, so one instance may serve several threads.
+    Arrays of a stack have an axis of models first; each of them then comes to the bits that its
+    model has alone.
     """
 
-    dim: int
     dtype: np.dtype[Any]
-    num_examples: int
-    data_dependent: str = ""
-    """What of the features' preparation depends on the records, empty where nothing does."""
-    kind: ClassVar[str]
-    """Name of the loss, as `loss_curvature` and privacy certificates know it."""
-
-    def __init__(
-        self,
-        features: npt.ArrayLike,
-        *,
-        regularizer: Regularizer | None = None,
-        divisor: float | None = None,
-    ) -> None:
-        self.features = check_features(features)
-        self.dtype = self.features.dtype
-        self.num_examples, self.num_features = self.features.shape
-        self.regularizer: Regularizer = NoRegularizer() if regularizer is None else regularizer
-        self.divisor = (
-            float(self.num_examples) if divisor is None else check_positive("divisor", divisor)
-        )
-        self._limits: tuple[float, Norm, Limits] | None = None
-
-    def _set_data(self, design: FloatArray, targets: Target, dim: int) -> None:
-        """Keep the matrix and targets the scores and residuals are computed from."""
-        self._design = design
-        self._targets = targets
-        self.dim = dim
-
-    # What a loss provides
+    regularizer: Regularizer
 
     @abstractmethod
-    def _losses(self, x: FloatArray) -> FloatArray:
-        """Return the loss of every example, shape (n,)."""
+    def _checked(self, x: FloatArray) -> FloatArray:
+        """Return x (..., dim) in the dtype of the data."""
 
     @abstractmethod
-    def _residuals(self, x: FloatArray, design: FloatArray, targets: Target) -> FloatArray:
+    def _batch(self, rows: RowIndex) -> tuple[FloatArray, Any, Any]:
+        """Return rows (..., n, d) of the design, their targets, and the factor of their sum."""
+
+    @abstractmethod
+    def _residuals(self, x: FloatArray, design: FloatArray, targets: Any) -> FloatArray:
         """Return a fresh array of the losses' derivatives with respect to the scores."""
 
     @abstractmethod
@@ -100,81 +63,18 @@ class LinearModel(ABC, Generic[Target]):
 
     @abstractmethod
     def _flatten(self, product: FloatArray) -> FloatArray:
-        """Return such a product in the order of the parameters, shape (dim,)."""
+        """Return such a product in the order of the parameters, shape (..., dim)."""
 
     @abstractmethod
-    def _residual_norms(self, residuals: FloatArray, norm: Norm) -> FloatArray:
-        """Return the norm of every example's residual, shape (n,), summed in float64."""
+    def _residual_limits(self, clip: float, norm: Norm) -> Limits:
+        """Return `residual_limits` of all examples; the last answer is kept."""
 
     @abstractmethod
     def _clip_residuals(self, residuals: FloatArray, limits: Limits, norm: Norm) -> None:
-        """Scale down, in place, the residual of example i to norm <= limits.most[i]."""
-
-    # What all losses share
+        """Scale down, in place, the residual of example i to norm <= limits.most[..., i]."""
 
     def _pull_back(self, design: FloatArray, residuals: FloatArray) -> FloatArray:
         return self._flatten(self._product(design, residuals))
-
-    def with_features(self, features: FloatArray) -> Self:
-        """Return the same problem on other features of the same shape."""
-        model: Any = type(self)
-        other: Self = model(
-            features, self._targets, regularizer=self.regularizer, divisor=self.divisor
-        )
-        return other
-
-    def with_divisor(self, divisor: float) -> Self:
-        """Return the problem on the same data, which it shares, with another divisor D."""
-        other = copy.copy(self)
-        other.divisor = check_positive("divisor", divisor)
-        other.__dict__.pop("moduli", None)
-        return other
-
-    def with_rows_within(self, radius: float) -> Self:
-        """Return the problem with rows clipped to l2 norm ``radius``; itself where none is longer.
-
-        Privacy: `public_moduli` of this radius hold for the result whatever the data are; each
-        row depends on itself alone.
-        """
-        features = clip_rows(self.features, radius)
-        if np.array_equal(features, self.features):
-            return self
-        other = self.with_features(features)
-        other.data_dependent = self.data_dependent
-        return other
-
-    @cached_property
-    def moduli(self) -> Moduli:
-        """Bounds of the Hessian of f, computed from the data: releasing them is not private.
-
-        The loss's range of curvature times that of A^T A / D, plus the regulariser's moduli.
-        """
-        return self._data_moduli + self.regularizer.moduli
-
-    @property
-    def _data_moduli(self) -> Moduli:
-        low, high = gram_extremes(self.features)
-        lowest, largest = loss_curvature(self.kind)
-        return Moduli(lowest * low / self.divisor, largest * high / self.divisor)
-
-    def value(self, x: FloatArray) -> float:
-        """Return f(x)."""
-        x = self._checked(x)
-        total = float(np.sum(self._losses(x), dtype=np.float64))
-        return total / self.divisor + self.regularizer.value(x)
-
-    def gradient(self, x: FloatArray, rows: RowIndex = None) -> FloatArray:
-        """Return the gradient of f, shape (dim,).
-
-        With ``rows`` the data term is (n/D) times the mean over those examples, an unbiased
-        estimate under uniform sampling; with the default divisor it is their mean.
-        """
-        x = self._checked(x)
-        design, targets, scale = self._batch(rows)
-        result = self._pull_back(design, self._residuals(x, design, targets))
-        result *= scale
-        result += self.regularizer.gradient(x)
-        return result
 
     def clipped_gradient(
         self, x: FloatArray, clip: float, norm: Norm = "l2", rows: RowIndex = None
@@ -243,18 +143,20 @@ class LinearModel(ABC, Generic[Target]):
         limits = self._residual_limits(clip, norm).of(rows)
         design, targets, scale = self._batch(rows)
         residuals = self._residuals(x, design, targets)
-        _drop_unsound(residuals)
+        _drop_unsound(design, residuals)
         if limits.dropped is not None:
-            residuals[..., limits.dropped] = 0.0
+            _drop(residuals, limits.dropped)
         self._clip_residuals(residuals, limits, norm)
-        step = len(design) if self.dtype == np.float64 else BLOCK
-        if len(design) <= step:
+        count = design.shape[-2]
+        step = count if self.dtype == np.float64 else BLOCK
+        if count <= step:
             total = self._product(design, residuals)
         else:
-            total = self._product(design[:step], residuals[..., :step]).astype(np.float64)
-            for start in range(step, len(design), step):
+            first = self._product(design[..., :step, :], residuals[..., :step])
+            total = first.astype(np.float64)
+            for start in range(step, count, step):
                 part = slice(start, start + step)
-                total += self._product(design[part], residuals[..., part])
+                total += self._product(design[..., part, :], residuals[..., part])
         value: npt.NDArray[np.float64] = self._flatten(total).astype(np.float64, copy=False)
         value *= scale
         return value
@@ -263,18 +165,141 @@ class LinearModel(ABC, Generic[Target]):
         """Return the scaled sum of the examples' gradients, of those that are finite."""
         design, targets, scale = self._batch(rows)
         residuals = self._residuals(x, design, targets)
-        _drop_unsound(residuals)
+        _drop_unsound(design, residuals)
         result = self._pull_back(design, residuals)
         if not np.isfinite(result).all():
             # The largest entry of an example's gradient is that of its residual times its row's.
-            largest = np.abs(design).max(axis=1)
+            largest = np.abs(design).max(axis=-1)
             heights = np.abs(residuals)
-            heights = heights if heights.ndim == 1 else heights.max(axis=0)
-            residuals[..., ~np.isfinite(heights * largest)] = 0.0
+            heights = heights if heights.ndim == largest.ndim else heights.max(axis=-2)
+            _drop(residuals, ~np.isfinite(heights * largest))
             result = self._pull_back(design, residuals)
         value: npt.NDArray[np.float64] = result.astype(np.float64, copy=False)
         value *= scale
         return value
+
+
+class LinearModel(ClippedSums, Generic[Target]):
+    """A finite sum of losses of linear scores plus a regulariser.
+
+    Parameters
+    ----------
+    features : (n, d) array
+        One example a row, float32 or float64 (kept; integers become float64). It is not copied
+        when C-contiguous, so the caller must not change it afterwards. An intercept is a
+        column of ones; it is regularised like any other coordinate.
+    regularizer : Regularizer, optional
+        r(x), added once, whatever the divisor and the mini-batch.
+    divisor : float, optional
+        D; the agent's number of examples unless given (the total over all agents in DP-IADMM).
+
+    Notes
+    -----
+    Calls keep no scratch memory, so one instance may serve several threads.
+    """
+
+    dim: int
+    dtype: np.dtype[Any]
+    num_examples: int
+    data_dependent: str = ""
+    """What of the features' preparation depends on the records, empty where nothing does."""
+    kind: ClassVar[str]
+    """Name of the loss, as `loss_curvature` and privacy certificates know it."""
+
+    def __init__(
+        self,
+        features: npt.ArrayLike,
+        *,
+        regularizer: Regularizer | None = None,
+        divisor: float | None = None,
+    ) -> None:
+        self.features = check_features(features)
+        self.dtype = self.features.dtype
+        self.num_examples, self.num_features = self.features.shape
+        self.regularizer: Regularizer = NoRegularizer() if regularizer is None else regularizer
+        self.divisor = (
+            float(self.num_examples) if divisor is None else check_positive("divisor", divisor)
+        )
+        self._limits: tuple[float, Norm, Limits] | None = None
+
+    def _set_data(self, design: FloatArray, targets: Target, dim: int) -> None:
+        """Keep the matrix and targets the scores and residuals are computed from."""
+        self._design = design
+        self._targets = targets
+        self.dim = dim
+
+    # What a loss provides
+
+    @abstractmethod
+    def _losses(self, x: FloatArray) -> FloatArray:
+        """Return the loss of every example, shape (n,)."""
+
+    @abstractmethod
+    def _residual_norms(self, residuals: FloatArray, norm: Norm) -> FloatArray:
+        """Return the norm of every example's residual, shape (n,), summed in float64."""
+
+    # What all losses share
+
+    def with_features(self, features: FloatArray) -> Self:
+        """Return the same problem on other features of the same shape."""
+        model: Any = type(self)
+        other: Self = model(
+            features, self._targets, regularizer=self.regularizer, divisor=self.divisor
+        )
+        return other
+
+    def with_divisor(self, divisor: float) -> Self:
+        """Return the problem on the same data, which it shares, with another divisor D."""
+        other = copy.copy(self)
+        other.divisor = check_positive("divisor", divisor)
+        other.__dict__.pop("moduli", None)
+        return other
+
+    def with_rows_within(self, radius: float) -> Self:
+        """Return the problem with rows clipped to l2 norm ``radius``; itself where none is longer.
+
+        Privacy: `public_moduli` of this radius hold for the result whatever the data are; each
+        row depends on itself alone.
+        """
+        features = clip_rows(self.features, radius)
+        if np.array_equal(features, self.features):
+            return self
+        other = self.with_features(features)
+        other.data_dependent = self.data_dependent
+        return other
+
+    @cached_property
+    def moduli(self) -> Moduli:
+        """Bounds of the Hessian of f, computed from the data: releasing them is not private.
+
+        The loss's range of curvature times that of A^T A / D, plus the regulariser's moduli.
+        """
+        return self._data_moduli + self.regularizer.moduli
+
+    @property
+    def _data_moduli(self) -> Moduli:
+        low, high = gram_extremes(self.features)
+        lowest, largest = loss_curvature(self.kind)
+        return Moduli(lowest * low / self.divisor, largest * high / self.divisor)
+
+    def value(self, x: FloatArray) -> float:
+        """Return f(x)."""
+        x = self._checked(x)
+        total = float(np.sum(self._losses(x), dtype=np.float64))
+        return total / self.divisor + self.regularizer.value(x)
+
+    def gradient(self, x: FloatArray, rows: RowIndex = None) -> FloatArray:
+        """Return the gradient of f, shape (dim,).
+
+        With ``rows`` the data term is (n/D) times the mean over those examples, an unbiased
+        estimate under uniform sampling; with the default divisor it is their mean.
+        """
+        x = self._checked(x)
+        design, targets, scale = self._batch(rows)
+        result = self._pull_back(design, self._residuals(x, design, targets))
+        result *= scale
+        result += self.regularizer.gradient(x)
+        return result
 
     def gradient_and_largest(self, x: FloatArray, norm: Norm = "l1") -> tuple[FloatArray, float]:
         """Return the gradient of f, and max_i ||g_i|| / D over the examples' data terms g_i.
@@ -319,13 +344,22 @@ class LinearModel(ABC, Generic[Target]):
         return found
 
 
-def _drop_unsound(residuals: FloatArray) -> None:
+def _drop_unsound(design: FloatArray, residuals: FloatArray) -> None:
     """Set the residuals of examples that have one that is not finite to zero, in place."""
     # One product says that all are finite at a tenth of the time that asking each takes.
     if math.isfinite(np.vdot(residuals, residuals)):
         return
-    unsound = ~np.isfinite(residuals)
-    residuals[..., unsound if unsound.ndim == 1 else unsound.any(axis=0)] = 0.0
+    unsound: npt.NDArray[np.bool_] = ~np.isfinite(residuals)
+    if unsound.ndim == design.ndim:
+        unsound = np.any(unsound, axis=-2)
+    _drop(residuals, unsound)
+
+
+def _drop(residuals: FloatArray, examples: npt.NDArray[np.bool_]) -> None:
+    """Set the residuals of some examples (..., n) to zero, in place."""
+    if residuals.ndim > examples.ndim:
+        residuals = residuals.swapaxes(-1, -2)
+    residuals[examples] = 0.0
 
 
 class ScalarScoreModel(LinearModel[FloatArray]):
@@ -410,15 +444,15 @@ class MatrixScoreModel(LinearModel[npt.NDArray[np.intp]]):
         result: FloatArray
         if norm == "l2":
             wide = residuals.astype(np.float64, copy=False)
-            result = np.sqrt(np.einsum("kn,kn->n", wide, wide))
+            result = np.sqrt(np.einsum("...kn,...kn->...n", wide, wide))
         else:
-            result = np.abs(residuals).sum(axis=0, dtype=np.float64)
+            result = np.abs(residuals).sum(axis=-2, dtype=np.float64)
         return result
 
     def _clip_residuals(self, residuals: FloatArray, limits: Limits, norm: Norm) -> None:
         most = limits.most
         factors = most / np.maximum(self._residual_norms(residuals, norm), most)
-        residuals *= factors.astype(residuals.dtype, copy=False)
+        residuals *= factors.astype(residuals.dtype, copy=False)[..., None, :]
 
 
 def can_clip(problem: object) -> TypeGuard[ClippableProblem]:
@@ -427,4 +461,4 @@ def can_clip(problem: object) -> TypeGuard[ClippableProblem]:
     For the models of this library the class says so: asking a protocol takes longer than clipping
     a small problem.
     """
-    return isinstance(problem, LinearModel | ClippableProblem)
+    return isinstance(problem, ClippedSums | ClippableProblem)

@@ -14,9 +14,10 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from privet.problems.base import FloatArray, Moduli, RowIndex
+from privet.problems.base import FloatArray, Moduli, Norm, RowIndex
 from privet.problems.binary_logistic import BinaryLogistic
-from privet.problems.linear import LinearModel
+from privet.problems.clipping import Limits
+from privet.problems.linear import ClippedSums, LinearModel
 from privet.problems.multinomial_logistic import MultinomialLogistic
 from privet.problems.regularizers import L2, Nonconvex, NoRegularizer
 from privet.problems.ridge_regression import RidgeRegression
@@ -62,7 +63,7 @@ def stack_key(problem: object) -> Hashable | None:
     return type(model), features.shape, features.dtype, model.dim, term
 
 
-class Stack:
+class Stack(ClippedSums):
     """Models of one `stack_key`, at least one; some of them may be `Observed`.
 
     Attributes
@@ -70,8 +71,6 @@ class Stack:
     models : tuple of LinearModel
     dim, dtype, num_examples
         Those of every model.
-    divisor : array (N, 1)
-        Their divisors D.
     """
 
     def __init__(self, models: Sequence[Any]) -> None:
@@ -83,9 +82,18 @@ class Stack:
         first = self._first = self.models[0]
         self.dim, self.dtype, self.num_examples = first.dim, first.dtype, first.num_examples
         self.regularizer = first.regularizer
-        self.divisor = np.array([[model.divisor] for model in self.models])
+        self._divisors = np.array([[model.divisor] for model in self.models])
         self._designs = np.stack([model._design for model in self.models])
         self._targets = np.stack([model._targets for model in self.models])
+        self._limits: tuple[float, Norm, Limits] | None = None
+
+    @property
+    def divisor(self) -> float:
+        """D (raises ``ValueError`` for models that do not have the same)."""
+        found = float(self._divisors[0, 0])
+        if not (self._divisors == found).all():
+            raise ValueError("the models of the stack have divisors of their own")
+        return found
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -96,7 +104,7 @@ class Stack:
         """Whether the first model's gradient alone has the bits that it has in the stack."""
         x = np.linspace(-1.0, 1.0, self.dim, dtype=self.dtype)
         everywhere = np.broadcast_to(x, self.shape)
-        together = self._gradient(everywhere, self._designs, self._targets, 1.0 / self.divisor)
+        together = self._gradient(everywhere, None)
         return bool(together[0].tobytes() == self._first.gradient(x).tobytes())
 
     def take(self, members: Sequence[int]) -> Self:
@@ -105,8 +113,12 @@ class Stack:
         taken.__dict__.update({k: v for k, v in vars(self).items() if k != "moduli"})
         taken.models = tuple(self.models[member] for member in members)
         taken._seen = [self._seen[member] for member in members]
-        for name in ("divisor", "_designs", "_targets"):
+        for name in ("_divisors", "_designs", "_targets"):
             setattr(taken, name, getattr(self, name)[members])
+        if self._limits is not None:
+            clip, norm, limits = self._limits
+            dropped = None if limits.dropped is None else limits.dropped[members]
+            taken._limits = clip, norm, Limits(limits.most[members], dropped)
         return taken
 
     @cached_property
@@ -119,39 +131,66 @@ class Stack:
 
     def gradient(self, x: FloatArray, rows: RowIndex = None) -> FloatArray:
         """Return the gradients (N, dim) at x (N, dim); with ``rows`` (N, b) from mini-batches."""
-        if x.shape != self.shape:
-            raise ValueError(f"x must have shape {self.shape}, found {x.shape}")
-        if x.dtype != self.dtype:
-            x = x.astype(self.dtype)
+        x = self._checked(x)
         if self._observed:
             for seen, row in zip(self._seen, x, strict=True):
                 if seen is not None:
                     seen(row)
-        designs, targets, scale = self._designs, self._targets, 1.0 / self.divisor
-        if rows is not None:
-            each = np.arange(len(x))[:, None]
-            designs, targets = designs[each, rows], targets[each, rows]
-            scale = self.num_examples / (self.divisor * rows.shape[1])
-        return self._gradient(x, designs, targets, scale)
+        return self._gradient(x, rows)
 
-    def _gradient(
-        self, x: FloatArray, designs: FloatArray, targets: Any, scale: FloatArray
-    ) -> FloatArray:
-        result = self._products(x, designs, targets)
+    def _gradient(self, x: FloatArray, rows: RowIndex) -> FloatArray:
+        designs, targets, scale = self._batch(rows)
+        result = self._pull_back(designs, self._residuals(x, designs, targets))
         result *= scale.astype(self.dtype, copy=False)
         result += self.regularizer.gradient(x)
         return result
 
-    def _products(self, x: FloatArray, designs: FloatArray, targets: Any) -> FloatArray:
+    def _checked(self, x: FloatArray) -> FloatArray:
+        if x.shape != self.shape:
+            raise ValueError(f"x must have shape {self.shape}, found {x.shape}")
+        return x if x.dtype == self.dtype else x.astype(self.dtype)
+
+    def _batch(self, rows: RowIndex) -> tuple[FloatArray, Any, FloatArray]:
+        if rows is None:
+            return self._designs, self._targets, 1.0 / self._divisors
+        each = np.arange(len(rows))[:, None]
+        scale = self.num_examples / (self._divisors * rows.shape[1])
+        return self._designs[each, rows], self._targets[each, rows], scale
+
+    def _residuals(self, x: FloatArray, design: FloatArray, targets: Any) -> FloatArray:
         model: Any = self._first
         if isinstance(model, MultinomialLogistic):
-            slopes = model.slopes(np.matmul(model.weights(x), designs.swapaxes(1, 2)), targets)
-            products = np.matmul(slopes, designs)[:, : model.classes]
-            flat: FloatArray = products.swapaxes(1, 2).reshape(self.shape)
-            return flat
-        scores = np.matmul(designs, x[:, :, None])[:, :, 0]
-        result: FloatArray = np.matmul(model.slopes(scores, targets)[:, None], designs)[:, 0]
-        return result
+            scores = np.matmul(model.weights(x), design.swapaxes(1, 2))
+        else:
+            scores = np.matmul(design, x[:, :, None])[:, :, 0]
+        slopes: FloatArray = model.slopes(scores, targets)
+        return slopes
+
+    def _product(self, design: FloatArray, residuals: FloatArray) -> FloatArray:
+        rows = residuals if residuals.ndim > 2 else residuals[:, None]
+        product: FloatArray = np.matmul(rows, design)
+        return product if residuals.ndim > 2 else product[:, 0]
+
+    def _flatten(self, product: FloatArray) -> FloatArray:
+        if product.ndim == 2:
+            return product
+        classes: int = self._first.classes
+        flat: FloatArray = product[:, :classes].swapaxes(1, 2).reshape(self.shape)
+        return flat
+
+    def _residual_limits(self, clip: float, norm: Norm) -> Limits:
+        if self._limits is None or self._limits[:2] != (clip, norm):
+            each = [model._residual_limits(clip, norm) for model in self.models]
+            dropped = None
+            if any(one.dropped is not None for one in each):
+                none = np.zeros(self.num_examples, bool)
+                dropped = np.stack([none if one.dropped is None else one.dropped for one in each])
+            found = Limits(np.stack([one.most for one in each]), dropped)
+            self._limits = clip, norm, found
+        return self._limits[2]
+
+    def _clip_residuals(self, residuals: FloatArray, limits: Limits, norm: Norm) -> None:
+        self._first._clip_residuals(residuals, limits, norm)
 
 
 def total_gradient(problems: Sequence[Any]) -> Callable[[FloatArray], FloatArray]:

@@ -27,6 +27,8 @@ class InlineGrid(LocalGrid):
         Passed to the ClientApp's context.
     """
 
+    _kind: type[Nodes] = Nodes
+
     def __init__(
         self,
         client_app: App,
@@ -34,7 +36,7 @@ class InlineGrid(LocalGrid):
         run_config: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(nodes)
-        self._nodes = Nodes(client_app, self.run.run_id, self.node_configs, run_config or {})
+        self._nodes = self._kind(client_app, self.run.run_id, self.node_configs, run_config or {})
 
     @property
     def contexts(self) -> dict[int, Context]:

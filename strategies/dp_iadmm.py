@@ -22,7 +22,7 @@ from privet.client_apps.arithmetic import ascend
 from privet.client_apps.dp_iadmm import Agent
 from privet.client_apps.terms import PrivacyTerms
 from privet.problems import ProximalFunction, Zero, make_h
-from privet.wire import ConfigError, digest, ring
+from privet.wire import ConfigError, ring
 from privet.wire.key import LARGEST, SMALLEST, check_fields, read, setting
 from privet.wire.mapped import column_sums
 from privet.wire.ring import Shapes
@@ -40,9 +40,12 @@ from .half import (
     SummingHalf,
     Turn,
     Vector,
+    agreed,
     checked,
     mean_row,
+    put,
     squared_gap,
+    squared_gaps,
 )
 from .search import SearchAxis
 
@@ -151,6 +154,7 @@ class Half(ServerHalf[S]):
 class Server(Half[State], FoldingHalf[State]):
     """Server half of DP-IADMM."""
 
+    stacks: ClassVar[bool] = True
     state = State
     tells: ClassVar[Mapping[str, str]] = {"w": "w"}
 
@@ -188,18 +192,16 @@ class Server(Half[State], FoldingHalf[State]):
         """Check z_p and return it with lam_p + rho_t (w - z_p), Algorithm 1 line 8."""
         z = checked(upload, "z", state.w)
         lam = ascend(state.lam[position], state.w, z, state.rho)
-        return {"z": z, "lam": lam}, digest(lam)
+        return {"z": z, "lam": lam}, agreed(upload, lam)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         """Put the participants' z_p and lam_p into the tables and take the next w."""
         state.t = turn.number
         state.total += state.w
         state.weighted += np.multiply(state.w, state.t, dtype=np.float64)
-        moved = 0.0
-        for position, arrays in uploads.items():
-            moved += squared_gap(arrays["z"], state.w)
-            state.z[position] = arrays["z"]
-            state.lam[position] = arrays["lam"]
+        moved = sum(squared_gaps(uploads, state.w, "z"))
+        put(state.z, uploads, "z")
+        put(state.lam, uploads, "lam")
         state = self.completed(state)
         if uploads:  # a round without uploads says nothing of how far the agents are apart
             state.residual = moved / len(uploads) + squared_gap(state.center, state.w)

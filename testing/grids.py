@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from flwr.app import Message, MessageType
+import numpy as np
+from flwr.app import ConfigRecord, Message, MessageType
+from numpy.typing import NDArray
 
 from privet.client_apps import agent_name
+from privet.client_apps.cohort import Tags, Trained
+from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App, NodeConfig
-from privet.wire import Instruction
-from privet.wire.contract import read_instruction
+from privet.wire import AGENT_RECORD, RECORD, Instruction
+from privet.wire.contract import agent_record, read_instruction
+from privet.wire.records import record_dict
 
 Fate = Callable[["WatchedGrid", Message], Message | None]
 """What becomes of a training message: the reply, or None for one that never arrives."""
@@ -81,6 +86,30 @@ class WatchedGrid(InlineGrid):
             for exchange in self.exchanges
             if (exchange.agent, exchange.instruction.round) == (agent, round_)
         ]
+
+
+class WatchedCohort(WatchedGrid, CohortGrid):
+    """The same on the cohort engine: an agent that meets a fate in a round is asked by message."""
+
+    def train_together(
+        self,
+        shared: ConfigRecord,
+        nodes: Sequence[int],
+        tags: Tags,
+        states: Mapping[str, NDArray[Any]] | None,
+        timeout: float,
+    ) -> list[Trained]:
+        """Do a round's local work of those that nothing happens to."""
+        round_ = read_instruction(
+            record_dict({RECORD: shared, AGENT_RECORD: agent_record(0)})
+        ).round
+        names = [agent_name(self._nodes.contexts[node]) for node in nodes]
+        free = np.array([(name, round_) not in self.fates for name in names], bool)
+        places = np.flatnonzero(free)
+        some = [nodes[place] for place in places.tolist()]
+        own = states and {k: v[free] if v.ndim > 1 else v for k, v in states.items()}
+        done = super().train_together(shared, some, tags[free], own, timeout)
+        return [one._replace(places=places[one.places]) for one in done]
 
 
 def lose_reply(grid: WatchedGrid, message: Message) -> None:

@@ -154,11 +154,19 @@ def secure_sum_is_the_sum_in_clear(subject: Subject) -> None:
 
 
 def engines_agree_to_the_bit(subject: Subject) -> None:
-    """All engines give the bits of the in-process one."""
-    for name in subject.engines:
-        with ENGINES[name](subject) as grid:
-            result = subject.strategy().start(grid, subject.start(), num_rounds=ROUNDS)
-        require_same(result, subject.plain.result, f"the engine {name!r}")
+    """All engines give the bits of the in-process one: also with drawn participants, and noise."""
+    cases: list[dict[str, Any]] = [{}, HALF]
+    if subject.noise_key:
+        cases.append({**subject.private_settings, "noise-seed": 1})
+    for changes in cases:
+        played = subject.play_if_allowed(changes)
+        if played is None:
+            continue
+        for name in subject.engines:
+            with ENGINES[name](subject) as grid:
+                strategy = subject.strategy({**subject.settings, **changes})
+                result = strategy.start(grid, subject.start(), num_rounds=ROUNDS)
+            require_same(result, played.result, f"the engine {name!r}")
 
 
 def _resumed(

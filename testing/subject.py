@@ -22,7 +22,7 @@ from privet.sim.inline import app_of
 from privet.strategies import PrivetResult, Round
 from privet.wire import Algorithm, ConfigError, Instruction, RunError, algorithm
 
-from .grids import Fates, WatchedGrid, disconnect
+from .grids import Fates, WatchedCohort, WatchedGrid, disconnect
 
 ROUNDS = 6
 PATIENCE = 0.02
@@ -144,18 +144,30 @@ class Subject:
         options: Mapping[str, Any] | None = None,
         **start: Any,
     ) -> Played:
-        """Play a run in this process.
+        """Play a run in this process, and once more on the cohort engine, with the same results.
 
-        ``options`` go to the Strategy and ``start`` to its ``start``.
+        Not again where its ``app`` is given, which may count what it sees, or a node keeps a
+        ledger. ``options`` go to the Strategy and ``start`` to its ``start``.
+
+        Raises
+        ------
+        CheckFailed
+            If the cohort engine gives anything else.
         """
-        grid = WatchedGrid(
-            app or self.app(), nodes or self.nodes(), fates, keeps_states=keeps_states
-        )
         timeouts = {"round-timeout": PATIENCE} if fates else {}
         asked = {**(self.settings if settings is None else settings), **timeouts}
-        strategy = self.strategy(asked, **(options or {}))
-        result = strategy.start(grid, self.start(), num_rounds=rounds, **start)
-        return Played(result, grid)
+
+        def played(kind: type[WatchedGrid]) -> Played:
+            grid = kind(app or self.app(), nodes or self.nodes(), fates, keeps_states=keeps_states)
+            strategy = self.strategy(asked, **(options or {}))
+            return Played(strategy.start(grid, self.start(), num_rounds=rounds, **start), grid)
+
+        found = played(WatchedGrid)
+        kept = any("ledger-path" in node for node in nodes or ())
+        if "cohort" in self.engines and app is None and not kept:
+            drawn = self.noise_key in asked and asked.get("noise-seed", -1) < 0
+            require_alike(played(WatchedCohort).result, found.result, models=not drawn)
+        return found
 
     @cached_property
     def plain(self) -> Played:
@@ -232,6 +244,23 @@ def require_same(found: PrivetResult, expected: PrivetResult, what: str) -> None
             # As text, so that a residual that is no number equals itself.
             one, other = (repr(getattr(done, part)) for done in (ours_done, theirs_done))
             require(one == other, f"{what}: {part} of round {theirs_done.round} differs")
+
+
+def require_alike(cohort: PrivetResult, inline: PrivetResult, *, models: bool) -> None:
+    """Raise ``CheckFailed`` unless the cohort engine's run says what the in-process one says.
+
+    Without ``models``, as where noise is another in every run, of all but the numbers.
+    """
+    if models:
+        require_same(cohort, inline, "the cohort engine")
+    parts = ("participants", "failures", "notes", "bytes_up", "bytes_down", "epsilon")
+    for ours, theirs in zip(cohort.history, inline.history, strict=True):
+        for part in parts:
+            one, other = (repr(getattr(done, part)) for done in (ours, theirs))
+            require(
+                one == other,
+                f"the cohort engine: {part} of round {theirs.round}: {one}, not {other}",
+            )
 
 
 def inline_engine(subject: Subject) -> AbstractContextManager[LocalGrid]:

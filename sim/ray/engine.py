@@ -2,6 +2,7 @@
 
 Same Strategy, same ClientApp and same messages as on the in-process engine, and the same bits. The
 agents' states stay where the agents are. How a batch travels is said in ``privet.sim.ray.batches``.
+The agents of an actor work together as on the cohort engine: then rows travel, and no messages.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import Error, Message
+from flwr.app import ConfigRecord, Error, Message
+from numpy.typing import NDArray
 
+from privet.client_apps.cohort import Tags, Trained
 from privet.sim.grid import CRASHED, LocalGrid, NodeConfig
 from privet.sim.ray.actors import Actors, Seat
 from privet.sim.ray.batches import pack, unpack
@@ -206,6 +209,41 @@ class RayGrid(LocalGrid):
                 if message_id not in unwanted:
                     self.arrived(message, reply)
         return set(ids)
+
+    def train_together(
+        self,
+        shared: ConfigRecord,
+        nodes: Sequence[int],
+        tags: Tags,
+        states: Mapping[str, NDArray[Any]] | None,
+        timeout: float,
+    ) -> list[Trained]:
+        """Have every actor do a round's local work of those of its nodes that can do it together.
+
+        What an actor that is at work, is late or ends would have done is left to messages: they
+        find out about it.
+        """
+        busy, shares = self._busy(), dict[int, list[int]]()
+        for place, node in enumerate(nodes):
+            number = self._actors.number.get(node)
+            if node in self.online and number is not None and number not in busy:
+                shares.setdefault(number, []).append(place)
+        asked: dict[Any, NDArray[np.intp]] = {}
+        for number, share in shares.items():
+            own = np.array(share)
+            rows = states and {k: v[own] if v.ndim > 1 else v for k, v in states.items()}
+            actor = self._actors.seats[number].actor
+            asked[actor.train.remote(shared, [nodes[one] for one in share], tags[own], rows)] = own
+        if not asked:
+            return []
+        there, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=timeout)
+        done: list[Trained] = []
+        for reference in there:
+            with suppress(self._ray.exceptions.RayError, *UNREADABLE):
+                places = asked[reference]
+                parts = self._ray.get(reference)
+                done += [one._replace(places=places[one.places]) for one in parts]
+        return done
 
     # ------------------------------------------------------------------ checkpoints
 

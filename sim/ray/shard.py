@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message
+from numpy.typing import NDArray
 
-from privet.sim.grid import App, NodeConfig, Nodes, raised
+from privet.client_apps.cohort import Tags, Trained
+from privet.sim.cohort import CohortNodes
+from privet.sim.grid import App, NodeConfig, raised
 from privet.sim.ray.batches import new_arena, pack, unpack
 
 Factory = Callable[[], App]
@@ -36,7 +39,7 @@ class Shard:
         run_config: Mapping[str, Any],
         address: str,
     ) -> None:
-        self._nodes = Nodes(factory(), run_id, configs, run_config)
+        self._nodes = CohortNodes(factory(), run_id, configs, run_config)
         self._arena = new_arena(address) if address else None
 
     def ready(self) -> bool:
@@ -65,6 +68,16 @@ class Shard:
             fit = [_sendable(*one) for one in zip(messages, replies, strict=True)]
             packed = pack(fit, arena)
         return Answers(packed, self._arena is not None)
+
+    def train(
+        self,
+        shared: ConfigRecord,
+        nodes: Sequence[int],
+        tags: Tags,
+        states: Mapping[str, NDArray[Any]] | None,
+    ) -> list[Trained]:
+        """Do a round's local work of those of these nodes that can do it together."""
+        return self._nodes.train(shared, nodes, tags, states)
 
     def states(self) -> dict[str, bytes]:
         """Return the packed states of the agents here, by name."""

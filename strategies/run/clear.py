@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
@@ -176,11 +175,13 @@ def _closed(half: FoldingHalf[Any], pending: Pending, together: Together) -> Rou
     for name, reason in pending.absent.items():
         log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
     pending.require(len(together.names), pending.absent)
-    pending.bytes_up += together.size * len(uploads)
-    pending.epsilon = math.inf
+    pending.bytes_up += together.size
+    updates = together.updates(pending.round)
+    for name, update in updates.items():
+        pending.note_cost(name, update)
+        pending.note_remark(name, update)
     session.state = half.fold(session.state, uploads, pending.turn)
-    update = together.update(0, pending.round)
-    return pending.record(dict.fromkeys(together.names, update), pending.absent)
+    return pending.record(updates, pending.absent)
 
 
 def _accepted(

@@ -33,13 +33,13 @@ from privet.wire.flower_internals import copy_for
 from privet.wire.payload import from_payload
 from privet.wire.records import record_dict
 
-from ..half import Arrays, GroupedHalf, ServerHalf, Turn, grouped
+from ..half import Arrays, FoldingHalf, GroupedHalf, ServerHalf, Turn, grouped
 from .account import expected_release, spent_up
 from .exchange import Reply, owner_by_message, sort_replies
 from .options import RunOptions
 from .roster import CLIENT_APP_FAILED
 from .session import Round, Session, Told
-from .together import Together, working_together
+from .together import Together, states_of, working_together
 
 log = logging.getLogger("flwr.privet")
 
@@ -179,8 +179,8 @@ class Pending:
 
         ``settings`` are the agents' settings, as they travel.
         """
-        half, session = self.half, self.session
-        session.state, arrays = half.broadcast(session.state, self.turn)
+        half, session, turn = self.half, self.session, self.turn
+        session.state, arrays = half.broadcast(session.state, turn)
         codes: Mapping[str, NDArray[Any]] = {}
         if half.agent.broadcast_width:
             codes = self._tell(arrays)
@@ -204,7 +204,7 @@ class Pending:
             if codes:
                 self.coded = record({**arrays, **codes})
             for name in self.asked:
-                if besides := half.own(session.state, position[name], self.turn):
+                if besides := half.own(session.state, position[name], turn):
                     self.own[name] = record({**arrays, **besides})
         self.note_absent(self.asked)
 
@@ -253,31 +253,28 @@ class Pending:
         if together is None:
             return names
         session, agents = self.session, self.session.roster.agents
-        position, shared = session.roster.positions, self.shared[ALL]
-        held: list[str] = []
-        begin: list[str] = []
+        position, units = session.roster.positions, grouped(self.half)
+        asked: dict[tuple[str, bool], list[str]] = {}
         for name in names:
             agent = agents[name]
-            if name in self.own or agent.former or agent.foreign or agent.ledger:
+            if name in self.own or agent.foreign:
                 continue
-            if agent.tag == 0:
-                begin.append(name)
-            elif agent.tag in agent.held:
-                held.append(name)
+            group = ALL if units is None else units.group(session.state, position[name])
+            # Who begins with an account is told what he is charged with.
+            if agent.tag in agent.held if agent.tag else not agent.ledger:
+                asked.setdefault((group, agent.tag == 0), []).append(name)
         parts = []
-        for some, begins in ((held, False), (begin, True)):
-            if not some:
-                continue
-            places = [position[name] for name in some]
-            states = (
-                cast(Any, self.half).recovery(session.state, np.array(places)) if begins else None
-            )
+        for (group, begins), some in asked.items():
+            half, places = cast("FoldingHalf[Any]", self.half), [position[name] for name in some]
+            states = states_of(half, session.state, places) if begins else None
             if begins and states is None:
                 continue
-            tags = np.array([agents[name].tag for name in some])
-            done = together.train_together(
-                shared, [agents[name].node for name in some], tags, states
+            nodes, tags = zip(
+                *((agents[name].node, agents[name].tag) for name in some), strict=True
             )
+            shared = self.shared[group]
+            timeout = self.options.round_timeout
+            done = together.train_together(shared, nodes, np.array(tags), states, timeout)
             if not done:
                 continue
             parts.append(Together.of(some, places, done))
@@ -401,11 +398,12 @@ class Pending:
             If it is of another number of examples than its agent is enrolled with.
         """
         update = read_update(content, self.half.name, self.half.version, self.round)
-        self._note_cost(name, update)
+        self.note_cost(name, update)
         self._require_number(name, update)
         return update
 
-    def _note_cost(self, name: str, update: Update) -> None:
+    def note_cost(self, name: str, update: Update) -> None:
+        """Note what an agent says that it has spent; with what its predecessors have."""
         roster = self.session.roster
         if update.ledger:
             roster.said(name, update.ledger)

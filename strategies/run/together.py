@@ -1,13 +1,12 @@
 """Agents whose local work a grid does together, without a message to each of them.
 
-The cohort engine (`privet.sim.cohort`) is such a grid. What the messages and replies would have
-been is known all the same: their sizes count, their digests are compared, and where an upload has
-to be looked at by itself, its reply is made.
+The cohort engine (`privet.sim.cohort`) is such a grid, and so is the Ray engine. What the messages
+and replies would have been is known all the same: their sizes count, their digests are compared,
+and where an upload has to be looked at by itself, its reply is made.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
@@ -16,19 +15,19 @@ from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from privet.client_apps.cohort import Tags, Trained
+from privet.client_apps.cohort import Cost, Tags, Trained
 from privet.wire import RECORD, Update, UploadError
 from privet.wire.contract import update_record
-from privet.wire.dense import pack as payload
+from privet.wire.payload import to_payload
 from privet.wire.records import record_dict
 
-from ..half import FoldingHalf, Rows, ServerHalf, Uploads, grouped, summing
+from ..half import Arrays, FoldingHalf, Rows, ServerHalf, Uploads, summing
 from .exchange import Reply
 
 
 @runtime_checkable
 class WorksTogether(Protocol):
-    """A grid that can do the local work of many nodes at once (the cohort engine)."""
+    """A grid that can do the local work of many nodes at once."""
 
     def train_together(
         self,
@@ -36,18 +35,33 @@ class WorksTogether(Protocol):
         nodes: Sequence[int],
         tags: Tags,
         states: Mapping[str, NDArray[Any]] | None,
+        timeout: float,
     ) -> list[Trained]:
-        """Do a round's local work of those of these nodes that can, as `Cohort.train`."""
+        """Do a round's local work of those of these nodes that can, as `Cohort.train`.
+
+        Nodes of other processes that take more than ``timeout`` seconds are left out.
+        """
         ...
 
 
 def working_together(half: ServerHalf[Any], grid: Grid) -> WorksTogether | None:
     """Return the grid as one that works together, None where it or the algorithm does not."""
-    if not isinstance(grid, WorksTogether) or summing(half) or grouped(half):
+    if not isinstance(grid, WorksTogether) or summing(half):
         return None
     if half.agent.codes or half.agent.broadcast_width:  # a code is one agent's at a time
         return None
-    return grid if isinstance(half, FoldingHalf) and half.stacks and half.agent.stacks else None
+    return grid if isinstance(half, FoldingHalf) else None
+
+
+def states_of(half: FoldingHalf[Any], state: Any, positions: Sequence[int]) -> Arrays | None:
+    """Return the states of several agents as rows; None where they are not known."""
+    if half.stacks:
+        return cast(Any, half).recovery(state, np.array(positions))  # type: ignore[no-any-return]
+    each = [half.recovery(state, position) for position in positions]
+    known = [one for one in each if one is not None]
+    if len(known) < len(each):
+        return None
+    return {name: np.stack([one[name] for one in known]) for name in known[0]}
 
 
 class Together(NamedTuple):
@@ -58,10 +72,12 @@ class Together(NamedTuple):
     names : list of str
     positions : array (k,) of int
     upload : Rows
+        Of objects where the arrays differ in length.
     digests, num_examples : array (k,)
-    delta : float
+    costs : list of Cost
+        What each has cost, by its own account; agents of one account share it.
     size : int
-        Bytes of one upload.
+        Bytes of all uploads as they would have been sent.
     """
 
     names: list[str]
@@ -69,7 +85,7 @@ class Together(NamedTuple):
     upload: Rows
     digests: NDArray[np.uint64]
     num_examples: NDArray[np.int64]
-    delta: float
+    costs: list[Cost]
     size: int
 
     @classmethod
@@ -80,20 +96,18 @@ class Together(NamedTuple):
         places = np.concatenate([one.places for one in done])
         order = np.argsort(places)
         places = places[order]
-
-        def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-            whole: NDArray[Any] = np.concatenate(parts)[order]
-            return whole
-
-        upload = Rows({name: joined([one.upload[name] for one in done]) for name in done[0].upload})
+        upload = Rows(
+            {key: _joined([one.upload[key] for one in done], order) for key in done[0].upload}
+        )
+        costs = [one for part in done for one in part.costs]
         return cls(
             [names[place] for place in places.tolist()],
             np.array(positions, np.intp)[places],
             upload,
-            joined([one.digests for one in done]),
-            joined([one.num_examples for one in done]),
-            done[0].delta,
-            len(payload({name: array[0] for name, array in upload.items()})),
+            _joined([one.digests for one in done], order),
+            _joined([one.num_examples for one in done], order),
+            [costs[place] for place in order.tolist()],
+            _size(upload),
         )
 
     @classmethod
@@ -102,23 +116,24 @@ class Together(NamedTuple):
         if len(parts) == 1:
             return parts[0]
         order = np.argsort(np.concatenate([part.positions for part in parts]))
-
-        def joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-            whole: NDArray[Any] = np.concatenate(arrays)[order]
-            return whole
-
         names = [name for part in parts for name in part.names]
+        costs = [one for part in parts for one in part.costs]
+        upload = {
+            key: _joined([part.upload[key] for part in parts], order) for key in parts[0].upload
+        }
         return cls(
             [names[place] for place in order.tolist()],
-            joined([part.positions for part in parts]),
-            Rows({key: joined([part.upload[key] for part in parts]) for key in parts[0].upload}),
-            joined([part.digests for part in parts]),
-            joined([part.num_examples for part in parts]),
-            parts[0].delta,
-            parts[0].size,
+            _joined([part.positions for part in parts], order),
+            Rows(upload),
+            _joined([part.digests for part in parts], order),
+            _joined([part.num_examples for part in parts], order),
+            [costs[place] for place in order.tolist()],
+            sum(part.size for part in parts),
         )
 
-    def accepted(self, half: FoldingHalf[Any], state: Any, expected: NDArray[np.int64]) -> Uploads:
+    def accepted(
+        self, half: FoldingHalf[Any], state: Any, expected: NDArray[np.int64]
+    ) -> Mapping[int, Arrays]:
         """Return what is folded of all uploads.
 
         Parameters
@@ -131,32 +146,65 @@ class Together(NamedTuple):
         UploadError, WireError
             If one of them cannot be folded.
         """
-        folded, agreed = cast(Any, half).accept(state, self.positions, self.upload)
+        uploads: Mapping[int, Arrays]
+        if half.stacks:
+            folded, agreed = cast(Any, half).accept(state, self.positions, self.upload)
+            uploads = Uploads(self.positions, folded)
+        else:
+            each = {
+                position: half.accept(state, position, _row(self.upload, row))
+                for row, position in enumerate(self.positions.tolist())
+            }
+            agreed = np.array([digest for _, digest in each.values()], np.uint64)
+            uploads = {position: folded for position, (folded, _) in each.items()}
         if not np.array_equal(agreed, self.digests):
             raise UploadError("digests differ")
         if not np.array_equal(expected, self.num_examples):
             raise UploadError("numbers of examples differ")
-        return Uploads(self.positions, folded)
+        return uploads
 
     def replies(self, protocol: str, version: int, round_: int) -> dict[str, Reply]:
         """Return the replies that the agents would have sent."""
-        return {
-            name: Reply(
-                record_dict({RECORD: update_record(protocol, version, self.update(row, round_))})
-            )
-            for row, name in enumerate(self.names)
-        }
+        made = {}
+        for row, name in enumerate(self.names):
+            update = self._update(row, round_, to_payload(_row(self.upload, row)))
+            made[name] = Reply(record_dict({RECORD: update_record(protocol, version, update)}))
+        return made
 
-    def update(self, row: int, round_: int) -> Update:
-        """Return one agent's upload as it would have been sent."""
+    def updates(self, round_: int) -> dict[str, Update]:
+        """Return what the uploads say beside their arrays; agents of one account share one."""
+        shared: dict[int, Update] = {}
+        for row, one in enumerate(self.costs):
+            if id(one) not in shared:
+                shared[id(one)] = self._update(row, round_, b"")
+        return {name: shared[id(one)] for name, one in zip(self.names, self.costs, strict=True)}
+
+    def _update(self, row: int, round_: int, arrays: bytes) -> Update:
+        cost = self.costs[row]
         return Update(
             agent=self.names[row],
             round=round_,
             num_examples=int(self.num_examples[row]),
             digest=int(self.digests[row]),
-            payload=payload({name: array[row] for name, array in self.upload.items()}),
-            epsilon=math.inf,
-            delta=self.delta,
-            note="",
-            ledger="",
+            payload=arrays,
+            epsilon=cost.epsilon,
+            delta=cost.delta,
+            note=cost.note,
+            ledger=cost.ledger,
         )
+
+
+def _row(upload: Rows, row: int) -> Arrays:
+    return {name: array[row] for name, array in upload.items()}
+
+
+def _size(upload: Rows) -> int:
+    count = len(next(iter(upload.values())))
+    if any(array.dtype == object for array in upload.values()):
+        return sum(len(to_payload(_row(upload, row))) for row in range(count))
+    return count * len(to_payload(_row(upload, 0)))
+
+
+def _joined(parts: Sequence[NDArray[Any]], order: NDArray[np.intp]) -> NDArray[Any]:
+    whole: NDArray[Any] = np.concatenate(parts)[order]
+    return whole

@@ -45,6 +45,7 @@ class Case:
     def __str__(self) -> str:
         kind = "softmax" if self.classes > 2 else "logistic"
         noise = ", noisy" if self.settings else ""
+        noise = ", private" if "clip" in self.settings else noise
         dim = self.features * (self.classes if self.classes > 2 else 1)
         return f"{self.agents} agents, {kind} {self.examples}, d {dim}, E {self.epochs}{noise}"
 
@@ -72,6 +73,18 @@ CASES = (
         5,
         goal=5.0,
         settings={"local_solver": "noisy-gd", "noise_variance": 0.1, "noise_seed": 1},
+    ),
+    Case(
+        1000,
+        250,
+        5,
+        goal=10.0,
+        settings={
+            "local_solver": "noisy-gd",
+            "noise_variance": 0.1,
+            "clip": 1.0,
+            "row_norm": 4.0,
+        },
     ),
     Case(10, 600, 785, 10, epochs=1, goal=1 / 1.02),
 )

@@ -61,6 +61,45 @@ def test_rows_have_the_bits_of_each_model(loss, n, dtype):
                 assert stack.agrees()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("loss", [BinaryLogistic, RidgeRegression, MultinomialLogistic])
+@pytest.mark.parametrize("n", [2, 7, 33, 600])
+def test_clipped_rows_have_the_bits_of_each_model(loss, n, dtype):
+    for d, term in ((2, L2(0.3)), (5, NoRegularizer()), (40, L2(0.3))):
+        alone = models(loss, 5, n, d, dtype, term)
+        features = alone[3].features.copy()
+        features[0] *= 1e-30  # limits of another size, and below an example that counts as zero
+        features[1] = np.finfo(dtype).max / 8
+        alone[3] = alone[3].with_features(features)
+        stack = Stack(alone)
+        rng = np.random.default_rng(n)
+        x = rng.standard_normal(stack.shape).astype(dtype)
+        x[4, 0] = np.inf
+        rows = np.stack([rng.permutation(n)[: min(n, 4)] for _ in alone])
+        part = stack.take([3, 1, 4])
+        for norm in ("l1", "l2"):
+            for clip in (1e-3, 0.7, 1e3):
+                for which in (None, rows):
+                    for clipping in ("example", "batch") if norm == "l2" else ("example",):
+                        values, rest = stack.clipped_term(x, clip, norm, which, clipping)
+                        some = None if which is None else which[[3, 1, 4]]
+                        taken, _ = part.clipped_term(x[[3, 1, 4]], clip, norm, some, clipping)
+                        assert taken.tobytes() == values[[3, 1, 4]].tobytes()
+                        for i, model in enumerate(alone):
+                            own = None if which is None else which[i]
+                            value, term_ = model.clipped_term(x[i], clip, norm, own, clipping)
+                            assert values[i].tobytes() == value.tobytes()
+                            assert (rest is None) == (term_ is None)
+                            assert rest is None or rest[i].tobytes() == term_.tobytes()
+
+
+def test_a_stack_of_several_divisors_has_none():
+    same, other = models(RidgeRegression, 2, 3, 2, np.float64, NoRegularizer())
+    assert Stack([same, same]).divisor == same.divisor
+    with pytest.raises(ValueError, match="divisors of their own"):
+        _ = Stack([same, other]).divisor
+
+
 def test_a_part_of_a_stack_is_the_stack_of_a_part():
     alone = models(BinaryLogistic, 6, 20, 4, np.float64, L2(0.1))
     part, picked = Stack(alone).take([4, 1]), Stack([alone[4], alone[1]])

@@ -113,25 +113,36 @@ def trap(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Killing(RayGrid):
-    """Kills the process of agents 0, 1 and 2 while agent 1 works, in the push after ``armed``."""
+    """Kills the process of agents 0, 1 and 2 while agent 1 works, in the round after ``armed``."""
 
     armed: Path | None = None
+    messages: int = 0
 
     def dispatch(self, messages: list[Message]) -> None:
+        self.messages += sum(one.metadata.message_type == MessageType.TRAIN for one in messages)
+        super().dispatch(messages)
+
+    def train_together(self, *asked: Any) -> list[Any]:
         trap, self.armed = self.armed, None
         if trap is None:
-            super().dispatch(messages)
-            return
-        caught = trap.with_suffix(".caught")
+            return super().train_together(*asked)
+        caught, deadline = trap.with_suffix(".caught"), time.monotonic() + 30.0
         caught.unlink(missing_ok=True)
         trap.touch()
-        super().dispatch(messages)
-        deadline = time.monotonic() + 30.0
-        while not caught.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert caught.exists()
-        kill(self._ray, self.actors[0])
-        trap.unlink()
+
+        def end() -> None:
+            while not caught.exists() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            kill(self._ray, self.actors[0])
+            trap.unlink()
+
+        ending = threading.Thread(target=end)
+        ending.start()
+        try:
+            return super().train_together(*asked)
+        finally:
+            ending.join()
+            assert caught.exists()
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +184,20 @@ def test_run_resumes_on_either_engine_with_the_same_bits(grid: Killing, tmp_path
         resumed = run(FedPLT(num_agents=AGENTS, **NOISY), second, 8, resume=file)
         assert bits(resumed) == bits(whole)
         assert all(done.notes == () for done in resumed.history)
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_actors_work_as_cohorts_with_the_same_bits(grid: Killing, private: bool) -> None:
+    noise = {"clip": 1.0, "row_norm": 50.0} if private else {}
+    before = grid.messages
+    ours = run(FedPLT(num_agents=AGENTS, **NOISY, **noise), grid, 6)
+    assert grid.messages == before
+    alone = run(FedPLT(num_agents=AGENTS, **NOISY, **noise), inline(), 6)
+    assert bits(ours) == bits(alone)
+    assert ours.privacy == alone.privacy
+    assert [replace(done, seconds=0.0) for done in ours.history] == [
+        replace(done, seconds=0.0) for done in alone.history
+    ]
 
 
 def absent(numbers: int, rounds: int, killed: int) -> Schedule:
@@ -404,10 +429,10 @@ def test_actor_that_cannot_be_replaced_ends_the_run_with_the_cause(
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_of_all_processes_is_flat(grid: Killing, session: Any) -> None:
     """Only the history here grows, by less than a kilobyte a round; nothing stays in the actors."""
+    strategy = FedPLT(num_agents=AGENTS, **PLT)
+    run(strategy, grid, 3_000)  # by then the allocators have settled, and all actors are there
     pids = [os.getpid()]
     pids += session.get([actor.__ray_call__.remote(lambda _: os.getpid()) for actor in grid.actors])
-    strategy = FedPLT(num_agents=AGENTS, **PLT)
-    run(strategy, grid, 3_000)  # by then the allocators have settled
     before = [resident_megabytes(pid) for pid in pids]
     for number in range(3_001, 10_001):
         strategy.play_round(grid, number)

@@ -160,7 +160,7 @@ def steps_uphill(patch: Patch) -> None:
     sloping(patch, lambda half, problem, gradient: lambda w: -gradient(w))
 
 
-@mutant("same_seed_gives_the_same_bits", says="another run of the same seed")
+@mutant("same_seed_gives_the_same_bits", says=" differs by ")
 def chance_that_no_seed_names(patch: Patch) -> None:
     def fold(original: Any, half: Any, state: Any, uploads: Any, turn: Any) -> Any:
         state = original(half, state, uploads, turn)

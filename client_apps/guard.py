@@ -160,9 +160,10 @@ class Guard(NamedTuple):
         """Refuse a reply that would bring the run above the epsilon it was calibrated for."""
         target = float(self.settings.get("target-epsilon", 0.0))
         if 0 < target < epsilon:
+            hint = "; dropouts > 0 plans for repeated attempts"
             raise BudgetRefused(
                 f"target-epsilon: this reply would bring the run to epsilon {epsilon:.6g}, above "
-                f"{target:g}"
+                f"{target:g}{hint if self.settings.get('noise-sharing') else ''}"
             )
 
     @property

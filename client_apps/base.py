@@ -397,6 +397,8 @@ class Participant:
                 return RecordDict({RECORD: need_state_record(name)})
             base, public = dict(half.restart(broadcast, problem)), True
         base = Received(base)
+        if sum(map(len, held.states)) > LARGE:
+            held = held.only(asked.experiment, asked.tag)
         masked = bool(settings.get("secure-sum", False))
         require_agreement(context, asked, masked)
         masking = None
@@ -426,7 +428,6 @@ class Participant:
         asked, held, spent, masking = opened.asked, opened.held, opened.spent, opened.masking
         spent.noise.settle()
         if sum(map(len, held.states)) > LARGE:
-            held = held.only(asked.experiment, asked.tag)
             keep_state(context, held)
         agreed = 0 if masking else digest(local.agreed)
         new = held.follow(

@@ -85,7 +85,7 @@ class LocalRound:
     def __init__(self, opened: Opened, task: LocalTask, model: Model, context: Context) -> None:
         self.round = opened.asked.round
         self.step_size, self.steps = task.step_size, task.steps
-        self._opened, self._task, self._model, self._context = opened, task, model, context
+        self._opened, self._model, self._context = opened, model, context
         self._parameters = parameters_of(model)
         self._parameters.begin(task, bool(task.needs) or opened.half.steps_bind)
         self._private: PrivateSteps | None = None
@@ -94,8 +94,11 @@ class LocalRound:
                 raise ConfigError("a private round trains a torch.nn.Module")
             trained = self._parameters.parameters
             self._private = PrivateSteps(model, trained, task, opened.problem, opened.spent.noise)
+        # What is as large as the model and of no more use goes at once.
+        self._task = task if opened.half.steps_bind else task._replace(shift=None, center=None)
         self._taken = 0
-        self._finish: Callable[[Walk], RecordDict] | None = None
+        self._finish: Callable[[LocalTask, Walk], Local] | None = None
+        self._close: Callable[[Local], RecordDict] | None = None
         self._message: Message | None = None
 
     def correct(self, model: Model, gradients: Mapping[str, Any] | None = None) -> None:
@@ -193,12 +196,25 @@ class LocalRound:
             If the method needs what the loop did not do: a call of `correct` in every step, or
             exactly ``steps`` of them, of about ``step_size``.
         """
-        if self._finish is None or self._message is None:
+        if self._close is None or self._message is None:
+            raise ConfigError("reply() belongs after the with block of the round")
+        half: Any = self._opened.half
+        if metrics and (half.private or is_private(self._context)):
+            raise ConfigError("reply(metrics=...) of a private agent would be an un-noised release")
+        content = self._close(self._local())
+        if metrics:
+            numbers = {name: float(value) for name, value in metrics.items()}
+            content[METRICS] = MetricRecord(
+                {"num-examples": self._opened.facts.num_examples, **numbers}
+            )
+        return Message(content, reply_to=self._message)
+
+    def _local(self) -> Local:
+        """Return what the half makes of the steps; nothing else keeps its vectors."""
+        if self._finish is None:
             raise ConfigError("reply() belongs after the with block of the round")
         half: Any = self._opened.half
         task = self._task
-        if metrics and (half.private or is_private(self._context)):
-            raise ConfigError("reply(metrics=...) of a private agent would be an un-noised release")
         if self._private is not None:
             self._private.require_kept()
             if self._taken != task.steps:
@@ -222,16 +238,9 @@ class LocalRound:
                     f"{task.step_size:.3g}, this loop moved {apart:.2g} times as far: train with "
                     "SGD of local.step_size, or set the strategy's step size to the loop's"
                 )
-        self._task = task._replace(shift=None)
-        del task
+        task = self._task = task._replace(shift=None, center=None)
         self._parameters.end()
-        content = self._finish(walk)
-        if metrics:
-            numbers = {name: float(value) for name, value in metrics.items()}
-            content[METRICS] = MetricRecord(
-                {"num-examples": self._opened.facts.num_examples, **numbers}
-            )
-        return Message(content, reply_to=self._message)
+        return self._finish(task, walk)
 
 
 class LoopParticipant(Participant):
@@ -346,12 +355,11 @@ class LoopParticipant(Participant):
         given = received.get(BUFFERS, self._first)
         buffers.write(given)
         local = LocalRound(opened, task, model, context)
+        del task
         with local.hooked() if hook else nullcontext():
             yield local
 
-        task = task._replace(shift=None)  # as large as the model, and of no more use
-
-        def left(walk: Walk) -> Local:
+        def left(task: LocalTask, walk: Walk) -> Local:
             done: Local = half.finish(opened.base, opened.broadcast, task, walk)
             if self._kind == "constant":
                 buffers.write(given)
@@ -361,8 +369,8 @@ class LoopParticipant(Participant):
                 return done._replace(upload={**done.upload, **buffers.read()})
             return done
 
-        local._message = message
-        local._finish = lambda walk: self._close(opened, left(walk), context, name)
+        local._message, local._finish = message, left
+        local._close = lambda done: self._close(opened, done, context, name)
 
     def recall(self, model: Model, context: Context) -> None:
         """Write the agent's own buffers of its last round into a model; for ``buffers="local"``.
@@ -562,6 +570,10 @@ class Parameters(ABC):
         """Return a parameter's gradient, to be changed in place."""
 
     @abstractmethod
+    def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
+        """Add factor times each term to its target, in place."""
+
+    @abstractmethod
     def coarseness(self) -> float:
         """Return the largest relative rounding error of a parameter."""
 
@@ -593,27 +605,26 @@ class Parameters(ABC):
         for name, part in parts(task.start).items():
             self.fill(name, part)
         self._dtype, self._pull = task.start.dtype, 1.0 / task.rho
-        self._shift = None if task.shift is None else placed(task.shift)
-        self._center = None if task.center is None else placed(task.center)
+        terms = [(task.shift, 1.0), (task.center if self._pull else None, -self._pull)]
+        self._terms = [(placed(term), by) for term, by in terms if term is not None]
         self._total = np.zeros_like(task.start) if summed else None
         self._totals = {} if self._total is None else parts(self._total)
         self._slopes = None if self._total is None else placed(self._total)
 
     def correct(self, gradients: Mapping[str, Any] | None) -> None:
-        """Add shift + (w - center) / rho to every gradient, and sum them up where asked."""
-        for name in self.names:
-            value, gradient = self.value(name), self.gradient(name, gradients)
-            if self._slopes is not None:
-                self._slopes[name] += gradient
-            if self._shift is not None:
-                gradient += self._shift[name]
-            if self._pull:
-                if self._center is None:
-                    apart = value * self._pull
-                else:
-                    apart = value - self._center[name]
-                    apart *= self._pull
-                gradient += apart
+        """Add shift - center / rho + w / rho to every gradient, and sum them up where asked.
+
+        No vector is made on the way. Where gamma / rho <= 1, as it must be for the steps to
+        converge, the rounding of w / rho apart from center / rho moves an iterate by no more than
+        its own does.
+        """
+        held = [self.gradient(name, gradients) for name in self.names]
+        if self._slopes is not None:
+            self.add(list(self._slopes.values()), held)
+        for term, factor in self._terms:
+            self.add(held, list(term.values()), factor)
+        if self._pull:
+            self.add(held, [self.value(name) for name in self.names], self._pull)
 
     def walk(self, steps: int) -> Walk:
         """Return the walk that ends where the model is now."""
@@ -627,7 +638,8 @@ class Parameters(ABC):
 
     def end(self) -> None:
         """Let go of the task's vectors."""
-        self._shift = self._center = self._slopes = self._total = None
+        self._slopes = self._total = None
+        self._terms.clear()
         self._totals.clear()
 
     def _flat(self, part: Callable[[str], Vector]) -> Vector:
@@ -661,6 +673,10 @@ class ArrayParameters(Parameters):
 
     def like(self, part: Vector, name: str) -> Any:
         return part
+
+    def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
+        for target, term in zip(targets, terms, strict=True):
+            target += term if factor == 1 else term * factor
 
     def coarseness(self) -> float:
         return max(float(np.finfo(array.dtype).eps) for array in self.model.values())
@@ -709,6 +725,9 @@ class ModuleParameters(Parameters):
 
     def like(self, part: Vector, name: str) -> Any:
         return self._tensor(part).to(self.parameters[name].device)
+
+    def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
+        self.torch._foreach_add_(targets, terms, alpha=factor)
 
     def _tensor(self, part: Vector) -> Any:
         """Return an array as a tensor that shares its memory, to be read only."""

@@ -46,6 +46,7 @@ from privet.wire.contract import (
     decode_settings,
     encode_settings,
     need_state_record,
+    read_experiment,
     read_instruction,
     update_record,
 )
@@ -65,6 +66,7 @@ from .guard import (
     checked_settings,
     is_private,
     node_rules,
+    require_buffers,
     require_public,
     require_tame,
     require_vectors,
@@ -331,7 +333,7 @@ class Participant:
         asked = message.content[RECORD]
         if not isinstance(asked, ConfigRecord) or asked.get("contract") != CONTRACT_VERSION:
             raise WireError(f"enrolment question is not of contract version {CONTRACT_VERSION}")
-        protocol = str(asked["protocol"])
+        protocol, experiment = str(asked["protocol"]), read_experiment(asked)
         half = algorithm(protocol).load_agent()
         if self._protocol not in (None, protocol):
             raise WireError(f"serves {self._protocol}, not {protocol}")
@@ -343,7 +345,6 @@ class Participant:
             require_public(problem)
         held = read_state(context)
         layout, buffers = (getattr(problem, name, None) for name in ("layout", "buffers"))
-        experiment = str(asked["experiment"])
         known = held.rounds if held.experiment == experiment else ()
         said = Enrolment(
             agent=name,
@@ -391,7 +392,10 @@ class Participant:
             held = AgentState(ledger=held.ledger)
         problem, facts = self._prepared_problem(half, context)
         broadcast = self.broadcast(asked, half.private)
+        require_buffers(broadcast, getattr(problem, "buffers", None))
         base, public = _base_state(asked, held), asked.recovery is not None
+        if base is not None and public:
+            require_buffers(base, None)  # those of an agent are never sent back to it
         if base is None:
             if asked.tag:
                 return RecordDict({RECORD: need_state_record(name)})

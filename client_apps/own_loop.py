@@ -676,7 +676,7 @@ class ArrayParameters(Parameters):
 
     def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
         for target, term in zip(targets, terms, strict=True):
-            target += term if factor == 1 else term * factor
+            np.add(target, term if factor == 1 else term * factor, out=target, casting="same_kind")
 
     def coarseness(self) -> float:
         return max(float(np.finfo(array.dtype).eps) for array in self.model.values())

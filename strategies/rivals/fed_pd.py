@@ -39,7 +39,7 @@ from ..half import (
     require_finite,
 )
 from ..search import SearchAxis
-from .base import RivalStrategy, SolverArguments
+from .base import RivalStrategy, ScheduledArguments
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class FedPD(RivalStrategy):
     )
     cost: ClassVar[Cost] = Cost(agent=2, coordinator=2, shared=1)
 
-    def __init__(self, rho: float = Agent.rho, **run: Unpack[SolverArguments]) -> None:
+    def __init__(self, rho: float = Agent.rho, **run: Unpack[ScheduledArguments]) -> None:
         config = self.resolved(locals())
         half = Server.from_config(Agent.from_settings(config), config)
         super().__init__(half, **self.of_run(run))

@@ -87,13 +87,16 @@ class LocalRound:
         self.step_size, self.steps = task.step_size, task.steps
         self._opened, self._model, self._context = opened, model, context
         self._parameters = parameters_of(model)
-        self._parameters.begin(task, bool(task.needs) or opened.half.steps_bind)
         self._private: PrivateSteps | None = None
+        self._weight = 1.0
         if opened.spent.noise.charged:
             if not isinstance(self._parameters, ModuleParameters):
                 raise ConfigError("a private round trains a torch.nn.Module")
             trained = self._parameters.parameters
             self._private = PrivateSteps(model, trained, task, opened.problem, opened.spent.noise)
+        elif isinstance(opened.problem, LoopProblem):
+            self._weight = opened.problem.num_examples / opened.problem.divisor
+        self._parameters.begin(task, bool(task.needs) or opened.half.steps_bind, self._weight)
         # What is as large as the model and of no more use goes at once.
         self._task = task if opened.half.steps_bind else task._replace(shift=None, center=None)
         self._taken = 0
@@ -103,6 +106,9 @@ class LocalRound:
 
     def correct(self, model: Model, gradients: Mapping[str, Any] | None = None) -> None:
         """Add shift + (w - center) / rho to the gradients, in place; call it once a step.
+
+        Where the agents are weighted by their examples, the gradients are multiplied by the weight
+        n_i / mean n before.
 
         Between the backward pass and the optimizer's step; with mixed precision after the gradients
         are unscaled; before or after clipping, as the loop means it. A parameter without a gradient
@@ -222,7 +228,7 @@ class LocalRound:
                     f"a private round takes exactly {task.steps} private steps, this loop took "
                     f"{self._taken}"
                 )
-        if task.needs and not self._taken:
+        if (task.needs or self._weight != 1) and not self._taken:
             raise ConfigError(f"{half.name} needs a call of correct() in every local step")
         if half.steps_bind and self._taken != task.steps:
             raise ConfigError(
@@ -585,8 +591,11 @@ class Parameters(ABC):
         """Return names, shapes and dtypes of `record`, without reading a number."""
         return layout_of({name: self.value(name) for name in self.names})
 
-    def begin(self, task: LocalTask, summed: bool) -> None:
-        """Write the start into the model and bring the task's vectors to where it lies."""
+    def begin(self, task: LocalTask, summed: bool, weight: float) -> None:
+        """Write the start into the model and bring the task's vectors to where it lies.
+
+        Every gradient counts ``weight`` times.
+        """
         shapes = {name: tuple(self.value(name).shape) for name in self.names}
         ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
         if ends[-1] != task.start.size:
@@ -604,7 +613,7 @@ class Parameters(ABC):
 
         for name, part in parts(task.start).items():
             self.fill(name, part)
-        self._dtype, self._pull = task.start.dtype, 1.0 / task.rho
+        self._dtype, self._pull, self._weight = task.start.dtype, 1.0 / task.rho, weight
         terms = [(task.shift, 1.0), (task.center if self._pull else None, -self._pull)]
         self._terms = [(placed(term), by) for term, by in terms if term is not None]
         self._total = np.zeros_like(task.start) if summed else None
@@ -619,6 +628,8 @@ class Parameters(ABC):
         its own does.
         """
         held = [self.gradient(name, gradients) for name in self.names]
+        if self._weight != 1:
+            self.add(held, held, self._weight - 1.0)
         if self._slopes is not None:
             self.add(list(self._slopes.values()), held)
         for term, factor in self._terms:

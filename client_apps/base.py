@@ -52,6 +52,7 @@ from privet.wire.contract import (
 )
 from privet.wire.enrolment import enrolment_record
 from privet.wire.errors import one_line
+from privet.wire.flower_internals import reply_to
 from privet.wire.library import library_version
 from privet.wire.payload import to_payload
 from privet.wire.records import record_dict
@@ -221,7 +222,7 @@ class Participant:
             log.warning("%s: nothing is computed or charged", line)
             return Message(Error(FAILED, line), reply_to=message)
         try:
-            return Message(handler(message, context, name), reply_to=message)
+            return reply_to(message, handler(message, context, name))
         except BudgetRefused as refusal:
             why = f" ({one_line(str(refusal.__cause__))})" if refusal.__cause__ else ""
             log.warning("agent %s refuses: %s%s", name, refusal.reason, why)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from privet.wire import ConfigError, WireError, pack, unpack
 from privet.wire.files import read_npz, write_npz
+from privet.wire.flower_internals import held_by
 from privet.wire.records import config_record
 
 STATE_RECORD = "privet.state"
@@ -98,14 +99,15 @@ class AgentState(NamedTuple):
     @classmethod
     def from_record(cls, record: ConfigRecord) -> AgentState:
         """Return the state of ``to_record``."""
-        about = str(record["about"])
+        held = held_by(record)
+        about = str(held["about"])
         rounds, _, rest = about[1:].partition(":")
         length, _, rest = rest.partition(":")
         end = int(length)
         return cls(
             rest[:end],
             tuple(int(round_) for round_ in rounds.split(",") if round_),
-            tuple(record["states"]),  # type: ignore[arg-type]
+            tuple(held["states"]),
             rest[end:],
             about[:1] == "c",
         )
@@ -119,7 +121,7 @@ def read_state(context: Context) -> AgentState:
     WireError
         If the file is damaged.
     """
-    record = context.state.get(STATE_RECORD)
+    record = held_by(context.state).get(STATE_RECORD)
     if isinstance(record, ConfigRecord):
         return AgentState.from_record(record)
     path = state_path(context)
@@ -146,7 +148,7 @@ packed, and a broadcast once it is read."""
 
 def keep_state(context: Context, state: AgentState) -> None:
     """Keep the state in the context alone."""
-    context.state[STATE_RECORD] = state.to_record()
+    held_by(context.state)[STATE_RECORD] = state.to_record()
 
 
 def state_path(context: Context) -> Path | None:

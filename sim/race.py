@@ -275,6 +275,7 @@ def race(
     too_dear : callable, optional
         ``(gradients, messages) -> bool``, asked after every round that has not arrived: whether
         the run is stopped for what it has spent.
+
     Raises
     ------
     ConfigError

@@ -23,6 +23,7 @@ from flwr.serverapp.strategy import Strategy
 
 from privet.wire import ConfigError, RunError
 from privet.wire.contract import means_privacy
+from privet.wire.records import record_dict
 
 from .configured import Configured
 from .flower_options import FlowerArguments, FlowerOptions
@@ -231,8 +232,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         done = run.close_round(by_agent)
         if not run.collector.masked:
             uploads = run.pending.uploads
-            accepted = [uploads[name].extras for name in done.participants if name in uploads]
-            run.metrics = self.flower.train_metrics(accepted)
+            beside = (uploads[name].extras for name in done.participants if name in uploads)
+            run.metrics = self.flower.train_metrics(record_dict(held) for held in beside if held)
         metrics = MetricRecord({"participants": len(done.participants), "residual": done.residual})
         metrics.update(run.metrics or {})
         return run.arrays, metrics

@@ -559,4 +559,4 @@ def squared_gaps(uploads: Mapping[int, Arrays], center: Vector, name: str = "x")
 def squared_gap(x: Vector, y: Vector, out: Vector | None = None) -> float:
     """Return ||x - y||^2, computed in ``out`` where that is given."""
     gap = np.subtract(x, y, out=out)
-    return float(gap @ gap)
+    return float(gap.dot(gap))

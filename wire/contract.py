@@ -28,6 +28,7 @@ from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
 from .errors import WireError
+from .flower_internals import held_by
 from .payload import from_payload, to_payload
 from .records import config_record, parse_json, read_field, read_record
 from .rosters import parse_roster
@@ -232,10 +233,8 @@ def need_state_record(agent: str) -> ConfigRecord:
 
 def is_need_state(content: RecordDict) -> bool:
     """Whether a reply asks for the agent's state."""
-    try:
-        return content[RECORD]["kind"] == "need-state"
-    except (KeyError, TypeError):
-        return False
+    record = held_by(content).get(RECORD)
+    return isinstance(record, ConfigRecord) and held_by(record).get("kind") == "need-state"
 
 
 def read_update(content: RecordDict, protocol: str, version: int, round_: int) -> Update:

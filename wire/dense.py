@@ -138,11 +138,13 @@ def digest(array: NDArray[Any]) -> int:
     Not cryptographic: it guards against two honest copies that drifted apart. It is the sum of
     the bytes taken as 64-bit words, mixed with the rest and the length, at the speed of memory.
     """
-    raw = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
-    whole = raw.size - raw.size % 8
-    total = int(np.add.reduce(raw[:whole].view(np.uint64), dtype=np.uint64))
-    tail = int.from_bytes(raw[whole:].tobytes(), "little")
-    mixed = total * _OF_SUM + tail * _OF_TAIL + raw.size * _OF_LENGTH
+    flat, tail = np.ascontiguousarray(array).reshape(-1), 0
+    size = flat.nbytes
+    if rest := size % 8:
+        raw = flat.view(np.uint8)
+        flat, tail = raw[: size - rest], int.from_bytes(raw[size - rest :].tobytes(), "little")
+    total = int(np.add.reduce(flat.view(np.uint64)))
+    mixed = total * _OF_SUM + tail * _OF_TAIL + size * _OF_LENGTH
     # The top bit is kept, the lowest dropped: a changed sign is a changed top bit and nothing else.
     return (mixed & _WORD) >> 1
 

@@ -6,9 +6,10 @@ and names the version.
 
 from __future__ import annotations
 
+import time
 from typing import Any, TypeVar
 
-from flwr.app import Message, RecordDict
+from flwr.app import Message, Metadata, RecordDict
 from flwr.common.config import flatten_dict
 
 Record = TypeVar("Record")
@@ -41,6 +42,35 @@ def holding(record: Record, held: dict[str, Any]) -> Record:
     made = object.__new__(record.__class__)
     made.__dict__ = inside = record.__dict__.copy()
     inside["_data"] = held
+    return made
+
+
+def copy_for(message: Message, node: int, content: RecordDict) -> Message:
+    """Return a message to another node, made like one by Flower's constructor, which takes 4 us."""
+    return _with_metadata(message, {"_dst_node_id": node}, content)
+
+
+def reply_to(message: Message, content: RecordDict) -> Message:
+    """Return the reply ``Message(content, reply_to=message)``, which takes Flower 6 us."""
+    asked, now = message.metadata.__dict__, time.time()
+    told = {
+        "_message_id": "",
+        "_src_node_id": asked["_dst_node_id"],
+        "_dst_node_id": asked["_src_node_id"],
+        "_src_task_id": asked["_dst_task_id"],
+        "_dst_task_id": asked["_src_task_id"],
+        "_reply_to_message_id": asked["_message_id"],
+        "_created_at": now,
+        "_ttl": asked["_created_at"] + asked["_ttl"] - now,
+        "_delivered_at": "",
+    }
+    return _with_metadata(message, told, content)
+
+
+def _with_metadata(message: Message, told: dict[str, Any], content: RecordDict) -> Message:
+    made, metadata = object.__new__(Message), object.__new__(Metadata)
+    metadata.__dict__.update(message.metadata.__dict__, **told)
+    made.__dict__.update({"_metadata": metadata, "_content": content, "_error": None})
     return made
 
 

@@ -34,7 +34,7 @@ def record_dict(held: dict[str, Any]) -> RecordDict:
 
 def own_content(content: RecordDict) -> RecordDict:
     """Return a copy of a message's content whose records are ``own_record``s."""
-    return record_dict({name: own_record(record) for name, record in content.items()})
+    return record_dict({name: own_record(record) for name, record in held_by(content).items()})
 
 
 def own_record(record: Record) -> Record:
@@ -55,11 +55,10 @@ def own_record(record: Record) -> Record:
 
 def read_record(content: RecordDict, name: str) -> dict[str, Any]:
     """Return what a ConfigRecord of a message holds (raises ``WireError`` if it is not there)."""
-    record = content.get(name)
+    record = held_by(content).get(name)
     if not isinstance(record, ConfigRecord):
         raise WireError(f"message has no record {name!r}: not a message of this library")
-    # A plain dict answers several times faster than Flower's.
-    return dict(record.items())
+    return dict(held_by(record))
 
 
 def read_field(held: Mapping[str, Any], name: str, kind: type[T], default: T | None = None) -> T:
@@ -93,11 +92,11 @@ def parse_json(text: str, what: str, kind: type[T], longest: int) -> T:
 def content_bytes(content: RecordDict) -> int:
     """Return the summed lengths of all arrays and bytes values, without transport overhead."""
     total = 0
-    for record in content.values():
+    for record in held_by(content).values():
         if isinstance(record, ArrayRecord):
             total += sum(len(array.data) for array in record.values())
             continue
-        for value in record.values():
+        for value in held_by(record).values():
             if isinstance(value, bytes):
                 total += len(value)
             elif isinstance(value, list):

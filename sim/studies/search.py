@@ -19,8 +19,8 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privet.sim.tuning import hypercube
 from privet.wire import RunError, stream
 
 from .runner import play
@@ -73,11 +73,12 @@ def _best(text: str) -> Settings:
         return {name: float(low * (high / low) ** share) for name, (low, high), share in scaled}
 
     budget, dim = search["budget"], len(names)
-    points = _hypercube(case.algorithm, -(-budget // 2), dim)
+    points = hypercube(stream(0, "tuning", case.algorithm), -(-budget // 2), dim)
     tried = [settings_of(point) for point in points]
     score, best = _least(case, search, tried)
     centre = points[tried.index(best)] if best else np.full(dim, 0.5)
-    around = (_hypercube(f"{case.algorithm} again", budget // 2, dim) - 0.5) / 4
+    again = stream(0, "tuning", f"{case.algorithm} again")
+    around = (hypercube(again, budget // 2, dim) - 0.5) / 4
     closer = [settings_of(point) for point in np.clip(centre + around, 0.0, 1.0)]
     return _least(case, search, closer, (score, best))[1]
 
@@ -120,11 +121,3 @@ def _score(case: Case, search: Mapping[str, Any], settings: Settings, best: floa
             return math.inf
         scores.append(score)
     return float(np.mean(scores))
-
-
-def _hypercube(name: str, count: int, dim: int) -> NDArray[np.float64]:
-    """Return points of [0, 1]^dim, one in each of ``count`` slices per axis."""
-    rng = stream(0, "tuning", name)
-    slices = np.stack([rng.permutation(count) for _ in range(dim)], axis=1)
-    points: NDArray[np.float64] = (slices + rng.random((count, dim))) / count
-    return points

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from privet.client_apps.gfl import Agent
 from privet.wire import ConfigError, Settings, UploadError, digest
+from privet.wire.magnitude import LARGEST
 from privet.wire.ring import Shapes
 
 from ..half import (
@@ -41,8 +42,6 @@ log = logging.getLogger("flwr.privet")
 
 NOWHERE = "none"
 """The group of agents that belong to no unit; nothing is sent to it and nothing taken from it."""
-LARGEST = {8: 1e100, 4: 1e15}
-"""Magnitude of uploaded numbers at most, by size of a float in bytes: squares stay finite."""
 
 
 @dataclass(slots=True)

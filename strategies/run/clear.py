@@ -12,6 +12,7 @@ import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from privet.client_apps.state import LARGE
 from privet.wire import (
     FAILED,
     RECORD,
@@ -25,7 +26,6 @@ from privet.wire import (
 from privet.wire.contract import is_need_state
 from privet.wire.flower_internals import held_by
 from privet.wire.payload import BUFFERS
-from privet.wire.records import record_dict
 
 from ..half import FoldingHalf, Lazy, ServerHalf
 from .exchange import Reply
@@ -204,5 +204,6 @@ def _accepted(
         agents[name] = agents[name]._replace(held=())
         raise WireError("digest differs: agent and server do not hold the same state")
     extras = {key: record for key, record in held_by(reply.content).items() if key != RECORD}
-    update = update._replace(payload=b"")  # its arrays are kept as they will be folded
-    return Accepted(pending.keep(folded), update, record_dict(extras), statistics)
+    if len(update.payload) > LARGE:
+        update = update._replace(payload=b"")  # its arrays are kept as they will be folded
+    return Accepted(pending.keep(folded), update, extras, statistics)

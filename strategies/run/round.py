@@ -27,6 +27,7 @@ from privet.wire import (
 )
 from privet.wire.contract import agent_record, means_privacy, read_update, shared_record
 from privet.wire.errors import listed, one_line
+from privet.wire.flower_internals import copy_for
 from privet.wire.records import record_dict
 
 from ..half import Arrays, ServerHalf, Turn, grouped
@@ -54,7 +55,7 @@ class Accepted(NamedTuple):
 
     folded: Callable[[], Arrays]
     update: Update
-    extras: RecordDict
+    extras: dict[str, Any]
     statistics: NDArray[Any] | None = None
     """Of its model's buffers, where they are averaged."""
 
@@ -270,6 +271,7 @@ class Pending:
         abouts: dict[tuple[int, bytes | None, str], ConfigRecord] = {}
         sizes: dict[int, int] = {}
         built: dict[str, Message] = {}
+        first: Message | None = None
         for name in names:
             agent = session.roster.agents[name]
             recovery, ledger = None, ""
@@ -301,7 +303,10 @@ class Pending:
             if about is None:
                 about = abouts[tag, packed, ledger] = agent_record(tag, packed, ledger)
             content = record_dict({RECORD: record, AGENT_RECORD: about})
-            built[name] = Message(content, agent.node, MessageType.TRAIN)
+            if first is None:
+                built[name] = first = Message(content, agent.node, MessageType.TRAIN)
+            else:
+                built[name] = copy_for(first, agent.node, content)
             if id(record) not in sizes:
                 sizes[id(record)] = _payload_bytes(record)
             self.bytes_down += sizes[id(record)]

@@ -91,7 +91,7 @@ def _rounds(dim: int, settings: Mapping[str, Any]) -> Callable[[], Any]:
         )
         for _ in range(AGENTS)
     ]
-    grid = grid_of("fed-plt", problems)
+    grid = grid_of("fed-plt", problems, engine="inline")
     strategy = FedPLT(num_agents=AGENTS, local_epochs=5, rho=1.0, **settings)
     strategy.begin(grid, ArrayRecord({"x": Array(np.zeros(dim))}))
     numbers = itertools.count(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -47,6 +48,31 @@ def test_messages_have_an_identity_and_an_id() -> None:
         assert flower_internals.answers(Message(RecordDict(), reply_to=message), message)
         assert not flower_internals.answers(message, message)
         assert flower_internals.empty_run(7).run_id == 7
+
+
+def told(message: Message) -> dict[str, object]:
+    """What a message says of itself but when it was made and how long it may live."""
+    metadata = dict(vars(message.metadata))
+    made, ttl = metadata.pop("_created_at"), metadata.pop("_ttl")
+    assert 0 <= time.time() - made < 60
+    return metadata | {"expires": round(made + ttl, 3), "content": message.content}
+
+
+def test_messages_are_what_flowers_constructor_makes() -> None:
+    with of_this_flower():
+        flower_internals.set_identity(7, 1)
+        content, other = RecordDict({"a": ConfigRecord({"b": 1})}), RecordDict()
+        sent = Message(content, 2, "train", ttl=30.0, group_id="3")
+        copied = flower_internals.copy_for(sent, 4, other)
+        made = Message(other, 4, "train", ttl=30.0, group_id="3")
+        flower_internals.set_message_id(sent, "5")
+        assert vars(copied).keys() == vars(made).keys()
+        assert told(copied) | {"expires": 0} == told(made) | {"expires": 0}
+        replies = Message(other, reply_to=sent), flower_internals.reply_to(sent, other)
+        assert vars(replies[0]).keys() == vars(replies[1]).keys()
+        assert told(replies[0]) == told(replies[1])
+        assert replies[1].has_content()
+        assert not replies[1].has_error()
 
 
 def test_flowers_simulation_is_known_by_its_grid() -> None:

@@ -155,8 +155,8 @@ def partition(
 def _natural(ids: LabelArray | None, num_agents: int) -> list[Indices]:
     if ids is None:
         raise DataError(
-            "partition natural-id: the data have no ids; expected dataset femnist, or an hf: table "
-            "and id-column"
+            "partition natural-id: the data have no ids; give id-column (dataset csv, or an hf: "
+            "table), a folder of csv files, one an agent, or take dataset femnist"
         )
     parts = by_id(ids)
     if len(parts) < num_agents:

@@ -37,10 +37,15 @@ MOST_CATEGORIES = 100
 TEST = "test"
 _SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 _NO_VALUE = ["", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None"]
+_DECIMAL_COMMA = r"^[-+]?\d+(,\d+)?([eE][-+]?\d+)?$"
+_THOUSANDS = r"^[-+]?[1-9]\d{0,2},\d{3}$"
+_SEPARATED = r"^[-+]?(\d+|\d{1,3}([,.' ]\d{3})+)([.,]\d+)?([eE][-+]?\d+)?$"
 _FROM_RECORDS = (
     "scaling, categories and classes are read from the records: give schema, a file of public ones "
     "(privet data FILE --schema OUT writes a first one)"
 )
+
+_NOT_UTF_8 = "expected text in UTF-8: save it with that encoding (in Excel, CSV UTF-8)"
 
 Schema = Mapping[str, list[Any]]
 
@@ -50,8 +55,9 @@ def load_table(source: Source) -> Dataset:
 
     ``source`` is one file; a folder of files with the same columns, of which a file's name is the
     natural id of its rows, and one called ``test`` the test set; or an ``hf:`` table. Without a
-    test set a fifth of the rows is held out. A column in which every value is a number is one of
-    numbers, any other one of categories. Labels are classes where they are texts or at most
+    test set a fifth of the rows is held out. A column in which every value is a number, with a
+    decimal point or comma, is one of numbers, any other one of categories; separators of thousands
+    are refused. Labels are classes where they are texts or at most
     `MOST_CLASSES` whole numbers, else a quantity.
 
     Numbers, and targets of a regression, are standardised with the training rows' mean and
@@ -69,8 +75,8 @@ def load_table(source: Source) -> Dataset:
         A missing or damaged file, no such column, a value that cannot be used: names the file and,
         where there are, column and row.
     """
-    table, files = _table(source)
     schema = _schema(source.schema)
+    table, files = _table(source, schema)
     *inputs, label = columns = _columns(source, table, schema)
     task, classes = _task(source, label)
     width = sum(column.width for column in inputs)
@@ -117,7 +123,7 @@ def load_table(source: Source) -> Dataset:
 # ------------------------------------------------------------------ reading
 
 
-def _table(source: Source) -> tuple[Any, LabelArray]:
+def _table(source: Source, schema: Schema) -> tuple[Any, LabelArray]:
     """Return all rows, numbers and texts, and the file or split that each of them is of."""
     import pyarrow as pa
 
@@ -136,7 +142,11 @@ def _table(source: Source) -> tuple[Any, LabelArray]:
     if not table.num_rows:
         raise DataError(f"{source.path}: expected rows below the header, found none")
     files = np.repeat(list(tables), [one.num_rows for one in tables.values()])
-    return pa.table({name: _typed(table[name]) for name in table.column_names}), files
+    texts = [name for name, values in schema.items() if not _is_range(values)]
+    typed = {name: _typed(table[name]) for name in table.column_names}
+    for name in typed.keys() - {*texts, source.id_column, *_dropped(source)}:
+        typed[name] = _with_point(f"{source.path}: column {name}", typed[name])
+    return pa.table(typed), files
 
 
 def _tables(source: str) -> Iterator[tuple[str, Any]]:
@@ -187,7 +197,8 @@ def _read(path: Path) -> Any:
             ),
         )
     except (pa.ArrowException, OSError, EOFError) as error:
-        raise DataError(f"{path}: cannot be read ({brief(error)})") from None
+        why = _NOT_UTF_8 if "UTF8" in str(error) else f"cannot be read ({brief(error)})"
+        raise DataError(f"{path}: {why}") from None
 
 
 def _header(path: Path) -> tuple[str, list[str]]:
@@ -201,7 +212,7 @@ def _header(path: Path) -> tuple[str, list[str]]:
     try:
         line = head[0].decode()
     except UnicodeDecodeError:
-        raise DataError(f"{path}: expected text in UTF-8") from None
+        raise DataError(f"{path}: {_NOT_UTF_8}") from None
     unquoted = re.sub(r'"[^"]*"', "", line)
     delimiter = max(",;\t|", key=unquoted.count)
     names = next(csv.reader([line], delimiter=delimiter), [""])
@@ -235,6 +246,37 @@ def _typed(values: Any) -> Any:
         return trimmed.cast(pa.float64())
     except pa.ArrowInvalid:
         return trimmed
+
+
+def _with_point(where: str, values: Any) -> Any:
+    """Return numbers with decimal commas as numbers, any other column as it is.
+
+    Raises
+    ------
+    DataError
+        Where the separator may be that of thousands.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_string(values.type):
+        return values
+    known = values.drop_null()
+    if not pc.all(pc.match_substring_regex(known, _SEPARATED)).as_py():
+        return values
+    decimal = pc.all(pc.match_substring_regex(known, _DECIMAL_COMMA)).as_py()
+    separated = known.filter(pc.match_substring(known, ","))
+    if decimal and not pc.all(pc.match_substring_regex(separated, _THOUSANDS)).as_py():
+        return pc.replace_substring(values, ",", ".").cast(pa.float64())
+    one = known.filter(pc.match_substring_regex(known, "[,' ]|[.].*[.]"))[0].as_py()
+    raise DataError(
+        f"{where}: {one!r} may have separators of thousands: write numbers without them, and with "
+        "a decimal point"
+    )
+
+
+def _dropped(source: Source) -> list[str]:
+    return [name.strip() for name in source.drop_columns.split(",") if name.strip()]
 
 
 def _texts(values: Any) -> Any:
@@ -296,7 +338,7 @@ def _columns(source: Source, table: Any, schema: Schema) -> list[SourceColumn]:
     """
     names = table.column_names
     label = source.label_column or _usual_label(source.path, names)
-    dropped = [name.strip() for name in source.drop_columns.split(",") if name.strip()]
+    dropped = _dropped(source)
     for key, named in (
         ("label-column", [label]),
         ("id-column", [source.id_column] if source.id_column else []),

@@ -128,7 +128,10 @@ class Facts:
             a clipped record moves it further than the sensitivity says.
         """
         if clipping == "example" and not self.clips:
-            raise NoCertificateError("this problem cannot clip per example: it has no certificate")
+            raise NoCertificateError(
+                "this problem cannot clip per example, so it has no certificate: it needs a method "
+                "clipped_gradient, a CallableProblem the argument per_example_gradient"
+            )
         if relation == "add-remove" and self.dtype != "float64":
             raise NoCertificateError(
                 "relation = 'add-remove' needs dtype = float64: in float32 the other rows are "

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
+from privet.client_apps.guard import require_public
 from privet.datasets import DataError, Federation, federation_from_config
-from privet.privacy import SystemNoise
+from privet.privacy import NoCertificateError, SystemNoise
 from privet.strategies import PrimalDualStrategy
 from privet.wire import ConfigError, algorithm, stream
+from privet.wire.contract import means_privacy
 
 from .evaluation import Evaluation
 
@@ -34,6 +36,16 @@ def build_federation(config: Mapping[str, Any]) -> Federation:
     try:
         return federation_from_config(config, agents_of(config))
     except DataError as error:
+        raise ConfigError(str(error)) from None
+
+
+def require_public_data(strategy: PrimalDualStrategy, federation: Federation) -> None:
+    """Refuse a private run on data that every agent would refuse (raises ``ConfigError``)."""
+    if not means_privacy(strategy.half.settings()):
+        return
+    try:
+        require_public(federation.problems[0])  # what depends on the records does so for all agents
+    except NoCertificateError as error:
         raise ConfigError(str(error)) from None
 
 

@@ -6,7 +6,7 @@ the data (`DataSettings`) and the algorithm (what its Strategy names as ``settin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -190,11 +190,11 @@ def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: config[name] for name, key in keys.items() if not key.operational}
 
 
-def unknown(key: str) -> str:
-    """Return the line on a key that nobody declares, with the nearest that somebody does."""
+def unknown(key: str, others: Iterable[str] = ()) -> str:
+    """Return the line on a key that nobody declares, with the nearest name there is."""
     if key in NODE_KEYS:
         return f"{key} is a node's own key: it stands in the node config, where no run reaches"
-    return f"unknown config key {key!r}{did_you_mean(key, table())}"
+    return f"unknown config key {key!r}{did_you_mean(key, (*table(), *others))}"
 
 
 def _users(entry: Entry) -> str:

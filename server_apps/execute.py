@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -15,15 +15,21 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from privet.strategies import Observer, PrimalDualStrategy, PrivetResult
-from privet.strategies.run.checkpoint import Checkpoint, located
+from privet.strategies.run.checkpoint import Checkpoint, read_manifest
 from privet.strategies.run.observers import REQUEST
+from privet.strategies.run.roster import in_simulation
 from privet.wire import PrivetError, RunError
 from privet.wire.errors import one_line
 from privet.wire.library import LIBRARY_VERSION, library_version
 from privet.wire.threads import pin_blas_threads
 
 from .account import privacy_account
-from .build import build_evaluation, build_strategy, starting_model
+from .build import (
+    build_evaluation,
+    build_strategy,
+    require_public_data,
+    starting_model,
+)
 from .config import decisive, read_config
 from .control import Alarms, Control
 from .evaluation import Evaluation
@@ -75,9 +81,11 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
         earlier, saved = RunFolder.newest(config["output-dir"]) or (None, None)
         config["resume"] = str(earlier.path) if earlier else ""
     elif config["resume"]:
-        located(Path(config["resume"]))
+        read_manifest(Path(config["resume"]))
     with json_log(run_id) if config["log-json"] else nullcontext():
         evaluation = build_evaluation(config)
+        if in_simulation(grid):  # elsewhere nodes have data of their own
+            require_public_data(strategy, evaluation.federation)
         with hosted_unit(config, evaluation.federation.dim) as (own, options):
             folder = earlier or RunFolder.create(config["output-dir"], run_id)
             about = (config["algorithm"], config["dataset"], config["num-agents"])
@@ -111,8 +119,10 @@ def _execute(
             folder.write_model(result)
         outcome = _outcome(strategy, result, evaluation, seconds)
     except KeyboardInterrupt:
-        _finish_failed(folder, strategy, config, {"status": "interrupted"})
-        raise KeyboardInterrupt(_to_go_on(folder, strategy, config)) from None
+        advice = _to_go_on(folder, strategy, config)
+        with suppress(KeyboardInterrupt):  # a second one ends what is written here, no more
+            _finish_failed(folder, strategy, config, {"status": "interrupted"})
+        raise KeyboardInterrupt(advice) from None
     except SystemExit:  # as `flwr stop` ends a ServerApp
         _finish_failed(folder, strategy, config, {"status": "stopped", "stopped": REQUEST})
         raise

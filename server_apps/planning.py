@@ -23,7 +23,7 @@ from privet.strategies.run.session import Session
 from privet.wire import ConfigError
 
 from .account import privacy_account
-from .build import agents_of, build_federation, build_strategy
+from .build import agents_of, build_federation, build_strategy, require_public_data
 from .config import changed
 
 FACT_KEYS = ("num-examples", "dim", "colluders")
@@ -110,7 +110,9 @@ def _plan(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planned:
     strategy = build_strategy(config)
     if "colluders" in public and not strategy.half.agent.noise_sharing:
         raise ConfigError("colluders: not used without noise-sharing = true")
-    session = _session(config, _facts(config, public))
+    if "colluders" not in public and strategy.half.agent.noise_sharing:
+        raise ConfigError("noise-sharing = true: give colluders, how many agents may collude")
+    session = _session(config, _facts(strategy, config, public))
     rounds = int(config["num-server-rounds"])
     strategy.run = Run(strategy.half, replace(strategy.options, rounds=rounds), session)
     strategy.run.calibrate()
@@ -124,14 +126,17 @@ def _plan(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planned:
     return Planned(privacy_account(strategy, config), per_round, noise, delta, relation)
 
 
-def _facts(config: Mapping[str, Any], public: Mapping[str, Any]) -> list[Facts]:
+def _facts(
+    strategy: PrimalDualStrategy, config: Mapping[str, Any], public: Mapping[str, Any]
+) -> list[Facts]:
     """Return every agent's public numbers: those given, else those of the config's data."""
     count, colluders = agents_of(config), int(public.get("colluders", -1))
     if "num-examples" not in public:
         if "dim" in public:
             raise ConfigError("dim: goes with num-examples")
-        problems = build_federation(config).problems
-        return [replace(Facts.of(problem), colluders=colluders) for problem in problems]
+        federation = build_federation(config)
+        require_public_data(strategy, federation)
+        return [replace(Facts.of(one), colluders=colluders) for one in federation.problems]
     examples, dim = int(public["num-examples"]), int(public.get("dim", 1))
     try:
         facts = planned_facts(config, count, examples, dim)

@@ -135,7 +135,8 @@ def served(metrics: Metrics, host: str, port: int) -> Iterator[None]:
     try:
         server = make_server(host, port, metrics.answer, handler_class=_Silent)
     except OSError as error:
-        raise ConfigError(f"metrics-port = {port}: {error.strerror}") from None
+        where = f"metrics-host = {host}, metrics-port = {port}"
+        raise ConfigError(f"{where}: {error.strerror}") from None
     thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
     try:

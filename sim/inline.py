@@ -18,6 +18,7 @@ from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import NodeConfig
 from privet.sim.trusting import trusting_nodes
+from privet.wire import ConfigError
 
 
 def run_inline(
@@ -37,6 +38,13 @@ def run_inline(
     config = read_config(raw)
     agents = int(config["num-agents"])
     kind = _kind(engine, agents)
+    sharing = bool(config.get("noise-sharing", False))
+    if colluders is not None and not sharing:
+        raise ConfigError("--colluders: not used without noise-sharing = true")
+    if colluders is None and sharing:
+        raise ConfigError(
+            "noise-sharing = true: give --colluders, how many of the nodes may collude"
+        )
     if colluders is None:
         return execute(kind(configured_app(), agents, config), raw, run_id)
     with TemporaryDirectory() as folder:

@@ -25,7 +25,7 @@ from privet.wire import ConfigError, RunError
 from privet.wire.contract import means_privacy
 from privet.wire.records import record_dict
 
-from .configured import Configured
+from .configured import FOR_NOISE, Configured
 from .flower_options import FlowerArguments, FlowerOptions
 from .flower_wrappers import refuse_changed_model, refuse_wrappers
 from .half import NOT_FINITE, ServerHalf, halved_step, step_keys, summing
@@ -127,6 +127,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             patience=patience,
             participation=self.flower.participation(participation) or All(),
             seed=seed,
+            secure_sum=secure_sum,
             wait_timeout=wait_timeout,
             round_timeout=round_timeout,
             recover_by_name=recover_by_name,
@@ -266,9 +267,16 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         """Log the algorithm, its parameters and who takes part."""
         refuse_wrappers(self)
         log.info("\t├──> Algorithm: %s (protocol version %d)", self.half.name, self.half.version)
-        for name, value in self.half.settings().items():
-            if value not in (0, -1):  # off, or left to the library
-                log.info("\t│\t├── %s: %s", name, value)
+        settings = self.half.settings()
+        private = means_privacy(settings)
+        keys = {key.name: key for key in self.config_keys().values()}
+        others = {} if private else self.half.agent.without_moduli
+        for name, value in settings.items():
+            unused = name in keys and keys[name].unused(settings)
+            if value in (0, -1) or unused or (name in FOR_NOISE and not private):
+                continue  # off, or left to the library
+            also = f", or {others[name]} where no agent knows its moduli" if name in others else ""
+            log.info("\t│\t├── %s: %s%s", name, value, also)
         log.info("\t└──> Participation: %s", self.participation)
         if summing(self.half):
             log.info("\t└──> Secure sum: the server sees sums over groups of agents only")

@@ -25,6 +25,9 @@ from .shared_regularizer import RegularizerSettings
 NOISE_KEYS = ("noise-scale", "noise-variance")
 """Run-config keys of the size of a noise."""
 
+FOR_NOISE = ("noise-seed", "delta", "relation")
+"""Run-config keys of no use without noise."""
+
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "lr": ("step_size", "step_size_base", "eta_rule"),
     "learning_rate": ("step_size", "step_size_base", "eta_rule"),
@@ -243,8 +246,8 @@ class Configured:
             yield "participation", "fraction = 1.0 asks all agents: give fraction, below 1"
         weighted = keys_of(RegularizerSettings)["h_weight"].needs["h"] or ()
         if given.get("h") in weighted and not config["h-weight"]:
-            yield "h", "not used with h-weight = 0"
-        for key in ("noise-seed", "delta", "relation"):
+            yield "h", "not used with h-weight = 0: give h-weight, above 0"
+        for key in FOR_NOISE:
             if key in given and not noised:
                 yield key, "not used without noise"
 

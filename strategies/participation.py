@@ -30,7 +30,8 @@ def _check_fraction(fraction: float) -> None:
         raise ConfigError(f"fraction = {fraction!r}: must be > 0 and <= 1")
 
 
-def _share(fraction: float, total: int) -> int:
+def share(fraction: float, total: int) -> int:
+    """Return how many agents a fraction of all is, at least one."""
     return max(1, round(fraction * total))
 
 
@@ -54,7 +55,7 @@ class Fraction:
 
     def select(self, round_: int, names: Sequence[str], seed: int) -> list[str]:
         """Return the sampled names."""
-        count = _share(self.fraction, len(names))
+        count = share(self.fraction, len(names))
         rng = stream(seed, "participation", round_=round_)
         chosen = rng.choice(len(names), size=min(count, len(names)), replace=False)
         return [names[i] for i in sorted(chosen)]
@@ -80,7 +81,7 @@ class Balanced:
         total = len(names)
         if not total:
             return []
-        count = _share(self.fraction, total)
+        count = share(self.fraction, total)
         cycle, turn = divmod(round_ - 1, total // math.gcd(total, count))
         order = stream(seed, "balanced", round_=cycle).permutation(total)
         places = (turn * count + np.arange(count)) % total

@@ -47,7 +47,25 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def listed(reasons: Iterable[str], most: int = 3) -> str:
-    """Return the first reasons of many as one line, and how many more there are."""
-    texts = list(reasons)
+    """Return the first reasons of many as one line, and how many more there are.
+
+    Agents that say the same of themselves are named together.
+
+    >>> listed(["agent 0: no data", "agent 1: gone", "agent 2: no data"])
+    'agents 0, 2: no data; agent 1: gone'
+    """
+    said: dict[str, list[str]] = {}
+    for reason in reasons:
+        agent, _, why = reason.removeprefix("agent ").partition(": ")
+        whose = reason.startswith("agent ") and why
+        said.setdefault(why if whose else reason, []).extend([agent] if whose else [])
+    texts = [_of_agents(agents, most) + why for why, agents in said.items()]
     more = f"; and {len(texts) - most} more" if len(texts) > most else ""
     return "; ".join(texts[:most]) + more
+
+
+def _of_agents(names: list[str], most: int) -> str:
+    if len(names) < 2:
+        return "".join(f"agent {name}: " for name in names)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"agents {', '.join(names[:most])}{more}: "

@@ -60,8 +60,10 @@ def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def read_npz(path: Path, folder: Path | None = None) -> dict[str, NDArray[Any]]:
+def read_npz(path: Path, folder: Path | None = None, only: str = "") -> dict[str, NDArray[Any]]:
     """Return the named arrays of a file, without ever unpickling; large ones mapped in a folder.
+
+    With ``only``, no other than this one is read.
 
     Raises
     ------
@@ -83,6 +85,7 @@ def read_npz(path: Path, folder: Path | None = None) -> dict[str, NDArray[Any]]:
                     if sizes.get(f"{name}.npy", 0) > mapped.LIMIT
                     else members[name]
                     for name in members.files
+                    if only in ("", name)
                 }
     except _DAMAGE as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None

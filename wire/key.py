@@ -81,7 +81,7 @@ class Key:
             value = str(value)
         if kind is float and value == "inf":
             value = math.inf
-        if type(value) is not kind:
+        if type(value) is not kind and not self.choices:
             raise ConfigError(f"{self.name} = {value!r}: expected {_KINDS[kind]}")
         if self.choices and value not in self.choices:
             # Where there are two or three, such as gd and sgd, to list them is enough.

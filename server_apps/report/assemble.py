@@ -62,7 +62,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
     folders = [Path(folder) for folder in run_dirs]
     path = Path(out) / PAGE if Path(out).is_dir() else Path(out)
     content = page(read_runs(folders))
-    write_outputs([Output("out", path, content, is_page=True)], folders)
+    write_outputs([Output("out", path, content)], folders)
     return path
 
 

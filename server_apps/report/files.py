@@ -10,6 +10,7 @@ from privet.server_apps.report.runs import ReportError
 from privet.wire.files import write_whole
 
 PAGE = "report.html"
+PAGES = (".html", ".htm")
 HISTORY = "history.jsonl"
 SUMMARY = "summary.json"
 _OWN = (HISTORY, SUMMARY, "privacy.json", "model.npz", "checkpoint.npz")
@@ -22,7 +23,12 @@ class Output:
     option: str
     path: Path
     content: bytes
-    is_page: bool = False
+    suffixes: tuple[str, ...] = PAGES
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it may be in place of a run's own page."""
+        return self.suffixes == PAGES
 
 
 def write_outputs(outputs: Sequence[Output], folders: Sequence[Path]) -> None:
@@ -32,9 +38,8 @@ def write_outputs(outputs: Sequence[Output], folders: Sequence[Path]) -> None:
     ------
     ReportError
         If a path is given twice, or is a file that one of the run ``folders`` was left with, which
-        a page may be in place of only where that is a page. Nothing is written then.
-    OSError
-        If a file cannot be written.
+        a page may be in place of only where that is a page, or its name says that it is of another
+        kind: nothing is written then. And if a file cannot be written.
     """
     taken = {
         folder.resolve() / name: f"{name} belongs to the run itself"
@@ -45,12 +50,17 @@ def write_outputs(outputs: Sequence[Output], folders: Sequence[Path]) -> None:
     for output in outputs:
         path = output.path.resolve()
         why = taken.get(path) or (None if output.is_page else pages.get(path))
+        if output.path.suffix.lower() not in ("", *output.suffixes):
+            why = why or f"expected a name in {' or '.join(output.suffixes)}"
         if why:
             raise ReportError(f"{output.option} {output.path}: {why}")
         taken[path] = f"choose another file than {output.option}'s"
     for output in outputs:
-        output.path.parent.mkdir(parents=True, exist_ok=True)
-        if output.path.exists() and not output.path.is_file():  # such as /dev/stdout
-            output.path.write_bytes(output.content)
-        else:
-            write_whole(output.path, output.content)
+        try:
+            output.path.parent.mkdir(parents=True, exist_ok=True)
+            if output.path.exists() and not output.path.is_file():  # such as /dev/stdout
+                output.path.write_bytes(output.content)
+            else:
+                write_whole(output.path, output.content)
+        except OSError as error:
+            raise ReportError(f"{output.option} {output.path}: {error.strerror}") from None

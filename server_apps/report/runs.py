@@ -221,7 +221,9 @@ def _read_history(path: Path) -> tuple[list[Round], list[str]]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (FileNotFoundError, NotADirectoryError):
-        raise ReportError(f"{path}: no such file; expected a run folder") from None
+        below = next(path.parent.glob(f"*/{path.name}"), None)
+        hint = f", such as {below.parent}" if below else ""
+        raise ReportError(f"{path}: no such file; expected a run folder{hint}") from None
     history: dict[int, Round] = {}
     notes = []
     for number, line in enumerate(lines, start=1):
@@ -281,11 +283,12 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _privacy(account: Mapping[str, Any]) -> Privacy:
-    agents = account.get("agents")
+    private, agents, accounts = (account.get(key) for key in ("private", "agents", "accounts"))
+    entries = accounts if isinstance(accounts, list) else []
     return Privacy(
-        account.get("private"),
-        account.get("reason", ""),
-        tuple(account.get("accounts", ())),
+        private if isinstance(private, bool) else None,
+        str(account.get("reason", "")),
+        tuple(entry for entry in entries if isinstance(entry, dict)),
         agents if isinstance(agents, dict) else {},
     )
 

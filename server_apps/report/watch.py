@@ -43,7 +43,7 @@ def served(folder: Path, port: int = 0) -> Iterator[ThreadingHTTPServer]:
 
     Raises
     ------
-    OSError
+    ReportError
         If the port is taken.
     """
 
@@ -85,5 +85,9 @@ def served(folder: Path, port: int = 0) -> Iterator[ThreadingHTTPServer]:
         def log_message(self, *_: object) -> None:
             """Keep the terminal for what the user asked."""
 
-    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
+    try:
+        made = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except OSError as error:
+        raise ReportError(f"port {port}: {error.strerror}") from None
+    with made as server:
         yield server

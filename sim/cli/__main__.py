@@ -17,7 +17,11 @@ def main() -> None:
 
     if heard:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    run()
+    try:
+        run()
+    finally:
+        if heard:  # all is written and said: one more ends the process without a word
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _leave(*_: Any) -> None:

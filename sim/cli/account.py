@@ -40,11 +40,23 @@ def account(
     raw = given_keys(settings, config, preset)
     public = {key: _whole(key, raw.pop(key)) for key in FACT_KEYS if key in raw}
     resolved = read_config(raw)
+    # Of how a run is operated, the number of rounds alone is a matter of its privacy.
+    idle = [key for key in raw if _is_operational(key) and key != "num-server-rounds"]
     planned = plan_account(resolved, public)
     if as_json:
         print(json.dumps(to_json(_summary(resolved, planned)), allow_nan=False))
         return
+    if idle:
+        print(f"not used here, as no account depends on them: {', '.join(idle)}")
+    if "num-examples" in public:
+        print(f"planned for agents of {public['num-examples']} examples each, without reading data")
     _print(resolved, planned)
+
+
+def _is_operational(key: str) -> bool:
+    from privet.server_apps.config import table
+
+    return any(owned.operational for owned in table()[key].owners.values())
 
 
 def _whole(key: str, value: Any) -> int:

@@ -130,7 +130,21 @@ def named_callable(name: str) -> Callable[..., Any]:
         found = getattr(import_module(module), attribute, None)
     except ImportError as error:
         raise ConfigError(f"{name!r}: {one_line(str(error))}") from None
+    except Exception as error:
+        raise ConfigError(f"{name!r}: {where_raised(error)}") from None
     if not callable(found):
         raise ConfigError(f"{name!r}: {module} has no function {attribute}")
     function: Callable[..., Any] = found
     return function
+
+
+def where_raised(error: Exception) -> str:
+    """Return an error of the user's own code as one line, with the file and line it comes from."""
+    from traceback import extract_tb
+
+    from privet.wire.errors import one_line
+
+    *_, frame = extract_tb(error.__traceback__)
+    if isinstance(error, SyntaxError) and error.filename:
+        return one_line(f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})")
+    return one_line(f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})")

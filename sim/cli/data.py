@@ -47,6 +47,7 @@ def data(
     """Show the columns, types and labels that a run would read, and what each agent would get."""
     from rich.console import Console
 
+    from privet.datasets.context import DATA_KEYS
     from privet.server_apps import read_config
     from privet.server_apps.build import build_federation
     from privet.wire import ConfigError
@@ -56,6 +57,8 @@ def data(
     given = given_keys([word for word in words if word not in files], config)
     if len(files) > 1:
         raise ConfigError(f"expected one file, found {', '.join(files)}")
+    if files and "data-path" in given:
+        raise ConfigError(f"data-path = {given['data-path']}: the file is {files[0]}; give one")
     if files:
         given = {"dataset": "csv", **given, "data-path": str(Path(files[0]).absolute())}
     resolved = read_config(given)
@@ -80,6 +83,8 @@ def data(
     )
     if dataset.source_columns:
         console.print(_columns(dataset.source_columns))
+    if others := [key for key in given if key not in {"algorithm", "num-agents", *DATA_KEYS}]:
+        print(f"not used here, as nothing of the data depends on them: {', '.join(others)}")
     if unfit:
         raise unfit
     print(f"{len(federation.parts)} agents, partition = {resolved['partition']}")

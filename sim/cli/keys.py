@@ -110,7 +110,7 @@ def keys(
             entries = [(one.default, next(iter(one.owners.values()))) for one in table().values()]
             found = [(d, key) for d, key in entries if word in f"{key.name} {key.doc}".lower()]
         if not found:
-            raise ConfigError(unknown(word))
+            raise ConfigError(unknown(word, algorithms()))
         for default, key in found:
             print(f"{key.name:20} {'-' if default == '' else shown(default):>14}  {key.doc}")
 

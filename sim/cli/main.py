@@ -54,10 +54,15 @@ def _add(name: str, function: Callable[..., Any], stopped: str = "", **options: 
         try:
             return function(*arguments, **named)
         except KeyboardInterrupt as interrupt:
-            said = str(interrupt) or "; ".join(filter(None, ("interrupted", stopped)))
+            said = _advice(interrupt) or "; ".join(filter(None, ("interrupted", stopped)))
             raise _Interrupted(said) from None
 
     app.command(name, **options)(command)
+
+
+def _advice(interrupt: BaseException | None) -> str:
+    """Return what the first of several interrupts says; each came while one was handled."""
+    return str(interrupt) or _advice(interrupt.__context__) if interrupt else ""
 
 
 _add("run", run, cls=KeysCommand)
@@ -119,10 +124,13 @@ def main(arguments: list[str] | None = None) -> None:
         code = fail(problem.message, INTERRUPTED)
     except ConfigError as problem:
         code = fail(str(problem), 2)
-    except (PrivetError, OSError) as problem:
+    except PrivetError as problem:
         code = fail(str(problem), 1)
-    except (KeyboardInterrupt, click.Abort):
-        code = fail("interrupted", INTERRUPTED)
+    except OSError as problem:
+        named = problem.filename and problem.strerror
+        code = fail(f"{problem.filename}: {problem.strerror}" if named else str(problem), 1)
+    except (KeyboardInterrupt, click.Abort) as interrupt:
+        code = fail(_advice(interrupt) or "interrupted", INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
 
 

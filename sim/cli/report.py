@@ -15,8 +15,8 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="HTML file to write; by default report.html in the run folder, or in the "
-            "current folder for several runs."
+            help="HTML file to write, or a folder for report.html; by default the run folder, or "
+            "the current folder for several runs."
         ),
     ] = None,
     csv: Annotated[
@@ -34,12 +34,14 @@ def report(
     from privet.server_apps.report.runs import read_runs
 
     runs = read_runs(run_dirs)
-    target = out or (run_dirs[0] if len(run_dirs) == 1 else Path()) / PAGE
-    outputs = [Output("--out", target, page(runs), is_page=True)]
+    target = out or (run_dirs[0] if len(run_dirs) == 1 else Path())
+    if target.is_dir():
+        target /= PAGE
+    outputs = [Output("--out", target, page(runs))]
     if csv is not None:
-        outputs.append(Output("--csv", csv, csv_table(runs)))
+        outputs.append(Output("--csv", csv, csv_table(runs), (".csv",)))
     if parquet is not None:
-        outputs.append(Output("--parquet", parquet, parquet_table(runs)))
+        outputs.append(Output("--parquet", parquet, parquet_table(runs), (".parquet",)))
     write_outputs(outputs, run_dirs)
     for output in outputs:
         typer.echo(output.path.resolve())

@@ -37,7 +37,9 @@ def reproduce(
     ray_address: Annotated[
         str, typer.Option(help="Ray cluster to run on, host:port; else Ray starts here.")
     ] = "",
-    list_only: Annotated[bool, typer.Option("--list", help="Print the names and stop.")] = False,
+    list_only: Annotated[
+        bool, typer.Option("--list", help="Print the names, of all or of those given, and stop.")
+    ] = False,
     json_lines: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per entry.")
     ] = False,
@@ -49,13 +51,13 @@ def reproduce(
     """
     from privet.sim.logs import plain, quiet
     from privet.sim.studies import Options
-    from privet.sim.studies.catalogue import chosen, names
+    from privet.sim.studies.catalogue import chosen
     from privet.sim.studies.execute import run_studies
     from privet.sim.studies.pages import number, row_line, write_pages, write_study
     from privet.wire import ConfigError
 
     if list_only:
-        print("\n".join(names()))
+        print("\n".join(study.name for study in chosen(studies or ["all"], full=True)))
         return
     if not studies:
         raise ConfigError("name a study, a paper or all; --list prints the names")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -12,13 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .config import given_keys, named_callable
+from privet.wire.key import shown
+
+from .config import given_keys, named_callable, where_raised
 from .keys import SettingsArgument
 
 if TYPE_CHECKING:
     from privet.client_apps.base import ProblemFn
     from privet.problems import Moduli
     from privet.sim.tuning import Budget, Trial
+    from privet.strategies import PrimalDualStrategy
     from privet.strategies.search import Query, Theory
 
 SETTINGS = 36
@@ -78,8 +82,11 @@ def tune(
         ),
     ] = "",
     out: Annotated[
-        Path, typer.Option(help="App: folder of trials and page; a search is gone on with there.")
-    ] = Path("tuning"),
+        Path | None,
+        typer.Option(
+            help="App: folder of trials and page, where a search goes on; by default tuning."
+        ),
+    ] = None,
     top: Annotated[int, typer.Option(help="Settings to print.", min=1)] = 8,
     workers: Annotated[
         int | None, typer.Option(help="Processes to search with; by default this one.", min=1)
@@ -119,17 +126,20 @@ def tune(
         plain()
         given = given_keys(words, config)
         plan = Budget(budget or TRIALS, *costs)
-        _by_halving(Path(app), algorithm, given, plan, out, metric).show(top, json_lines)
+        folder = out or Path("tuning")
+        _by_halving(Path(app), algorithm, given, plan, folder, metric).show(top, json_lines)
         return
     if metric:
         raise ConfigError("--metric is of an app's folder; runs go by the gradient")
+    if out:
+        raise ConfigError("--out is of an app's folder; nothing else is kept of a search")
     if not (algorithm or config or preset or words):
         missing = f"{app}: no such folder; " if app else ""
         raise ConfigError(f"tune: {missing}name an algorithm, or give --app FOLDER")
     given = given_keys(words, config, preset, algorithm)
     algorithm = str(given.get("algorithm", DEFAULT_ALGORITHM))
     kind = registered(algorithm).load_strategy()
-    problem_fn = named_callable(app) if app else None
+    problem_fn = _problem_fn(app) if app else None
     processes = {
         "workers": workers or (None if ray_address else 1),
         "address": ray_address or None,
@@ -146,20 +156,46 @@ def tune(
     if by_theory:
         factor = 1e-3 if reduction is None else reduction
         query = _query(given, problem_fn, max_local_epochs or 0, factor, costs)
-        found = _by_theory(kind.theory(query), processes)
+        found = _by_theory(kind.theory(query), given, kind if app else None, processes)
     else:
         plan = Budget(budget or SETTINGS, *costs)
-        found = _by_runs(given, problem_fn, plan, max_local_epochs or 0, processes)
+        own = kind if app else None
+        found = _by_runs(given, problem_fn, plan, max_local_epochs or 0, own, processes)
     found.show(top, json_lines)
+
+
+def _problem_fn(name: str) -> ProblemFn:
+    """Return the function that is named, whose failures are one line that names it."""
+    from privet.problems import Problem
+    from privet.wire import ConfigError, PrivetError
+
+    function = named_callable(name)
+
+    def problem(context: Any) -> Any:
+        try:
+            found = function(context)
+        except PrivetError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"{name}: {where_raised(error)}") from error
+        if not isinstance(found, Problem):
+            raise ConfigError(f"{name}: expected a problem, found {type(found).__name__}")
+        return found
+
+    return problem
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a search found: a line that says how it went; settings with figures, the best first."""
+    """What a search found: a line that says how it went; settings with figures, the best first.
+
+    ``use`` is a line to copy that runs the best, empty where none is good.
+    """
 
     summary: str
     moduli: Moduli | None
     rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+    use: str = ""
 
     def show(self, top: int, json_lines: bool) -> None:
         """Print the first rows, as a table or as JSON."""
@@ -183,6 +219,19 @@ class _Found:
             chosen = ", ".join(f"{key} {_cell(value)}" for key, value in settings.items())
             table.add_row(chosen, *map(_cell, figures.values()))
         Console().print(table)
+        if self.use:
+            print(self.use)
+
+
+def _use(
+    given: Mapping[str, Any], best: Mapping[str, Any], kind: type[PrimalDualStrategy] | None
+) -> str:
+    """Return the command that runs the best settings, or of a problem of one's own the strategy."""
+    keys = {**{key: given[key] for key in ("algorithm",) if key in given}, **given, **best}
+    if kind is None:
+        return shlex.join(["privet", "run", *(f"{key}={shown(keys[key])}" for key in keys)])
+    named = {name: keys[key.name] for name, key in kind.argument_keys().items() if key.name in keys}
+    return f"{kind.__name__}({', '.join(f'{name}={value!r}' for name, value in named.items())})"
 
 
 def _cell(value: Any) -> str:
@@ -224,7 +273,12 @@ def _query(
     return Query(moduli, config, frozenset(given), most_steps, reduction, *costs)
 
 
-def _by_theory(theory: Theory, processes: Mapping[str, Any]) -> _Found:
+def _by_theory(
+    theory: Theory,
+    given: Mapping[str, Any],
+    kind: type[PrimalDualStrategy] | None,
+    processes: Mapping[str, Any],
+) -> _Found:
     """Return all settings of the theory's grid, the cheapest first."""
     from privet.sim.sweep import sweep
 
@@ -232,7 +286,9 @@ def _by_theory(theory: Theory, processes: Mapping[str, Any]) -> _Found:
     found = sorted(chain.from_iterable(parts), key=lambda one: one.rank)
     stable = sum(one.converges for one in found)
     summary = f"{stable} of {len(found)} settings contract"
-    return _Found(summary, theory.query.moduli, [(one.settings, one.figures) for one in found])
+    rows = [(one.settings, one.figures) for one in found]
+    use = _use(given, found[0].settings, kind) if found[0].converges else ""
+    return _Found(summary, theory.query.moduli, rows, use)
 
 
 def _by_runs(
@@ -240,6 +296,7 @@ def _by_runs(
     problem_fn: ProblemFn | None,
     budget: Budget,
     most_epochs: int,
+    kind: type[PrimalDualStrategy] | None,
     processes: Mapping[str, Any],
 ) -> _Found:
     """Return the settings that were run, those that arrive first."""
@@ -250,7 +307,9 @@ def _by_runs(
     moduli, trials = tune_task(task, budget, most_epochs=most_epochs, **processes)
     reached = sum(trial.reached for trial in trials)
     summary = f"{reached} of {len(trials)} settings reach {task.tolerance:g}"
-    return _Found(summary, moduli, [(one.settings, _figures(one, budget)) for one in trials])
+    rows = [(one.settings, _figures(one, budget)) for one in trials]
+    use = _use(given, trials[0].settings, kind) if reached else ""
+    return _Found(summary, moduli, rows, use)
 
 
 def _by_halving(
@@ -273,7 +332,9 @@ def _by_halving(
         )
         for line in search.run()
     ]
-    return _Found(f"{name}: {len(rows)} trials; {out / 'tuning.html'}", None, rows)
+    best = rows[0][0] if "settings" not in rows[0][0] else {}
+    use = _use({}, best, type(started.strategy)) if best else "the app's own settings are the best"
+    return _Found(f"{name}: {len(rows)} trials; {out / 'tuning.html'}", None, rows, use)
 
 
 def _figures(trial: Trial, budget: Budget) -> dict[str, Any]:

@@ -15,7 +15,9 @@ def watch(
             metavar="FOLDER", help="A run folder, or one of run folders: then the newest."
         ),
     ],
-    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 takes a free one.", min=0)] = 0,
+    port: Annotated[
+        int, typer.Option(help="Port on 127.0.0.1; 0 takes a free one.", min=0, max=65535)
+    ] = 0,
 ) -> None:
     """Serve the report of a run on 127.0.0.1 and refresh it while the run goes on, until Ctrl-C."""
     from privet.server_apps.report.watch import newest, served

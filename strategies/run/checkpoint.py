@@ -69,6 +69,24 @@ def located(where: Path) -> Path:
     return path
 
 
+def read_manifest(where: Path) -> dict[str, Any]:
+    """Read what a checkpoint says of itself, and none of its arrays (raises as ``load``)."""
+    path = located(where)
+    try:
+        found = read_npz(path, only="manifest").get("manifest")
+        if found is None:
+            raise RunError(f"resume: {path} is no checkpoint")
+        manifest: dict[str, Any] = json.loads(found.tobytes())
+        version, rounds = manifest["format"], manifest.get("round")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"resume: {path} is damaged, or no checkpoint ({error})") from None
+    if version != FORMAT:
+        raise RunError(f"resume: {path} has checkpoint format {version}, expected {FORMAT}")
+    if type(rounds) is not int or rounds < 0:
+        raise RunError(f"resume: {path} is damaged (its round is {rounds!r})")
+    return manifest
+
+
 def load(where: Path) -> Checkpoint:
     """Read the checkpoint of a run folder (or the file itself).
 
@@ -78,17 +96,12 @@ def load(where: Path) -> Checkpoint:
         If there is none, it is damaged, it is of another format, or its history is not there.
     """
     path = located(where)
+    manifest = read_manifest(path)
     try:
         members = read_npz(path, path.parent)
-        manifest = json.loads(members.pop("manifest").tobytes())
-        version, rounds = manifest["format"], manifest.get("round")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise RunError(f"resume: {path} is damaged ({error})") from None
-    if version != FORMAT:
-        raise RunError(f"resume: {path} has checkpoint format {version}, expected {FORMAT}")
-    if type(rounds) is not int or rounds < 0:
-        raise RunError(f"resume: {path} is damaged (its round is {rounds!r})")
-    history = read_history(history_beside(path), rounds)
+    history = read_history(history_beside(path), manifest["round"])
     arrays = {n[6:]: array for n, array in members.items() if n.startswith("state/")}
     nodes = {n[5:]: a.tobytes() for n, a in members.items() if n.startswith("node/")}
     return Checkpoint(manifest, arrays, nodes, history)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from privet.client_apps.terms import MessageTerms
+from privet.wire import ConfigError
 from privet.wire.key import check_fields, same, setting
 from privet.wire.rosters import LEAST_ROSTER
 
-from ..participation import All, Participation
+from ..participation import All, Balanced, Fraction, Participation, share
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,13 @@ class RunSettings:
     )
 
     def __post_init__(self) -> None:
+        """Check every key (raises ``ConfigError``), and refuse what can never be met."""
         check_fields(self)
+        if 0 < self.num_agents < self.min_agents:
+            raise ConfigError(
+                f"min-agents = {self.min_agents}: above num-agents = {self.num_agents}, so that "
+                "every round would fail"
+            )
 
 
 @dataclass(frozen=True)
@@ -89,3 +96,15 @@ class RunOptions(RunSettings):
     rounds: int | None = None
     folder: Path | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.secure_sum and self.num_agents):
+            return
+        needed = f"a secure sum needs {self.least_roster} agents"
+        if self.num_agents < self.least_roster:
+            raise ConfigError(f"num-agents = {self.num_agents}: {needed}")
+        if isinstance(self.participation, Fraction | Balanced):
+            asked = share(self.participation.fraction, self.num_agents)
+            if asked < self.least_roster:
+                raise ConfigError(f"participation: {asked} agents in a round: {needed}")

@@ -85,9 +85,12 @@ def recovery_of(asked: str, grid: Grid) -> Recovery:
     """
     if asked != "auto":
         return cast("Recovery", asked)
-    if isinstance(grid, HoldsNodeStates):
-        return "yes"
-    return "yes" if in_flowers_simulation(grid) else "no"
+    return "yes" if in_simulation(grid) else "no"
+
+
+def in_simulation(grid: Grid) -> bool:
+    """Whether the nodes of a grid are simulated by one process, on any engine."""
+    return isinstance(grid, HoldsNodeStates) or in_flowers_simulation(grid)
 
 
 def wait_for_nodes(grid: Grid, wanted: int, least: int, timeout: float) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
+from privet.client_apps.gradients import Gradients
 from privet.wire import ConfigError, PrivetError, RunError, mapped
 from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.errors import listed, one_line
@@ -140,6 +141,7 @@ class Run:
         run = cls(half, options, Session.of(uuid.uuid4().hex, arrays), arrays)
         run._enrol(grid)
         run._settle()
+        run._say_what_does_not_fit()
         run.calibrate()
         session = run.session
         if state is None:
@@ -184,9 +186,12 @@ class Run:
         # Those that have not come back stay in the roster, absent.
         run._take_in(roster.merge(agents, run.question()))
         run._settle()
+        run._say_what_does_not_fit()
         run.calibrate()  # after the merge: agents that are absent count as well
         run.arrays = session.restore(run.models()["last"])
         log.info("resumed after round %d with %d agents", session.round, len(roster.agents))
+        if options.rounds is not None and session.round >= options.rounds:
+            log.info("no round is left up to %d: ask for more rounds to go on", options.rounds)
         return run
 
     def _restore(self, saved: Checkpoint) -> dict[str, Agent]:
@@ -239,8 +244,23 @@ class Run:
         left_open = self.half.agent.without_moduli
         self.half = self.half.without_moduli()
         if left_open:
-            values = ", ".join(f"{key} = {value}" for key, value in left_open.items())
+            values = ", ".join(f"{key} is {value}" for key, value in left_open.items())
             log.info("no agent knows the moduli of its problem: %s", values)
+
+    def _say_what_does_not_fit(self) -> None:
+        """Log batches that are larger than what agents have, and probabilities of nobody."""
+        own = getattr(self.options.participation, "own", {})
+        if unknown := sorted(own.keys() - self.session.roster.agents.keys()):
+            log.warning("probability: no agent is called %s", ", ".join(unknown))
+        size = getattr(self.half.agent, "gradients", Gradients()).batch_size
+        counts = [agent.num_examples for agent in self.session.roster.agents.values()]
+        fewer = [count for count in counts if 0 < count < size]
+        if fewer:
+            log.info(
+                "batch-size = %d: %d of %d agents have fewer examples, %d at least, and take all "
+                "of them in a step",
+                *(size, len(fewer), len(counts), min(fewer)),
+            )
 
     def calibrate(self) -> None:
         """Check the run's private releases, and set their noise where there is a target.

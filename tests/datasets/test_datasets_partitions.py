@@ -250,7 +250,7 @@ class TestFlowers:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({"scheme": "natural-id"}, "the data have no ids; expected dataset femnist, or an hf:"),
+        ({"scheme": "natural-id"}, "the data have no ids; give id-column (dataset csv, or an hf:"),
         ({"scheme": "shards"}, "partition 'shards' is unknown; expected one of iid, label"),
         ({"num_agents": 0}, "num-agents must be >= 1, got 0"),
         ({"num_agents": 7}, "6 examples cannot give each of 7 agents one"),

@@ -13,7 +13,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from privet.datasets import DataError, Dataset, federation_from_config, load, problem_from_config
 from privet.sim.inline import run_inline
-from privet.wire import RunError
+from privet.wire import ConfigError
 
 ROWS = (
     "age,sex,bmi,outcome",
@@ -137,6 +137,44 @@ def test_the_scales_are_those_of_the_training_rows(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.diff(both) / np.diff(both)[0], np.diff(squares), rtol=1e-9)
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t", ","])
+def test_decimal_commas_are_decimal_points(tmp_path: Path, delimiter: str) -> None:
+    quote = '"' if delimiter == "," else ""
+    values = [("-1,5", 0.25), ("2", 1), ("1,250", 3), ("+0,5e1", -4.5), ("12,75", 0)]
+
+    def table(name: str, comma: bool) -> Any:
+        point = [(text.replace(",", "."), str(target)) for text, target in values]
+        rows = [tuple(n.replace(".", ",") for n in row) if comma else row for row in point]
+        cells = [delimiter.join(f"{quote}{cell}{quote}" for cell in row) for row in rows]
+        return whole(write(tmp_path / name, delimiter.join("xy"), *cells))
+
+    comma, point = table("comma.csv", True), table("point.csv", False)
+    assert comma.task == point.task == "regression"
+    np.testing.assert_array_equal(comma.train_features, point.train_features)
+    np.testing.assert_array_equal(comma.train_labels, point.train_labels)
+    assert comma.source_columns[0].low == -1.5
+
+
+def test_texts_with_commas_stay_texts_where_they_are_no_numbers_or_a_schema_says_so(
+    tmp_path: Path,
+) -> None:
+    file = write(tmp_path / "a.csv", "x;z;y", "1,5;1,5;0", "2,5;a,b;1", "1,5;3;1")
+    assert whole(file).source_columns[1].categories == ("1,5", "3", "a,b")
+    schema = schema_file(tmp_path, "[columns]\nx = ['1,5', '2,5']\ny = ['0', '1']\n")
+    assert whole(file, schema=schema).train_features[:, 0].tolist() == [0, 1, 0]
+    plain = write(tmp_path / "b.csv", "x;id;y", "1;1,250;0", "2;2,250;1", "3;1,250;1")
+    assert whole(plain, id_column="id").train_ids.tolist() == ["1,250", "2,250", "1,250"]
+
+
+@pytest.mark.parametrize(
+    "values", [("1,250", "900", "12,500"), ("1,250.75", "3"), ("1.234.567,5", "2"), ("1'234", "5")]
+)
+def test_separators_of_thousands_are_refused(tmp_path: Path, values: tuple[str, ...]) -> None:
+    rows = [f"{value};{number % 2}" for number, value in enumerate(values)]
+    with pytest.raises(DataError, match=f"column x: .{values[0]}. may have separators of thou"):
+        whole(write(tmp_path / "a.csv", "x;y", *rows))
+
+
 class TestSchema:
     def test_scales_to_its_ranges_and_uses_the_columns_it_names(self, tmp_path: Path) -> None:
         data = whole(write(tmp_path / "a.csv", *ROWS), schema=schema_file(tmp_path))
@@ -200,7 +238,7 @@ class TestSchema:
             "row-norm": 2.0,
             "target-epsilon": 8.0,
         }
-        with pytest.raises(RunError, match=r"data-dependent preprocessing: .*give schema"):
+        with pytest.raises(ConfigError, match=r"data-dependent preprocessing: .*give schema"):
             run_inline(keys, "without")
         summary = run_inline({**keys, "schema": schema_file(tmp_path)}, "with").summary
         assert summary["private"] is True
@@ -299,13 +337,15 @@ def test_a_wrong_table_is_one_line(
 
 def test_a_wrong_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "latin.csv").write_bytes("größe,y\n1,0\n".encode("latin-1"))
+    (tmp_path / "below.csv").write_bytes("a,y\nKöln,0\n".encode("latin-1"))
     (tmp_path / "empty.csv").touch()
     (tmp_path / "false.parquet").write_text("a,y\n1,0\n")
     (tmp_path / "false.csv.gz").write_text("a,y\n1,0\n")
     (tmp_path / "book.xlsx").touch()
     (tmp_path / "folder").mkdir()
     for name, expected in (
-        ("latin.csv", "expected text in UTF-8"),
+        ("latin.csv", "expected text in UTF-8: save it with that encoding"),
+        ("below.csv", "expected text in UTF-8: save it with that encoding"),
         ("empty.csv", "expected a header and rows, found nothing"),
         ("false.parquet", "cannot be read"),
         ("false.csv.gz", "cannot be read"),

@@ -548,7 +548,7 @@ def test_more_colluders_cost_more(tmp_path: Path) -> None:
     assert costs[4] == pytest.approx(alone, rel=5e-4)
     code, said = privet("account", *PLANNED, "noise-scale=0.02")
     assert code != 0
-    assert "trust = none" in said
+    assert "noise-sharing = true: give colluders" in said
 
 
 # ------------------------------------------------------------------ audits of the sum

@@ -109,3 +109,27 @@ def test_a_summary_that_fails_does_not_hide_why_a_run_failed(
     with pytest.raises(Exception, match="agent '99'"):
         run_inline(keys, "run")
     assert "No space left" in caplog.messages[-1]
+
+
+def test_a_run_says_what_it_uses_of_its_settings(tmp_path: Path, caplog: Any) -> None:
+    with caplog.at_level(logging.INFO):
+        run_inline(settings(tmp_path, num_server_rounds=1), "plain")
+    assert "batch-size" not in caplog.text, "every step takes all examples"
+    assert "delta" not in caplog.text, "there is no noise"
+    caplog.clear()
+    noised = {"local_solver": "noisy-gd", "clip": 1.0, "row_norm": 1.0, "noise_variance": 1.0}
+    with caplog.at_level(logging.INFO):
+        run_inline(settings(tmp_path, num_server_rounds=1, **noised), "noised")
+    assert "delta: 1e-05" in caplog.text
+
+
+@pytest.mark.parametrize(("size", "fewer"), [(113, 0), (114, 1), (999, 4)])
+def test_a_batch_above_what_agents_have_is_said_once(
+    tmp_path: Path, caplog: Any, size: int, fewer: int
+) -> None:
+    keys = settings(tmp_path, local_solver="sgd", batch_size=size, partition="iid")
+    with caplog.at_level(logging.INFO):
+        run_inline(keys, "run")
+    lines = [line for line in caplog.messages if line.startswith("batch-size = ")]
+    said = f"batch-size = {size}: {fewer} of 4 agents have fewer examples, 113 at least, and take"
+    assert [line[: len(said)] for line in lines] == ([said] if fewer else [])

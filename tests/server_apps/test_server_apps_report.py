@@ -654,6 +654,15 @@ def test_a_diverged_run_has_its_page(tmp_path: Path, values: list[float]) -> Non
 
 
 @pytest.mark.parametrize(
+    "account", ['{"private": "yes"}', '{"private": true, "accounts": 3}', '{"accounts": [1]}']
+)
+def test_an_account_of_another_form_claims_nothing(tmp_path: Path, account: str) -> None:
+    folder = run_folder(tmp_path / "run", rounds(3))
+    (folder / "privacy.json").write_text(account)
+    assert "no privacy is claimed" in render(folder).html
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (
@@ -666,8 +675,12 @@ def test_a_diverged_run_has_its_page(tmp_path: Path, values: list[float]) -> Non
         ),
         (["--csv", "link.csv"], "--csv link.csv: history.jsonl belongs to the run itself"),
         (["--csv", "run/report.html", "--out", "a.html"], "report.html belongs to the run itself"),
-        (["--csv", "a.csv", "--out", "run/../a.csv"], "choose another file than --out's"),
-        (["--csv", "run"], "Is a directory"),
+        (["--csv", "a", "--out", "run/../a"], "choose another file than --out's"),
+        (["--csv", "run"], "--csv run: Is a directory"),
+        (["--csv", "rounds.xlsx"], "--csv rounds.xlsx: expected a name in .csv"),
+        (["--parquet", "rounds.csv"], "--parquet rounds.csv: expected a name in .parquet"),
+        (["--out", "page.pdf"], "--out page.pdf: expected a name in .html or .htm"),
+        (["--out", "/proc/nowhere/page.html"], "--out /proc/nowhere/page.html: No such file"),
     ],
 )
 def test_a_target_that_cannot_be_is_one_line(

@@ -111,6 +111,14 @@ def test_a_history_that_cannot_be_read_is_said_on_the_page(folder: Path, browser
     assert "refresh" in text
 
 
+def test_a_port_that_is_taken_is_named(folder: Path, browser: Browser) -> None:
+    with (
+        pytest.raises(ReportError, match=f"^port {browser.port}: Address already in use"),
+        served(folder, browser.port),
+    ):
+        pass
+
+
 def test_of_several_runs_the_newest_is_watched(folder: Path) -> None:
     other = run_folder(folder.parent / "second", rounds(1))
     assert newest(folder.parent) == other

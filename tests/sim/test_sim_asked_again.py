@@ -220,7 +220,9 @@ def test_an_expired_message_costs_no_work_and_no_budget(tmp_path: Path) -> None:
     strategy = begun(grid, **private, patience=0)
     assert len(ledger.read_text().splitlines()) == 1
     grid.late = True
-    with pytest.raises(Exception, match="agent 0: the message expired 7 s ago by this node's"):
+    with pytest.raises(
+        Exception, match="agents 0, 1, 2: the message expired 7 s ago by this node's"
+    ):
         strategy.play_round(grid, 2)
     grid.late = False
     assert len(ledger.read_text().splitlines()) == 1

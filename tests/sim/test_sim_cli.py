@@ -10,19 +10,26 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from privet.datasets import NAMES
 from privet.server_apps import progress
 from privet.server_apps.config import keys_of_algorithm, table
+from privet.server_apps.execute import execute
 from privet.sim import flower_run
 from privet.sim.cli.keys import COMMON, completed
 from privet.sim.cli.main import main
+from privet.sim.studies.catalogue import names
 from privet.strategies import Round
 from privet.wire import algorithms
+from privet.wire.files import write_npz
 from support.paths import golden
 
 Said = tuple[int, str, str]
+
+
+SUMS = ("algorithm=dp-fedsgd", "secure-sum=true", "noise-sharing=true", "clip=1", "noise-scale=1")
 
 
 @pytest.fixture
@@ -89,7 +96,19 @@ def privet(capsys: Any) -> Any:
         (["account", "colluders=3"], 2, "colluders: not used without noise-sharing = true"),
         (["tune", "--app", "nofolder"], 2, "nofolder: no such folder"),
         (["run", "h=group-l1", "h-weight=.1", "h-group-size=7"], 2, "7 does not divide 31"),
-        (["run", "num-agents=2", "min-agents=3"], 1, "2 agents could be enrolled, below"),
+        (["run", "h=l1"], 2, "h = l1: not used with h-weight = 0: give h-weight, above 0"),
+        (["run", "intercept=true"], 2, "intercept = True: choose one of auto, yes, no"),
+        (["data", "a.csv", "data-path=/b.csv"], 2, "data-path = /b.csv: the file is a.csv"),
+        (["data", "dataset=digits", "partition=natural-id"], 2, "give id-column (dataset csv"),
+        (["account", *SUMS], 2, "noise-sharing = true: give colluders"),
+        (["tune", "led", "--out", "x"], 2, "--out is of an app's folder"),
+        (["tune", "led", "--app", "oddities:fails"], 2, "oddities:fails: KeyError: 'x' (/"),
+        (["tune", "led", "--app", "oddities:nothing"], 2, "expected a problem, found NoneType"),
+        (["tune", "led", "--app", "unreadable:f"], 2, "SyntaxError: invalid syntax (/"),
+        (["keys", "fedplt"], 2, "unknown config key 'fedplt'; did you mean 'fed-plt'?"),
+        (["new", "/proc/app"], 1, "/proc/app: No such file or directory"),
+        (["watch", "runs", "--port", "70000"], 2, "70000 is not in the range"),
+        (["report", "runs"], 1, "expected a run folder, such as runs/1"),
         (["run", "num-agents=1000"], 2, "455 examples cannot give each of 1000 agents one"),
         (["data", __file__, "dataset=mnist"], 2, "not an .npz file"),
         (["report", __file__], 1, "no such file; expected a run folder"),
@@ -101,10 +120,81 @@ def test_what_cannot_be_done_is_one_line(
     privet: Any, tmp_path: Path, monkeypatch: Any, arguments: list[str], code: int, said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "oddities.py").write_text("def fails(c): {}['x']\ndef nothing(c): pass\n")
+    (tmp_path / "unreadable.py").write_text("def f(:\n")
+    (tmp_path / "runs" / "1").mkdir(parents=True)
+    (tmp_path / "runs" / "1" / "history.jsonl").touch()
     found = privet(*arguments)
     assert found[0] == code
     (line,) = [line for line in found[2].splitlines() if line.startswith("privet: ")]
     assert said in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["num-agents=2", "min-agents=3"], "min-agents = 3: above num-agents = 2, so that"),
+        (["secure-sum=true", "num-agents=2"], "num-agents = 2: a secure sum needs 3 agents"),
+        (
+            ["secure-sum=true", "participation=balanced", "fraction=0.2"],
+            "participation: 2 agents in a round: a secure sum needs 3 agents",
+        ),
+        ([f"resume={__file__}"], "is damaged, or no checkpoint"),
+        (["resume=/dev/null"], "is damaged, or no checkpoint"),
+        (["resume=model.npz"], "model.npz is no checkpoint"),
+        (["--colluders", "2"], "--colluders: not used without noise-sharing = true"),
+        (SUMS, "noise-sharing = true: give --colluders, how many of the nodes may collude"),
+    ],
+)
+def test_what_can_never_run_is_refused_before_anything_is_done(
+    privet: Any, tmp_path: Path, monkeypatch: Any, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_npz(tmp_path / "model.npz", {"x": np.zeros(3)})
+    _, out, err = privet("run", *arguments)
+    assert said in err
+    assert (out, err.count("\n")) == ("", 1)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("command", [["account"], ["run", "num-server-rounds=2"]])
+def test_private_runs_on_a_table_without_schema_are_refused_at_once(
+    privet: Any, tmp_path: Path, monkeypatch: Any, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{n},{n % 2}\n" for n in range(60)))
+    keys = ["local-solver=noisy-gd", "clip=1", "row-norm=1", "target-epsilon=4"]
+    code, out, err = privet(*command, "dataset=csv", f"data-path={tmp_path / 'a.csv'}", *keys)
+    assert (code, out) == (2, "")
+    assert err.startswith("privet: a private run refuses data-dependent preprocessing: scaling")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_studies_of_a_paper_are_listed(privet: Any) -> None:
+    assert privet("reproduce", "--list")[1].split() == names()
+    assert privet("reproduce", "gfl", "--list")[1].split() == [
+        name for name in names() if name.startswith("gfl/")
+    ]
+
+
+def test_account_names_keys_that_it_does_not_use(privet: Any) -> None:
+    given = ("num-examples=100", "num-server-rounds=3", "resume=/nowhere", "log-json=true")
+    code, out, _ = privet("account", *given)
+    assert code == 0
+    assert out.startswith(
+        "not used here, as no account depends on them: resume, log-json\n"
+        "planned for agents of 100 examples each, without reading data\n"
+    )
+
+
+def test_data_names_keys_that_it_does_not_use(privet: Any) -> None:
+    given = ("dataset=digits", "num-agents=3", "algorithm=led", "step-size=1", "row-norm=2")
+    code, out, _ = privet("data", *given)
+    assert code == 0
+    assert "not used here, as nothing of the data depends on them: step-size\n" in out
+    assert "not used" not in privet("data", *given[:3])[1]
 
 
 @pytest.mark.parametrize("command", ["run", "tune", "account"])
@@ -245,6 +335,38 @@ class TestInterrupted:
             "run", "num-server-rounds=9", f"output-dir={tmp_path}", line.split()[-1]
         )
         assert (code, "rounds: 9" in out) == (0, True)
+
+    def test_twice(self, privet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The second while the first is seen to: in what is written, or on the way out."""
+
+        def stop(self: Any, run: Any, done: Any) -> None:
+            if done.round == 2:
+                raise KeyboardInterrupt
+
+        def again(*_: Any, **__: Any) -> None:
+            raise KeyboardInterrupt
+
+        def on_the_way_out(*arguments: Any) -> Any:
+            try:
+                return execute(*arguments)
+            except KeyboardInterrupt:
+                again()
+
+        monkeypatch.setattr(progress._Lines, "on_round", stop)
+        for module, place, interrupt in (
+            ("privet.server_apps.execute", "_finish", again),
+            ("privet.sim.inline", "execute", on_the_way_out),
+        ):
+            with monkeypatch.context() as patched:
+                patched.setattr(sys.modules[module], place, interrupt)
+                folder = tmp_path / place
+                code, _, err = privet("run", "num-server-rounds=9", f"output-dir={folder}")
+            (run,) = folder.iterdir()
+            assert code == 130
+            assert err.splitlines()[-1] == (
+                "privet: interrupted after round 2 of 9; to go on, the same command with "
+                f"resume={run}"
+            )
 
     @pytest.mark.parametrize(
         ("command", "place", "said"),

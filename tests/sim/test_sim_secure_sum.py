@@ -222,8 +222,8 @@ def test_given_masks_replay_with_two_agents_and_are_marked() -> None:
         return GivenMasks({("0", "1"): ring.encode(mask, 2).words})
 
     app = client_app("gfl", lambda context: problems[position(context)], mask_factory=source)
-    strategy = MAKE["gfl"](num_agents=2, secure_sum=True)
-    strategy.options = replace(strategy.options, least_roster=2)
+    strategy = MAKE["gfl"](secure_sum=True)
+    strategy.options = replace(strategy.options, num_agents=2, least_roster=2)
     masked = strategy.start(InlineGrid(app, 2), start_at(0.3), num_rounds=4)
     plain, _, _ = play("gfl", grid=grid_for("gfl", 2), rounds=4)
     assert np.linalg.norm(model(masked) - model(plain)) <= 4 * DIM**0.5 * HALF_UNIT

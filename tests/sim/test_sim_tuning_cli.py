@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from privet.sim.cli.main import main
 from privet.sim.cli.tune import _figures, _Found
 from privet.sim.race import Outcome
 from privet.sim.tuning import Budget, Trial
+from privet.strategies import FedPLT
 
 MODULI = ("strong-convexity=0.5", "smoothness=2")
 RUNS = ("led", "num-agents=2", "--budget=1")
@@ -112,7 +114,36 @@ def test_a_problem_of_ones_own_is_tuned(
     assert best["reached"]
     with pytest.raises(SystemExit):
         main(["tune", "fed-plt", *here])
-    assert "strong convexity 2, smoothness 2" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "strong convexity 2, smoothness 2" in out
+    strategy = eval(out.splitlines()[-1], {"FedPLT": FedPLT})
+    assert strategy.half.settings()["step-size"] > 0
+
+
+@pytest.mark.parametrize("how", [("--budget=4",), ()])
+def test_the_last_line_runs_the_best(how: tuple[str, ...], capsys: Any, tmp_path: Path) -> None:
+    given = ("num-agents=4", "tolerance=1e-2", "local-solver=gd", f"output-dir={tmp_path}")
+    best = rows(capsys, "fed-plt", *given, *how)[0]
+    with pytest.raises(SystemExit):
+        main(["tune", "fed-plt", *given, *how])
+    command = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    assert command[:3] == ["privet", "run", "algorithm=fed-plt"]
+    with pytest.raises(SystemExit) as end:
+        main([*command[1:], "--json"])
+    assert end.value.code == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert {key: summary["config"][key] for key in ("rho", "step-size")} == {
+        key: best[key] for key in ("rho", "step-size")
+    }
+    assert summary["stopped"] == "tolerance"
+    if how:
+        assert summary["rounds"] == best["rounds"]
+
+
+def test_nothing_is_recommended_where_nothing_arrives(capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        main(["tune", *RUNS, "num-server-rounds=1"])
+    assert "privet run" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("free", ["--gradient-cost=0", "--communication-cost=0"])

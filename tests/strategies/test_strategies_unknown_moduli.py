@@ -150,3 +150,13 @@ def test_fed_plt_started_at_the_model_has_the_same_limit() -> None:
 def test_a_choice_that_there_is_not_is_refused() -> None:
     with pytest.raises(ConfigError, match="local-start = 'here': choose one of auto, own, model"):
         FedPLT(local_start="here")
+
+
+def test_the_header_of_a_run_says_what_is_settled_later(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        FedPLT().summary()
+        assert "rho: 3.0, or 10.0 where no agent knows its moduli" in caplog.text
+        caplog.clear()
+        FedPLT(rho=3.0).summary()
+        FedPLT(local_solver="noisy-gd", clip=1.0, noise_variance=1.0).summary()
+    assert caplog.text.count("rho: 3.0\n") == 2, "given, and kept by a private run"

@@ -87,16 +87,17 @@ class LocalRound:
         self.step_size, self.steps = task.step_size, task.steps
         self._opened, self._model, self._context = opened, model, context
         self._parameters = parameters_of(model)
-        self._private: PrivateSteps | None = None
+        charged, problem = opened.spent.noise.charged, opened.problem
         self._weight = 1.0
-        if opened.spent.noise.charged:
+        if isinstance(problem, LoopProblem) and not charged:
+            self._weight = problem.num_examples / problem.divisor
+        self._parameters.begin(task, bool(task.needs) or opened.half.steps_bind, self._weight)
+        self._private: PrivateSteps | None = None
+        if charged:
             if not isinstance(self._parameters, ModuleParameters):
                 raise ConfigError("a private round trains a torch.nn.Module")
             trained = self._parameters.parameters
-            self._private = PrivateSteps(model, trained, task, opened.problem, opened.spent.noise)
-        elif isinstance(opened.problem, LoopProblem):
-            self._weight = opened.problem.num_examples / opened.problem.divisor
-        self._parameters.begin(task, bool(task.needs) or opened.half.steps_bind, self._weight)
+            self._private = PrivateSteps(model, trained, task, problem, opened.spent.noise)
         # What is as large as the model and of no more use goes at once.
         self._task = task if opened.half.steps_bind else task._replace(shift=None, center=None)
         self._taken = 0
@@ -591,7 +592,7 @@ class Parameters(ABC):
         """Return names, shapes and dtypes of `record`, without reading a number."""
         return layout_of({name: self.value(name) for name in self.names})
 
-    def begin(self, task: LocalTask, summed: bool, weight: float) -> None:
+    def begin(self, task: LocalTask, summed: bool, weight: float = 1.0) -> None:
         """Write the start into the model and bring the task's vectors to where it lies.
 
         Every gradient counts ``weight`` times.

@@ -72,11 +72,11 @@ def foreign(
     return make
 
 
-def say(capsys: Any, model: str, found: dict[str, float]) -> None:
+def say(capsys: Any, model: str, found: dict[str, float], rounds: int = ROUNDS) -> None:
     """Print the accuracies also where pytest captures what passes."""
     with capsys.disabled():
         figures = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
-        print(f"\nhospital-digits, {model}, test accuracy after {ROUNDS} rounds: {figures}")
+        print(f"\nhospital-digits, {model}, test accuracy after {rounds} rounds: {figures}")
 
 
 def test_scikit_learn_model(foreign: Callable[..., Foreign], capsys: Any) -> None:
@@ -116,5 +116,5 @@ def test_pytorch_model_with_its_own_loop(
         assert verdict.completed, verdict.log[-3000:]
     lines = [json.loads(line) for line in verdict.log.splitlines() if line.startswith("{")]
     deployed = {line["strategy"]: line["accuracy"] for line in lines}
-    say(capsys, "PyTorch network, three nodes", deployed)
+    say(capsys, "PyTorch network, three nodes", deployed, 10)
     assert deployed["fed-plt"] > 0.8

@@ -14,6 +14,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 
 from privet.datasets.dataset import DataError
@@ -57,6 +58,7 @@ from privet.wire.library import library_version
 from privet.wire.payload import to_payload
 from privet.wire.records import record_dict
 from privet.wire.threads import pin_blas_threads
+from privet.wire.value_coding import decode_values
 
 from .flower_mods import mod_around
 from .guard import (
@@ -83,6 +85,8 @@ log = logging.getLogger("flwr.privet")
 MEAN_EXAMPLES = "mean-examples"
 METRICS = "metrics"
 """Name of the record of an agent's measures."""
+HEARD = "heard:"
+"""Before the name of an array of the last broadcast, in the state of an agent that keeps it."""
 
 ProblemFn = Callable[[Context], Problem]
 
@@ -405,6 +409,14 @@ class Participant:
         base, public = _base_state(asked, held), asked.recovery is not None
         if base is not None and public:
             require_buffers(base, None)  # those of an agent are never sent back to it
+        if half.broadcast_width:
+            last = {n: (base or {}).pop(HEARD + n, None) for n in half.hears}
+            heard = _heard(half, broadcast, last, problem)
+            if heard is None:
+                return RecordDict({RECORD: need_state_record(name)})
+            if half.private and heard is not broadcast:
+                require_tame(heard.values())
+            broadcast = heard
         if base is None:
             if asked.tag:
                 return RecordDict({RECORD: need_state_record(name)})
@@ -443,17 +455,21 @@ class Participant:
         if sum(map(len, held.states)) > LARGE:
             keep_state(context, held)
         agreed = 0 if masking else digest(local.agreed)
+        state = local.state
+        if opened.half.broadcast_width:
+            own = {HEARD + n: opened.broadcast[n] for n in opened.half.hears}
+            state = {**state, **own}
         new = held.follow(
             asked.experiment,
             asked.tag,
             asked.recovery or opened.base,
             asked.round,
-            local.state,
+            state,
             spent.ledger,
             spent.covered and (opened.public or held.covered),
         )
         upload = local.upload
-        del local
+        del local, state
         reply = Update(
             agent=name,
             round=asked.round,
@@ -547,6 +563,24 @@ def _agent_half(protocol: str, settings: str, own: tuple[tuple[str, Any, type], 
     merged = {**decode_settings(settings), **{key: value for key, value, _ in own}}
     half: Half = algorithm(protocol).load_agent().from_settings(merged)
     return half
+
+
+def _heard(
+    half: Half,
+    broadcast: Mapping[str, Any],
+    last: Mapping[str, Any],
+    problem: Problem,
+) -> Mapping[str, Any] | None:
+    """Return a broadcast with its coded arrays decoded, None where the last one is not held."""
+    coded = [name for name in half.hears if broadcast[name].dtype == np.uint8]
+    if not coded:
+        return broadcast
+    shapes = [np.shape(last[name]) for name in coded]
+    if shapes != [(problem.dim,)] * len(coded):
+        return None
+    dtype = np.dtype(problem.dtype)
+    decoded = {n: decode_values(broadcast[n], problem.dim, dtype, last[n]) for n in coded}
+    return Received({**broadcast, **decoded})
 
 
 def _note(spent: Spent, masking: Masking | None, round_: int) -> str:

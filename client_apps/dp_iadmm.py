@@ -52,13 +52,15 @@ from .gradient_agents import ClippedGradients, noise
 from .half import Arrays, Half, Local, Streams, Vector
 from .local_task import MOST_STEPS
 from .terms import BudgetSchedule, MessageTerms, PrivacyTerms
+from .value_bits import BroadcastBits, ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(BudgetSchedule, Half):
+class Agent(ValueBits, BroadcastBits, BudgetSchedule, Half):
     """Agent half of DP-IADMM; the fields are the run-config keys of the same names."""
 
     name: ClassVar[str] = "dp-iadmm"
+    hears: ClassVar[tuple[str, ...]] = ("w",)
     noise_key: ClassVar[str] = "noise-scale"
     upload: ClassVar[str] = "z_p"
     steady: ClassVar[bool] = True
@@ -308,14 +310,25 @@ class Agent(BudgetSchedule, Half):
             mean = domain.project(self._perturbed(mean, gain, noise)).astype(w.dtype)
         if self.secure_sum:
             mean = rounded(mean)
-        if self.perturbation == "output":
+        sent = mean
+        if coder := self.coder(streams, noise, gain if whole else self._step_gain(shrink)):
+            mean, sent = coder.upload(mean, w, "z")
+        if self.perturbation == "output" or (self.codes and self.local_updates == 1):
             z = mean  # what was not released must not live on
         new_lam = ascend(lam, w, mean, rho)
         if self.secure_sum:
             moved = np.subtract(mean, state["z"], dtype=np.float64)
             upload = {"z": mean, "moved": moved, "distance": distance(mean, w)}
             return Local({"lam": new_lam, "inner": z, "z": mean}, upload, mean)
-        return Local({"lam": new_lam, "inner": z}, {"z": mean}, new_lam)
+        return Local({"lam": new_lam, "inner": z}, {"z": sent}, new_lam)
+
+    def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
+        """Return w, which z_p is in the limit."""
+        return {"z": broadcast["w"]}
+
+    def _step_gain(self, shrink: float) -> float:
+        """Return what the noise of the gradients is multiplied with in their mean, at least."""
+        return float(shrink) / math.sqrt(self.local_updates)
 
     def _slope(self, problem: Problem, z: Vector, noise: Perturber) -> Vector:
         """Return g(z) + xi: with objective perturbation the noise is on the clipped data term."""

@@ -44,6 +44,7 @@ from .local_task import LocalTask, Walk, walk
 from .solver_agents import penalty
 from .sparsifiers import Choice, choose, choose_shared
 from .terms import BudgetSchedule, MessageTerms
+from .value_bits import BroadcastBits, ValueBits
 
 _BOUND = {"logistic": 1.0, "one-class-logistic": 1.0, "multinomial": math.sqrt(2.0)}
 """Norm of an example's gradient at most, by loss, in units of the norm of its row."""
@@ -79,11 +80,12 @@ SPARSIFIERS = ("top-k", "rand-k", "public-top-k", "noisy-top-k")
 
 
 @dataclass(frozen=True)
-class Agent(BudgetSchedule, GradientAgent):
+class Agent(ValueBits, BroadcastBits, BudgetSchedule, GradientAgent):
     """Agent half of FedPDM; the fields are the run-config keys of the same names."""
 
     name: ClassVar[str] = "fed-pdm"
     upload: ClassVar[str] = "y"
+    hears: ClassVar[tuple[str, ...]] = ("x",)
     task_alone: ClassVar[bool] = True
 
     rho: float = penalty(0.0, "penalty of the augmented Lagrangian", (1.0, 0.1))
@@ -267,6 +269,28 @@ class Agent(BudgetSchedule, GradientAgent):
         """Return lam_i and y of a walk without noise."""
         return self._sent(state, broadcast, task, *self._ascended(state, task, walk.end))
 
+    def finished(
+        self,
+        state: Arrays,
+        broadcast: Arrays,
+        task: LocalTask,
+        walk: Walk,
+        streams: Streams,
+        noise: Perturber,
+    ) -> Local:
+        """As every half; y is coded once its coordinates are chosen."""
+        return self._sent(state, broadcast, task, *self._ascended(state, task, walk.end), noise)
+
+    def expected(self, center: Vector, lam: Vector | None) -> Vector:
+        """Return what both sides know that y is near to, shape (d,).
+
+        x0hat - lam_i / rho with a public dual, which it is in the limit; else x0hat.
+        """
+        if lam is None or self.dual != "public":
+            return center
+        near: Vector = center - lam / lam.dtype.type(self.rho)
+        return near
+
     def _ascended(self, state: Arrays, task: LocalTask, end: Vector) -> tuple[Vector, Vector]:
         """Return y and the new lam_i, of where the steps from x0hat ended."""
         center = task.start
@@ -292,7 +316,11 @@ class Agent(BudgetSchedule, GradientAgent):
             sent = choose_shared(self._choice, y, seed, noise)
             upload: Arrays = {"y": sent.values}
         else:
-            data, sent = choose(self._choice, y, center, task.streams, noise)
+            streams, coder = task.streams, None
+            if noise is not None and streams is not None:
+                coder = self.coder(streams, noise)
+            near = None if coder is None else self.expected(center, state["lam"])
+            data, sent = choose(self._choice, y, center, streams, noise, coder, near)
             upload = encoded(data)
         if self.dual == "public":
             new = public_dual(state["lam"], center, sent, self.rho)
@@ -340,6 +368,8 @@ class Agent(BudgetSchedule, GradientAgent):
 
     def _center(self, broadcast: Arrays, problem: Problem) -> Vector:
         """Return x0hat; a view on the message where it is dense."""
+        if self.broadcast_width:
+            return broadcast["x"]
         data = broadcast.get(ENCODED)
         if data is None:
             raise ConfigError("broadcast holds no sparse vector")

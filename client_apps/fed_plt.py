@@ -36,6 +36,7 @@ from .half import Arrays, Local, Streams, Vector
 from .local_task import LocalTask, Walk
 from .solver_agents import ScheduledSteps, SolverAgent, penalty, solvers
 from .terms import BudgetSchedule, MessageTerms
+from .value_bits import BroadcastBits, ValueBits
 
 
 def reflect(z: Vector, x: Vector, y: Vector, relaxation: float = 1.0) -> Vector:
@@ -47,10 +48,12 @@ def reflect(z: Vector, x: Vector, y: Vector, relaxation: float = 1.0) -> Vector:
 
 
 @dataclass(frozen=True)
-class SplittingAgent(SolverAgent):
+class SplittingAgent(ValueBits, BroadcastBits, SolverAgent):
     """Agent half of Peaceman-Rachford splitting with local training, without noise."""
 
     upload: ClassVar[str] = "x_i"
+    hears: ClassVar[tuple[str, ...]] = ("y",)
+    sends: ClassVar[Mapping[str, str]] = {"x": "end"}
 
     rho: float = penalty(0.0, "penalty of the splitting", (3.0, 10.0))
     relaxation: float = setting(
@@ -92,6 +95,10 @@ class SplittingAgent(SolverAgent):
     def held(self, state: Arrays) -> Arrays:
         """Return what an agent holds of x_i and z_i: both."""
         return state
+
+    def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
+        """Return y, which x_i is in the limit."""
+        return {"x": broadcast["y"]}
 
 
 @dataclass(frozen=True)

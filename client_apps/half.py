@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 from privet.privacy import Facts, NoCertificateError, Perturber, Release
 from privet.problems import Problem
+from privet.wire import ConfigError
 from privet.wire.key import Scalar, check_fields, read, settle
 
 from .inputs import Arrays, Streams, Vector
 from .local_task import LocalTask, Need, Walk, walk
+from .value_bits import NOISE, NOISE_STEPS, NONE, Coder
 
 
 class Local(NamedTuple):
@@ -59,6 +61,12 @@ class Half:
     say, so that a custom training loop can take the steps."""
     steps_bind: ClassVar[bool] = False
     """Whether the method counts on the number and length of the task's steps, and on no other."""
+    sends: ClassVar[Mapping[str, str]] = {}
+    """Arrays of an upload, and the field of the walk that each of them is: what ``finish`` takes
+    of these fields is what was sent, so that they may be coded. For halves with `ValueBits`."""
+
+    hears: ClassVar[tuple[str, ...]] = ()
+    """Arrays (d,) of a broadcast that may be coded, for halves with `BroadcastBits`."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
@@ -68,6 +76,13 @@ class Half:
     def __post_init__(self) -> None:
         """Check every key (raises ``ConfigError``), and settle those that are automatic."""
         check_fields(self)
+        if getattr(self, "secure_sum", False):
+            if self.codes:
+                raise ConfigError("value-bits: not with secure-sum, whose sums are of integers")
+            if self.broadcast_width:
+                raise ConfigError(
+                    "broadcast-bits: not with secure-sum, whose masks are bound to it"
+                )
         object.__setattr__(self, "_without_moduli", settle(self))
 
     @property
@@ -204,7 +219,72 @@ class Half:
         By default the task, the built-in solver's walk, and what follows of it.
         """
         task = self.task(state, broadcast, problem, noise.facts, streams)
-        return self.finish(state, broadcast, task, walk(task, problem, streams, noise))
+        walked = walk(task, problem, streams, noise)
+        return self.finished(state, broadcast, task, walked, streams, noise)
+
+    def finished(
+        self,
+        state: Arrays,
+        broadcast: Arrays,
+        task: LocalTask,
+        walk: Walk,
+        streams: Streams,
+        noise: Perturber,
+    ) -> Local:
+        """Return ``finish`` of a walk, of what is decoded where the upload is coded."""
+        if not self.codes:
+            return self.finish(state, broadcast, task, walk)
+        coder = cast(Coder, self.coder(streams, noise, self.noise_gain(streams.round)))
+        reference, coded = self.reference(state, broadcast), {}
+        for name, field in self.sends.items():
+            kept, coded[name] = coder.upload(getattr(walk, field), reference.get(name), name)
+            sent: dict[str, Any] = {field: kept}
+            walk = walk._replace(**sent)
+        local = self.finish(state, broadcast, task, walk)
+        return local._replace(upload={**local.upload, **coded})
+
+    # ------------------------------------------------------------------ coded uploads
+
+    @cached_property
+    def codes(self) -> bool:
+        """Whether uploads are coded (`ValueBits`)."""
+        return getattr(self, "value_bits", NONE) != NONE
+
+    @cached_property
+    def broadcast_width(self) -> int:
+        """Bits of a number in a broadcast (`BroadcastBits`), 0 where it is not coded."""
+        return int(getattr(self, "broadcast_bits", NONE))
+
+    def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
+        """Return what both sides hold that an upload is near to, by the upload's names.
+
+        ``state`` is what the server would send to restore the agent's. By default nothing, which
+        stands for 0. Only what is public of the agent in a private run.
+        """
+        return {}
+
+    def noise_gain(self, round_: int) -> float:
+        """Return what a charged draw is multiplied with on its way to the upload, at least."""
+        return 1.0
+
+    def coder(self, streams: Streams, noise: Perturber, gain: float = 1.0) -> Coder | None:
+        """Return how the round's upload is coded; None where it is not.
+
+        ``gain`` is what a charged draw is multiplied with on its way to the upload.
+
+        Raises
+        ------
+        ConfigError
+            If the step is to be tied to a noise and none is charged.
+        """
+        if not self.codes:
+            return None
+        bits = getattr(self, "value_bits", NONE)
+        if bits != NOISE:
+            return Coder(streams, bits=int(bits))
+        if not noise.charged:
+            raise ConfigError("value-bits = noise: no noise is charged that a step could follow")
+        return Coder(streams, step=gain * noise.release.deviation / NOISE_STEPS)
 
     @cached_property
     def _un_noised(self) -> Release:

@@ -367,7 +367,9 @@ class LoopParticipant(Participant):
             yield local
 
         def left(task: LocalTask, walk: Walk) -> Local:
-            done: Local = half.finish(opened.base, opened.broadcast, task, walk)
+            done: Local = half.finished(
+                *(opened.base, opened.broadcast, task, walk, opened.streams, opened.spent.noise)
+            )
             if self._kind == "constant":
                 buffers.write(given)
             elif self._kind == "local":

@@ -16,12 +16,19 @@ from privet.wire.sparse import encode
 from privet.wire.sparse.selection import budget, index_seed, rand_k, top_k
 
 from .base import agent_name
+from .inputs import Streams
+from .value_bits import WIDTHS, Coder
 
 SPARSIFIERS = ("top-k", "rand-k")
 
 
 def sparse_mod(
-    share: float = 0.1, *, count: int = 0, sparsifier: str = "top-k", seed: int = 0
+    share: float = 0.1,
+    *,
+    count: int = 0,
+    sparsifier: str = "top-k",
+    value_bits: int = 0,
+    seed: int = 0,
 ) -> Mod:
     """Return a mod for ``ClientApp(mods=[...])``.
 
@@ -31,8 +38,11 @@ def sparse_mod(
         Coordinates to send, as a share or (if > 0) as a number.
     sparsifier : {"top-k", "rand-k"}
         rand-k draws an index set per (seed, agent, reply) and sends no indices.
+    value_bits : {0, 4, 8, 16, 32}
+        Bits of a number of the change, dithered without bias (`privet.wire.value_coding`); 0 sends
+        them as they are.
     seed : int
-        Of rand-k.
+        Of rand-k, and of the dither.
 
     Raises
     ------
@@ -45,6 +55,8 @@ def sparse_mod(
     """
     if sparsifier not in SPARSIFIERS:
         raise ConfigError(f"sparsifier = {sparsifier!r}: choose one of {', '.join(SPARSIFIERS)}")
+    if str(value_bits) not in WIDTHS:
+        raise ConfigError(f"value_bits = {value_bits!r}: choose one of {', '.join(WIDTHS)}")
     if count < 0 or not 0 < share <= 1:
         raise ConfigError(f"share = {share!r}, count = {count!r}: expected 0 < share <= 1")
 
@@ -62,13 +74,18 @@ def sparse_mod(
         if Layout.of(arrays) != layout:
             raise WireError("the reply's arrays are not those of the message: cannot be compared")
         change = layout.flatten(arrays) - before
-        k = budget(count, share, layout.dim)
-        if sparsifier == "rand-k" and k < layout.dim:
-            own = index_seed(seed, agent_name(context), _replies(context))
-            data = encode(change[rand_k(own, layout.dim, k)], dim=layout.dim, seed=own)
+        agent, k = agent_name(context), budget(count, share, layout.dim)
+        drawn = sparsifier == "rand-k" and k < layout.dim
+        number = _replies(context) if drawn or value_bits else 0
+        own = index_seed(seed, agent, number)
+        values = change[places := rand_k(own, layout.dim, k) if drawn else top_k(change, k)]
+        code = b""
+        if value_bits:
+            values, code = Coder(Streams(seed, agent, number), value_bits)(values)
+        if drawn:
+            data = encode(values, dim=layout.dim, seed=own, code=code)
         else:
-            places = top_k(change, k)
-            data = encode(change[places], places, layout.dim)
+            data = encode(values, places, layout.dim, code=code)
         reply.content[name] = ConfigRecord({SPARSE_FIELD: data})
         return reply
 

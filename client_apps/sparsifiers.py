@@ -25,6 +25,7 @@ from privet.wire.sparse import SparseVector, encode
 from privet.wire.sparse.selection import budget, index_seed, rand_k, top_k
 
 from .half import Streams, Vector
+from .value_bits import Coder
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,13 @@ class Choice:
 
 
 def choose(
-    choice: Choice, y: Vector, center: Vector, streams: Streams | None, noise: Perturber | None
+    choice: Choice,
+    y: Vector,
+    center: Vector,
+    streams: Streams | None,
+    noise: Perturber | None,
+    coder: Coder | None = None,
+    reference: Vector | None = None,
 ) -> tuple[bytes, SparseVector]:
     """Return the bytes of what is sent of y, and the same as a vector.
 
@@ -54,16 +61,35 @@ def choose(
         None where the agent adds none.
     center : array (d,)
         What the server broadcast: public.
+    coder : Coder, optional
+        Codes the values as differences to ``reference`` (d,); the vector is as it is decoded.
 
     Privacy: with the charged noise on all of y, what is chosen by public numbers, or from y
     itself, is post-processing. Un-accounted noise is added here to the values that are sent.
     """
+    values, places, seed = _chosen(choice, y, center, streams, noise)
+    code = b""
+    if coder is not None:
+        near = reference if reference is None or places is None else reference[places]
+        values, code = coder(values, near)
+    found = SparseVector(y.size, values, places)
+    if places is None:
+        return encode(values, code=code), found
+    if seed is not None:
+        return encode(values, dim=y.size, seed=seed, code=code), found
+    return encode(values, places, y.size, code=code), found
+
+
+def _chosen(
+    choice: Choice, y: Vector, center: Vector, streams: Streams | None, noise: Perturber | None
+) -> tuple[Vector, NDArray[np.intp] | None, int | None]:
+    """Return what is sent of y, where (None: all of it), and the seed that stands for that."""
     dim = y.size
     k = budget(choice.count, choice.share, dim)
     if choice.sparsifier == "noisy-top-k":
         y = _noised(choice, y, noise)
         places = top_k(y, k)
-        return _explicit(y[places], places, dim)
+        return y[places], None if k == dim else places, None
     if choice.sparsifier == "top-k":
         places = top_k(y, k)
         values = y[places]
@@ -71,19 +97,17 @@ def choose(
             # The draws belong to the entries in descending order of magnitude.
             order = np.argsort(-np.abs(values), kind="stable")
             values[order] = _noised(choice, values[order], noise)
-        return _explicit(values, places, dim)
+        return values, None if k == dim else places, None
     if choice.keeps_all(dim):
-        values = _noised(choice, y, noise)
-        return encode(values), SparseVector(dim, values)
+        return _noised(choice, y, noise), None, None
     if streams is None:
         raise ConfigError(f"{choice.sparsifier} draws, and has no stream to draw from")
     seed = index_seed(streams.seed, streams.agent, streams.round)
     if choice.sparsifier == "rand-k":
         places = rand_k(seed, dim, k)
-        values = _noised(choice, y[places], noise)
-        return encode(values, dim=dim, seed=seed), SparseVector(dim, values, places)
+        return _noised(choice, y[places], noise), places, seed
     places = _public_places(center, k, seed)
-    return _explicit(_noised(choice, y[places], noise), places, dim)
+    return _noised(choice, y[places], noise), None if len(places) == dim else places, None
 
 
 def choose_shared(
@@ -99,11 +123,6 @@ def choose_shared(
         raise ConfigError("a secure sum needs all coordinates, or rand-k with a seed for all")
     places = rand_k(seed, y.size, budget(choice.count, choice.share, y.size))
     return SparseVector(y.size, rounded(_noised(choice, y[places], noise)), places)
-
-
-def _explicit(values: Vector, places: NDArray[np.intp], dim: int) -> tuple[bytes, SparseVector]:
-    whole = len(places) == dim
-    return encode(values, places, dim), SparseVector(dim, values, None if whole else places)
 
 
 def _noised(choice: Choice, values: Vector, noise: Perturber | None) -> Vector:

@@ -89,6 +89,11 @@ class Release:
     agents: int = 1
     colluders: int = 0
 
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of one draw on each coordinate."""
+        return self.scale * math.sqrt(2.0) if self.mechanism == "laplace" else self.scale
+
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             _check_choice(name, getattr(self, name), choices)

@@ -273,7 +273,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         others = {} if private else self.half.agent.without_moduli
         for name, value in settings.items():
             unused = name in keys and keys[name].unused(settings)
-            if value in (0, -1) or unused or (name in FOR_NOISE and not private):
+            if value in (0, -1, "0") or unused or (name in FOR_NOISE and not private):
                 continue  # off, or left to the library
             also = f", or {others[name]} where no agent knows its moduli" if name in others else ""
             log.info("\t│\t├── %s: %s%s", name, value, also)

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Container, Iterator, Mapping
 from typing import Any, ClassVar, NoReturn, Self, cast, get_args, get_type_hints
 
+from privet.client_apps.value_bits import NOISE
 from privet.wire import ConfigError, algorithm
 from privet.wire.errors import did_you_mean
 from privet.wire.key import Key, keys_of, read
@@ -171,6 +172,8 @@ class Configured:
             If a value does not fit its key, or a target has nothing to bound a release by.
         """
         named, keys = {**given, **given["run"]}, cls.argument_keys()
+        for name in given["run"].keys() & cls.arguments().keys() - keys.keys():
+            cls.refuse_argument(name)  # the type of **run has it, this algorithm has not
         config: dict[str, Any] = {
             key.name: key.check(named.get(name, key.default)) for name, key in keys.items()
         }
@@ -247,6 +250,8 @@ class Configured:
         weighted = keys_of(RegularizerSettings)["h_weight"].needs["h"] or ()
         if given.get("h") in weighted and not config["h-weight"]:
             yield "h", "not used with h-weight = 0: give h-weight, above 0"
+        if given.get("value-bits") == NOISE and not noised:
+            yield "value-bits", "not used without noise"
         for key in FOR_NOISE:
             if key in given and not noised:
                 yield key, "not used without noise"

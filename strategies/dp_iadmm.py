@@ -152,6 +152,7 @@ class Server(Half[State], FoldingHalf[State]):
     """Server half of DP-IADMM."""
 
     state = State
+    tells: ClassVar[Mapping[str, str]] = {"w": "w"}
 
     def rows(self, start: Vector) -> Arrays:
         return {"z": start, "lam": np.zeros_like(start)}
@@ -378,6 +379,8 @@ class DPIADMM(PrimalDualStrategy):
         relation: str = Agent.relation,
         budget_schedule: str = Agent.budget_schedule,
         budget_ratio: float = Agent.budget_ratio,
+        value_bits: str = Agent.value_bits,
+        broadcast_bits: str = Agent.broadcast_bits,
         **run: Unpack[RunArguments],
     ) -> None:
         config = self.resolved(locals())

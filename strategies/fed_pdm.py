@@ -86,6 +86,7 @@ class Server(FoldingHalf[State]):
     """
 
     state = State
+    tells: ClassVar[Mapping[str, str]] = {"x": "sent"}
     last: ClassVar[str] = "center"
 
     agent: Agent = field(default_factory=Agent)
@@ -110,6 +111,8 @@ class Server(FoldingHalf[State]):
             raise ConfigError(
                 "aggregation = 'table': the server knows the duals only with dual = 'public'"
             )
+        if self.agent.broadcast_width and (self.downlink_k or self.alpha_d < 1):
+            raise ConfigError("broadcast-bits: not with alpha-d below 1 or downlink-k")
 
     @property
     def public(self) -> bool:
@@ -124,9 +127,15 @@ class Server(FoldingHalf[State]):
         return State(start, start, self.tables(start, count).get("lam", nobody))
 
     def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
-        """Return x0hat = top_k'(x0), encoded once for all participants."""
+        """Return x0hat = top_k'(x0), encoded once for all participants.
+
+        Where it is coded as a difference to the last one, all of it, as an array.
+        """
         center = state.center
         k = budget(self.downlink_k, self.alpha_d, center.size)
+        if self.agent.broadcast_width:
+            state.sent = center
+            return state, {"x": center}
         if k == center.size:
             state.sent = center
             return state, encoded(encode(center))
@@ -140,18 +149,21 @@ class Server(FoldingHalf[State]):
 
         What is kept until the fold is a view on the message, whatever d and K are.
         """
-        vector = self._read(state, upload)
+        vector = self._read(state, position, upload)
         require_finite(vector.values)
         if not self.public:
             return upload, digest(vector.values)
         return upload, digest(public_dual(state.lam[position], state.sent, vector, self.agent.rho))
 
-    def _read(self, state: State, upload: Arrays) -> SparseVector:
+    def _read(self, state: State, position: int, upload: Arrays) -> SparseVector:
         if ENCODED not in upload:
             raise UploadError(
                 f"upload holds {', '.join(upload) or 'nothing'}, expected a sparse vector"
             )
-        vector = decode(upload[ENCODED], max_dim=state.center.size)
+        near = None
+        if self.agent.codes:
+            near = self.agent.expected(state.sent, state.lam[position] if self.public else None)
+        vector = decode(upload[ENCODED], max_dim=state.center.size, reference=near)
         if vector.dim != state.center.size or vector.values.dtype != state.center.dtype:
             raise UploadError(
                 f"upload is of length {vector.dim} in {vector.values.dtype}, expected "
@@ -166,7 +178,7 @@ class Server(FoldingHalf[State]):
         total = SparseSum(state.center.size, state.center.dtype)
         before = mean_row(state.lam) if self.aggregation == "table" else state.lam
         for position, upload in uploads.items():
-            vector = self._read(state, upload)
+            vector = self._read(state, position, upload)
             if not self.public:
                 total.add(vector)
                 continue
@@ -370,6 +382,8 @@ class FedPDM(PrimalDualStrategy):
         relation: str = Agent.relation,
         budget_schedule: str = Agent.budget_schedule,
         budget_ratio: float = Agent.budget_ratio,
+        value_bits: str = Agent.value_bits,
+        broadcast_bits: str = Agent.broadcast_bits,
         preset: str = Choices.preset,
         h: ProximalFunction | None = None,
         **run: Unpack[RunArguments],

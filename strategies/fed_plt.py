@@ -76,6 +76,7 @@ class Server(FoldingHalf[State]):
     """Server half of Fed-PLT; ``agent`` has the penalty rho, h is the shared regulariser."""
 
     state = State
+    tells: ClassVar[Mapping[str, str]] = {"y": "y"}
     stacks: ClassVar[bool] = True
     last: ClassVar[str] = "center"
 
@@ -305,6 +306,8 @@ class FedPLT(PrimalDualStrategy):
         relation: str = Agent.relation,
         budget_schedule: str = Agent.budget_schedule,
         budget_ratio: float = Agent.budget_ratio,
+        value_bits: str = Agent.value_bits,
+        broadcast_bits: str = Agent.broadcast_bits,
         h: ProximalFunction | None = None,
         **run: Unpack[RunArguments],
     ) -> None:

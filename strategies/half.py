@@ -27,7 +27,9 @@ from privet.wire import RunError, Settings, UploadError, digest, finite, mapped,
 from privet.wire.dense import digests
 from privet.wire.key import keys_of, read
 from privet.wire.mapped import blocks, column_sums, empty, release
+from privet.wire.payload import ENCODED
 from privet.wire.ring import Shapes
+from privet.wire.value_coding import decode_values
 
 Vector = NDArray[Any]
 Arrays = dict[str, Vector]
@@ -102,6 +104,9 @@ class ServerHalf(ABC, Generic[S]):
 
     last: ClassVar[str] = "x"
     """Name of the state's field that is the run's result."""
+    tells: ClassVar[Mapping[str, str]] = {}
+    """Arrays of a broadcast that may be coded (`Half.hears`), and the field of the state that each
+    is: it goes on with what the agents decode."""
     state: ClassVar[type[HalfState]]
     """The class of the state."""
 
@@ -328,6 +333,33 @@ class FoldingHalf(ServerHalf[S]):
     """Whether ``accept`` and ``recovery`` take several agents at once: an array of positions, and
     an upload that is `Rows`. Row by row what they say of one, they then use `present`, `checked`
     and `agreed`."""
+
+    def decoded(self, state: S, position: int, sent: Arrays, upload: Arrays) -> Arrays:
+        """Return an upload with its coded arrays (`Half.sends`) decoded, before ``accept``.
+
+        ``sent`` is what the agent was broadcast. An array that was not worth coding is as it was.
+
+        Raises
+        ------
+        WireError
+            If a code is not one of as many numbers as the model has.
+        """
+        coded = {
+            name: array
+            for name, array in upload.items()
+            if array.dtype == np.uint8 and name != ENCODED
+        }
+        if not coded:
+            return upload
+        start = getattr(state, self.last)
+        reference = self.agent.reference(self.recovery(state, position) or {}, sent)
+        return {
+            **upload,
+            **{
+                name: decode_values(array, start.size, start.dtype, reference.get(name))
+                for name, array in coded.items()
+            },
+        }
 
     @abstractmethod
     def accept(self, state: S, position: int, upload: Arrays) -> tuple[Arrays, int]:

@@ -18,6 +18,7 @@ from privet.wire import RECORD
 from privet.wire.payload import ENCODED, encoded, from_payload, to_payload
 from privet.wire.records import read_field
 from privet.wire.sparse import decode, encode
+from privet.wire.value_coding import decode_values, length_of
 
 from .grids import Fate, WatchedGrid, changed, disconnect, lose_reply, lose_state
 from .subject import (
@@ -163,12 +164,21 @@ def upload(change: Callable[[NDArray[Any]], NDArray[Any]]) -> Fate:
             arrays = encoded(encode(change(vector.to_dense())))
         else:
             arrays = {
-                name: change(array) if array.dtype.kind == "f" and array.ndim == 1 else array
+                name: change(_numbers(array))
+                if array.dtype.kind in "fu" and array.ndim == 1
+                else array
                 for name, array in arrays.items()
             }
         record["payload"] = to_payload(arrays)
 
     return changed(spoil)
+
+
+def _numbers(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array of an upload, one that is coded as differences to 0."""
+    if array.dtype != np.uint8:
+        return array
+    return decode_values(array, length_of(array), np.dtype("f8"))
 
 
 def _record_of(reply: Message) -> ConfigRecord:

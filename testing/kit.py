@@ -13,7 +13,7 @@ from privet.problems import Problem
 from privet.wire import algorithm
 from privet.wire.errors import one_line
 
-from . import absences, halves, noise, runs
+from . import absences, coded, halves, noise, runs
 from .subject import ENGINES, CheckFailed, Subject
 
 Promise = Callable[[Subject], None]
@@ -23,6 +23,7 @@ PROMISES: tuple[Promise, ...] = (
     *runs.CHECKS,
     *absences.CHECKS,
     *noise.CHECKS,
+    *coded.CHECKS,
 )
 """What is checked of every algorithm."""
 

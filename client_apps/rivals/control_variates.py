@@ -9,6 +9,7 @@ that has missed rounds is sent h_i in its place.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,13 +23,15 @@ from ..arithmetic import ascend
 from ..half import Arrays, Local, Streams, Vector
 from ..local_task import LocalTask, Walk
 from ..solver_agents import ScheduledSteps
+from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)
-class ControlledAgent(ScheduledSteps):
+class ControlledAgent(ValueBits, ScheduledSteps):
     """Agent half with a control variate; its state is h_i and, until x' is known, x_i."""
 
     steps_bind: ClassVar[bool] = True
+    sends: ClassVar[Mapping[str, str]] = {"x": "end"}
 
     step_size: float = setting(0.1, "local step size", low=SMALLEST, high=LARGEST)
 
@@ -38,6 +41,10 @@ class ControlledAgent(ScheduledSteps):
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
         return {"h": np.zeros(problem.dim, problem.dtype)}
+
+    def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
+        """Return the model, which x_i is in the limit."""
+        return {"x": broadcast["x"]}
 
     def task(
         self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams

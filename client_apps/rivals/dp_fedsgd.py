@@ -20,10 +20,11 @@ from ..gradient_agents import NoisyStepsAgent
 from ..gradients import require_model
 from ..half import Arrays, Local, Streams, Vector
 from ..terms import BudgetSchedule, MessageTerms
+from ..value_bits import BroadcastBits, ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(BudgetSchedule, NoisyStepsAgent):
+class Agent(ValueBits, BroadcastBits, BudgetSchedule, NoisyStepsAgent):
     """Agent half of DP-FedSGD, which takes no local step: there is no task, only a gradient.
 
     Privacy: with ``noise_sharing`` an agent's own noise is too small to hide a record; what hides
@@ -33,6 +34,7 @@ class Agent(BudgetSchedule, NoisyStepsAgent):
     """
 
     name: ClassVar[str] = "dp-fedsgd"
+    hears: ClassVar[tuple[str, ...]] = ("x",)
 
     secure_sum: bool = same(MessageTerms, "secure_sum")
     noise_sharing: bool = setting(
@@ -79,5 +81,8 @@ class Agent(BudgetSchedule, NoisyStepsAgent):
         x = broadcast["x"]
         require_model(x, problem)
         g = self.gradients.oracle(problem, streams, noise)(x)
+        if coder := self.coder(streams, noise):
+            g, sent = coder.upload(g, None, "g")
+            return Local({}, {"g": sent}, g)
         unit = self.unit(x, streams.round)
         return Local({}, {"g": g if unit == 1.0 else g.astype(np.float64) / unit}, g)

@@ -7,6 +7,7 @@ g_i <- g_i - alpha (x_i - x). It sends x_i.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,6 +20,7 @@ from privet.wire.key import LARGEST, setting
 from ..gradient_agents import SeveralStepsAgent
 from ..half import Arrays, Local, Streams, Vector
 from ..local_task import LocalTask, Walk
+from ..value_bits import BroadcastBits, ValueBits
 
 
 def dynamic_gradient(g: Vector, x: Vector, center: Vector, alpha: float) -> Vector:
@@ -30,10 +32,12 @@ def dynamic_gradient(g: Vector, x: Vector, center: Vector, alpha: float) -> Vect
 
 
 @dataclass(frozen=True)
-class Agent(SeveralStepsAgent):
+class Agent(ValueBits, BroadcastBits, SeveralStepsAgent):
     """Agent half of FedDyn; its state is g_i."""
 
     name: ClassVar[str] = "fed-dyn"
+    hears: ClassVar[tuple[str, ...]] = ("x",)
+    sends: ClassVar[Mapping[str, str]] = {"x": "end"}
 
     fed_dyn_alpha: float = setting(
         0.1, "weight of the proximal term", low=0, high=LARGEST, open_low=True
@@ -41,6 +45,10 @@ class Agent(SeveralStepsAgent):
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
         return {"g": np.zeros(problem.dim, problem.dtype)}
+
+    def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
+        """Return the model, which x_i is in the limit."""
+        return {"x": broadcast["x"]}
 
     def task(
         self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
@@ -50,6 +58,10 @@ class Agent(SeveralStepsAgent):
         return self.local_task(
             x, streams, center=x, rho=1.0 / self.fed_dyn_alpha, shift=-state["g"]
         )
+
+    def noise_gain(self, round_: int) -> float:
+        """Return eta_t: the noise of the last step is in x_i whole."""
+        return self.step_size(round_)
 
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
         new = dynamic_gradient(state["g"], walk.end, broadcast["x"], self.fed_dyn_alpha)

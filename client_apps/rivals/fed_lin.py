@@ -8,6 +8,7 @@ arrives alone (round A) the agent sends g_i = grad f_i(x) and keeps both; where 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,13 +20,15 @@ from privet.problems import Problem
 from ..half import Arrays, Local, Streams
 from ..local_task import LocalTask, Walk
 from ..solver_agents import ScheduledSteps, solvers
+from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ScheduledSteps):
+class Agent(ValueBits, ScheduledSteps):
     """Agent half of FedLin; its state is x and g_i. Round A is an exchange without a local task."""
 
     name: ClassVar[str] = "fed-lin"
+    sends: ClassVar[Mapping[str, str]] = {"x": "end"}
 
     local_solver: str = solvers("gd")
     step_size: float = 0.1
@@ -40,8 +43,15 @@ class Agent(ScheduledSteps):
         if "g" in broadcast:
             return super().local_update(state, broadcast, problem, streams, noise)
         x = broadcast["x"]
-        own = problem.gradient(x)
-        return Local({"x": x, "g": own}, {"g": own}, own)
+        own = sent = problem.gradient(x)
+        if coder := self.coder(streams, noise):
+            own, sent = coder.upload(own, state["g"], "g")
+        return Local({"x": x, "g": own}, {"g": sent}, own)
+
+    def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
+        """Return g_i as it was sent last, and x, which the agents' models are in the limit."""
+        x = broadcast["x"] if "x" in broadcast else state["x"]
+        return {"x": x, "g": state["g"]}
 
     def task(
         self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams

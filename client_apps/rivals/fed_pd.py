@@ -8,6 +8,7 @@ then lam_i <- lam_i + (x_i - x0) / eta. It sends x_i.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,18 +21,25 @@ from ..arithmetic import ascend
 from ..half import Arrays, Local, Streams
 from ..local_task import LocalTask, Walk
 from ..solver_agents import ScheduledSteps, penalty
+from ..value_bits import BroadcastBits, ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ScheduledSteps):
+class Agent(ValueBits, BroadcastBits, ScheduledSteps):
     """Agent half of FedPD; ``rho`` is the paper's eta."""
 
     name: ClassVar[str] = "fed-pd"
+    hears: ClassVar[tuple[str, ...]] = ("x",)
+    sends: ClassVar[Mapping[str, str]] = {"x": "end"}
 
     rho: float = penalty(3.0, "eta, the inverse penalty of the augmented Lagrangian")
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
         return {"x": broadcast["x"], "lam": np.zeros(problem.dim, problem.dtype)}
+
+    def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
+        """Return the model, which x_i is in the limit."""
+        return {"x": broadcast["x"]}
 
     def task(
         self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams

@@ -19,20 +19,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from privet.privacy import Facts
+from privet.privacy import Facts, Perturber
 from privet.problems import Problem
 from privet.wire.key import setting
 
 from ..half import Arrays, Local, Streams
 from ..local_task import LocalTask, Need, Walk
 from ..solver_agents import ScheduledSteps, penalty, solvers
+from ..value_bits import BroadcastBits, ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ScheduledSteps):
+class Agent(ValueBits, BroadcastBits, ScheduledSteps):
     """Agent half of 5GCS; ``rho`` is 1 / (n tau) and ``common_convexity`` mu of the paper."""
 
     name: ClassVar[str] = "five-gcs"
+    hears: ClassVar[tuple[str, ...]] = ("x",)
     needs: ClassVar[tuple[Need, ...]] = ("end_gradient",)
 
     local_solver: str = solvers("gd", "agd", "sgd")
@@ -58,3 +60,23 @@ class Agent(ScheduledSteps):
         slope = walk.supplied("end_gradient")
         u = slope - slope.dtype.type(self.common_convexity) * walk.end
         return Local({"u": u}, {"u": u}, u)
+
+    def finished(
+        self,
+        state: Arrays,
+        broadcast: Arrays,
+        task: LocalTask,
+        walk: Walk,
+        streams: Streams,
+        noise: Perturber,
+    ) -> Local:
+        """As every half; u_i, no field of the walk, is coded by its difference to the last."""
+        local, coder = self.finish(state, broadcast, task, walk), self.coder(streams, noise)
+        if coder is None:
+            return local
+        u, sent = coder.upload(local.agreed, state["u"], "u")
+        return Local({"u": u}, {"u": sent}, u)
+
+    def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
+        """Return the u_i that was sent last."""
+        return {"u": state["u"]}

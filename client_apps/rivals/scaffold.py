@@ -7,6 +7,8 @@ c_i <- c_i - c + (x - y) / (K eta), which is the mean u_i of the K gradients. It
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,14 +20,17 @@ from privet.problems import Problem
 from ..gradient_agents import SeveralStepsAgent
 from ..half import Arrays, Local, Streams
 from ..local_task import LocalTask, Need, Walk
+from ..value_bits import BroadcastBits, ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(SeveralStepsAgent):
+class Agent(ValueBits, BroadcastBits, SeveralStepsAgent):
     """Agent half of SCAFFOLD; its state is c_i."""
 
     name: ClassVar[str] = "scaffold"
+    hears: ClassVar[tuple[str, ...]] = ("x",)
     needs: ClassVar[tuple[Need, ...]] = ("mean_gradient",)
+    sends: ClassVar[Mapping[str, str]] = {"u": "mean_gradient"}
     steps_bind: ClassVar[bool] = True  # the server multiplies u_i by them
 
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
@@ -36,6 +41,14 @@ class Agent(SeveralStepsAgent):
     ) -> LocalTask:
         """Return f_i(w) + <c - c_i, w>, from x."""
         return self.local_task(broadcast["x"], streams, shift=broadcast["c"] - state["c"])
+
+    def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
+        """Return c_i, the u_i that was sent last."""
+        return {"u": state["c"]}
+
+    def noise_gain(self, round_: int) -> float:
+        """Return 1 / sqrt(K): u_i is the mean of as many noised gradients."""
+        return 1.0 / math.sqrt(self.steps)
 
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
         """Return u_i, the mean of the local gradients along the corrected path, which is c_i."""

@@ -18,7 +18,7 @@ log = logging.getLogger("flwr.privet")
 
 
 class SolverArguments(RunArguments, total=False):
-    """The settings of `privet.client_apps.solver_agents.SolverAgent` as named arguments."""
+    """Those of `privet.client_apps.solver_agents.SolverAgent`, and how uploads are coded."""
 
     local_epochs: int
     local_solver: str
@@ -26,6 +26,7 @@ class SolverArguments(RunArguments, total=False):
     batch_size: int
     strong_convexity: float
     smoothness: float
+    value_bits: str
 
 
 class ScheduledArguments(SolverArguments, total=False):
@@ -50,6 +51,7 @@ class GradientArguments(RunArguments, total=False):
     target_epsilon: float
     delta: float
     relation: str
+    value_bits: str
 
 
 class SeveralStepsArguments(GradientArguments, total=False):

@@ -57,6 +57,7 @@ class Descent(ServerHalf[State]):
     """What a server does with the mean gradient; it minimises (1/N) sum_i f_i + h."""
 
     state = State
+    tells: ClassVar[Mapping[str, str]] = {"x": "x"}
 
     agent: Agent = field(default_factory=Agent)
     momentum: float = setting(
@@ -166,6 +167,7 @@ class DPFedSGD(PrimalDualStrategy):
         budget_schedule: str = Agent.budget_schedule,
         budget_ratio: float = Agent.budget_ratio,
         h: ProximalFunction | None = None,
+        broadcast_bits: str = Agent.broadcast_bits,
         **run: Unpack[GradientArguments],
     ) -> None:
         config = self.resolved(locals())

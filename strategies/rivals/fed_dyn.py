@@ -49,6 +49,7 @@ class Server(FoldingHalf[State]):
     """Server half of FedDyn; ``agent`` has alpha."""
 
     state = State
+    tells: ClassVar[Mapping[str, str]] = {"x": "x"}
     stacks: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)
@@ -106,6 +107,7 @@ class FedDyn(PrimalDualStrategy):
         self,
         *,
         fed_dyn_alpha: float = Agent.fed_dyn_alpha,
+        broadcast_bits: str = Agent.broadcast_bits,
         **run: Unpack[SeveralStepsArguments],
     ) -> None:
         config = self.resolved(locals())

@@ -59,6 +59,7 @@ class Server(FoldingHalf[State]):
     """Server half of FedPD; ``agent`` has eta as its rho."""
 
     state = State
+    tells: ClassVar[Mapping[str, str]] = {"x": "x0"}
     stacks: ClassVar[bool] = True
     last: ClassVar[str] = "x0"
 
@@ -106,7 +107,13 @@ class FedPD(RivalStrategy):
     )
     cost: ClassVar[Cost] = Cost(agent=2, coordinator=2, shared=1)
 
-    def __init__(self, rho: float = Agent.rho, **run: Unpack[ScheduledArguments]) -> None:
+    def __init__(
+        self,
+        rho: float = Agent.rho,
+        *,
+        broadcast_bits: str = Agent.broadcast_bits,
+        **run: Unpack[ScheduledArguments],
+    ) -> None:
         config = self.resolved(locals())
         half = Server.from_config(Agent.from_settings(config), config)
         super().__init__(half, **self.of_run(run))

@@ -57,6 +57,7 @@ class Server(FoldingHalf[State]):
     """Server half of 5GCS; ``agent`` has rho, and mu as its common convexity."""
 
     state = State
+    tells: ClassVar[Mapping[str, str]] = {"x": "x"}
     stacks: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)
@@ -123,6 +124,7 @@ class FiveGCS(RivalStrategy):
         *,
         server_step_size: float = Server.server_step_size,
         common_convexity: float = Agent.common_convexity,
+        broadcast_bits: str = Agent.broadcast_bits,
         **run: Unpack[ScheduledArguments],
     ) -> None:
         config = self.resolved(locals())

@@ -55,6 +55,7 @@ class Server(FoldingHalf[State]):
     """Server half of SCAFFOLD."""
 
     state = State
+    tells: ClassVar[Mapping[str, str]] = {"x": "x"}
     stacks: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)
@@ -127,6 +128,7 @@ class Scaffold(PrimalDualStrategy):
         self,
         *,
         server_step_size: float = Server.server_step_size,
+        broadcast_bits: str = Agent.broadcast_bits,
         **run: Unpack[SeveralStepsArguments],
     ) -> None:
         config = self.resolved(locals())

@@ -199,6 +199,8 @@ def _accepted(
     update = pending.read(name, reply.content)
     upload = update.arrays()
     statistics = session.statistics_of(upload.pop(BUFFERS, None))
+    if half.agent.codes:
+        upload = half.decoded(session.state, position, pending.sent_to(name), upload)
     folded, agreed = half.accept(session.state, position, upload)
     if update.digest != agreed:
         agents[name] = agents[name]._replace(held=())

@@ -14,6 +14,8 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from privet.client_apps.inputs import Streams
+from privet.client_apps.value_bits import Coder
 from privet.privacy import AgentLedger
 from privet.wire import (
     AGENT_RECORD,
@@ -28,14 +30,15 @@ from privet.wire import (
 from privet.wire.contract import agent_record, means_privacy, read_update, shared_record
 from privet.wire.errors import listed, one_line
 from privet.wire.flower_internals import copy_for
+from privet.wire.payload import from_payload
 from privet.wire.records import record_dict
 
-from ..half import Arrays, ServerHalf, Turn, grouped
+from ..half import Arrays, GroupedHalf, ServerHalf, Turn, grouped
 from .account import expected_release, spent_up
 from .exchange import Reply, owner_by_message, sort_replies
 from .options import RunOptions
 from .roster import CLIENT_APP_FAILED
-from .session import Round, Session
+from .session import Round, Session, Told
 from .together import Together, working_together
 
 log = logging.getLogger("flwr.privet")
@@ -78,6 +81,8 @@ class Pending:
         The agents chosen, in folding order.
     shared : dict of str to ConfigRecord
         What the agents of a group are all sent, by group.
+    coded : ConfigRecord, optional
+        The shared record for agents that hold the broadcast of the round before.
     own : dict of str to ConfigRecord
         The shared record with what one agent is sent besides, by name; of few agents or none.
     messages : dict of str to Message
@@ -114,6 +119,7 @@ class Pending:
     asked: tuple[str, ...]
     shared: dict[str, ConfigRecord] = field(default_factory=dict)
     own: dict[str, ConfigRecord] = field(default_factory=dict)
+    coded: ConfigRecord | None = None
     messages: dict[str, Message] = field(default_factory=dict)
     states: dict[str, Callable[[], ConfigRecord]] = field(default_factory=dict)
     tries: int = 0
@@ -175,6 +181,10 @@ class Pending:
         """
         half, session = self.half, self.session
         session.state, arrays = half.broadcast(session.state, self.turn)
+        codes: Mapping[str, NDArray[Any]] = {}
+        if half.agent.broadcast_width:
+            codes = self._tell(arrays)
+            arrays = {**arrays, **cast(Told, session.told).arrays}
         arrays = {**arrays, **session.besides}
 
         def record(broadcast: Arrays) -> ConfigRecord:
@@ -191,10 +201,35 @@ class Pending:
             }
         else:
             self.shared = {ALL: record(arrays)}
+            if codes:
+                self.coded = record({**arrays, **codes})
             for name in self.asked:
                 if besides := half.own(session.state, position[name], self.turn):
                     self.own[name] = record({**arrays, **besides})
         self.note_absent(self.asked)
+
+    def _tell(self, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
+        """Code a broadcast by its difference to the last round's; the state goes on with it.
+
+        Once a round, however often it is tried.
+        """
+        half, session = self.half, self.session
+        last = session.told
+        if last is None or last.round != self.round:
+            told, codes = {}, {}
+            streams = Streams(self.options.seed, "", self.round)
+            coder = Coder(streams, half.agent.broadcast_width)
+            for name in half.tells:
+                told[name] = arrays[name]
+                if last is not None:
+                    told[name], data = coder(arrays[name], last.arrays[name], name)
+                    if data:
+                        codes[name] = np.frombuffer(data, np.uint8)
+            session.told = Told(self.round, told, codes)
+        told_now = cast(Told, session.told)
+        for name, entry in half.tells.items():
+            setattr(session.state, entry, told_now.arrays[name])
+        return told_now.codes
 
     def note_absent(self, names: Iterable[str]) -> None:
         """Note which of these agents cannot be asked now, and why."""
@@ -291,10 +326,9 @@ class Pending:
                     sent = f"agent {name} was sent its state of round {agent.tag}"
                     lost = half.recovery_note
                     self.notes.append(f"{sent}; {lost}" if lost else sent)
-            record = self.own.get(name)
-            if record is None:
-                group = ALL if units is None else units.group(session.state, position[name])
-                record = self.shared[group]
+            record = self.own.get(name) or self._shared_with(name, units)
+            if self.coded is not None and not force and agent.tag in agent.held:
+                record = self.coded if agent.tag == session.round else record
             self.states.pop(name, None)
             if packed is not None and self.options.folder and self.large(len(packed)):
                 made, packed = partial(self._with_state, position[name], tag, ledger), None
@@ -313,9 +347,20 @@ class Pending:
         self.messages.update(built)
         return built
 
+    def sent_to(self, name: str) -> Arrays:
+        """Return what an agent was broadcast, where it was coded as it decodes."""
+        record = self.own.get(name) or self._shared_with(name, grouped(self.half))
+        return from_payload(cast(bytes, record["payload"]))
+
+    def _shared_with(self, name: str, units: GroupedHalf[Any] | None) -> ConfigRecord:
+        if units is None:
+            return self.shared[ALL]
+        session = self.session
+        return self.shared[units.group(session.state, session.roster.positions[name])]
+
     def forget_sent(self) -> None:
         """Let go of what was sent, as large as the model, before the uploads are folded."""
-        self.shared, self.own, self.messages = {}, {}, {}
+        self.shared, self.own, self.messages, self.coded = {}, {}, {}, None
 
     def _with_state(self, position: int, tag: int, ledger: str) -> ConfigRecord:
         recovery = self.half.recovery(self.session.state, position)

@@ -41,9 +41,13 @@ from .roster import (
     wait_for_nodes,
 )
 from .round import Pending, TooFewError
-from .session import Round, Session
+from .session import Round, Session, Told
 
 log = logging.getLogger("flwr.privet")
+
+
+TOLD = "told:"
+"""Before the name of an array of the last broadcast in a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +214,9 @@ class Run:
         session.settle(manifest.get("trained", session.layout.names), manifest.get("buffers", ()))
         arrays = dict(saved.arrays)
         session.statistics = arrays.pop(BUFFERS, None)
+        if self.half.agent.broadcast_width:
+            told = {name: arrays.pop(TOLD + name) for name in self.half.tells}
+            session.told = Told(session.round, told, {})
         self.half = self.half.with_settings(
             {key: manifest["settings"][key] for key in self.half.settings() if key != TARGET}
         )
@@ -323,7 +330,13 @@ class Run:
             "agents": [{"name": name, **roster.agents[name].entry()} for name in roster.names],
         }
         node_states = grid.node_states() if isinstance(grid, HoldsNodeStates) else {}
-        return Checkpoint(manifest, {**half.dump(session.state), **session.besides}, node_states)
+        told = {} if session.told is None else session.told.arrays
+        arrays = {
+            **half.dump(session.state),
+            **session.besides,
+            **{TOLD + name: array for name, array in told.items()},
+        }
+        return Checkpoint(manifest, arrays, node_states)
 
     # ------------------------------------------------------------------ agents
 

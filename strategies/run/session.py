@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -97,6 +97,17 @@ def _json(value: Any) -> Any:
     return value
 
 
+class Told(NamedTuple):
+    """A broadcast that was coded: its round, what decodes, and the codes of those arrays.
+
+    In the first round, and of an array that is not worth it, there is no code.
+    """
+
+    round: int
+    arrays: Mapping[str, NDArray[Any]]
+    codes: Mapping[str, NDArray[Any]]
+
+
 @dataclass
 class Session:
     """The state of one run on the server.
@@ -121,6 +132,8 @@ class Session:
     buffers: Layout | None = None
     statistics: NDArray[Any] | None = None
     """The numbers of ``buffers``, flat."""
+    told: Told | None = None
+    """The last broadcast, where broadcasts are coded: after a round what its agents hold."""
     settled: bool = False
     """Whether an agent has said which arrays are trained."""
 

@@ -45,6 +45,8 @@ def working_together(half: ServerHalf[Any], grid: Grid) -> WorksTogether | None:
     """Return the grid as one that works together, None where it or the algorithm does not."""
     if not isinstance(grid, WorksTogether) or summing(half) or grouped(half):
         return None
+    if half.agent.codes or half.agent.broadcast_width:  # a code is one agent's at a time
+        return None
     return grid if isinstance(half, FoldingHalf) and half.stacks and half.agent.stacks else None
 
 

@@ -1,4 +1,4 @@
-"""The sparse codec: bytes against the entropy, speed of coding, selecting and summing."""
+"""The codecs: bytes against the entropy, speed of coding, selecting and summing."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from privet.wire.sparse import decode, encode
 from privet.wire.sparse.selection import rand_k, top_k
 from privet.wire.sparse.sums import SparseSum
 from privet.wire.threads import pin_blas_threads
+from privet.wire.value_coding import decode_values, encode_values
 
 from .figure import Figure, Show, best_seconds
 
@@ -33,6 +34,9 @@ def bench_wire(show: Show, *, quick: bool = False) -> None:
     for kind in ("f4", "f8"):
         _selecting(show, rng, kind, repeats)
     _summing(show, rng, 3 if quick else 9)
+    for dim in (7850, DIM):
+        for kind in ("f4", "f8"):
+            _values(show, rng, dim, kind, repeats)
 
 
 def _size(show: Show, rng: np.random.Generator, dim: int, k: int) -> None:
@@ -58,6 +62,23 @@ def _coding(show: Show, rng: np.random.Generator, repeats: int) -> None:
     show(Figure("wire", case, "encode + decode, MB/s of int32 indices", rate, 100.0))
     draw = best_seconds(lambda: rand_k(1, DIM, COUNT), repeats)
     show(Figure("wire", case, "rand-k by seed, ms", draw * 1e3))
+
+
+def _values(show: Show, rng: np.random.Generator, dim: int, kind: str, repeats: int) -> None:
+    values, reference = rng.standard_normal((2, dim)).astype(kind)
+    for bits in (4, 8, 16):
+        coded = encode_values(values, 1, reference, bits=bits)
+        assert coded is not None
+        data = coded.data
+        there = best_seconds(lambda b=bits: encode_values(values, 1, reference, bits=b), repeats)  # type: ignore[misc]
+        back = best_seconds(lambda d=data: decode_values(d, dim, values.dtype, reference), repeats)  # type: ignore[misc]
+        case = f"d = {dim}, {kind}, value-bits = {bits}"
+        size = values.nbytes / 1e6
+        show(Figure("wire", case, "bits of a normal number", 8 * len(data) / dim))
+        # Small vectors are bound by calls, and code in a fraction of a millisecond.
+        goal = 100.0 if dim == DIM and kind == "f8" else None
+        show(Figure("wire", case, "encode, MB/s", size / there, goal))
+        show(Figure("wire", case, "decode, MB/s", size / back, goal))
 
 
 def _selecting(show: Show, rng: np.random.Generator, kind: str, repeats: int) -> None:

@@ -52,6 +52,14 @@ MASKED: dict[str, Any] = {
     "seed": 7,
     "round-timeout": 120.0,
 }
+CODED: dict[str, Any] = {
+    "value-bits": "8",
+    "broadcast-bits": "8",
+    "num-agents": 3,
+    "num-server-rounds": 3,
+    "seed": 7,
+    "round-timeout": 120.0,
+}
 PRIVATE: dict[str, Any] = {
     "num-agents": 3,
     "num-server-rounds": 3,
@@ -93,6 +101,7 @@ def history(folder: Path) -> list[dict[str, Any]]:
         pytest.param(COMMON, id="fed-plt"),
         pytest.param(IADMM, id="dp-iadmm", marks=pytest.mark.slow),
         pytest.param(MASKED, id="secure-sum", marks=pytest.mark.slow),
+        pytest.param(CODED, id="coded", marks=pytest.mark.slow),
     ],
 )
 def test_deployed_run_gives_the_bits_of_the_inline_one(

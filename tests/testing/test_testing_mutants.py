@@ -434,6 +434,20 @@ def test_limit_that_a_nodes_own_steps_move_is_caught(monkeypatch: Patch) -> None
         check_of("fed-plt", "steps_of_a_nodes_own_move_no_limit")()
 
 
+def test_code_that_one_side_reads_otherwise_is_caught(monkeypatch: Patch) -> None:
+    """The server of LED decodes differences to what the agent did not take them to."""
+
+    half = registry.algorithm("led").load_strategy()().half
+    name = "coded_messages_are_shorter_and_agreed_upon"
+
+    def decoded(original: Any, half: Any, state: Any, position: int, sent: Any, upload: Any) -> Any:
+        return original(half, state, position, {**sent, "x": 1.001 * sent["x"]}, upload)
+
+    wrapped(monkeypatch, type(half), "decoded", decoded)
+    with pytest.raises(CheckFailed, match="digest differs"):
+        check_of("led", name)()
+
+
 UNBROKEN = {"disconnected_agent_is_an_absent_one", "reply_of_wrong_dtype_is_dropped"}
 """Checks that no mutant is for: what they promise is kept above the halves, or by the digest."""
 
@@ -442,4 +456,5 @@ def test_every_check_catches_a_mutant() -> None:
     caught = {check for broken in MUTANTS.values() for check in broken.caught_by}
     caught.add("steps_of_a_nodes_own_move_no_limit")  # of LED, whose agents have such keys
     caught.add("engines_agree_to_the_bit")  # the broken engine above
+    caught.add("coded_messages_are_shorter_and_agreed_upon")  # the other reference above
     assert {check.name for check in checks("scaffnew")} - caught == UNBROKEN

@@ -4,6 +4,7 @@ Layout, little endian, 24 bytes and then the values, so that they can be read in
 
     "PVS" | u8 version | u8 kind | u8 dtype | u8 Rice parameter | u8 0 | u32 CRC-32 | u32 k | u64 d
     k float32 or float64 values | index code
+    u32 length, code of the values (`privet.wire.value_coding`) | index code
 
 ======== ======================== =========================================================
 kind     index code               used for
@@ -28,6 +29,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import WireError
+from ..value_coding import decode_values
 from .index_coding import Indices, SparseError, decode_indices, encode_indices
 from .selection import rand_k
 
@@ -36,6 +39,7 @@ VERSION = 1
 WHOLE, GAPS, REST, SEEDED = range(4)
 
 _HEADER = struct.Struct("<3sBBBBBIIQ")
+_LENGTH = struct.Struct("<I")
 _CHECKSUM_AT = 8
 _DTYPES = (np.dtype("<f4"), np.dtype("<f8"))
 _MAX_DIM = 2**32 - 1
@@ -80,6 +84,7 @@ def encode(
     dim: int | None = None,
     *,
     seed: int | None = None,
+    code: bytes = b"",
 ) -> bytes:
     """Return the bytes of a sparse (or, with values alone, of a dense) vector.
 
@@ -92,6 +97,8 @@ def encode(
         Length of the vector; needed with ``indices`` or ``seed``.
     seed : int, optional
         Instead of indices: the values belong to ``rand_k(seed, dim, k)``.
+    code : bytes, optional
+        Code of the values, in the order of ascending indices, which travels in their place.
 
     Raises
     ------
@@ -107,21 +114,24 @@ def encode(
     if seed is not None:
         if indices is not None or not 0 <= seed < 2**64:
             raise SparseError(f"seed {seed}: expected a 64-bit number, and no indices beside it")
-        return _assemble(SEEDED, 0, values, length, struct.pack("<Q", seed))
+        return _assemble(SEEDED, 0, values, length, struct.pack("<Q", seed), code)
     if indices is None:
         if count != length:
             raise SparseError(f"{count} values of {length} need indices or a seed")
-        return _assemble(WHOLE, 0, values, length, b"")
+        return _assemble(WHOLE, 0, values, length, b"", code)
+    given = values
     values, places = _in_order(values, indices, length)
+    if code and values is not given:
+        raise SparseError("the indices of coded values do not ascend")
     if count == length:
-        return _assemble(WHOLE, 0, values, length, b"")
+        return _assemble(WHOLE, 0, values, length, b"", code)
     if count == 0:
         return _assemble(GAPS, 0, values, length, b"")
     if 2 * count > length:
         absent = np.ones(length, np.bool_)
         absent[places] = False
-        return _assemble(REST, *_coded(np.flatnonzero(absent), values, length))
-    return _assemble(GAPS, *_coded(places, values, length))
+        return _assemble(REST, *_coded(np.flatnonzero(absent), values, length), code)
+    return _assemble(GAPS, *_coded(places, values, length), code)
 
 
 def _coded(places: Indices, values: NDArray[Any], dim: int) -> tuple[int, NDArray[Any], int, bytes]:
@@ -129,8 +139,8 @@ def _coded(places: Indices, values: NDArray[Any], dim: int) -> tuple[int, NDArra
     return parameter, values, dim, code
 
 
-def decode(data: Buffer, *, max_dim: int) -> SparseVector:
-    """Return the vector of ``encode``; its values are a read-only view on ``data``.
+def decode(data: Buffer, *, max_dim: int, reference: NDArray[Any] | None = None) -> SparseVector:
+    """Return the vector of ``encode``; values that are not coded are a read-only view on ``data``.
 
     Parameters
     ----------
@@ -138,6 +148,8 @@ def decode(data: Buffer, *, max_dim: int) -> SparseVector:
         From anywhere: it is checked completely.
     max_dim : int
         Longer vectors are refused; memory stays within a few times this many numbers.
+    reference : array (d,), optional
+        What coded values are differences to; None is 0.
 
     Raises
     ------
@@ -153,19 +165,42 @@ def decode(data: Buffer, *, max_dim: int) -> SparseVector:
         raise SparseError("not a sparse payload (wrong magic bytes)")
     if version != VERSION:
         raise SparseError(f"sparse payload of version {version}, this side reads {VERSION}")
-    if code >= len(_DTYPES) or zero or kind > SEEDED or (parameter and kind not in (GAPS, REST)):
+    coded = code >= len(_DTYPES)
+    if (
+        code >= 2 * len(_DTYPES)
+        or zero
+        or kind > SEEDED
+        or (parameter and kind not in (GAPS, REST))
+    ):
         raise SparseError("sparse payload has an unknown header")
     if dim > max_dim or count > dim:
         raise SparseError(f"sparse payload claims {count} of {dim} numbers, at most {max_dim}")
-    dtype = _DTYPES[code]
-    end = _HEADER.size + count * dtype.itemsize
+    dtype, begin = _DTYPES[code % len(_DTYPES)], _HEADER.size
+    size = count * dtype.itemsize
+    if coded:
+        begin += _LENGTH.size
+        size = _LENGTH.unpack_from(raw.data, _HEADER.size)[0] if raw.size >= begin else 0
+    end = begin + size
     if raw.size < end:
         raise SparseError(f"sparse payload ends inside its {count} values")
     if _checksum(raw) != checksum:
         raise SparseError("sparse payload is damaged (wrong checksum)")
-    values = np.frombuffer(raw, dtype, count, _HEADER.size)
+    positions = _positions(kind, raw[end:], count, dim, parameter)
+    if coded:
+        near = reference if reference is None or positions is None else reference[positions]
+        return SparseVector(dim, _decoded(raw[begin:end], count, dtype, near), positions)
+    values = np.frombuffer(raw, dtype, count, begin)
     values.flags.writeable = False
-    return SparseVector(dim, values, _positions(kind, raw[end:], count, dim, parameter))
+    return SparseVector(dim, values, positions)
+
+
+def _decoded(
+    code: NDArray[np.uint8], count: int, dtype: np.dtype[Any], reference: NDArray[Any] | None
+) -> NDArray[Any]:
+    try:
+        return decode_values(code, count, dtype, reference)
+    except WireError as error:
+        raise SparseError(str(error)) from None
 
 
 def _positions(
@@ -209,11 +244,13 @@ def _in_order(
     return values, places
 
 
-def _assemble(kind: int, parameter: int, values: NDArray[Any], dim: int, code: bytes) -> bytes:
-    header = _HEADER.pack(
-        MAGIC, VERSION, kind, _DTYPES.index(values.dtype), parameter, 0, 0, values.size, dim
-    )
-    data = bytearray(b"".join([header, values.tobytes(), code]))
+def _assemble(
+    kind: int, parameter: int, values: NDArray[Any], dim: int, places: bytes, code: bytes = b""
+) -> bytes:
+    dtype = _DTYPES.index(values.dtype) + (len(_DTYPES) if code else 0)
+    header = _HEADER.pack(MAGIC, VERSION, kind, dtype, parameter, 0, 0, values.size, dim)
+    body = [_LENGTH.pack(len(code)), code] if code else [values.tobytes()]
+    data = bytearray(b"".join([header, *body, places]))
     struct.pack_into("<I", data, _CHECKSUM_AT, _checksum(np.frombuffer(data, np.uint8)))
     return bytes(data)
 

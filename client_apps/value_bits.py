@@ -1,0 +1,87 @@
+"""Privacy-critical: the numbers of an upload as a few bits each (`privet.wire.value_coding`).
+
+What is coded is the difference to what both sides hold anyway, which goes to zero where the method
+converges, and with it the step: the limit stays exact. Both sides go on with the decoded numbers.
+
+Privacy: only what would have been sent as it is, noise included, is coded, with a dither and a step
+that come from it and from public numbers: post-processing, which costs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from privet.wire.key import setting
+from privet.wire.value_coding import dither_seed, encode_values
+
+from .inputs import Streams, Vector
+
+NONE, NOISE = "0", "noise"
+WIDTHS = (NONE, "4", "8", "16", "32")
+NOISE_STEPS = 2
+"""Steps in the standard deviation of a noise: the dither adds 1/48 of its variance."""
+
+
+@dataclass(frozen=True)
+class ValueBits:
+    """Whether an upload is coded, for agent halves that give `Half.sends` or use `Half.coder`."""
+
+    value_bits: str = setting(
+        NONE,
+        "bits of a number in an upload, coded as its difference to what both sides hold; noise: "
+        "half the charged noise is the step, about 3.7 bits where it is as large as the signal",
+        choices=(*WIDTHS, NOISE),
+        needs={"secure_sum": False},
+    )
+
+
+@dataclass(frozen=True)
+class BroadcastBits:
+    """Whether broadcasts are coded, for agent halves that give `Half.hears`.
+
+    Agents then keep the last broadcast beside their state. One that took part in the round before
+    is sent the difference to it, all others the same numbers in full.
+    """
+
+    broadcast_bits: str = setting(
+        NONE,
+        "bits of a number in a broadcast, coded as its difference to the last one for agents that "
+        "hold that, as they do that took part in the round before",
+        choices=WIDTHS,
+        needs={"secure_sum": False},
+    )
+
+
+class Coder(NamedTuple):
+    """How the arrays of one agent's upload in one round are coded.
+
+    Attributes
+    ----------
+    streams : Streams
+        Whose seed, agent and round the dither is drawn for.
+    bits : int
+        Of a number, where the step is not given.
+    step : float
+        Of the quantiser, if above 0.
+    """
+
+    streams: Streams
+    bits: int = 0
+    step: float = 0.0
+
+    def __call__(
+        self, values: Vector, reference: Vector | None = None, name: str = ""
+    ) -> tuple[Vector, bytes]:
+        """Return the values to go on with, and their code: empty where they travel as they are."""
+        streams = self.streams
+        seed = dither_seed(streams.seed, streams.agent, streams.round, name)
+        coded = encode_values(values, seed, reference, bits=self.bits, step=self.step)
+        return (values, b"") if coded is None else (coded.values, coded.data)
+
+    def upload(self, values: Vector, reference: Vector | None, name: str) -> tuple[Vector, Vector]:
+        """Return the values to go on with, and the array that travels: of bytes where coded."""
+        kept, data = self(values, reference, name)
+        return kept, np.frombuffer(data, np.uint8) if data else values

@@ -118,6 +118,7 @@ class Run:
             "participation": _words(self.options.participation),
             "seed": self.options.seed,
             "secure-sum": self.collector.masked,
+            "agent-weights": self.options.agent_weights,
         }
 
     # ------------------------------------------------------------------ beginning
@@ -209,6 +210,7 @@ class Run:
         self._check(manifest)
         session.round, session.history = int(manifest["round"]), saved.history
         session.settings_before = dict(manifest["settings"])
+        session.mean_examples = float(manifest.get("mean-examples", 0.0))
         session.settle(manifest.get("trained", session.layout.names), manifest.get("buffers", ()))
         arrays = dict(saved.arrays)
         session.statistics = arrays.pop(BUFFERS, None)
@@ -321,6 +323,7 @@ class Run:
             "round": session.round,
             "asked": self.asked,
             "settings": dict(half.settings()),
+            **({"mean-examples": session.mean_examples} if session.mean_examples else {}),
             "trained": session.layout.names,
             "buffers": session.buffers.names if session.buffers else (),
             LIBRARY_VERSION: library_version(),
@@ -439,7 +442,13 @@ class Run:
         pending.notes += self.remarks
         self.remarks.clear()
         pending.notes += [f"agent {name} joined" for name in newcomers]
-        pending.broadcast(encode_settings({**self.half.settings(), "seed": options.seed}))
+        settings = {**self.half.settings(), "seed": options.seed}
+        if options.agent_weights == "examples":
+            agents = session.roster.agents
+            counts = [agents[name].num_examples for name in session.roster.names]
+            session.mean_examples = session.mean_examples or sum(counts) / len(counts)
+            settings["mean-examples"] = session.mean_examples
+        pending.broadcast(encode_settings(settings))
         self._pending = pending
         alone = pending.work_together(grid, self.collector.open(pending))
         return list(pending.messages_for(alone).values())

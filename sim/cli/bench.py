@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,6 +30,13 @@ def bench(
         str,
         typer.Option(help="MNIST's file, for bench engine; without it, random data of that size."),
     ] = "",
+    peers: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Python with other libraries, for bench engine (decent-bench, fedjax, fluke-fl, "
+            "pfl) and torch (the last two); may be given several times."
+        ),
+    ] = None,
 ) -> None:
     """Measure and print figures with their goals; exit code 0 whether or not they are met."""
     known = _benchmarks()
@@ -39,6 +45,8 @@ def bench(
         raise ConfigError(f"unknown benchmark {name!r}: known are {', '.join(sorted(known))}{near}")
     if data_path and name != "engine":
         raise ConfigError(f"--data-path: bench {name} makes its own data")
+    if peers and name not in ("engine", "torch"):
+        raise ConfigError(f"--peers: bench {name} has none")
 
     def show(figure: Any) -> None:
         if json_lines:
@@ -50,8 +58,8 @@ def bench(
             f"{figure.case:34} {figure.figure:38} {figure.value:12.4g}{goal}{verdict}", flush=True
         )
 
-    measure = partial(known[name], data_path=data_path) if data_path else known[name]
-    measure(show, quick=quick)
+    given = {"data_path": data_path, "peers": peers}
+    known[name](show, quick=quick, **{key: value for key, value in given.items() if value})
 
 
 def _benchmarks() -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Agents that work together against the same agents one by one; and a hundred thousand of them.
+"""Agents that work together against the same agents one by one, and against other libraries'.
 
-Both engines hold the same problems and play the same rounds in turns. The many run in a process of
-their own.
+Both engines hold the same problems and play the same rounds in turns. A hundred thousand agents run
+in a process of their own.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from privet.wire import stream
 
 from .coordinator import peak_kilobytes
 from .figure import Figure, Show, best_seconds
+from .peer_rows import Peers, show_difference
+from .peers.work import Work
 
 MANY = 100_000
 _MANY = "import json; from benchmarks.cohort import many; print(json.dumps(many({})))"
@@ -89,6 +91,14 @@ CASES = (
     Case(10, 600, 785, 10, epochs=1, goal=1 / 1.02),
 )
 
+# Agents' work is the same for all; goals are for how many times ours theirs is.
+PEER_GOALS: dict[str, float | None] = {
+    "decent-bench": 8.0,
+    "fedjax": None,
+    "fluke-fl": None,
+    "pfl": None,
+}
+
 
 def bench_cohort(show: Show, *, quick: bool = False) -> None:
     """Compare the cohort engine with the in-process engine, and run very many agents."""
@@ -109,6 +119,87 @@ def bench_cohort(show: Show, *, quick: bool = False) -> None:
     title = f"{count} agents, d 5, 3 rounds"
     show(Figure("engine", title, "seconds of one core", found["seconds"], 20.0, at_least=False))
     show(Figure("engine", title, "peak MB", found["megabytes"], 2048.0, at_least=False))
+
+
+def bench_peers(show: Show, *, quick: bool = False, interpreters: Sequence[str] = ()) -> None:
+    """Compare the cohort engine's Fed-PLT with the peers' Fed-PLT and FedAvg, by processor time."""
+    case = Case(1000, 250, 5)
+    peers = Peers(tuple(PEER_GOALS), interpreters)
+    if not peers.interpreters:
+        return
+    title = f"{case}, and peers"
+    work = peer_work(case)
+    problems = [
+        BinaryLogistic(features, 2 * labels - 1, regularizer=L2(work.l2))
+        for features, labels in zip(work.features, work.labels, strict=True)
+    ]
+    rounds = _Rounds(case, problems, "cohort")
+    own: list[float] = []
+
+    def turn() -> None:
+        for _ in range(work.rounds):
+            begin = time.process_time()
+            rounds.play()
+            own.append(time.process_time() - begin)
+
+    found = peers.play(work, 1 if quick else 3, turn)
+    show(Figure("engine", title, "cohort, us an update", min(own) * 1e6 / case.agents))
+    expected = {"fed-plt": _plt_model(case, problems, work), "fed-avg": averaged(problems, work)}
+
+    def objective(model: Any) -> float:
+        return float(np.mean([each.value(np.asarray(model)) for each in problems]))
+
+    for name, played in found.items():
+        method = "fed-plt" if name == "decent-bench" else "fed-avg"
+        peer = f"{name} {played.version}"
+        cost = played.seconds * 1e6 / case.agents
+        show(Figure("engine", title, f"{peer}, us an update", cost))
+        ratio = played.seconds / min(own)
+        show(Figure("engine", title, f"{peer} / cohort", ratio, PEER_GOALS[name]))
+        three = [objective(each) for each in (work.start, played.model, expected[method])]
+        show_difference(show, "engine", title, peer, three)
+
+
+def peer_work(case: Case) -> Work:
+    """Return agents whose labels tell of a common model, so that steps lead somewhere."""
+    rng = stream(0, "bench")
+    features = rng.standard_normal((case.agents, case.examples, case.features))
+    chance = 1 / (1 + np.exp(-features @ rng.standard_normal(case.features)))
+    labels = (rng.random(chance.shape) < chance).astype(int)
+    splitting: Any = FedPLT(num_agents=case.agents).half.agent
+    return Work(
+        "logistic",
+        features,
+        labels,
+        start=np.zeros(case.features),
+        step_size=0.1,
+        l2=0.5,
+        penalty=splitting.rho,
+        epochs=case.epochs,
+        batch=case.examples,
+        rounds=4,
+    )
+
+
+def _plt_model(case: Case, problems: Sequence[Problem], work: Work) -> Any:
+    """Return the y of the last round of Fed-PLT."""
+    rounds = _Rounds(case, problems, "cohort")  # which has played the first
+    for _ in range(work.rounds - 1):
+        rounds.play()
+    return rounds.session.state.y
+
+
+def averaged(problems: Sequence[Problem], work: Work) -> Any:
+    """Return FedAvg's model, by its definition."""
+    model = work.start
+    for _ in range(work.rounds):
+        ends = np.repeat(model[None], work.agents, axis=0)
+        for _ in range(work.epochs):
+            ends -= work.step_size * np.array(
+                [each.gradient(end) for each, end in zip(problems, ends, strict=True)]
+            )
+        model = ends.mean(axis=0)
+    return model
 
 
 def _seconds(case: Case, repeats: int) -> tuple[float, float]:

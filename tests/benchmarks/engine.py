@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from privet.strategies import FedPLT
 from privet.wire import stream
 
 from . import echo
-from .cohort import bench_cohort
+from .cohort import bench_cohort, bench_peers
 from .figure import Figure, Show, best_seconds, undisturbed
 from .sharded import bench_sharded, sharded_rates
 
@@ -36,10 +37,13 @@ RATIO_GOALS = {10: 30.0, 10_000: 30.0, 1_000_000: 10.0}
 SHARDED_GOALS = {10: 30.0, 10_000: 30.0}
 
 
-def bench_engine(show: Show, *, quick: bool = False, data_path: str = "") -> None:
-    """Compare the engines with each other and Flower's simulation, and Fed-PLT with FedAvg.
+def bench_engine(
+    show: Show, *, quick: bool = False, data_path: str = "", peers: Sequence[str] = ()
+) -> None:
+    """Compare the engines with each other, Flower's simulation and peers, and Fed-PLT with FedAvg.
 
-    ``data_path`` is MNIST's file, for the agents that compute.
+    ``data_path`` is MNIST's file, for the agents that compute; ``peers`` are interpreters that have
+    other libraries.
     """
     quiet()
     bench_sharded(show, quick=quick, data_path=data_path)
@@ -62,6 +66,7 @@ def bench_engine(show: Show, *, quick: bool = False, data_path: str = "") -> Non
         ratio = averaged / its_averaged
         show(Figure("engine", _case(size), "inline / Ray simulation, FedAvg", ratio))
     bench_cohort(show, quick=quick)
+    bench_peers(show, quick=quick, interpreters=peers)
     _fed_plt_against_fed_avg(show, quick)
     for agents in (10, 100, 1000):
         _coordinator(show, agents)

@@ -1,7 +1,7 @@
-"""A training loop of one's own against Flower's FedAvg with the same loop, and against Opacus.
+"""A training loop of one's own against Flower's FedAvg with the same loop, peers', and Opacus.
 
 Everything runs in one process and one thread, in turn; times are CPU seconds. Peaks of memory are
-those of a process of their own each.
+those of a process of their own each, and peers play in one each.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ from privet.strategies import FedDyn, FedPLT, Scaffold
 from privet.wire import ConfigError
 
 from .figure import Figure, Show
+from .peer_rows import Peers, show_difference
+from .peers.torch_model import network, parts, vector
+from .peers.work import Work
 
 AGENTS, STEPS, BATCH, STEP = 4, 10, 32, 0.05
 GOAL, MEMORY_GOAL = 1.05, 1.3
@@ -41,8 +45,11 @@ STRATEGIES: dict[str, Callable[[int], Any]] = {
 }
 
 
-def bench_torch(show: Show, *, quick: bool = False) -> None:
-    """Time rounds and clipped gradients, and measure peaks of memory."""
+def bench_torch(show: Show, *, quick: bool = False, peers: Sequence[str] = ()) -> None:
+    """Time rounds and clipped gradients, and measure peaks of memory.
+
+    ``peers`` are interpreters that have other libraries.
+    """
     torch = _torch()
     # A perceptron does 64 multiplications a parameter and step, which copies of the model outlast.
     goals: dict[str, float | None] = {"CNN 20k": GOAL, "CNN 8M": GOAL, "perceptron 8M": None}
@@ -55,6 +62,7 @@ def bench_torch(show: Show, *, quick: bool = False) -> None:
         for name in list(STRATEGIES)[1:]:
             ratio = costs[name] / costs["fed-avg"]
             show(Figure("torch", case, f"{name} / fed-avg", ratio, goal, at_least=False))
+    _bench_peers(torch, show, quick, peers)
     # A server and its agents in one process, which keeps what each of them would keep for itself.
     for agents in (1, AGENTS):
         peaks = {name: _peak(name, agents) for name in STRATEGIES}
@@ -66,6 +74,62 @@ def bench_torch(show: Show, *, quick: bool = False) -> None:
     if clipped is not None:
         figure = "clipped gradient / Opacus's step"
         show(Figure("torch", "CNN, batch of 256", figure, clipped, 1.0, at_least=False))
+
+
+def _bench_peers(torch: Any, show: Show, quick: bool, interpreters: Sequence[str]) -> None:
+    """Time the peers' FedAvg with the loop of `play`, in turns with Flower's and our Fed-PLT's."""
+    peers = Peers(("fluke-fl", "pfl"), interpreters)
+    for case in ("CNN 20k", "CNN 8M") if peers.interpreters else ():
+        work = _work(torch, case)
+        costs: dict[str, float] = dict.fromkeys(("fed-avg", "fed-plt"), float("inf"))
+
+        def turn(case: str = case, costs: dict[str, float] = costs) -> None:
+            for name, least in costs.items():
+                costs[name] = min(least, play(torch, name, case))
+
+        found = peers.play(work, 1 if quick else 3, turn)
+        expected = _average(torch, work)
+        for name, played in found.items():
+            peer = f"{name} {played.version}"
+            show(Figure("torch", case, f"{peer}, CPU seconds a round", played.seconds))
+            for ours, cost in costs.items():
+                show(Figure("torch", case, f"{peer} / {ours}", played.seconds / cost))
+            three = [_loss(torch, work, each) for each in (work.start, played.model, expected)]
+            show_difference(show, "torch", case, peer, three)
+
+
+def _work(torch: Any, case: str) -> Work:
+    """Return the agents' examples of `play`, with classes that can be learnt."""
+    torch.manual_seed(0)
+    inputs = torch.randn(AGENTS, STEPS * BATCH, 784)
+    labels = inputs[..., :784:80][..., :10].argmax(-1)
+    start = vector(torch, network(torch, case))
+    return Work(case, inputs.numpy(), labels.numpy(), start, STEP, batch=BATCH)
+
+
+def _average(torch: Any, work: Work) -> Any:
+    """Return FedAvg's model, by its definition."""
+    module, loss, data = parts(torch, work)
+    model = torch.tensor(work.start)
+    for _ in range(work.rounds):
+        ends = []
+        for inputs, targets in data:
+            torch.nn.utils.vector_to_parameters(model.clone(), module.parameters())
+            optimizer = torch.optim.SGD(module.parameters(), lr=work.step_size)
+            for images, labels in zip(inputs.split(BATCH), targets.split(BATCH), strict=True):
+                optimizer.zero_grad()
+                loss(module(images), labels).backward()
+                optimizer.step()
+            ends.append(torch.tensor(vector(torch, module)))
+        model = torch.stack(ends).mean(0)
+    return model.numpy()
+
+
+def _loss(torch: Any, work: Work, model: Any) -> float:
+    """Return the mean loss over all agents' examples."""
+    module, loss, data = parts(torch, replace(work, start=model))
+    with torch.no_grad():
+        return float(sum(loss(module(images), labels) for images, labels in data) / len(data))
 
 
 def play(torch: Any, name: str, case: str, agents: int = AGENTS, rounds: int = 2) -> float:
@@ -118,25 +182,6 @@ def play(torch: Any, name: str, case: str, agents: int = AGENTS, rounds: int = 2
     return min(end - begin for begin, end in itertools.pairwise([*begins, time.process_time()]))
 
 
-def network(torch: Any, case: str) -> Any:
-    """Return a module for rows of 784 numbers and ten classes."""
-    nn = torch.nn
-    if case == "perceptron 8M":
-        layers = [nn.Linear(784, 2000), nn.ReLU(), nn.Linear(2000, 3200), nn.ReLU()]
-        return nn.Sequential(*layers, nn.Linear(3200, 10))
-    if case == "CNN 8M":
-        wide = [(1, 64, 5, 2, 2), (64, 256, 3, 2, 1), (256, 512, 3, 2, 1)]
-        shapes = [*wide, (512, 512, 3, 1, 1), (512, 512, 3, 1, 1)]
-        pairs = [(nn.Conv2d(*shape), nn.ReLU()) for shape in shapes]
-        layers = [*(layer for pair in pairs for layer in pair), nn.MaxPool2d(2), nn.Flatten()]
-        layers += [nn.Linear(2048, 950), nn.ReLU(), nn.Linear(950, 10)]
-    else:
-        layers = [nn.Conv2d(1, 8, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)]
-        layers += [nn.Conv2d(8, 16, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
-        layers += [nn.Linear(784, 20), nn.ReLU(), nn.Linear(20, 10)]
-    return nn.Sequential(nn.Unflatten(1, (1, 28, 28)), *layers)
-
-
 def _peak(name: str, agents: int) -> float:
     """Return the peak of memory, in kB, of a process that plays two rounds of 8M parameters."""
     command = [sys.executable, "-m", "benchmarks.torch_rounds", name, str(agents)]
@@ -154,8 +199,8 @@ def _clipping(torch: Any, repeats: int) -> float | None:
     loss = torch.nn.functional.cross_entropy
     inputs, targets = torch.randn(256, 784), torch.randint(10, (256,))
     problem = TorchProblem(network(torch, "CNN 20k"), loss, (inputs, targets))
-    vector = problem.arrays()
-    start = torch.cat([each.flatten() for each in vector.to_torch_state_dict().values()]).numpy()
+    arrays = problem.arrays()
+    start = torch.cat([each.flatten() for each in arrays.to_torch_state_dict().values()]).numpy()
     warnings.filterwarnings("ignore", "Full backward hook", UserWarning)
     module = GradSampleModule(network(torch, "CNN 20k"))
     sgd = torch.optim.SGD(module.parameters(), lr=0.0)

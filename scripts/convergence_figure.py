@@ -34,7 +34,7 @@ def fed_plt(
     found: list[float] = []
 
     def watch(done: Round, strategy: PrimalDualStrategy) -> None:
-        model = strategy.run.models()["last"]
+        model = strategy.run.model
         found.append(float(np.linalg.norm(model - optimum)))
 
     strategy = FedPLT(local_epochs=LOCAL_STEPS, num_agents=AGENTS, participation=participation)

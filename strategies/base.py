@@ -184,6 +184,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         """
         run = self.run
         messages = self.configure_train(number, run.arrays, ConfigRecord(), grid)
+        run.arrays = ArrayRecord()  # as large as the model, and in the messages
         while True:
             try:
                 replies = run.collect(grid, messages)

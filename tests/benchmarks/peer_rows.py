@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from privet.problems.base import FloatArray
+from privet.wire import ConfigError
 
 from .figure import Figure, Show
 from .peers.play import PACKAGES
@@ -109,5 +110,5 @@ def _has(interpreter: str, module: str) -> bool:
     try:
         asked = subprocess.run([interpreter, "-c", _HAS, module], cwd="/", check=False)
     except OSError as error:
-        raise RuntimeError(f"--peers {interpreter}: {error.strerror}") from None
+        raise ConfigError(f"--peers {interpreter}: {error.strerror}") from None
     return not asked.returncode

@@ -85,6 +85,7 @@ def privet(capsys: Any) -> Any:
         (["replay", "/nowhere.json"], 2, "/nowhere.json: No such file"),
         (["tune", "fed-avg"], 2, "unknown algorithm 'fed-avg': known are"),
         (["bench", "speed"], 2, "unknown benchmark 'speed'"),
+        (["bench", "wire", "--peers", "python"], 2, "--peers: bench wire has none"),
         (["report", "/nowhere"], 1, "/nowhere"),
         (["run", "resume=/nowhere"], 1, "no checkpoint at /nowhere"),
         (["run", "row-norm=0.0", "target-epsilon=1.0"], 2, "target-epsilon needs clip > 0"),

@@ -14,6 +14,7 @@ from benchmarks.figure import Figure
 from benchmarks.peer_rows import TOLERANCE, Peers, play, show_difference
 from benchmarks.peers.work import Work
 from privet.problems import L2, BinaryLogistic
+from privet.wire import ConfigError
 
 
 def _interpreter(folder: Path, lines: str) -> str:
@@ -35,7 +36,7 @@ def test_a_peer_that_nobody_has_is_one_line(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_an_interpreter_that_is_not_there_is_named() -> None:
-    with pytest.raises(RuntimeError, match="--peers /no/python: No such file"):
+    with pytest.raises(ConfigError, match="--peers /no/python: No such file"):
         Peers(["pfl"], ["/no/python"])
 
 

@@ -47,6 +47,7 @@ from privet.wire.contract import (
     decode_settings,
     encode_settings,
     need_state_record,
+    read_experiment,
     read_instruction,
     update_record,
 )
@@ -68,6 +69,7 @@ from .guard import (
     checked_settings,
     is_private,
     node_rules,
+    require_buffers,
     require_public,
     require_tame,
     require_vectors,
@@ -80,6 +82,7 @@ from .state import LARGE, PRIVATE_RECORD, AgentState, keep_state, read_state, wr
 
 log = logging.getLogger("flwr.privet")
 
+MEAN_EXAMPLES = "mean-examples"
 METRICS = "metrics"
 """Name of the record of an agent's measures."""
 HEARD = "heard:"
@@ -170,7 +173,7 @@ class Participant:
         self._mask_factory = mask_factory
         self._train_metrics = train_metrics
         self._problems: dict[tuple[int, int], Problem] = {}
-        self._prepared: dict[tuple[int, int], tuple[Half, Problem, Facts]] = {}
+        self._prepared: dict[tuple[int, int], tuple[Half, float, Problem, Facts]] = {}
         self._heard: tuple[bytes, bool, dict[str, Any]] = (b"", False, {})
 
     # ------------------------------------------------------------------ handlers
@@ -266,24 +269,29 @@ class Participant:
                 raise _NoProblem(error) from error
         return self._problems[key]
 
-    def _prepared_problem(self, half: Half, context: Context) -> tuple[Problem, Facts]:
+    def _prepared_problem(
+        self, half: Half, context: Context, mean: float = 0.0
+    ) -> tuple[Problem, Facts]:
         """Return the problem to work on and its public numbers.
 
-        In a private run it is divided by the declared number of examples, whatever the file holds.
+        In a private run it is divided by the declared number of examples, whatever the file holds;
+        where agents are weighted by their examples, by the mean number of them.
         """
         key = (context.run_id, context.node_id)
         known = self._prepared.get(key)
-        if known is None or known[0] is not half:
+        if known is None or known[0] is not half or known[1] != mean:
             problem = self._problem(context)
             if half.private:
                 require_public(problem)
+            if mean:
+                problem = _weighted(problem, half, mean)
             problem = half.prepare(problem)
             rules = node_rules(context)
             facts = declared_facts(problem, rules)
             if half.private:
                 problem = _divided(problem, facts, rules)
-            known = self._prepared[key] = (half, problem, facts)
-        return known[1], known[2]
+            known = self._prepared[key] = (half, mean, problem, facts)
+        return known[2], known[3]
 
     @property
     def stackable(self) -> bool:
@@ -298,7 +306,8 @@ class Participant:
     def prepared(self, asked: Instruction, context: Context) -> tuple[Half, Problem, Facts]:
         """Return what an agent works with in a round, beside its state."""
         half = self._half(asked.protocol, asked.version, asked.settings, context)
-        return half, *self._prepared_problem(half, context)
+        mean = _settings(asked.settings).get(MEAN_EXAMPLES, 0.0)
+        return half, *self._prepared_problem(half, context, mean)
 
     def _half(self, protocol: str, version: int, settings: str, context: Context) -> Half:
         if self._protocol not in (None, protocol):
@@ -336,7 +345,7 @@ class Participant:
         asked = message.content[RECORD]
         if not isinstance(asked, ConfigRecord) or asked.get("contract") != CONTRACT_VERSION:
             raise WireError(f"enrolment question is not of contract version {CONTRACT_VERSION}")
-        protocol = str(asked["protocol"])
+        protocol, experiment = str(asked["protocol"]), read_experiment(asked)
         half = algorithm(protocol).load_agent()
         if self._protocol not in (None, protocol):
             raise WireError(f"serves {self._protocol}, not {protocol}")
@@ -348,7 +357,6 @@ class Participant:
             require_public(problem)
         held = read_state(context)
         layout, buffers = (getattr(problem, name, None) for name in ("layout", "buffers"))
-        experiment = str(asked["experiment"])
         known = held.rounds if held.experiment == experiment else ()
         said = Enrolment(
             agent=name,
@@ -394,9 +402,13 @@ class Participant:
             # Of rounds whose noise was not charged or can be predicted: it must not meet any
             # that is charged.
             held = AgentState(ledger=held.ledger)
-        problem, facts = self._prepared_problem(half, context)
+        mean = settings.get(MEAN_EXAMPLES, 0.0)
+        problem, facts = self._prepared_problem(half, context, mean)
         broadcast = self.broadcast(asked, half.private)
+        require_buffers(broadcast, getattr(problem, "buffers", None))
         base, public = _base_state(asked, held), asked.recovery is not None
+        if base is not None and public:
+            require_buffers(base, None)  # those of an agent are never sent back to it
         if half.broadcast_width:
             last = {n: (base or {}).pop(HEARD + n, None) for n in half.hears}
             heard = _heard(half, broadcast, last, problem)
@@ -410,6 +422,8 @@ class Participant:
                 return RecordDict({RECORD: need_state_record(name)})
             base, public = dict(half.restart(broadcast, problem)), True
         base = Received(base)
+        if sum(map(len, held.states)) > LARGE:
+            held = held.only(asked.experiment, asked.tag)
         masked = bool(settings.get("secure-sum", False))
         require_agreement(context, asked, masked)
         masking = None
@@ -439,7 +453,6 @@ class Participant:
         asked, held, spent, masking = opened.asked, opened.held, opened.spent, opened.masking
         spent.noise.settle()
         if sum(map(len, held.states)) > LARGE:
-            held = held.only(asked.experiment, asked.tag)
             keep_state(context, held)
         agreed = 0 if masking else digest(local.agreed)
         state = local.state
@@ -499,6 +512,20 @@ def declared_facts(problem: Problem, rules: NodeRules) -> Facts:
         raise ConfigError(f"num-examples = {count}: this node holds more examples than it declares")
     own = facts.divisor == facts.num_examples
     return replace(facts, num_examples=count, divisor=float(count) if own else facts.divisor)
+
+
+def _weighted(problem: Problem, half: Half, mean: float) -> Problem:
+    """Return the problem divided by the agents' mean number of examples.
+
+    So its f_i counts n_i / mean times. An example would then be worth more, at an agent that has
+    many, than the sensitivity of a mean over them says: no private run does so.
+    """
+    divide = getattr(problem, "with_divisor", None)
+    if half.private or divide is None:
+        why = "not in a private run" if half.private else "a problem of your own needs with_divisor"
+        raise ConfigError(f"agents weighted by their examples: {why}")
+    weighted: Problem = divide(mean)
+    return weighted
 
 
 def _divided(problem: Problem, facts: Facts, rules: NodeRules) -> Problem:

@@ -34,8 +34,7 @@ from .gradient_agents import ClippedGradients, noise
 from .gradients import Gradients
 from .half import Arrays, Local, Streams, Vector
 from .local_task import LocalTask, Walk
-from .solver_agents import SolverAgent, penalty, solvers
-from .step_rules import require_rounds, step_in, step_rounds, step_rule
+from .solver_agents import ScheduledSteps, SolverAgent, penalty, solvers
 from .terms import BudgetSchedule, MessageTerms
 from .value_bits import BroadcastBits, ValueBits
 
@@ -72,6 +71,7 @@ class SplittingAgent(ValueBits, BroadcastBits, SolverAgent):
             self.start(state, y, center),
             problem,
             facts,
+            streams,
             center=center,
             rho=self.rho,
             noise_variance=self.step_noise,
@@ -102,7 +102,7 @@ class SplittingAgent(ValueBits, BroadcastBits, SolverAgent):
 
 
 @dataclass(frozen=True)
-class Agent(BudgetSchedule, SplittingAgent):
+class Agent(BudgetSchedule, ScheduledSteps, SplittingAgent):
     """Agent half of Fed-PLT; the fields are the run-config keys of the same names."""
 
     name: ClassVar[str] = "fed-plt"
@@ -117,8 +117,6 @@ class Agent(BudgetSchedule, SplittingAgent):
         choices=("auto", "own", "model"),
         automatic=("own", "model"),
     )
-    step_size_rule: str = step_rule()
-    step_size_rounds: int = step_rounds()
     row_norm: float = same(DataSettings, "row_norm")
     clip: float = same(ClippedGradients, "clip", needs={"local_solver": "noisy-gd"})
     noise_variance: float = noise(0.0, "variance tau^2 of the noisy gradient (13)")
@@ -131,11 +129,6 @@ class Agent(BudgetSchedule, SplittingAgent):
                 f"noise-variance needs local-solver = noisy-gd, found {self.local_solver}"
             )
         super().__post_init__()
-        require_rounds(self.step_size_rule, self.step_size_rounds)
-        rule = self.step_size_rule
-        if rule != "constant" and self.local_solver not in ("gd", "sgd"):
-            why = "agd's step is made of the moduli, noisy-gd's says what a round costs"
-            raise ConfigError(f"step-size-rule = {rule!r}: not with {self.local_solver}: {why}")
 
     @property
     def private(self) -> bool:
@@ -257,16 +250,6 @@ class Agent(BudgetSchedule, SplittingAgent):
     def step_noise(self) -> float:
         """tau^2 of the noisy gradient (13)."""
         return self.noise_variance
-
-    def task(
-        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
-    ) -> LocalTask:
-        """Return the task of the splitting, with the round's share of the step size."""
-        task = super().task(state, broadcast, problem, facts, streams)
-        if self.step_size_rule == "constant":
-            return task
-        rule, rounds = self.step_size_rule, self.step_size_rounds
-        return task._replace(step_size=step_in(task.step_size, rule, rounds, streams.round))
 
     def start(self, state: Arrays, y: Vector, center: Vector) -> Vector:
         """Return where the local steps begin; both are public, as x_i was sent."""

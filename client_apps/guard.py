@@ -30,7 +30,7 @@ from privet.privacy import (
 )
 from privet.privacy.node_rules import OF_NODES
 from privet.problems import Problem
-from privet.wire import ConfigError, WireError, magnitude_bound
+from privet.wire import ConfigError, Layout, WireError, magnitude_bound
 from privet.wire.contract import LONGEST_ABOUT, RECORD, decode_settings, means_privacy
 from privet.wire.errors import one_line
 from privet.wire.key import keys_of
@@ -160,9 +160,10 @@ class Guard(NamedTuple):
         """Refuse a reply that would bring the run above the epsilon it was calibrated for."""
         target = float(self.settings.get("target-epsilon", 0.0))
         if 0 < target < epsilon:
+            hint = "; dropouts > 0 plans for repeated attempts"
             raise BudgetRefused(
                 f"target-epsilon: this reply would bring the run to epsilon {epsilon:.6g}, above "
-                f"{target:g}"
+                f"{target:g}{hint if self.settings.get('noise-sharing') else ''}"
             )
 
     @property
@@ -220,6 +221,18 @@ def require_vectors(arrays: Mapping[str, NDArray[Any]], problem: Problem) -> Non
                 f"array {name!r} is of shape {array.shape} in {array.dtype}, expected {shape}"
                 + (f" in {problem.dtype}" if shape else "")
             )
+
+
+def require_buffers(arrays: Mapping[str, NDArray[Any]], buffers: Layout | None) -> None:
+    """Refuse statistics that are not those which the agent enrolled with (raises ``WireError``)."""
+    found = arrays.get(BUFFERS)
+    if found is None:
+        return
+    if buffers is None or found.shape != (buffers.dim,) or found.dtype != buffers.dtype:
+        expected = "none" if buffers is None else f"{buffers.dim} in {buffers.dtype}"
+        raise WireError(
+            f"array {BUFFERS!r} is of shape {found.shape} in {found.dtype}, expected {expected}"
+        )
 
 
 def require_tame(arrays: Iterable[NDArray[Any]]) -> None:

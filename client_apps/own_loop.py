@@ -85,21 +85,31 @@ class LocalRound:
     def __init__(self, opened: Opened, task: LocalTask, model: Model, context: Context) -> None:
         self.round = opened.asked.round
         self.step_size, self.steps = task.step_size, task.steps
-        self._opened, self._task, self._model, self._context = opened, task, model, context
+        self._opened, self._model, self._context = opened, model, context
         self._parameters = parameters_of(model)
-        self._parameters.begin(task, bool(task.needs) or opened.half.steps_bind)
+        charged, problem = opened.spent.noise.charged, opened.problem
+        self._weight = 1.0
+        if isinstance(problem, LoopProblem) and not charged:
+            self._weight = problem.num_examples / problem.divisor
+        self._parameters.begin(task, bool(task.needs) or opened.half.steps_bind, self._weight)
         self._private: PrivateSteps | None = None
-        if opened.spent.noise.charged:
+        if charged:
             if not isinstance(self._parameters, ModuleParameters):
                 raise ConfigError("a private round trains a torch.nn.Module")
             trained = self._parameters.parameters
-            self._private = PrivateSteps(model, trained, task, opened.problem, opened.spent.noise)
+            self._private = PrivateSteps(model, trained, task, problem, opened.spent.noise)
+        # What is as large as the model and of no more use goes at once.
+        self._task = task if opened.half.steps_bind else task._replace(shift=None, center=None)
         self._taken = 0
-        self._finish: Callable[[Walk], RecordDict] | None = None
+        self._finish: Callable[[LocalTask, Walk], Local] | None = None
+        self._close: Callable[[Local], RecordDict] | None = None
         self._message: Message | None = None
 
     def correct(self, model: Model, gradients: Mapping[str, Any] | None = None) -> None:
         """Add shift + (w - center) / rho to the gradients, in place; call it once a step.
+
+        Where the agents are weighted by their examples, the gradients are multiplied by the weight
+        n_i / mean n before.
 
         Between the backward pass and the optimizer's step; with mixed precision after the gradients
         are unscaled; before or after clipping, as the loop means it. A parameter without a gradient
@@ -193,12 +203,25 @@ class LocalRound:
             If the method needs what the loop did not do: a call of `correct` in every step, or
             exactly ``steps`` of them, of about ``step_size``.
         """
-        if self._finish is None or self._message is None:
+        if self._close is None or self._message is None:
+            raise ConfigError("reply() belongs after the with block of the round")
+        half: Any = self._opened.half
+        if metrics and (half.private or is_private(self._context)):
+            raise ConfigError("reply(metrics=...) of a private agent would be an un-noised release")
+        content = self._close(self._local())
+        if metrics:
+            numbers = {name: float(value) for name, value in metrics.items()}
+            content[METRICS] = MetricRecord(
+                {"num-examples": self._opened.facts.num_examples, **numbers}
+            )
+        return Message(content, reply_to=self._message)
+
+    def _local(self) -> Local:
+        """Return what the half makes of the steps; nothing else keeps its vectors."""
+        if self._finish is None:
             raise ConfigError("reply() belongs after the with block of the round")
         half: Any = self._opened.half
         task = self._task
-        if metrics and (half.private or is_private(self._context)):
-            raise ConfigError("reply(metrics=...) of a private agent would be an un-noised release")
         if self._private is not None:
             self._private.require_kept()
             if self._taken != task.steps:
@@ -206,7 +229,7 @@ class LocalRound:
                     f"a private round takes exactly {task.steps} private steps, this loop took "
                     f"{self._taken}"
                 )
-        if task.needs and not self._taken:
+        if (task.needs or self._weight != 1) and not self._taken:
             raise ConfigError(f"{half.name} needs a call of correct() in every local step")
         if half.steps_bind and self._taken != task.steps:
             raise ConfigError(
@@ -222,16 +245,9 @@ class LocalRound:
                     f"{task.step_size:.3g}, this loop moved {apart:.2g} times as far: train with "
                     "SGD of local.step_size, or set the strategy's step size to the loop's"
                 )
-        self._task = task._replace(shift=None)
-        del task
+        task = self._task = task._replace(shift=None, center=None)
         self._parameters.end()
-        content = self._finish(walk)
-        if metrics:
-            numbers = {name: float(value) for name, value in metrics.items()}
-            content[METRICS] = MetricRecord(
-                {"num-examples": self._opened.facts.num_examples, **numbers}
-            )
-        return Message(content, reply_to=self._message)
+        return self._finish(task, walk)
 
 
 class LoopParticipant(Participant):
@@ -346,12 +362,11 @@ class LoopParticipant(Participant):
         given = received.get(BUFFERS, self._first)
         buffers.write(given)
         local = LocalRound(opened, task, model, context)
+        del task
         with local.hooked() if hook else nullcontext():
             yield local
 
-        task = task._replace(shift=None)  # as large as the model, and of no more use
-
-        def left(walk: Walk) -> Local:
+        def left(task: LocalTask, walk: Walk) -> Local:
             done: Local = half.finished(
                 *(opened.base, opened.broadcast, task, walk, opened.streams, opened.spent.noise)
             )
@@ -363,8 +378,8 @@ class LoopParticipant(Participant):
                 return done._replace(upload={**done.upload, **buffers.read()})
             return done
 
-        local._message = message
-        local._finish = lambda walk: self._close(opened, left(walk), context, name)
+        local._message, local._finish = message, left
+        local._close = lambda done: self._close(opened, done, context, name)
 
     def recall(self, model: Model, context: Context) -> None:
         """Write the agent's own buffers of its last round into a model; for ``buffers="local"``.
@@ -564,6 +579,10 @@ class Parameters(ABC):
         """Return a parameter's gradient, to be changed in place."""
 
     @abstractmethod
+    def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
+        """Add factor times each term to its target, in place."""
+
+    @abstractmethod
     def coarseness(self) -> float:
         """Return the largest relative rounding error of a parameter."""
 
@@ -575,8 +594,11 @@ class Parameters(ABC):
         """Return names, shapes and dtypes of `record`, without reading a number."""
         return layout_of({name: self.value(name) for name in self.names})
 
-    def begin(self, task: LocalTask, summed: bool) -> None:
-        """Write the start into the model and bring the task's vectors to where it lies."""
+    def begin(self, task: LocalTask, summed: bool, weight: float = 1.0) -> None:
+        """Write the start into the model and bring the task's vectors to where it lies.
+
+        Every gradient counts ``weight`` times.
+        """
         shapes = {name: tuple(self.value(name).shape) for name in self.names}
         ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
         if ends[-1] != task.start.size:
@@ -594,28 +616,29 @@ class Parameters(ABC):
 
         for name, part in parts(task.start).items():
             self.fill(name, part)
-        self._dtype, self._pull = task.start.dtype, 1.0 / task.rho
-        self._shift = None if task.shift is None else placed(task.shift)
-        self._center = None if task.center is None else placed(task.center)
+        self._dtype, self._pull, self._weight = task.start.dtype, 1.0 / task.rho, weight
+        terms = [(task.shift, 1.0), (task.center if self._pull else None, -self._pull)]
+        self._terms = [(placed(term), by) for term, by in terms if term is not None]
         self._total = np.zeros_like(task.start) if summed else None
         self._totals = {} if self._total is None else parts(self._total)
         self._slopes = None if self._total is None else placed(self._total)
 
     def correct(self, gradients: Mapping[str, Any] | None) -> None:
-        """Add shift + (w - center) / rho to every gradient, and sum them up where asked."""
-        for name in self.names:
-            value, gradient = self.value(name), self.gradient(name, gradients)
-            if self._slopes is not None:
-                self._slopes[name] += gradient
-            if self._shift is not None:
-                gradient += self._shift[name]
-            if self._pull:
-                if self._center is None:
-                    apart = value * self._pull
-                else:
-                    apart = value - self._center[name]
-                    apart *= self._pull
-                gradient += apart
+        """Add shift - center / rho + w / rho to every gradient, and sum them up where asked.
+
+        No vector is made on the way. Where gamma / rho <= 1, as it must be for the steps to
+        converge, the rounding of w / rho apart from center / rho moves an iterate by no more than
+        its own does.
+        """
+        held = [self.gradient(name, gradients) for name in self.names]
+        if self._weight != 1:
+            self.add(held, held, self._weight - 1.0)
+        if self._slopes is not None:
+            self.add(list(self._slopes.values()), held)
+        for term, factor in self._terms:
+            self.add(held, list(term.values()), factor)
+        if self._pull:
+            self.add(held, [self.value(name) for name in self.names], self._pull)
 
     def walk(self, steps: int) -> Walk:
         """Return the walk that ends where the model is now."""
@@ -629,7 +652,8 @@ class Parameters(ABC):
 
     def end(self) -> None:
         """Let go of the task's vectors."""
-        self._shift = self._center = self._slopes = self._total = None
+        self._slopes = self._total = None
+        self._terms.clear()
         self._totals.clear()
 
     def _flat(self, part: Callable[[str], Vector]) -> Vector:
@@ -663,6 +687,10 @@ class ArrayParameters(Parameters):
 
     def like(self, part: Vector, name: str) -> Any:
         return part
+
+    def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
+        for target, term in zip(targets, terms, strict=True):
+            np.add(target, term if factor == 1 else term * factor, out=target, casting="same_kind")
 
     def coarseness(self) -> float:
         return max(float(np.finfo(array.dtype).eps) for array in self.model.values())
@@ -711,6 +739,9 @@ class ModuleParameters(Parameters):
 
     def like(self, part: Vector, name: str) -> Any:
         return self._tensor(part).to(self.parameters[name].device)
+
+    def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
+        self.torch._foreach_add_(targets, terms, alpha=factor)
 
     def _tensor(self, part: Vector) -> Any:
         """Return an array as a tensor that shares its memory, to be read only."""

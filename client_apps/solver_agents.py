@@ -13,8 +13,9 @@ from privet.wire import ConfigError
 from privet.wire.key import LARGEST, SMALLEST, setting
 
 from .gradients import Gradients
-from .half import Half, Vector
+from .half import Half, Streams, Vector
 from .local_task import MOST_STEPS, UNKNOWN, LocalTask
+from .step_rules import require_rounds, step_in, step_rounds, step_rule
 
 USUAL_SMOOTHNESS = 12.5
 """Taken for the smoothness of a loss that nobody knows it of: a step of at most 0.16. Measured on
@@ -82,11 +83,16 @@ class SolverAgent(Half):
             raise ConfigError("this problem does not know its moduli: agd needs smoothness")
         return Moduli(0.0, USUAL_SMOOTHNESS)
 
+    def scheduled(self, step: Any, round_: int) -> Any:
+        """Return what a step size is in a round counted from 1: the same in all."""
+        return step
+
     def local_task(
         self,
         start: Vector,
         problem: Problem,
         facts: Facts,
+        streams: Streams,
         *,
         center: Vector | None = None,
         rho: float = math.inf,
@@ -105,7 +111,7 @@ class SolverAgent(Half):
             step = step or best_step(moduli, rho)
         return LocalTask(
             start,
-            step,
+            self.scheduled(step, streams.round),
             self.local_epochs if steps is None else steps,
             center,
             rho,
@@ -116,3 +122,26 @@ class SolverAgent(Half):
             noise_variance,
             needs=self.needs,
         )
+
+
+@dataclass(frozen=True)
+class ScheduledSteps(SolverAgent):
+    """Agents whose step size may fall from round to round.
+
+    For methods whose limit does not depend on the length of the local steps.
+    """
+
+    step_size_rule: str = step_rule()
+    step_size_rounds: int = step_rounds()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_rounds(self.step_size_rule, self.step_size_rounds)
+        rule = self.step_size_rule
+        if rule != "constant" and self.local_solver not in ("gd", "sgd"):
+            why = "agd's step is made of the moduli, noisy-gd's says what a round costs"
+            raise ConfigError(f"step-size-rule = {rule!r}: not with {self.local_solver}: {why}")
+
+    def scheduled(self, step: Any, round_: int) -> Any:
+        """Return what is left of a step size in a round."""
+        return step_in(step, self.step_size_rule, self.step_size_rounds, round_)

@@ -22,6 +22,9 @@ class MessageTerms:
         "agents mask their uploads: the server sees sums over at least three of them; an attempt "
         "at one takes half of the round-timeout at most",
     )
+    mean_examples: float = setting(
+        0.0, "D of every f_i, the agents' mean number of examples; 0 leaves each its own", low=0
+    )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,9 @@ a round, FedPDM and DP-FedSGD one. A file has x_train, y_train, x_test, y_test a
 """
 
 import argparse
+import itertools
 import json
+from typing import Any
 
 import numpy as np
 import torch
@@ -96,6 +98,48 @@ def deal(labels: np.ndarray, agents: int, alpha: float, seed: int) -> list[np.nd
     return [np.array(part) for part in parts]
 
 
+class Federation:
+    """Agents that hold equal parts of the images, and the model's accuracy on those of the test."""
+
+    def __init__(self, path: str, agents: int, seed: int) -> None:
+        x, y, x_test, y_test = images(path)
+        self.agents, self.seed, self.side = agents, seed, round(x.shape[1] ** 0.5)
+        self.test = torch.from_numpy(x_test), y_test
+        self.problems = [
+            TorchProblem(network(self.side), nn.functional.cross_entropy, (x[rows], y[rows]))
+            for rows in deal(y, agents, 0.3, seed)
+        ]
+
+    def play(self, name: str, epsilon: float, eta: float, gradients: int) -> dict[str, Any]:
+        """Train with an algorithm for some charged gradients an agent, and say what came of it."""
+        steps, build = STRATEGIES[name]
+        run = {"target_epsilon": epsilon} if np.isfinite(epsilon) else {}
+        grid = InlineGrid(client_app(name, self.problem), self.agents)
+        start = ArrayRecord(network(self.side).state_dict())
+        result = build(eta, **run).start(grid, start, num_rounds=gradients // steps)
+        return {
+            "algorithm": name,
+            "epsilon": result.history[-1].epsilon,
+            "step-size": eta,
+            "seed": self.seed,
+            "rounds": gradients // steps,
+            "bytes-up": sum(done.bytes_up for done in result.history),
+            "accuracy": round(self.accuracy(result.arrays), 4),
+        }
+
+    def problem(self, context: Context) -> TorchProblem:
+        """Return the problem of one agent."""
+        return self.problems[int(context.node_config["partition-id"])]
+
+    def accuracy(self, arrays: ArrayRecord) -> float:
+        """Return the share of the test images that a model names."""
+        model = network(self.side)
+        model.load_state_dict(arrays.to_torch_state_dict())
+        inputs, labels = self.test
+        with torch.no_grad():
+            return float((model(inputs).argmax(1).numpy() == labels).mean())
+
+
 def main() -> None:
     """Train every algorithm at every epsilon and print a line of JSON each."""
     parser = argparse.ArgumentParser()
@@ -108,45 +152,11 @@ def main() -> None:
     parser.add_argument("--algorithm", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
     asked = parser.parse_args()
     quiet()
-    x, y, x_test, y_test = images(asked.data)
-    side = round(x.shape[1] ** 0.5)
-    start = ArrayRecord(network(side).state_dict())
-
-    def accuracy(arrays: ArrayRecord) -> float:
-        model = network(side)
-        model.load_state_dict(arrays.to_torch_state_dict())
-        with torch.no_grad():
-            guesses = model(torch.from_numpy(x_test)).argmax(1).numpy()
-        return float((guesses == y_test).mean())
-
     for seed in asked.seed:
-        loss = nn.functional.cross_entropy
-        problems = [
-            TorchProblem(network(side), loss, (x[rows], y[rows]))
-            for rows in deal(y, asked.agents, 0.3, seed)
-        ]
-
-        def problem(context: Context, problems: list[TorchProblem] = problems) -> TorchProblem:
-            return problems[int(context.node_config["partition-id"])]
-
-        for name in asked.algorithm:
-            steps, build = STRATEGIES[name]
-            for epsilon in asked.epsilon:
-                for eta in asked.step_size:
-                    run = {"target_epsilon": epsilon} if np.isfinite(epsilon) else {}
-                    grid = InlineGrid(client_app(name, problem), asked.agents)
-                    rounds = asked.gradients // steps
-                    result = build(eta, **run).start(grid, start, num_rounds=rounds)
-                    line = {
-                        "algorithm": name,
-                        "epsilon": result.history[-1].epsilon,
-                        "step-size": eta,
-                        "seed": seed,
-                        "rounds": rounds,
-                        "bytes-up": sum(done.bytes_up for done in result.history),
-                        "accuracy": round(accuracy(result.arrays), 4),
-                    }
-                    print(json.dumps(line), flush=True)
+        federation = Federation(asked.data, asked.agents, seed)
+        runs = itertools.product(asked.algorithm, asked.epsilon, asked.step_size)
+        for name, epsilon, eta in runs:
+            print(json.dumps(federation.play(name, epsilon, eta, asked.gradients)), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,19 +11,22 @@ of what the second command prints::
 
     "site-2" = "MCowBQYDK2VuAyEAi9..."
 
-Beside the key the node keeps a file of the same name with ``.used`` at its end, one line for every
-upload that it has masked with the key. Two uploads under one mask would let a coordinator average
-the noise of a peer away at no cost to the others; and what a node remembers in Flower's context can
-be lost by a process that is killed, or that has sent its upload and not yet stored its context.
+Beside the key the node keeps a file of the same name with ``.used`` at its end, an SQLite table of
+the masks of all uploads: one that is there is never used again, however many there are. Two uploads
+under one mask would let a coordinator average the noise of a peer away at no cost to the others;
+and what a node remembers in Flower's context can be lost by a process that is killed, or that has
+sent its upload and not yet stored its context.
 """
 
 from __future__ import annotations
 
 import base64
-import fcntl
 import os
+import sqlite3
+import stat
 import tomllib
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -66,12 +69,26 @@ class Trust:
 
     @classmethod
     def read(cls, colluders: int, key: str, peers: str) -> Trust:
-        """Return what two files say (raises ``ValueError``; its line names no path)."""
-        found = _read(colluders, Path(key).read_bytes(), Path(peers).read_bytes())
+        """Return what two files say.
+
+        Raises
+        ------
+        OSError
+        ValueError
+            Also for a key that others than its owner may read or write; the line names no path.
+        """
+        with Path(key).open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            if mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise ValueError(f"trust-key is open to others (mode {mode:04o}), expected 0600")
+            text = file.read()
+        found = _read(colluders, text, Path(peers).read_bytes())
         return replace(found, used=Path(f"{key}.used"))
 
     def use(self, mask: bytes) -> None:
         """Write down that a mask is used, once for all processes of the node.
+
+        When it returns, that is on the disk.
 
         Parameters
         ----------
@@ -87,15 +104,21 @@ class Trust:
         """
         if self.used is None:
             return
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        with os.fdopen(os.open(self.used, flags, 0o600), "r+b", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            # A line begins with its newline, so that one that was cut off spoils no other.
-            line = b"\n" + mask.hex().encode()
-            if line in file.readall():
-                raise MaskError("secure sum: this node has masked an upload of this attempt before")
-            if file.write(line) != len(line):
-                raise OSError("trust-key: the file of used masks cannot be written")
+        # SQLite would make it readable to all.
+        os.close(os.open(self.used, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        try:
+            with closing(sqlite3.connect(self.used, timeout=60, isolation_level=None)) as table:
+                table.execute("PRAGMA synchronous = EXTRA")
+                table.execute(
+                    "CREATE TABLE IF NOT EXISTS used (mask BLOB PRIMARY KEY) WITHOUT ROWID"
+                )
+                table.execute("INSERT INTO used VALUES (?)", (mask,))
+        except sqlite3.IntegrityError:
+            raise MaskError(
+                "secure sum: this node has masked an upload of this attempt before"
+            ) from None
+        except sqlite3.Error as error:
+            raise OSError(f"trust-key: the file of used masks: {error}") from error
 
 
 @lru_cache(maxsize=1024)  # agents of one process have files of their own

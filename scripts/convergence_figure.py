@@ -14,6 +14,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
+from themes import themed
 
 from privet.client_apps import client_app
 from privet.datasets import Federation, federation_from_config
@@ -33,7 +34,7 @@ def fed_plt(
     found: list[float] = []
 
     def watch(done: Round, strategy: PrimalDualStrategy) -> None:
-        model = strategy.run.models()["last"]
+        model = strategy.run.model
         found.append(float(np.linalg.norm(model - optimum)))
 
     strategy = FedPLT(local_epochs=LOCAL_STEPS, num_agents=AGENTS, participation=participation)
@@ -79,10 +80,6 @@ def _zeros(federation: Federation) -> ArrayRecord:
 
 def draw(folder: Path) -> None:
     """Run everything and write the pictures."""
-    import matplotlib as mpl
-    import matplotlib.style
-    from matplotlib.figure import Figure
-
     quiet()
     federation = federation_from_config({}, AGENTS)
     optimum = Evaluation(federation, Zero()).optimum()
@@ -98,25 +95,17 @@ def draw(folder: Path) -> None:
         "Fed-PLT, half of the agents": fed_plt(federation, optimum, Fraction(0.5)),
         "FedAvg, all agents, best of 4 steps": averaged,
     }
-    for theme, style in {"light": "default", "dark": "dark_background"}.items():
-        own = {
-            "svg.hashsalt": "privet",
-            "svg.fonttype": "none",
-            "font.size": 10,
-            "lines.linewidth": 2,
-        }
-        with mpl.style.context([style, own]):
-            figure = Figure(figsize=(7.0, 3.6), layout="constrained")
-            axes = figure.add_subplot()
-            for label, curve in curves.items():
-                axes.semilogy(range(1, ROUNDS + 1), curve, label=label)
-            axes.set_xlabel(f"round ({LOCAL_STEPS} local gradient steps each)")
-            axes.set_ylabel("distance to the optimum")
-            axes.grid(alpha=0.3)
-            axes.legend(frameon=False)
-            figure.savefig(
-                folder / f"convergence-{theme}.svg", metadata={"Date": None}, transparent=True
-            )
+
+    def plot(figure: Any) -> None:
+        axes = figure.add_subplot()
+        for label, curve in curves.items():
+            axes.semilogy(range(1, ROUNDS + 1), curve, label=label)
+        axes.set_xlabel(f"round ({LOCAL_STEPS} local gradient steps each)")
+        axes.set_ylabel("distance to the optimum")
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False)
+
+    themed(folder / "convergence", (7.0, 3.6), plot)
     for label, curve in curves.items():
         print(f"{label}: {curve[-1]:.2e} after {ROUNDS} rounds")
 

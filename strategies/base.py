@@ -59,6 +59,19 @@ Watch = Callable[[Round, "PrimalDualStrategy"], object]
 """Called after every round in place of an `Observer`; what it raises ends the run."""
 
 
+def require_weights(half: ServerHalf[Any], agent_weights: str) -> None:
+    """Refuse weights of agents where they have no meaning (raises ``ConfigError``)."""
+    if agent_weights not in ("equal", "examples"):
+        raise ConfigError(f"agent_weights is {agent_weights!r}, expected equal or examples")
+    if agent_weights == "equal":
+        return
+    settings = half.settings()
+    if means_privacy(settings) or settings.get("target-epsilon"):
+        raise ConfigError("agent_weights = 'examples': not in a run that clips or adds noise")
+    if half.agent.divisor != "agent":
+        raise ConfigError(f"agent_weights = 'examples': {half.name} counts examples alike already")
+
+
 class PrimalDualStrategy(Hooks, Configured, Strategy):
     """Binds an algorithm's server half to Flower.
 
@@ -94,6 +107,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         wait_timeout: float = RunOptions.wait_timeout,
         round_timeout: float = RunOptions.round_timeout,
         fraction_evaluate: float = 0.0,
+        agent_weights: str = RunOptions.agent_weights,
         monitor: Monitor | None = None,
         secure_sum: bool = RunOptions.secure_sum,
         recover_by_name: str = RunOptions.recover_by_name,
@@ -104,6 +118,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             self.refuse_argument(name)
         if secure_sum and not summing(half):
             raise ConfigError(f"secure-sum = true: not with {half.name}: {self.no_secure_sum}")
+        require_weights(half, agent_weights)
         self.half = half
         self.flower = FlowerOptions(**flower)
         self.options = RunOptions(
@@ -117,6 +132,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             round_timeout=round_timeout,
             recover_by_name=recover_by_name,
             on_divergence=on_divergence,
+            agent_weights=agent_weights,
             min_available_nodes=self.flower.min_available_nodes,
         )
         self.fraction_evaluate = fraction_evaluate
@@ -168,6 +184,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         """
         run = self.run
         messages = self.configure_train(number, run.arrays, ConfigRecord(), grid)
+        run.arrays = ArrayRecord()  # as large as the model, and in the messages
         while True:
             try:
                 replies = run.collect(grid, messages)

@@ -67,6 +67,12 @@ class RunArguments(FlowerArguments, total=False):
     fraction_evaluate : float
         Share of the agents asked for a federated evaluation after each round, as in FedAvg; 0 asks
         none. Agents in a private run decline: an evaluation is an un-noised release.
+    agent_weights : {"equal", "examples"}
+        What an agent counts. Equal: the objective is sum_i f_i + h, with f_i a mean over the
+        agent's n_i examples. Examples: it is sum_i (n_i / n) f_i + h with n the mean of the n_i in
+        the first round, as FedAvg weighs them; the gradients of agent i are that much longer, and
+        every method reaches what it then reaches on these f_i. Not in private runs, nor for
+        dp-iadmm, whose f_i count examples alike in any case. Units of gfl remain equal.
     monitor : callable, optional
         ``(round, models) -> {"loss": ..., "accuracy": ..., "stationarity": ...}`` on the server.
     """
@@ -79,6 +85,7 @@ class RunArguments(FlowerArguments, total=False):
     wait_timeout: float
     round_timeout: float
     fraction_evaluate: float
+    agent_weights: str
     monitor: Monitor | None
     secure_sum: bool
     recover_by_name: str

@@ -318,6 +318,10 @@ class SumServer(Half[SumState], SummingHalf[SumState]):
         """Return what an agent begins with; nothing is known of one that has begun."""
         return {"lam": np.zeros_like(state.start), "inner": state.start, "z": state.start}
 
+    def model(self, state: SumState) -> Vector:
+        """Return what ``Server.model`` returns."""
+        return self._one.model(state).astype(state.start.dtype, copy=False)
+
     def models(self, state: SumState) -> Arrays:
         """Return what ``Server.models`` returns."""
         kind = state.start.dtype

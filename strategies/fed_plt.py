@@ -136,11 +136,12 @@ class Server(FoldingHalf[State]):
         """Return what the agent holds of x_i and z_i."""
         return dict(self.agent.held({"x": state.x[position], "z": state.z[position]}))
 
-    def models(self, state: State) -> Arrays:
-        """Return ``last``, the model of the run, and ``mean``, the mean of x_i over all agents.
+    def model(self, state: State) -> Vector:
+        """Return the prox of the mean z, or the mean of x_i over all agents."""
+        return mean_row(state.x) if self.returned_model == "mean" else state.center
 
-        The model is the prox of the mean z, or that mean.
-        """
+    def models(self, state: State) -> Arrays:
+        """Return ``last``, the model of the run, and ``mean``, the mean of x_i over all agents."""
         mean = mean_row(state.x)
         return {"last": mean if self.returned_model == "mean" else state.center, "mean": mean}
 

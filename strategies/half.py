@@ -244,9 +244,14 @@ class ServerHalf(ABC, Generic[S]):
         """
         return {name: getattr(state, name)[position] for name in self.rows(np.empty(0))}
 
+    def model(self, state: S) -> Vector:
+        """Return the model (d,) that is the run's result."""
+        found: Vector = getattr(state, self.last)
+        return found
+
     def models(self, state: S) -> Arrays:
-        """Return the models (d,) by name; ``"last"`` is the run's result."""
-        return {"last": getattr(state, self.last)}
+        """Return the models (d,) by name: ``"last"``, which is ``model``, and others."""
+        return {"last": self.model(state)}
 
     def residual(self, state: S) -> float:
         """Return a squared fixed-point residual that is 0 at a solution."""

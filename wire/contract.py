@@ -50,6 +50,8 @@ FAILED = 101
 PRIVATE_KEYS = ("clip", "noise-scale", "noise-variance")
 
 LAST_ROUND = 1 << 53
+LONGEST_EXPERIMENT = 200
+"""Bytes of an experiment's name at most: an agent keeps it with its state."""
 LONGEST_ABOUT = 1 << 24
 """Characters of the JSON text in an agent's reply at most."""
 LONGEST_SETTINGS = 1 << 20
@@ -147,6 +149,14 @@ def agent_record(tag: int, recovery: bytes | None = None, ledger: str = "") -> C
     return config_record(held)
 
 
+def read_experiment(record: Mapping[str, Any]) -> str:
+    """Return the name of the experiment that a server asks for (raises ``WireError``)."""
+    name = read_field(record, "experiment", str)
+    if len(name) > LONGEST_EXPERIMENT or len(name.encode()) > LONGEST_EXPERIMENT:
+        raise WireError(f"experiment has a name of more than {LONGEST_EXPERIMENT} bytes")
+    return name
+
+
 def read_instruction(content: RecordDict) -> Instruction:
     """Return the instruction of a TRAIN message.
 
@@ -169,7 +179,7 @@ def read_instruction(content: RecordDict) -> Instruction:
     return Instruction(
         protocol=read_field(shared, "protocol", str),
         version=read_field(shared, "version", int),
-        experiment=read_field(shared, "experiment", str),
+        experiment=read_experiment(shared),
         round=round_,
         settings=read_field(shared, "settings", str),
         payload=read_field(shared, "payload", bytes),

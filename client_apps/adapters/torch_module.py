@@ -45,10 +45,10 @@ class TorchProblem(ClippableSum):
     per_example : {"vmap", "loop"}
         How the clipped gradient gets the gradient of every example: through ``torch.func.vmap``,
         or one backward pass after the other for modules that vmap cannot run.
-    buffers : {"refuse", "keep"}
+    buffers : {"refuse", "constant"}
         What to do with a module that has persistent buffers, such as the running statistics of
-        BatchNorm: no gradient moves them and they are not part of x. "keep" leaves them as they
-        are in the module, constants that must be the same everywhere.
+        BatchNorm: no gradient moves them and they are not part of x. "constant" leaves them as
+        they are in the module, the same everywhere; `LoopParticipant` has more to offer.
     chunk_size : int
         Examples of one pass at most, which bounds the memory.
 
@@ -285,15 +285,15 @@ def _trainable(module: Any) -> dict[str, Any]:
 
 
 def _check_buffers(module: Any, buffers: str) -> None:
-    """Refuse persistent buffers, unless they are to be kept as constants."""
-    if buffers not in ("refuse", "keep"):
-        raise ConfigError(f"buffers is {buffers!r}, expected refuse or keep")
+    """Refuse persistent buffers, unless they are constants."""
+    if buffers not in ("refuse", "constant"):
+        raise ConfigError(f"buffers is {buffers!r}, expected refuse or constant")
     parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
     kept = [name for name in module.state_dict() if name not in parameters]
     if kept and buffers == "refuse":
         raise ConfigError(
             f"module has buffers ({kept[0]}), which no gradient moves: use GroupNorm or LayerNorm "
-            "in place of BatchNorm, or buffers='keep' to hold them constant"
+            "in place of BatchNorm, or buffers='constant'"
         )
 
 

@@ -22,12 +22,12 @@ from privet.wire.key import LARGEST, SMALLEST, setting
 from ..arithmetic import ascend
 from ..half import Arrays, Local, Streams, Vector
 from ..local_task import LocalTask, Walk
-from ..solver_agents import SolverAgent
+from ..solver_agents import ScheduledSteps
 from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)
-class ControlledAgent(ValueBits, SolverAgent):
+class ControlledAgent(ValueBits, ScheduledSteps):
     """Agent half with a control variate; its state is h_i and, until x' is known, x_i."""
 
     steps_bind: ClassVar[bool] = True
@@ -54,6 +54,7 @@ class ControlledAgent(ValueBits, SolverAgent):
             broadcast["x"],
             problem,
             facts,
+            streams,
             shift=-self._current(state, broadcast),
             steps=self.steps(streams),
         )

@@ -19,12 +19,12 @@ from privet.problems import Problem
 
 from ..half import Arrays, Local, Streams
 from ..local_task import LocalTask, Walk
-from ..solver_agents import SolverAgent, solvers
+from ..solver_agents import ScheduledSteps, solvers
 from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, SolverAgent):
+class Agent(ValueBits, ScheduledSteps):
     """Agent half of FedLin; its state is x and g_i. Round A is an exchange without a local task."""
 
     name: ClassVar[str] = "fed-lin"
@@ -60,9 +60,10 @@ class Agent(ValueBits, SolverAgent):
         x, mean = broadcast.get("x"), broadcast["g"]
         shift = mean - state["g"]
         if x is not None:  # again, as somebody missed it: g_i may belong to an older one
-            return self.local_task(x, problem, facts, shift=shift)
+            return self.local_task(x, problem, facts, streams, shift=shift)
         x = state["x"]
-        task = self.local_task(x, problem, facts, shift=shift, steps=self.local_epochs - 1)
+        steps = self.local_epochs - 1
+        task = self.local_task(x, problem, facts, streams, shift=shift, steps=steps)
         return task._replace(start=x - x.dtype.type(task.step_size) * mean)
 
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:

@@ -20,12 +20,12 @@ from privet.problems import Problem
 from ..arithmetic import ascend
 from ..half import Arrays, Local, Streams
 from ..local_task import LocalTask, Walk
-from ..solver_agents import SolverAgent, penalty
+from ..solver_agents import ScheduledSteps, penalty
 from ..value_bits import BroadcastBits, ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, BroadcastBits, SolverAgent):
+class Agent(ValueBits, BroadcastBits, ScheduledSteps):
     """Agent half of FedPD; ``rho`` is the paper's eta."""
 
     name: ClassVar[str] = "fed-pd"
@@ -46,7 +46,13 @@ class Agent(ValueBits, BroadcastBits, SolverAgent):
     ) -> LocalTask:
         """Return f_i(w) + <lam_i, w> + ||w - x0||^2 / (2 eta), from x_i."""
         return self.local_task(
-            state["x"], problem, facts, center=broadcast["x"], rho=self.rho, shift=state["lam"]
+            state["x"],
+            problem,
+            facts,
+            streams,
+            center=broadcast["x"],
+            rho=self.rho,
+            shift=state["lam"],
         )
 
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:

@@ -2,7 +2,9 @@
 
 R. Pathak, M. J. Wainwright, "FedSplit: An Algorithmic Framework for Fast Federated Optimization"
 (2020), Algorithm 1. The agent keeps z_i. It is Fed-PLT's agent with the local solver started at
-the argument of the proximal operator, 2x - z_i, in place of the agent's own last x_i.
+the argument of the proximal operator, 2x - z_i, in place of the agent's own last x_i. The step size
+is the same in all rounds: where the steps end, and with it the limit, depends on their length, and
+shorter ones take it further from the minimiser.
 """
 
 from __future__ import annotations

@@ -25,12 +25,12 @@ from privet.wire.key import setting
 
 from ..half import Arrays, Local, Streams
 from ..local_task import LocalTask, Need, Walk
-from ..solver_agents import SolverAgent, penalty, solvers
+from ..solver_agents import ScheduledSteps, penalty, solvers
 from ..value_bits import BroadcastBits, ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, BroadcastBits, SolverAgent):
+class Agent(ValueBits, BroadcastBits, ScheduledSteps):
     """Agent half of 5GCS; ``rho`` is 1 / (n tau) and ``common_convexity`` mu of the paper."""
 
     name: ClassVar[str] = "five-gcs"
@@ -53,7 +53,7 @@ class Agent(ValueBits, BroadcastBits, SolverAgent):
         shift -= state["u"]
         weight = 1.0 / self.rho - self.common_convexity
         rho = 1.0 / weight if weight else math.inf
-        return self.local_task(x, problem, facts, rho=rho, shift=shift)
+        return self.local_task(x, problem, facts, streams, rho=rho, shift=shift)
 
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
         """Return u_i = grad F_i, grad f_i less mu w, where the walk ends."""

@@ -18,6 +18,7 @@ from privet.wire import ConfigError, PrivetError
 
 from .account import account
 from .algorithms import algorithms
+from .audit import audit
 from .bench import bench
 from .data import data
 from .flower import flower_run
@@ -78,6 +79,7 @@ _add("ledger", ledger)
 _add("reproduce", reproduce, "finished cases stay in the --output folder; the same command goes on")
 _add("flower-run", flower_run, "the simulation was ended", cls=KeysCommand)
 _add("account", account, cls=KeysCommand)
+_add("audit", audit, "nothing is kept")
 _add("new", new)
 
 

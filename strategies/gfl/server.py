@@ -228,13 +228,18 @@ class Server(FoldingHalf[State], SummingHalf[State], GroupedHalf[State]):
         """Return no state: an agent starts every round from w_p."""
         return {}
 
-    def models(self, state: State) -> Arrays:
-        """Return ``last``, the mean of the hosted units' models, and ``unit-p`` for each of them.
+    def model(self, state: State) -> Vector:
+        """Return the mean of the hosted units' models.
 
-        In a simulation ``last`` is the centroid; a server that hosts one unit has its own model.
+        In a simulation that is the centroid; a server that hosts one unit has its own model.
         """
+        mean: Vector = state.models.mean(axis=0)
+        return mean
+
+    def models(self, state: State) -> Arrays:
+        """Return ``last``, the hosted units' mean, and ``unit-p`` for each of them."""
         own = {f"unit-{unit}": state.models[i] for i, unit in enumerate(self.mixer.units)}
-        return {"last": state.models.mean(axis=0), **own}
+        return {"last": self.model(state), **own}
 
     def measures(self, state: State) -> dict[str, float]:
         """Return what is said of a round beside its residual.

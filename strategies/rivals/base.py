@@ -29,6 +29,13 @@ class SolverArguments(RunArguments, total=False):
     value_bits: str
 
 
+class ScheduledArguments(SolverArguments, total=False):
+    """Those of `privet.client_apps.solver_agents.ScheduledSteps`."""
+
+    step_size_rule: str
+    step_size_rounds: int
+
+
 class GradientArguments(RunArguments, total=False):
     """Those of `privet.client_apps.gradient_agents.NoisyStepsAgent`, and the terms of its noise."""
 

@@ -6,6 +6,10 @@ A round with the participants S, h_i summing to zero over all agents:
     server   x <- mean over S of x_i
     both     h_i <- h_i + rate (x - x_i)     for i in S, once x is known
 
+The rate is a weight over the round's step size gamma: where gamma falls from round to round
+(``step-size-rule``), h_i keeps the size of a gradient, and a solution, with h_i = grad f_i there,
+stays one.
+
 An agent that is asked again in the very next round gets x anyway and updates its h_i itself. One
 that missed rounds has not seen the x that followed its upload: it is sent its h_i.
 """
@@ -63,8 +67,8 @@ class ControlledServer(FoldingHalf[State]):
     agent: ControlledAgent
 
     @abstractmethod
-    def rate(self, count: int, total: int) -> float:
-        """Return the rate of a round in which ``count`` of ``total`` agents took part."""
+    def weight(self, count: int, total: int) -> float:
+        """Return rate times step of a round in which ``count`` of ``total`` agents took part."""
 
     def rows(self, start: Vector) -> Arrays:
         """Return h_i = 0, of which an agent that begins knows all."""
@@ -102,7 +106,8 @@ class ControlledServer(FoldingHalf[State]):
         if not uploads:
             return state
         state.residual = apart(uploads, state.x)
-        state.rate = self.rate(len(uploads), len(state.h))
+        step = self.agent.scheduled(self.agent.step_size, turn.number)
+        state.rate = self.weight(len(uploads), len(state.h)) / step
         state.x = mean_of(uploads, "x", state.x)
         state.knows = np.where(state.knows == WAITING, BEHIND, state.knows)
         if isinstance(uploads, Uploads):

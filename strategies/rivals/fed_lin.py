@@ -38,7 +38,7 @@ from ..half import (
     put,
 )
 from ..search import SearchAxis
-from .base import RivalStrategy, SolverArguments
+from .base import RivalStrategy, ScheduledArguments
 
 
 @dataclass(slots=True)
@@ -137,7 +137,7 @@ class FedLin(RivalStrategy):
     search: ClassVar[tuple[SearchAxis, ...]] = (SearchAxis("step-size", 0.05, 3.0, "smoothness"),)
     cost: ClassVar[Cost] = Cost(agent=2, coordinator=1, shared=2, exchanges=2, up=2, down=2)
 
-    def __init__(self, **run: Unpack[SolverArguments]) -> None:
+    def __init__(self, **run: Unpack[ScheduledArguments]) -> None:
         config = self.resolved(locals())
         half = Server.from_config(Agent.from_settings(config), config)
         super().__init__(half, **self.of_run(run))

@@ -39,7 +39,7 @@ from ..half import (
     require_finite,
 )
 from ..search import SearchAxis
-from .base import RivalStrategy, SolverArguments
+from .base import RivalStrategy, ScheduledArguments
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ class FedPD(RivalStrategy):
         rho: float = Agent.rho,
         *,
         broadcast_bits: str = Agent.broadcast_bits,
-        **run: Unpack[SolverArguments],
+        **run: Unpack[ScheduledArguments],
     ) -> None:
         config = self.resolved(locals())
         half = Server.from_config(Agent.from_settings(config), config)

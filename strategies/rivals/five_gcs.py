@@ -41,7 +41,7 @@ from ..half import (
     squared_gap,
 )
 from ..search import SearchAxis
-from .base import RivalStrategy, SolverArguments
+from .base import RivalStrategy, ScheduledArguments
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ class FiveGCS(RivalStrategy):
         server_step_size: float = Server.server_step_size,
         common_convexity: float = Agent.common_convexity,
         broadcast_bits: str = Agent.broadcast_bits,
-        **run: Unpack[SolverArguments],
+        **run: Unpack[ScheduledArguments],
     ) -> None:
         config = self.resolved(locals())
         half = Server.from_config(Agent.from_settings(config), config)

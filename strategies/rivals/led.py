@@ -22,7 +22,7 @@ from privet.wire.key import setting
 
 from ..cost import Cost
 from ..search import SearchAxis
-from .base import RivalStrategy, SolverArguments
+from .base import RivalStrategy, ScheduledArguments
 from .control_variates import ControlledServer
 
 
@@ -35,8 +35,8 @@ class Server(ControlledServer):
         0.0, "beta, the weight of y_i in a local step; 0 is 1 / local-epochs", low=0
     )
 
-    def rate(self, count: int, total: int) -> float:
-        return (self.dual_step_size or 1.0 / self.agent.local_epochs) / self.agent.step_size
+    def weight(self, count: int, total: int) -> float:
+        return self.dual_step_size or 1.0 / self.agent.local_epochs
 
 
 class LED(RivalStrategy):
@@ -57,7 +57,7 @@ class LED(RivalStrategy):
     )
 
     def __init__(
-        self, *, dual_step_size: float = Server.dual_step_size, **run: Unpack[SolverArguments]
+        self, *, dual_step_size: float = Server.dual_step_size, **run: Unpack[ScheduledArguments]
     ) -> None:
         config = self.resolved(locals())
         half = Server.from_config(Agent.from_settings(config), config)

@@ -25,7 +25,7 @@ from privet.wire.key import setting
 
 from ..cost import Cost
 from ..search import SearchAxis
-from .base import RivalStrategy, SolverArguments
+from .base import RivalStrategy, ScheduledArguments
 from .control_variates import ControlledServer
 
 
@@ -36,11 +36,11 @@ class Server(ControlledServer):
     agent: Agent = field(default_factory=Agent)
     dual_step_size: float = setting(0.0, "eta; 0 is the largest that theory allows", low=0)
 
-    def rate(self, count: int, total: int) -> float:
+    def weight(self, count: int, total: int) -> float:
         if self.dual_step_size > 0:
-            return self.dual_step_size / self.agent.step_size
+            return self.dual_step_size
         largest = total * (count - 1) / (count * (total - 1)) if total > 1 else 1.0
-        return (1.0 / self.agent.local_epochs) * largest / self.agent.step_size
+        return (1.0 / self.agent.local_epochs) * largest
 
 
 class Tamuna(RivalStrategy):
@@ -65,7 +65,7 @@ class Tamuna(RivalStrategy):
     partial: ClassVar[bool] = True
 
     def __init__(
-        self, *, dual_step_size: float = Server.dual_step_size, **run: Unpack[SolverArguments]
+        self, *, dual_step_size: float = Server.dual_step_size, **run: Unpack[ScheduledArguments]
     ) -> None:
         config = self.resolved(locals())
         half = Server.from_config(Agent.from_settings(config), config)

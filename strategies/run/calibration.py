@@ -25,6 +25,8 @@ from privet.privacy import (
 )
 from privet.privacy.calibrate import smallest_noise
 from privet.wire import ConfigError, algorithm
+from privet.wire.errors import one_line
+from privet.wire.rosters import LEAST_ROSTER
 
 from ..half import ServerHalf
 from ..participation import Participation
@@ -133,12 +135,16 @@ def calibrated(
     if target <= 0:
         # Seeded noise needs no certificate.
         if rounds is not None and half.agent.private and half.terms.noise_seed < 0:
-            _require_certificates(half, plans(session, who, rounds, seed))
+            every = plans(session, who, rounds, seed)
+            _require_agents(half, every)
+            _require_certificates(half, every)
         return half
     if rounds is None:
         raise ConfigError(f"{TARGET}: needs start(), which knows the number of rounds")
+    every = plans(session, who, rounds, seed)
+    _require_agents(half, every)
     try:
-        noise = _noise(half, session.settings_before, plans(session, who, rounds, seed))
+        noise = _noise(half, session.settings_before, every)
     except NoCertificateError as error:
         raise ConfigError(f"{TARGET}: {error}") from None
     log.info("%s %.4g for epsilon %g", half.noise_key, noise, target)
@@ -169,7 +175,13 @@ def _with_ratio(half: ServerHalf[Any], session: Session) -> ServerHalf[Any]:
 
 
 def plans(session: Session, who: Participation, rounds: int, seed: int) -> dict[str, Plan]:
-    """Return the plan of every agent for the rounds that are left (raises as `facts_of`)."""
+    """Return the plan of every agent for the rounds that are left.
+
+    Raises
+    ------
+    ConfigError
+        As `facts_of`, and for an account that cannot be read.
+    """
     names = session.roster.names
     numbers: dict[str, list[int]] = {name: [] for name in names}
     sizes: dict[int, int] = {}
@@ -179,10 +191,28 @@ def plans(session: Session, who: Participation, rounds: int, seed: int) -> dict[
         for name in chosen:
             numbers[name].append(number)
     agents = session.roster.agents
+    for name in names:
+        try:
+            AgentLedger.joined(agents[name].accounts)
+        except (ValueError, ArithmeticError) as error:  # the text is the agent's
+            raise ConfigError(
+                f"the account of agent {name} cannot be read, so nobody knows what it has paid: "
+                f"{one_line(str(error))}; begin a new run without it"
+            ) from None
     return {
         name: Plan(agents[name].accounts, facts_of(name, agents[name]), tuple(numbers[name]), sizes)
         for name in names
     }
+
+
+def _require_agents(half: ServerHalf[Any], every: Mapping[str, Plan]) -> None:
+    """Refuse dropouts that leave too few agents for a sum (raises ``ConfigError``)."""
+    gone = half.agent.dropouts
+    for plan in every.values() if gone else ():
+        if plan.sizes and (fewest := min(plan.sizes.values())) - gone < LEAST_ROSTER:
+            raise ConfigError(
+                f"dropouts = {gone}: a round asks {fewest} agents, and a sum needs {LEAST_ROSTER}"
+            )
 
 
 def facts_of(name: str, agent: Agent) -> Facts:

@@ -76,6 +76,8 @@ class RunOptions(RunSettings):
     ----------
     min_available_nodes : int
         Nodes that must be connected before a round begins; 0 waits for none.
+    agent_weights : str
+        "equal", or "examples": agent i then counts n_i / mean n times.
     least_roster : int
         Agents on the roster of a secure sum, at least; fewer only to replay given masks.
     rounds : int, optional
@@ -89,6 +91,7 @@ class RunOptions(RunSettings):
     num_agents: int = 0
     participation: Participation = field(default_factory=All)
     min_available_nodes: int = 0
+    agent_weights: str = "equal"
     least_roster: int = LEAST_ROSTER
     rounds: int | None = None
     folder: Path | None = None

@@ -24,7 +24,7 @@ from privet.wire.key import shown, values_of
 from privet.wire.library import LIBRARY_VERSION, library_version
 from privet.wire.payload import BUFFERS
 
-from ..half import Arrays, ServerHalf, grouped, summing
+from ..half import Arrays, ServerHalf, Vector, grouped, summing
 from .calibration import TARGET, calibrated, facts_of
 from .checkpoint import Checkpoint
 from .clear import ClearUploads
@@ -118,6 +118,7 @@ class Run:
             "participation": _words(self.options.participation),
             "seed": self.options.seed,
             "secure-sum": self.collector.masked,
+            "agent-weights": self.options.agent_weights,
         }
 
     # ------------------------------------------------------------------ beginning
@@ -191,7 +192,7 @@ class Run:
         run._settle()
         run._say_what_does_not_fit()
         run.calibrate()  # after the merge: agents that are absent count as well
-        run.arrays = session.restore(run.models()["last"])
+        run.arrays = session.restore(run.model)
         log.info("resumed after round %d with %d agents", session.round, len(roster.agents))
         if options.rounds is not None and session.round >= options.rounds:
             log.info("no round is left up to %d: ask for more rounds to go on", options.rounds)
@@ -209,6 +210,7 @@ class Run:
         self._check(manifest)
         session.round, session.history = int(manifest["round"]), saved.history
         session.settings_before = dict(manifest["settings"])
+        session.mean_examples = float(manifest.get("mean-examples", 0.0))
         session.settle(manifest.get("trained", session.layout.names), manifest.get("buffers", ()))
         arrays = dict(saved.arrays)
         session.statistics = arrays.pop(BUFFERS, None)
@@ -219,7 +221,7 @@ class Run:
             {key: manifest["settings"][key] for key in self.half.settings() if key != TARGET}
         )
         session.state = self.half.load(arrays)
-        model, start = self.models()["last"], session.start
+        model, start = self.model, session.start
         if (model.shape, model.dtype) != (start.shape, start.dtype):
             raise RunError(
                 f"resume: the checkpoint's model has {model.size} parameters in {model.dtype}, "
@@ -321,6 +323,7 @@ class Run:
             "round": session.round,
             "asked": self.asked,
             "settings": dict(half.settings()),
+            **({"mean-examples": session.mean_examples} if session.mean_examples else {}),
             "trained": session.layout.names,
             "buffers": session.buffers.names if session.buffers else (),
             LIBRARY_VERSION: library_version(),
@@ -439,7 +442,13 @@ class Run:
         pending.notes += self.remarks
         self.remarks.clear()
         pending.notes += [f"agent {name} joined" for name in newcomers]
-        pending.broadcast(encode_settings({**self.half.settings(), "seed": options.seed}))
+        settings = {**self.half.settings(), "seed": options.seed}
+        if options.agent_weights == "examples":
+            agents = session.roster.agents
+            counts = [agents[name].num_examples for name in session.roster.names]
+            session.mean_examples = session.mean_examples or sum(counts) / len(counts)
+            settings["mean-examples"] = session.mean_examples
+        pending.broadcast(encode_settings(settings))
         self._pending = pending
         alone = pending.work_together(grid, self.collector.open(pending))
         return list(pending.messages_for(alone).values())
@@ -512,12 +521,17 @@ class Run:
             raise RunError(f"round {pending.round}: its uploads have been combined already")
         done = self.collector.close(pending, replies)
         self.arrays = ArrayRecord()  # the last goes before the next is made
-        self.arrays = self.session.restore(self.models()["last"])
+        self.arrays = self.session.restore(self.model)
         return done
 
     def amend(self, **changes: Any) -> None:
         """Replace fields of the last round's record."""
         self.session.history[-1] = replace(self.session.history[-1], **changes)
+
+    @property
+    def model(self) -> Vector:
+        """The run's result so far (d,)."""
+        return self.half.model(self.session.state)
 
     def models(self) -> Arrays:
         """Return the models (d,) by name; ``"last"`` is the run's result."""

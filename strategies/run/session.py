@@ -127,6 +127,8 @@ class Session:
     history: list[Round] = field(default_factory=list)
     settings_before: Mapping[str, Any] = field(default_factory=dict)
     """The agents' settings before a resume, empty in a run that was not resumed."""
+    mean_examples: float = 0.0
+    """Of the agents of the first round, where they are weighted by their examples."""
     buffers: Layout | None = None
     statistics: NDArray[Any] | None = None
     """The numbers of ``buffers``, flat."""

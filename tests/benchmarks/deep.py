@@ -8,7 +8,6 @@ FedAdam are Flower's own.
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +28,8 @@ from privet.sim.logs import quiet
 from privet.sim.studies.statistics import Estimate
 from privet.strategies import FedDyn, FedPDM, FedPLT, Scaffold, SparseUplink
 from privet.wire import content_bytes, stream
+
+from .lines import append, between, read
 
 AGENTS, STEPS, BATCH, ROUNDS, SEEDS = 10, 10, 32, 20, range(5)
 LOOKS = (5, 10, 15, 20)
@@ -222,14 +223,6 @@ def play(entry: Entry, seed: int, data: Data) -> dict[str, Any]:
     return {"method": entry.method, "settings": entry.settings, "seed": seed, **accuracies, **moved}
 
 
-def read(path: Path) -> list[dict[str, str]]:
-    """Return the lines that are there."""
-    if not path.is_file():
-        return []
-    with path.open(newline="") as lines:
-        return list(csv.DictReader(lines))
-
-
 def page(rows: list[dict[str, str]]) -> str:
     """Return the table: mean accuracy with half a 95 % interval, and bytes, by method."""
     looks = " | ".join(f"round {look}" for look in LOOKS)
@@ -253,13 +246,10 @@ def page(rows: list[dict[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-MARKS = ("<!-- table -->\n", "<!-- end of the table -->\n")
-
-
 def main(source: str, target: str, *seeds: str) -> None:
     """Play what is missing (of some seeds), a line a run, and write the table into the page."""
     quiet()
-    lines, text = Path(f"{target}.csv"), Path(f"{target}.md")
+    lines = Path(f"{target}.csv")
     data, rows = Data(Path(source)), read(lines)
     there = {(row["method"], row["settings"], row["seed"]) for row in rows}
     for seed in map(int, seeds or SEEDS):
@@ -267,16 +257,9 @@ def main(source: str, target: str, *seeds: str) -> None:
             if (entry.method, entry.settings, str(seed)) in there:
                 continue
             row = play(entry, seed, data)
-            begins = not lines.is_file()
-            with lines.open("a", newline="") as out:
-                writer = csv.DictWriter(out, FIELDS, lineterminator="\n")
-                if begins:
-                    writer.writeheader()
-                writer.writerow(row)
+            append(lines, FIELDS, row)
             print(*row.values(), flush=True)
-    before, rest = text.read_text().split(MARKS[0])
-    _, after = rest.split(MARKS[1])
-    text.write_text(before + MARKS[0] + "\n" + page(read(lines)) + "\n" + MARKS[1] + after)
+    between(Path(f"{target}.md"), page(read(lines)))
 
 
 if __name__ == "__main__":

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Context, Message
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 
 from privet.client_apps import LoopParticipant, TorchProblem, client_app, initial_arrays
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedDyn, FedPDM, FedPLT, PrimalDualStrategy
-from privet.wire import ConfigError, Layout, RunError
+from privet.wire import AGENT_RECORD, RECORD, ConfigError, Layout, RunError, pack
+from privet.wire.contract import agent_record, encode_settings, shared_record
+from privet.wire.payload import BUFFERS
 
 torch = pytest.importorskip("torch")
 AGENTS, ROWS, ROUNDS = 3, 24, 3
@@ -192,7 +194,7 @@ PRIVATE = {"clip": 1.0, "noise_scale": 1.0, "noise_seed": 3}
 
 
 def test_averaged_statistics_never_leave_a_private_agent(tmp_path: Path) -> None:
-    said = r"agent 0: buffers = 'average' would send '0.running_mean', un-noised"
+    said = r"agents? 0[, 12]*: buffers = 'average' would send '0.running_mean', un-noised"
     loop = Loop("fed-dyn")
     with pytest.raises(RunError, match=said):
         loop.start(fed_dyn(**PRIVATE), state_dict())
@@ -259,6 +261,26 @@ def test_a_private_round_trains_with_statistics_that_stay(buffers: str) -> None:
     assert np.array_equal(done.arrays["0.running_mean"].numpy(), np.zeros(4))
 
 
+@pytest.mark.parametrize("kind", ["average", "local", "constant"])
+@pytest.mark.parametrize("size", [1, 7, 9])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_a_message_with_other_statistics_costs_no_work(kind: str, size: int, dtype: str) -> None:
+    """Whatever a server sends in their place, in the broadcast or as the agent's own state."""
+    loop = Loop("fed-dyn", buffers=kind)
+    grid = InlineGrid(loop.app, 1)
+    (node,) = grid.get_node_ids()
+    settings = encode_settings({"step-size-base": 0.05})
+    model = {"x": np.zeros(15, "f4")}
+    statistics = {BUFFERS: np.zeros(size, dtype)}
+    for broadcast, state in (({**model, **statistics}, None), (model, statistics)):
+        shared = shared_record("fed-dyn", 1, "e", 1, settings, broadcast)
+        held = None if state is None else pack({"g": np.zeros(15, "f4"), **state})
+        content = RecordDict({RECORD: shared, AGENT_RECORD: agent_record(0, held)})
+        (reply,) = grid.send_and_receive([Message(content, node, "train")])
+        assert "array 'buffers' is of shape" in reply.error.reason
+    assert not loop.begins
+
+
 def test_what_does_not_go_together_is_one_line() -> None:
     with pytest.raises(ConfigError, match="buffers is 'keep', expected average, local, constant"):
         LoopParticipant("fed-dyn", network(), lambda context: 1, buffers="keep")
@@ -285,7 +307,7 @@ def test_a_module_of_the_library_begins_with_a_whole_state_dict() -> None:
     def problem(context: Context) -> TorchProblem:
         data = records(int(context.node_config["partition-id"]), torch.float32)
         loss = torch.nn.functional.cross_entropy
-        return TorchProblem(network(), loss, data, buffers="keep")
+        return TorchProblem(network(), loss, data, buffers="constant")
 
     strategy = FedPLT(num_agents=AGENTS, step_size=0.05, fraction_evaluate=1.0)
     start = state_dict()

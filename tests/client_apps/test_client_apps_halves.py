@@ -193,10 +193,10 @@ def test_round_a_of_fed_lin_sends_the_gradient() -> None:
 def test_without_a_step_size_it_is_the_best_for_the_task(rho: float) -> None:
     """2 / (L + lambda + 2 / rho) with the moduli that are given, else the problem's."""
     given = FedSplit(step_size=0.0, smoothness=3.0, strong_convexity=0.5).local_task(
-        X, PROBLEM, FACTS, rho=rho
+        X, PROBLEM, FACTS, STREAMS, rho=rho
     )
     assert given.step_size == pytest.approx(2 / (3.5 + 2 / rho), rel=1e-15)
-    own = FedSplit(step_size=0.0).local_task(X, PROBLEM, FACTS, rho=rho)
+    own = FedSplit(step_size=0.0).local_task(X, PROBLEM, FACTS, STREAMS, rho=rho)
     eigenvalues = np.linalg.eigvalsh(np.array([grad(e) - grad(0 * e) for e in np.eye(DIM)]))
     expected = 2 / (eigenvalues[0] + eigenvalues[-1] + 2 / rho)
     assert own.step_size == pytest.approx(expected, rel=1e-9)

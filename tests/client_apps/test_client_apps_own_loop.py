@@ -211,7 +211,9 @@ def test_private_runs_and_nodes_with_a_budget_refuse(tmp_path: Path) -> None:
         noise_variance=1.0,
         noise_seed=7,
     )
-    with pytest.raises(RunError, match="agent 0: a private run needs a problem that can clip"):
+    with pytest.raises(
+        RunError, match=r"agents? 0[, 1-9]*: a private run needs a problem that can clip"
+    ):
         result(private, loop_app("fed-plt"), rounds=1)
     budget = {"max-epsilon": 1.0, "delta": 1e-5}
     configs = [
@@ -285,7 +287,9 @@ def test_wrong_use_is_one_line() -> None:
         return local.reply()
 
     strategy = Scaffold(num_agents=1, step_size_base=0.05)
-    with pytest.raises(RunError, match=r"agent 0: scaffold needs a call of correct\(\) in every"):
+    with pytest.raises(
+        RunError, match=r"agents? 0[, 1-9]*: scaffold needs a call of correct\(\) in every"
+    ):
         strategy.start(InlineGrid(app, 1), initial_arrays(model()), num_rounds=1)
     assert said == [
         "reply() belongs after the with block of the round",

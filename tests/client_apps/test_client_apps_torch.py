@@ -271,12 +271,12 @@ def test_frozen_parameters_stay_out() -> None:
 
 
 @needs_torch
-def test_buffers_are_refused_or_kept_as_they_are() -> None:
+def test_buffers_are_refused_or_constant() -> None:
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)).double()
     with pytest.raises(ConfigError, match=r"buffers \(1.running_mean\)"):
         TorchProblem(module, cross_entropy, (INPUTS, LABELS))
-    f = TorchProblem(module, cross_entropy, (INPUTS, LABELS), buffers="keep")
+    f = TorchProblem(module, cross_entropy, (INPUTS, LABELS), buffers="constant")
     assert "1.running_mean" not in f.names
     f.gradient(RNG.standard_normal(f.dim))
     assert torch.equal(f.module[1].running_mean, torch.zeros(3, dtype=torch.float64))
@@ -313,7 +313,7 @@ def test_buffers_are_refused_or_kept_as_they_are() -> None:
         (lambda: TorchProblem(network(), cross_entropy, (INPUTS[:, :2], LABELS)), "one example"),
         (lambda: problem(per_example="jacobian"), "vmap or loop"),
         (lambda: problem(chunk_size=0), "chunk_size"),
-        (lambda: problem(buffers="drop"), "refuse or keep"),
+        (lambda: problem(buffers="drop"), "refuse or constant"),
         (
             lambda: TorchProblem(torch.nn.ReLU(), cross_entropy, (INPUTS, LABELS)),
             "no trainable",

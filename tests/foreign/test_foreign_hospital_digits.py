@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import tomllib
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from support.paths import ROOT
+from support.processes import Deployment
 from support.wheel import Built, bare_environment, clean_environ, install_with_dependencies, run
 
 # An environment of its own and `flwr run`: a minute for each model.
@@ -22,6 +24,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 PROJECT = ROOT / "tests" / "foreign" / "hospital_digits"
 ROUNDS = 20
+HOSPITALS = 3
 
 # What somebody would type is `flwr run .`; this also ends the SuperLink that the command leaves.
 DRIVER = """
@@ -69,11 +72,11 @@ def foreign(
     return make
 
 
-def say(capsys: Any, model: str, found: dict[str, float]) -> None:
+def say(capsys: Any, model: str, found: dict[str, float], rounds: int = ROUNDS) -> None:
     """Print the accuracies also where pytest captures what passes."""
     with capsys.disabled():
         figures = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
-        print(f"\nhospital-digits, {model}, test accuracy after {ROUNDS} rounds: {figures}")
+        print(f"\nhospital-digits, {model}, test accuracy after {rounds} rounds: {figures}")
 
 
 def test_scikit_learn_model(foreign: Callable[..., Foreign], capsys: Any) -> None:
@@ -87,11 +90,31 @@ def test_scikit_learn_model(foreign: Callable[..., Foreign], capsys: Any) -> Non
     assert found["fed-plt"] > 0.92
 
 
+@pytest.mark.deployment
 @pytest.mark.skipif(
     importlib.util.find_spec("torch") is None,
     reason="torch is not installed: the PyTorch variant needs it",
 )
-def test_pytorch_model(foreign: Callable[..., Foreign], capsys: Any) -> None:
-    found = foreign((f"torch=={version('torch')}",)).accuracies("network")
+def test_pytorch_model_with_its_own_loop(
+    foreign: Callable[..., Foreign], capsys: Any, tmp_path: Path
+) -> None:
+    """Simulated with ten hospitals, and deployed with three."""
+    project = foreign((f"torch=={version('torch')}",))
+    found = project.accuracies("network")
     say(capsys, "PyTorch network", found)
-    assert found["fed-plt"] > 0.8
+    assert found["fed-plt"] > 0.9
+    environ = clean_environ()
+    environ["PATH"] = f"{project.python.parent}{os.pathsep}{environ['PATH']}"
+    with Deployment(tmp_path, environment=environ) as deployment:
+        deployment.start_superlink()
+        for number in range(HOSPITALS):
+            node = {"partition-id": number, "num-partitions": HOSPITALS}
+            deployment.start_node(str(number), node)
+        deployment.wait_for_nodes()
+        config = {"model": "network", "num-hospitals": HOSPITALS, "num-rounds": 10}
+        verdict = deployment.submit(project.folder, config).wait()
+        assert verdict.completed, verdict.log[-3000:]
+    lines = [json.loads(line) for line in verdict.log.splitlines() if line.startswith("{")]
+    deployed = {line["strategy"]: line["accuracy"] for line in lines}
+    say(capsys, "PyTorch network, three nodes", deployed, 10)
+    assert deployed["fed-plt"] > 0.8

@@ -70,7 +70,7 @@ def test_clipped_rows_have_the_bits_of_each_model(loss, n, dtype):
         features = alone[3].features.copy()
         features[0] *= 1e-30  # limits of another size, and below an example that counts as zero
         features[1] = np.finfo(dtype).max / 8
-        alone[3] = alone[3]._with_features(features)
+        alone[3] = alone[3].with_features(features)
         stack = Stack(alone)
         rng = np.random.default_rng(n)
         x = rng.standard_normal(stack.shape).astype(dtype)

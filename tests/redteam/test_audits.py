@@ -3,14 +3,12 @@
 Each audit sends the same message to two agents whose data differ in one record, 2500 times to
 each, and bounds epsilon from below by Clopper and Pearson over all thresholds together: a false
 alarm once in 10,000 audits that are tight. Where the upload is exactly Gaussian with the same
-deviation on both sides, the Gaussian-DP parameter is measured as well, as the gap of the means by
-the deviation; its standard error is sqrt((2 + mu^2 / 2) / 2500), and five of them are allowed: a
-false alarm once in three million.
+deviation on both sides, the Gaussian-DP parameter is bounded as well, by the gap of the means
+(`privet.privacy.empirical`): a false alarm once in three million.
 """
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from privet.privacy.empirical import mu_bound
 from privet.problems import (
     L2,
     BinaryLogistic,
@@ -32,7 +31,7 @@ from support.audit import epsilon_lower_bound
 
 MESSAGES = 2500
 ROWS = 4
-ERRORS = 5.0
+RARE = 3e-7
 
 
 class Audit(NamedTuple):
@@ -156,7 +155,4 @@ def test_an_observer_proves_no_more_than_is_said(name: str, tmp_path: Path) -> N
     bound = epsilon_lower_bound(first, second, DELTA, confidence=1 - 1e-4)
     assert audit.power * claim <= bound <= claim
     if audit.exact:
-        deviation = math.sqrt((first.var(ddof=1) + second.var(ddof=1)) / 2)
-        mu = abs(float(first.mean() - second.mean())) / deviation
-        error = math.sqrt((2 + mu**2 / 2) / MESSAGES)
-        assert mu <= mu_of(claim) + ERRORS * error
+        assert mu_bound(first, second, error=RARE) <= mu_of(claim)

@@ -76,6 +76,18 @@ def test_enrolment_names_no_experiment_but_the_one_that_asks(tmp_path: Path) -> 
     assert "secret" not in str(node.enrol("dp-fedsgd", experiment="other"))
 
 
+def test_an_experiment_has_a_short_name(tmp_path: Path) -> None:
+    """A node keeps it for good, with its state."""
+    node = Node(tmp_path, problem(), max_epsilon=1e3)
+    long = "e" * 201
+    for reply in (
+        node.enrol("fed-plt", experiment=long),
+        node.send_train("fed-plt", experiment=long),
+    ):
+        assert "name of more than 200 bytes" in reply.error.reason
+    assert not node.charges
+
+
 class Deaf(InlineGrid):
     """Loses the replies of some nodes."""
 

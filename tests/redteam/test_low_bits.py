@@ -12,10 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Array as FlowerArray
+from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 from scipy import stats
 
 from privet.problems import L2, BinaryLogistic
+from privet.sim.inline import app_of
+from privet.strategies import DPFedSGD
+from privet.testing.grids import WatchedGrid
+from privet.wire.contract import read_update
 from redteam.harness import DELTA, Node, releases
 from support.audit import epsilon_lower_bound
 
@@ -186,3 +192,45 @@ def test_a_large_regulariser_does_not_swallow_the_noise(tmp_path: Path) -> None:
         return
     assert set(sides[0]) & set(sides[1])
     assert epsilon_lower_bound(sides[0], sides[1], DELTA, confidence=1 - 1e-6) <= claim
+
+
+@pytest.mark.parametrize("trial", range(3))
+def test_the_end_model_alone_gives_the_noised_gradients_of_two_rounds_away(trial: int) -> None:
+    """Why no account counts on the rounds being hidden from those who see the end model alone.
+
+    x_1 = -eta D m_1 and x_2 = (1 - eta lam) x_1 - eta D m_2, with D m_k the noised gradients: whole
+    numbers of less than 20 bits each, of which 53 bits of x_2 leave one pair. Amplification by
+    iteration needs noise that has a density on the whole of x.
+    """
+    weight, step, spacing = 0.1234567, 0.31371, 2.0**-14
+    data = BinaryLogistic(
+        np.random.default_rng(trial).standard_normal((4, 1)),
+        np.array([1.0, -1.0, 1.0, 1.0]),
+        regularizer=L2(weight),
+    )
+    strategy = DPFedSGD(
+        num_agents=1,
+        clip=1.0,
+        noise_scale=1.0,
+        momentum=0.0,
+        step_size_base=step,
+        step_size_rule="constant",
+    )
+    grid = WatchedGrid(app_of("dp-fedsgd", [data]), [{"partition-id": 0}])
+    start = ArrayRecord({"x": FlowerArray(np.zeros(1))})
+    (end,) = strategy.start(grid, start, num_rounds=2, log_rounds=False).arrays["x"].numpy()
+    sent = [
+        read_update(one.reply.content, "dp-fedsgd", 1, number).arrays()["g"][0]
+        for number, one in enumerate(grid.exchanges, 1)
+        if one.reply is not None
+    ]
+    first = np.arange(-200_000, 200_001)
+    second = -end / (step * spacing) - (1 - step * weight) * first
+    away = np.abs(second - np.rint(second))
+    place, next_best = np.argsort(away)[:2]
+    assert away[place] < 1e-9
+    assert away[next_best] > 1e-7
+    assert spacing * first[place] == sent[0]
+    assert spacing * np.rint(second[place]) == pytest.approx(
+        sent[1] + step * weight * sent[0], rel=1e-12
+    )

@@ -15,7 +15,7 @@ from privet.privacy import AgentLedger, Release
 from privet.server_apps import execute, read_config
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
-from privet.wire import RunError
+from privet.wire import ConfigError, RunError
 
 PRIVATE: dict[str, Any] = {
     "num-agents": 3,
@@ -67,6 +67,19 @@ def test_account_that_cannot_be_read_is_named_and_nothing_is_claimed(
     found = account_with(ledger, tmp_path)
     assert (found["private"], found["accounts"]) == (False, [])
     assert "the account of agent 1 cannot be read" in found["reason"]
+
+
+@pytest.mark.parametrize("ledger", ["nonsense", forged(times=10**30)])
+def test_resume_for_a_target_names_the_agent_whose_account_cannot_be_read(
+    ledger: str, tmp_path: Path
+) -> None:
+    raw = {**PRIVATE, "noise-variance": 0.0, "target-epsilon": 5.0, "output-dir": str(tmp_path)}
+    grid = Lying(client_app(None, problem_from_context), 3, read_config(raw))
+    grid.ledger = ledger
+    execute(grid, raw, "run")
+    again = {**raw, "resume": str(tmp_path / "run"), "num-server-rounds": 5}
+    with pytest.raises(ConfigError, match="the account of agent 1 cannot be read"):
+        execute(InlineGrid(client_app(None, problem_from_context), 3, read_config(raw)), again, "b")
 
 
 def test_noise_without_effect_claims_nothing(tmp_path: Path) -> None:

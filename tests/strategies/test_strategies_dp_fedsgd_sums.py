@@ -150,7 +150,7 @@ def test_an_agent_that_drops_out_costs_an_attempt_and_the_noise_of_two(tmp_path:
 
 def test_a_target_holds_where_attempts_are_repeated(tmp_path: Path) -> None:
     """The noise was set for four attempts; the fifth is refused, and the model of round 3 stays."""
-    with pytest.raises(RunError, match="target-epsilon"):
+    with pytest.raises(RunError, match=r"target-epsilon.*dropouts > 0 plans for repeated"):
         sharing(
             tmp_path,
             1,
@@ -181,6 +181,14 @@ def test_dropouts_that_were_planned_for_leave_the_target_unspent(
     assert 1.0 < result.privacy.epsilon <= 1.5
     quiet, _, _ = sharing(tmp_path, 1, rounds=4, target_epsilon=1.5, dropouts=1, **schedule)
     assert quiet.privacy.epsilon < result.privacy.epsilon
+
+
+@pytest.mark.parametrize("noise", [{"noise_scale": 1.0}, {"target_epsilon": 1.5}])
+def test_dropouts_that_leave_no_sum_are_refused_by_name(
+    noise: dict[str, float], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="dropouts = 4: a round asks 6 agents, and a sum needs 3"):
+        sharing(tmp_path, 1, rounds=2, dropouts=4, **noise)
 
 
 def test_noise_sharing_is_refused_where_nothing_is_proven(tmp_path: Path) -> None:

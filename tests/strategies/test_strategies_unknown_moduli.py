@@ -80,7 +80,7 @@ def test_fed_plt_returns_the_mean_of_the_agents_models() -> None:
     assert not np.array_equal(models["last"], strategy.run.session.state.center)
     known = FedPLT(num_agents=AGENTS)
     begun(known, RIDGES.__getitem__)
-    assert known.run.models()["last"] is known.run.session.state.center
+    assert known.run.model is known.run.session.state.center
 
 
 def test_one_agent_that_knows_its_moduli_is_enough() -> None:

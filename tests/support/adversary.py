@@ -26,6 +26,7 @@ from privet.problems import (
     OneClassLogistic,
     RidgeRegression,
 )
+from privet.sim.audit import Silence as ZeroNoise
 
 Array = NDArray[np.float64]
 CLASSES = 2
@@ -59,18 +60,6 @@ def climb(
 def stretched(parameters: Array) -> Array:
     """Map R to numbers of any magnitude up to about 1e3, keeping signs."""
     return np.sinh(np.clip(2.0 * parameters, -8.0, 8.0))
-
-
-class ZeroNoise:
-    """A noise source whose draws are all zero."""
-
-    private = False
-
-    def gaussian(self, size: Any, scale: float, dtype: Any = np.float64) -> NDArray[Any]:
-        """Return zeros."""
-        return np.zeros(size, dtype)
-
-    laplace = gaussian
 
 
 class SomeNoise(ZeroNoise):

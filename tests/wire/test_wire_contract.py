@@ -92,6 +92,8 @@ def test_need_state() -> None:
         ("round", "four", "'round' is str"),
         ("payload", "text", "'payload' is str"),
         ("settings", b"", "'settings' is bytes"),
+        ("experiment", "e" * 201, "more than 200 bytes"),
+        ("experiment", "\u00e9" * 101, "more than 200 bytes"),
     ],
 )
 def test_malformed_instructions_are_named(field: str, value: Any, reason: str) -> None:

@@ -4,9 +4,9 @@ from functools import cache
 
 from sklearn.linear_model import SGDClassifier
 
-from privet.client_apps import SklearnModel
+from privet.client_apps import SklearnModel, client_app
 
-from .data import CLASSES, digits, hospital
+from .data import CLASSES, digits, hospital, place
 
 SETTINGS = {"rho": 10.0}
 
@@ -28,6 +28,9 @@ def start():
 def problem(number, count):
     """Return what a hospital minimises."""
     return model().problem(*hospital(number, count))
+
+
+privet = client_app("fed-plt", lambda context: problem(*place(context)))
 
 
 def train(arrays, number, count, epochs):

@@ -1,16 +1,14 @@
-"""A PyTorch network, trained over the hospitals; the result is its state dict."""
-
-from functools import cache
+"""A PyTorch network with a training loop of its own; the result is its state dict."""
 
 import torch
 from flwr.app import ArrayRecord
 from torch import nn
 
-from privet.client_apps import TorchProblem
+from privet.client_apps import LoopParticipant
 
-from .data import CLASSES, digits, hospital
+from .data import CLASSES, digits, hospital, place
 
-SETTINGS = {"rho": 1.0, "step_size": 0.2}
+SETTINGS = {}
 STEP = 0.5
 
 
@@ -31,21 +29,34 @@ def start():
     return ArrayRecord(module().state_dict())
 
 
-@cache
-def problem(number, count):
-    """Return what a hospital minimises."""
-    return TorchProblem(module(), nn.CrossEntropyLoss(), tensors(*hospital(number, count)))
-
-
-def train(arrays, number, count, epochs):
-    """Return the model after full-batch steps on one hospital's images: FedAvg's local training."""
-    network, (images, labels) = module(), tensors(*hospital(number, count))
-    network.load_state_dict(arrays.to_torch_state_dict())
-    optimizer = torch.optim.SGD(network.parameters(), lr=STEP)
+def fit(network, number, count, epochs, step):
+    """Take full-batch steps on one hospital's images."""
+    images, labels = tensors(*hospital(number, count))
+    optimizer = torch.optim.SGD(network.parameters(), lr=step)
     for _ in range(epochs):
         optimizer.zero_grad()
         nn.functional.cross_entropy(network(images), labels).backward()
         optimizer.step()
+
+
+participant = LoopParticipant("fed-plt", module, lambda context: len(hospital(*place(context))[1]))
+privet = participant.app()
+
+
+@privet.train()
+def own_loop(message, context):
+    """Do a round of Privet with the loop that FedAvg has."""
+    network = module()
+    with participant.round(message, context, network, hook=True) as local:
+        fit(network, *place(context), local.steps, local.step_size)
+    return local.reply()
+
+
+def train(arrays, number, count, epochs):
+    """Return the model after one hospital's steps: FedAvg's local training."""
+    network = module()
+    network.load_state_dict(arrays.to_torch_state_dict())
+    fit(network, number, count, epochs, STEP)
     return ArrayRecord(network.state_dict())
 
 

@@ -1,0 +1,433 @@
+"""What a coordinator can prove of a run's promise: the run itself, with canaries for records.
+
+Every agent's records are replaced by canaries: one row each with a single entry, in a column of its
+own, whose clipped gradient has the largest norm there is. The toss of a coin says whether its
+neighbour is there instead: the row with the other sign, or none (relation add-remove), so that the
+gradient moves by as much as a record can move it. The other rows are zero. Numbers that the account
+rests on - examples, divisor, loss, regulariser, clip, noise, rounds - are those of the run, and the
+participants, the strategy, masks and accounts are the real ones.
+
+The coordinator sees every upload in clear, or every masked sum, and every model. From half of the
+canaries, whose coins it is told, it learns which weights of the rounds tell the two apart (a linear
+discriminant), and guesses the coins of the others. No choice of it can make the bounds wrong, only
+weak. Colluding agents of a shared noise add none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from flwr.app import Context, Message, MessageType
+from numpy.typing import NDArray
+
+from privet.privacy import AgentLedger
+from privet.privacy.empirical import best_guesses, gaussian_bound
+from privet.problems import LinearModel, RidgeRegression
+from privet.server_apps import read_config
+from privet.server_apps.build import build_federation, build_strategy, starting_model
+from privet.sim.engine import InlineGrid
+from privet.sim.grid import App, NodeConfig
+from privet.sim.inline import app_of
+from privet.sim.trusting import trusting_nodes
+from privet.wire import ConfigError, RunError, ring
+from privet.wire.contract import Instruction, Update, read_instruction, read_update
+from privet.wire.payload import ENCODED
+from privet.wire.sparse import decode
+
+Vector = NDArray[np.float64]
+Signs = NDArray[np.float64]
+
+CANARIES = 2000
+FALSE_ALARMS = 1e-3
+CODES = ("value-bits", "broadcast-bits")
+"""Keys that an audit leaves out: codes of noised numbers, from which no more can be proven."""
+SHARES = (0.02, 0.1, 0.3, 1.0)
+"""Of the canaries that are guessed on: the surest of them, and all."""
+SMOOTH = 3
+"""Degree of the polynomials in what a round tells of a canary."""
+LOUD = 8.0
+"""Entry of a canary, in units of the clip: its gradient is beyond the clip, and stays there."""
+
+
+class Silence:
+    """A source of noise that is none: that of an agent which helps the observer."""
+
+    private = False
+
+    def gaussian(self, size: Any, scale: float, dtype: Any = np.float64) -> NDArray[Any]:
+        """Return zeros."""
+        return np.zeros(size, dtype)
+
+    laplace = gaussian
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What was proven of a run, beside what it says.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        What the run says of itself, by its own account.
+    guessed : float
+        Lower bound on epsilon by the guesses on canaries (`privet.privacy.empirical`).
+    measured : float
+        Lower bound on epsilon by the gap of the means, exact where what is seen is Gaussian; NaN
+        where the noise is not.
+    canaries, guesses, correct : int
+        Canaries that were guessed on, how many guesses the bound is of, and how many were right.
+    runs : int
+        Runs that were played.
+    false_alarms : float
+        The chance that a bound is above the epsilon of a mechanism that keeps it.
+    """
+
+    epsilon: float
+    delta: float
+    guessed: float
+    measured: float
+    canaries: int
+    guesses: int
+    correct: int
+    runs: int
+    false_alarms: float
+
+    @property
+    def bound(self) -> float:
+        """The larger bound."""
+        return self.guessed if math.isnan(self.measured) else max(self.guessed, self.measured)
+
+    @property
+    def broken(self) -> bool:
+        """Whether more is proven than the run says."""
+        return self.bound > self.epsilon
+
+
+def audit(
+    raw: Mapping[str, Any],
+    *,
+    canaries: int = CANARIES,
+    false_alarms: float = FALSE_ALARMS,
+    colluders: int | None = None,
+    rng: np.random.Generator | None = None,
+) -> Audit:
+    """Audit what a run config promises, in this process.
+
+    Parameters
+    ----------
+    raw : mapping
+        Run config; the keys are those of ``privet.server_apps.config``. Its data give their public
+        numbers alone.
+    canaries : int
+        At least so many, in as many runs as it takes.
+    false_alarms : float
+        The chance of an alarm that the two bounds may have together, where the run keeps its word.
+    colluders : int, optional
+        Nodes pin each other's keys and trust all but so many, as in ``run_inline``.
+    rng : Generator, optional
+        Of the coins; the system's by default.
+
+    Raises
+    ------
+    ConfigError
+        If the config cannot be used, or promises nothing.
+    RunError
+        If the run fails.
+    """
+    config = read_config({key: value for key, value in raw.items() if key not in CODES})
+    rng = rng or np.random.default_rng()
+    problems = build_federation(config).problems
+    if not config.get("clip", 0.0):
+        raise ConfigError("clip = 0: an audit needs a run that clips and adds noise")
+    seen: list[_Seen] = []
+    while not seen or sum(one.present.size for one in seen) < canaries:
+        seen.append(
+            _play(config, _coins(config, problems, canaries, colluders or 0, rng), colluders)
+        )
+        if not 0 < seen[-1].epsilon < math.inf:
+            raise ConfigError("an audit needs a run that is private, and this one says it is not")
+    delta = seen[0].delta
+    scores, truth = _scores(seen, rng)
+    guessed, guesses, correct = best_guesses(
+        scores, truth, delta, error=false_alarms / 2, shares=SHARES
+    )
+    measured = math.nan
+    if all(one.gaussian for one in seen):
+        halves = scores[truth], scores[~truth]
+        measured = gaussian_bound(*halves, delta, error=false_alarms / 2)
+    return Audit(
+        max(one.epsilon for one in seen), delta, guessed, measured, scores.size, guesses, correct,
+        len(seen), false_alarms,
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------ canaries
+
+
+@dataclass(frozen=True, slots=True)
+class _Planted:
+    """One agent's canaries: its problem, whether each is there, and where to look for it.
+
+    ``looks`` (c, d) are the directions of their gradients at the start.
+    """
+
+    problem: LinearModel[Any]
+    present: NDArray[np.bool_]
+    looks: Vector
+
+
+def _coins(
+    config: Mapping[str, Any],
+    problems: Sequence[LinearModel[Any]],
+    wanted: int,
+    colluders: int,
+    rng: np.random.Generator,
+) -> list[_Planted]:
+    """Return every agent's canaries; those of a sum have columns of their own."""
+    apart = bool(config.get("secure-sum"))
+    columns = min(problem.features.shape[1] for problem in problems)
+    watched = max(len(problems) - colluders, 1)
+    if apart:
+        columns //= len(problems)
+    if columns < 1:
+        raise ConfigError(
+            f"an audit of a sum needs a column for each of the {len(problems)} agents: take data "
+            "of more columns, or fewer agents"
+        )
+    most = 1 if config.get("clipping") == "batch" else min(columns, -(-wanted // watched))
+    return [
+        _planted(config, problem, place * columns if apart else 0, most, rng)
+        for place, problem in enumerate(problems)
+    ]
+
+
+def _planted(
+    config: Mapping[str, Any],
+    problem: LinearModel[Any],
+    first: int,
+    most: int,
+    rng: np.random.Generator,
+) -> _Planted:
+    count = min(most, problem.num_examples)
+    size = LOUD * float(config["clip"])
+    if config.get("clipping") == "batch":
+        size *= problem.num_examples
+    if bound := float(config.get("row-norm", 0.0)):
+        size = min(size, bound)
+    rows = np.zeros(problem.features.shape, problem.dtype)
+    rows[np.arange(count), first + np.arange(count)] = size
+    full = problem.with_features(rows)
+    if isinstance(full, RidgeRegression):
+        full = RidgeRegression(
+            rows,
+            np.full(len(rows), LOUD * max(size, 1.0)),
+            regularizer=problem.regularizer,
+            divisor=problem.divisor,
+        )
+    start = starting_model(config, problem.dim)["x"].numpy()
+    plain = full.regularizer.gradient(start)
+    looks = np.array([full.gradient(start, np.array([row])) - plain for row in range(count)])
+    norms = np.linalg.norm(looks, axis=1, keepdims=True)
+    present = rng.random(count) < 0.5
+    absent = 0.0 if config.get("relation") == "add-remove" else -1.0
+    signs = np.ones(len(rows), problem.dtype)
+    signs[:count] = np.where(present, 1.0, absent)
+    other = full.with_features(full.features * signs[:, None])
+    return _Planted(other, present, looks / norms)
+
+
+# ------------------------------------------------------------------ what is seen
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Canaries of one run: what was seen of each, and whether it was there (m,).
+
+    ``features`` (m, K, q) are q numbers of each round.
+
+    Beside it what the honest agents said that their uploads cost, and whether all noise is
+    Gaussian.
+    """
+
+    features: Vector
+    present: NDArray[np.bool_]
+    epsilon: float
+    delta: float
+    gaussian: bool
+
+
+def _play(config: Mapping[str, Any], planted: Sequence[_Planted], colluders: int | None) -> _Seen:
+    """Return what a run gave away of its canaries."""
+    count, silent = len(planted), colluders or 0
+    problems = [one.problem for one in planted]
+    strategy = build_strategy(config)
+    name = str(config["algorithm"])
+    honest = app_of(name, problems)
+    helper = app_of(name, problems, noise_factory=lambda agent, round_: Silence())
+
+    def app(message: Message, context: Context) -> Message:
+        place = int(context.node_config["partition-id"])
+        return (helper if place >= count - silent else honest)(message, context)
+
+    with _nodes(problems, colluders, str(config.get("relation", "replace-one"))) as nodes:
+        grid = _Listening(app, nodes, planted[: count - silent])
+        start = starting_model(config, problems[0].dim)
+        strategy.start(grid, start, num_rounds=config["num-server-rounds"], log_rounds=False)
+    return grid.seen()
+
+
+@contextmanager
+def _nodes(
+    problems: Sequence[LinearModel[Any]], colluders: int | None, relation: str
+) -> Iterator[list[NodeConfig]]:
+    """Give the nodes' configs, whose operators agree to the run's neighbouring relation."""
+    own: list[dict[str, Any]] = [
+        {"partition-id": place, "num-partitions": len(problems), "relation": relation}
+        for place in range(len(problems))
+    ]
+    if relation == "add-remove":
+        for one, problem in zip(own, problems, strict=True):
+            one["num-examples"] = problem.num_examples
+    if colluders is None:
+        yield [*own]
+        return
+    with TemporaryDirectory() as folder:
+        trusting = trusting_nodes(Path(folder), map(str, range(len(problems))), colluders)
+        yield [{**one, **other} for one, other in zip(own, trusting, strict=True)]
+
+
+@dataclass
+class _Sum:
+    """Masked uploads of a roster, added up as they come."""
+
+    missing: int
+    words: ring.Words | None = None
+    places: list[int] = field(default_factory=list)
+
+
+class _Listening(InlineGrid):
+    """Keeps what the uploads and models say of every canary, and nothing else of them."""
+
+    def __init__(self, app: App, nodes: Sequence[NodeConfig], planted: Sequence[_Planted]) -> None:
+        super().__init__(app, nodes)
+        self._planted = planted
+        self._heard: dict[int, dict[int, list[Vector]]] = {i: {} for i in range(len(planted))}
+        self._sums: dict[tuple[int, int, tuple[str, ...]], _Sum] = {}
+        self._last: dict[int, Update] = {}
+
+    def deliver(self, message: Message) -> Message | None:
+        """Deliver a message, and listen."""
+        reply = super().deliver(message)
+        if message.metadata.message_type != MessageType.TRAIN:
+            return reply
+        if reply is None or reply.has_error():
+            why = "no reply" if reply is None else reply.error.reason
+            raise RunError(f"an agent takes no part in the audit: {why}")
+        asked = read_instruction(message.content)
+        said = read_update(reply.content, asked.protocol, asked.version, asked.round)
+        place = int(self.node_configs[message.metadata.dst_node_id]["partition-id"])
+        if place < len(self._planted):
+            self._last[place] = said
+        if asked.attempt:
+            self._add(asked, said.payload, place)
+        else:
+            self._note(asked, _vectors(said.arrays(), self._dim), [place])
+        return reply
+
+    @property
+    def _dim(self) -> int:
+        return self._planted[0].problem.dim
+
+    def _add(self, asked: Instruction, payload: bytes, place: int) -> None:
+        """Add a masked upload to its sum; what a whole one says is noted of all its agents."""
+        names = tuple(name for name, _ in asked.roster)
+        one = self._sums.setdefault((asked.round, asked.attempt, names), _Sum(len(names)))
+        words = ring.from_bytes(payload)
+        if one.words is None:
+            one.words = words
+        else:
+            ring.add(one.words, words)
+        one.places.append(place)
+        one.missing -= 1
+        if not one.missing:
+            self._note(asked, _vectors(ring.decode(one.words), self._dim), one.places)
+
+    def _note(self, asked: Instruction, vectors: Sequence[Vector], places: Sequence[int]) -> None:
+        both = np.array([*vectors, *_vectors(asked.broadcast(), self._dim)], np.float64)
+        for place in places:
+            if place < len(self._planted):
+                self._heard[place][asked.round] = [*(self._planted[place].looks @ both.T).T]
+
+    def seen(self) -> _Seen:
+        """Return what was seen of all canaries; zero in rounds without their agent."""
+        rounds = sorted({number for own in self._heard.values() for number in own})
+        width = max((len(one) for own in self._heard.values() for one in own.values()), default=0)
+        parts = []
+        for place, own in self._heard.items():
+            table = np.zeros((self._planted[place].present.size, len(rounds), width))
+            for at, number in enumerate(rounds):
+                for which, values in enumerate(own.get(number, ())):
+                    table[:, at, which] = values
+            parts.append(table)
+        last = list(self._last.values())
+        return _Seen(
+            np.concatenate(parts),
+            np.concatenate([one.present for one in self._planted]),
+            max((said.epsilon for said in last), default=math.inf),
+            last[0].delta if last else math.nan,
+            all(AgentLedger.from_json(said.ledger).totals.method == "gaussian" for said in last),
+        )
+
+
+def _vectors(arrays: Mapping[str, NDArray[Any]], dim: int) -> list[Vector]:
+    """Return the vectors of a model's length among arrays."""
+    if ENCODED in arrays:
+        vector = decode(arrays[ENCODED], max_dim=dim)
+        return [vector.values if vector.positions is None else vector.to_dense()]
+    return [array for array in arrays.values() if array.shape == (dim,) and array.dtype.kind == "f"]
+
+
+# ------------------------------------------------------------------ guesses
+
+
+def _scores(seen: Sequence[_Seen], rng: np.random.Generator) -> tuple[Vector, NDArray[np.bool_]]:
+    """Return scores of half of the canaries and their coins; the other half is told.
+
+    Fisher's discriminant w = S^-1 delta around the middle, S the covariance and delta the
+    difference of the means. Of delta, which is small beside its own error, the part is taken that
+    runs smoothly over the rounds: B (B' S^-1 B)^-1 B' S^-1 delta, with polynomials in B.
+    """
+    features = np.concatenate([one.features for one in seen])
+    present = np.concatenate([one.present for one in seen])
+    count, rounds, width = features.shape
+    smooth = np.polynomial.legendre.legvander(np.linspace(-1, 1, rounds), min(SMOOTH, rounds - 1))
+    basis = np.kron(smooth, np.eye(width))
+    told = np.zeros(count, bool)
+    told[rng.permutation(count)[: count // 2]] = True
+    flat = features.reshape(count, -1)
+    spread = flat[told].std(axis=0)
+    used = flat[:, spread > 0] / spread[spread > 0]
+    basis = basis[spread > 0] / spread[spread > 0, None]
+    means = [used[told & (present == side)].mean(axis=0) for side in (True, False)]
+    if not used.size or not np.isfinite(means).all():
+        raise RunError("an audit of so few canaries tells nothing: take more")
+    own = used[told] - np.where(present[told][:, None], *means)
+    covariance = own.T @ own / len(own)
+    # Small: uploads that add up over the rounds differ by little. Not zero: some repeat others.
+    ridge = 1e-6 + 0.1 * max(used.shape[1] / len(own) - 0.25, 0.0)
+    covariance += ridge * np.eye(used.shape[1])
+    inverse = np.linalg.solve(covariance, np.column_stack([basis, means[0] - means[1]]))
+    fitted, *_ = np.linalg.lstsq(basis.T @ inverse[:, :-1], basis.T @ inverse[:, -1], rcond=1e-10)
+    weights = inverse[:, :-1] @ fitted
+    middle = (means[0] + means[1]) @ weights / 2.0
+    return used[~told] @ weights - middle, present[~told]
+
+
+__all__ = ["CANARIES", "FALSE_ALARMS", "Audit", "Silence", "audit"]

@@ -1,0 +1,109 @@
+"""``privet audit``: what a coordinator can prove of a run's promise, beside the promise."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .config import given_keys
+
+
+def audit(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN_FOLDER] [KEY=VALUE]...",
+            help="A run to audit the settings of, and run-config keys over it.",
+            show_default=False,
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="TOML file of run-config keys.")
+    ] = None,
+    preset: Annotated[
+        str, typer.Option(help="Preset to start from, e.g. private-tabular or dp-iadmm/mnist.")
+    ] = "",
+    canaries: Annotated[
+        int, typer.Option(help="Canaries, at least; half of them are guessed on.", min=20)
+    ] = 2000,
+    false_alarms: Annotated[
+        float, typer.Option(help="Chance of an alarm where the run keeps its word.")
+    ] = 1e-3,
+    colluders: Annotated[
+        int | None,
+        typer.Option(
+            help="Nodes with pinned keys, of whom so many help the observer: for noise-sharing.",
+            min=0,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Attack a private run with canaries, and print the epsilon that is proven beside its own.
+
+    The exit code is 1 if more is proven than is said. The agents' records are replaced by canaries;
+    of the data only the public numbers count.
+    """
+    from dataclasses import asdict
+
+    from privet.server_apps.run_folder import to_json
+    from privet.sim.audit import audit as audited
+    from privet.sim.logs import quiet
+    from privet.wire import ConfigError
+
+    if not 0 < false_alarms < 1:
+        raise ConfigError(f"--false-alarms {false_alarms:g}: expected a number in (0, 1)")
+    quiet()
+    folders = [one for one in what or () if "=" not in one]
+    if len(folders) > 1 or (folders and (config or preset)):
+        raise ConfigError("audit takes one run folder, or --config and --preset")
+    raw = given_keys([one for one in what or () if "=" in one], config, preset)
+    written = math.inf
+    if folders:
+        earlier, written = _run(Path(folders[0]))
+        raw = {**earlier, **raw}
+    found = audited(raw, canaries=canaries, false_alarms=false_alarms, colluders=colluders)
+    broken = found.broken or found.bound > written
+    if as_json:
+        said = {key.replace("_", "-"): value for key, value in asdict(found).items()}
+        said |= {"written": written, "broken": broken}
+        print(json.dumps(to_json(said), allow_nan=False))
+    else:
+        if folders and math.isfinite(written):
+            print(f"epsilon in the run's account: {written:.6g}")
+        print(f"epsilon by its account: {found.epsilon:.6g} at delta {found.delta:g}")
+        print(
+            f"proven by guesses: {found.guessed:.4g} ({found.correct} of {found.guesses} right, "
+            f"{found.canaries} canaries, {found.runs} {'run' if found.runs == 1 else 'runs'})"
+        )
+        if not math.isnan(found.measured):
+            print(f"proven by the gap of Gaussian means: {found.measured:.4g}")
+        print(
+            f"{'BROKEN: more is proven than is said' if broken else 'nothing more is proven'}"
+            f" (a false alarm has a chance of at most {found.false_alarms:g})"
+        )
+    if broken:
+        raise typer.Exit(1)
+
+
+def _run(folder: Path) -> tuple[Mapping[str, Any], float]:
+    """Return the settings of a run and the epsilon that it wrote down, infinity where none."""
+    from privet.server_apps.config import changed
+    from privet.wire import ConfigError
+
+    try:
+        config = json.loads((folder / "summary.json").read_text())["config"]
+        accounts = json.loads((folder / "privacy.json").read_text())["accounts"]
+        said = float(accounts[0]["epsilon"]) if accounts else math.inf
+        if not isinstance(config, dict):
+            raise TypeError
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        raise ConfigError(
+            f"{folder}: expected the folder of a finished run, with summary.json and privacy.json"
+        ) from None
+    idle = ("output-dir", "resume", "exclude", "metrics-port", "metrics-host")
+    return {key: value for key, value in changed(config).items() if key not in idle}, said

@@ -1,0 +1,205 @@
+"""The audit finds no more than a run says, and finds out a run that says too little."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from redteam.harness import privet
+
+from privet.privacy import SystemNoise, gaussian_epsilon
+from privet.sim.audit import audit
+from privet.sim.inline import run_inline
+from privet.sim.presets import load_preset, preset_names
+from privet.wire import ConfigError, algorithms
+
+RUN: dict[str, Any] = {
+    "dataset": "synthetic",
+    "features": 50,
+    "examples-per-agent": 60,
+    "num-agents": 10,
+    "num-server-rounds": 6,
+    "clip": 1.0,
+    "row-norm": 8.0,
+    "target-epsilon": 4.0,
+}
+PRIVATE = tuple(
+    name for name, one in algorithms().items() if getattr(one.load_agent(), "noise_key", "")
+)
+SHARED = {"algorithm": "dp-fedsgd", "secure-sum": True, "noise-sharing": True}
+RARE = 1e-6
+"""False alarms of these tests: one run of the suite in a hundred thousand."""
+
+
+def settings(name: str) -> dict[str, Any]:
+    agent: Any = algorithms()[name].load_agent()
+    return {**RUN, "algorithm": name, **agent.noise_settings}
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_no_more_is_proven_than_is_said_and_not_much_less(name: str) -> None:
+    found = audit(settings(name), canaries=1000, false_alarms=RARE)
+    assert found.epsilon == pytest.approx(4.0, rel=1e-3)
+    assert not found.broken
+    assert found.bound > 0.1 * found.epsilon
+    assert found.canaries == 500
+    assert found.runs == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"relation": "add-remove"},
+        {"clipping": "batch"},
+        {"participation": "fraction", "fraction": 0.5},
+        {"budget-schedule": "geometric", "budget-ratio": 0.8},
+        {"batch": "sample", "batch-size": 30},
+        {"value-bits": 4},
+        {"dataset": "digits", "dtype": "float32"},
+        {"dataset": "regression", "init-scale": 0.5},
+    ],
+    ids=lambda changes: "-".join(map(str, changes.values())),
+)
+def test_settings_of_a_run_do_not_break_its_promise(changes: dict[str, Any]) -> None:
+    run = {**RUN, "algorithm": "dp-fedsgd", **changes}
+    if "dataset" in changes:
+        del run["examples-per-agent"]
+        if changes["dataset"] == "digits":
+            del run["features"]
+    found = audit(run, canaries=200, false_alarms=RARE)
+    assert found.epsilon == pytest.approx(4.0, rel=1e-3)
+    assert not found.broken
+
+
+def test_laplace_noise_is_attacked_by_guesses_alone() -> None:
+    found = audit({**settings("dp-iadmm"), "mechanism": "laplace"}, false_alarms=RARE)
+    assert math.isnan(found.measured)
+    assert found.bound == found.guessed < 4.0
+
+
+def test_too_little_noise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fifth of the noise that is charged: mu is 5 times what the account says."""
+    whole = SystemNoise.gaussian
+
+    def less(source: Any, size: Any, scale: float, *rest: Any, **options: Any) -> NDArray[Any]:
+        return whole(source, size, scale, *rest, **options) / 5
+
+    monkeypatch.setattr(SystemNoise, "gaussian", less)
+    found = audit(settings("dp-fedsgd"), false_alarms=RARE)
+    assert found.epsilon == pytest.approx(4.0, rel=1e-3)
+    assert found.broken
+    assert found.bound > 2 * found.epsilon
+
+
+def test_a_sum_is_audited_with_its_colluders() -> None:
+    found = audit({**RUN, **SHARED, "features": 400}, false_alarms=1e-3, colluders=2)
+    assert found.epsilon == pytest.approx(4.0, rel=1e-3)
+    assert not found.broken
+    assert found.bound > 0.1 * found.epsilon
+
+
+def test_a_sum_with_less_noise_than_is_charged_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nine of ten agents help the observer, and the nodes count on two: mu is sqrt(8) times it."""
+    from privet.sim import audit as module
+
+    trusting = module.trusting_nodes
+    monkeypatch.setattr(
+        module, "trusting_nodes", lambda folder, names, colluders: trusting(folder, names, 2)
+    )
+    found = audit({**RUN, **SHARED, "features": 400}, canaries=600, false_alarms=RARE, colluders=9)
+    assert found.epsilon == pytest.approx(4.0, rel=1e-3)
+    assert found.broken
+
+
+def test_the_measured_bound_is_that_of_a_known_mu() -> None:
+    """Least squares with saturated records: the law of an upload is exactly Gaussian.
+
+    One round, mu 1.5: what is measured of 4000 canaries lies within five standard errors of it.
+    """
+    mu, rows = 1.5, 60
+    run = {
+        **{key: value for key, value in RUN.items() if key not in ("target-epsilon", "row-norm")},
+        "algorithm": "dp-fedsgd",
+        "dataset": "regression",
+        "num-server-rounds": 1,
+        "noise-scale": 2.0 / rows / mu,
+    }
+    del run["examples-per-agent"]
+    run["examples-per-agent"] = rows
+    found = audit(run, canaries=4000, false_alarms=0.5)
+    # The told half, and one coordinate to weigh, cost a little; 0.05 is two standard errors.
+    low, high = (gaussian_epsilon(one, 1e-5) for one in (mu - 0.3, mu + 0.1))
+    assert low < found.measured < high
+
+
+def test_runs_that_promise_nothing_are_refused() -> None:
+    with pytest.raises(ConfigError, match="clips and adds noise"):
+        audit({"algorithm": "led"})
+    plain = {key: value for key, value in RUN.items() if key != "target-epsilon"}
+    with pytest.raises(ConfigError, match="says it is not"):
+        audit({**plain, "algorithm": "dp-fedsgd", "noise-scale": 0.1, "noise-seed": 1})
+    with pytest.raises(ConfigError, match="a column for each"):
+        audit({**RUN, **SHARED, "features": 5}, colluders=2)
+
+
+def test_the_command_audits_the_settings_of_a_run_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = run_inline({**settings("fed-pdm"), "output-dir": str(tmp_path)}, "one").folder
+    code, said = privet("audit", str(folder), "--canaries", "200", "--false-alarms", "1e-6")
+    assert code == 0, said
+    assert "epsilon in the run's account: 4" in said
+    assert "nothing more is proven (a false alarm has a chance of at most 1e-06)" in said
+    account = folder / "privacy.json"
+    content = json.loads(account.read_text())
+    content["accounts"][0]["epsilon"] = 1e-3  # what was proven is compared with this, too
+    account.write_text(json.dumps(content))
+    code, said = privet("audit", str(folder), "--json")
+    assert code == 1
+    found = json.loads(said.splitlines()[0])
+    assert found["broken"] is True
+    assert found["written"] == 1e-3
+    assert found["epsilon"] == pytest.approx(4.0, rel=1e-3)
+    account.unlink()
+    assert "expected the folder of a finished run" in privet("audit", str(folder))[1]
+    assert "one run folder" in privet("audit", str(folder), "--preset", "mnist")[1]
+    assert "false-alarms" in privet("audit", "algorithm=led", "--false-alarms", "2")[1]
+
+
+def private_presets() -> list[str]:
+    return [name for name in preset_names() if load_preset(name).get("target-epsilon")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", private_presets())
+def test_no_private_preset_is_broken(name: str) -> None:
+    """Its settings, as many agents and rounds at most as the audit has time for."""
+    run = load_preset(name)
+    shared = run.get("noise-sharing")
+    few = {
+        "dataset": "digits",
+        "num-agents": min(run.get("num-agents", 10), 10),
+        "num-server-rounds": min(run["num-server-rounds"], 40),
+    }
+    run = {key: value for key, value in run.items() if key not in ("data-path", "divisor")}
+    found = audit({**run, **few}, false_alarms=RARE, colluders=1 if shared else None)
+    assert found.epsilon == pytest.approx(run["target-epsilon"], rel=1e-3)
+    assert not found.broken
+    assert found.bound > 0 or found.epsilon <= 1  # which takes more canaries to see at all
+
+
+def test_more_canaries_prove_more() -> None:
+    """Of the same run, on average: the audit is not capped by how it guesses."""
+    few, many = (
+        np.mean([audit(settings("dp-fedsgd"), canaries=count).bound for _ in range(3)])
+        for count in (100, 2000)
+    )
+    assert many > few

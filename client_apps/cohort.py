@@ -20,7 +20,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context
 from numpy.typing import NDArray
 
-from privet.privacy import Facts, NoCertificateError, Release
+from privet.privacy import Facts, Release
 from privet.privacy.perturb import Perturbers, perturbers
 from privet.problems import LinearModel, Problem
 from privet.problems.stacks import Stack, stack_key
@@ -137,8 +137,8 @@ class Cohort:
             given = None
             if states is not None:
                 given = {k: v[places] if v.ndim > 1 else v for k, v in states.items()}
-            broadcast = self._participant.broadcast(asked, private=one.half.private)
             try:
+                broadcast = self._participant.broadcast(asked, private=one.half.private)
                 trained = one.train(
                     asked,
                     places,
@@ -244,7 +244,7 @@ def _parts(group: list[_Member], most: int, round_: int) -> Iterator[list[_Membe
     first = group[0]
     try:
         draws = first.half.release(first.facts, round_).draws * first.facts.dim
-    except NoCertificateError:  # a refusal, or noise that is seeded
+    except Exception:  # a refusal, which each says by message, or noise that is seeded
         draws = 0
     rows = max(1, min(most, MOST_ROWS, MOST_DRAWS // max(1, draws)))
     for start in range(0, len(group), rows):

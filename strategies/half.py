@@ -23,7 +23,7 @@ from privet.client_apps.half import Half
 from privet.client_apps.solver_agents import USUAL_SMOOTHNESS
 from privet.client_apps.terms import PrivacyTerms
 from privet.privacy import Facts
-from privet.wire import RunError, Settings, UploadError, digest, finite, mapped, stream
+from privet.wire import RunError, Settings, UploadError, WireError, digest, finite, mapped, stream
 from privet.wire.dense import digests
 from privet.wire.key import keys_of, owned, read
 from privet.wire.mapped import blocks, column_sums, empty, release
@@ -347,7 +347,8 @@ class FoldingHalf(ServerHalf[S]):
         Raises
         ------
         WireError
-            If a code is not one of as many numbers as the model has.
+            If a code is not one of as many numbers as the model has, or there are more codes than
+            the agent's half makes.
         """
         coded = {
             name: array
@@ -356,6 +357,8 @@ class FoldingHalf(ServerHalf[S]):
         }
         if not coded:
             return upload
+        if len(coded) > max(1, len(self.agent.sends)):  # a few bytes may stand for a whole model
+            raise WireError(f"upload has {len(coded)} coded arrays")
         start = getattr(state, self.last)
         reference = self.agent.reference(self.recovery(state, position) or {}, sent)
         return {
@@ -542,7 +545,7 @@ def checked(upload: Arrays, name: str, like: Vector) -> Vector:
 def mean_of(uploads: Mapping[int, Arrays], name: str, like: Vector) -> Vector:
     """Return the mean of one array over the uploads, in order, one at a time."""
     total: Vector
-    if isinstance(uploads, Uploads):
+    if isinstance(uploads, Uploads) and like.size > 1:  # numpy adds single numbers in pairs
         total = np.add.reduce(uploads.rows[name], axis=0, initial=0)
     else:
         total = np.zeros_like(like)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from . import absences, runs
+from . import absences, noise, runs
 from .subject import Subject, first_failure, logistic_federation, require
 
 UP, DOWN = "value-bits", "broadcast-bits"
@@ -32,12 +32,9 @@ def coded_messages_are_shorter_and_agreed_upon(subject: Subject) -> None:
     Messages are shorter, the model is that of the plain run up to the coding's error, and lost
     replies, lost states and restarts cost what they cost without.
     """
-    known = {key.name for key in subject.registered.load_strategy().config_keys().values()}
-    offered = [key for key in (UP, DOWN) if key in known]
+    offered, subject = _offered(subject), _wide(subject)
     if not offered:
         return
-    if subject.problems[0].dim < WIDE:
-        subject = replace(subject, problems=logistic_federation(len(subject.problems), dim=WIDE))
     coded = replace(subject, settings={**subject.settings, **dict.fromkeys(offered, "8")})
     plain, played = subject.play(), coded.play()
     require(not any(played.failures), f"coded messages have failures: {first_failure(played)}")
@@ -61,4 +58,26 @@ def coded_messages_are_shorter_and_agreed_upon(subject: Subject) -> None:
         runs.engines_agree_to_the_bit(coded)
 
 
+def codes_tell_only_what_was_noised(subject: Subject) -> None:
+    """Nor does a private upload that is coded: step and reference come from public numbers."""
+    if UP in _offered(subject):
+        coded = replace(_wide(subject), private={**subject.private, UP: "8"})
+        # On one engine: how long a code is depends on the noise, which is another on the next.
+        noise.uploads_tell_only_what_was_noised(replace(coded, engines=("inline",)))
+
+
+def _offered(subject: Subject) -> list[str]:
+    """Return the keys of coded messages that an algorithm has."""
+    known = {key.name for key in subject.registered.load_strategy().config_keys().values()}
+    return [key for key in (UP, DOWN) if key in known]
+
+
+def _wide(subject: Subject) -> Subject:
+    """Return the subject on problems large enough for a code to be worth it."""
+    if subject.problems[0].dim >= WIDE:
+        return subject
+    return replace(subject, problems=logistic_federation(len(subject.problems), dim=WIDE))
+
+
 CHECKS = (coded_messages_are_shorter_and_agreed_upon,)
+PRIVATE_CHECKS = (codes_tell_only_what_was_noised,)

@@ -132,7 +132,8 @@ def checks(name: str, **subject: Unpack[SubjectArguments]) -> tuple[Check, ...]:
     for engine in tested.engines:
         if engine not in ENGINES:
             raise ValueError(f"engine {engine!r}: choose of {', '.join(ENGINES)}")
-    promises = PROMISES + (noise.PRIVATE_CHECKS if tested.noise_key else ())
+    private = noise.PRIVATE_CHECKS + coded.PRIVATE_CHECKS
+    promises = PROMISES + (private if tested.noise_key else ())
     if len(tested.engines) > 1:
         promises += (runs.engines_agree_to_the_bit,)
     return tuple(Check(name, one.__name__, one.__doc__ or "", one, tested) for one in promises)

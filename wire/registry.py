@@ -85,12 +85,16 @@ def _found() -> tuple[dict[str, Algorithm], dict[str, str]]:
     found, broken = {algorithm.name: algorithm for algorithm in BUILT_IN}, {}
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         try:
-            loaded: Algorithm = entry.load()
+            loaded = entry.load()
         except Exception as error:  # whatever another package's import does
-            broken[entry.name] = f"{entry.value} cannot be imported: {said_of(error)}"
-            log.warning("algorithm %s is left out: %s", entry.name, broken[entry.name])
-            continue
-        found.setdefault(loaded.name, loaded)
+            why = f"{entry.value} cannot be imported: {said_of(error)}"
+        else:
+            if isinstance(loaded, Algorithm):
+                found.setdefault(loaded.name, loaded)
+                continue
+            why = f"{entry.value} is of type {type(loaded).__name__}, not an Algorithm"
+        log.warning("algorithm %s is left out: %s", entry.name, why)
+        broken[entry.name] = why
     return found, broken
 
 
@@ -104,9 +108,9 @@ def algorithm(name: str) -> Algorithm:
         lists those that are, and says where a strategy of Flower's own is.
     """
     found, broken = _found()
-    if name in broken:
-        raise ConfigError(f"algorithm {name!r}: {broken[name]}")
     if name not in found:
+        if name in broken:
+            raise ConfigError(f"algorithm {name!r}: {broken[name]}")
         near = _of_flower(name) or did_you_mean(name, found)
         raise ConfigError(f"unknown algorithm {name!r}: known are {', '.join(sorted(found))}{near}")
     return found[name]

@@ -153,7 +153,8 @@ def decode_values(
         more than a few times CHUNK of them.
     """
     raw = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
-    if not _HEADER.size <= raw.size < max(count * dtype.itemsize, _HEADER.size + 1):
+    most = max(count * dtype.itemsize, _HEADER.size + 1)
+    if raw.ndim != 1 or not _HEADER.size <= raw.size < most:
         raise WireError(f"coded values: {raw.size} bytes cannot be {count} values in {dtype}")
     magic, version, said, step, seed = _HEADER.unpack_from(raw.data)
     if magic != MAGIC or version != VERSION:

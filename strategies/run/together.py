@@ -8,6 +8,7 @@ and where an upload has to be looked at by itself, its reply is made.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -206,5 +207,11 @@ def _size(upload: Rows) -> int:
 
 
 def _joined(parts: Sequence[NDArray[Any]], order: NDArray[np.intp]) -> NDArray[Any]:
-    whole: NDArray[Any] = np.concatenate(parts)[order]
-    return whole
+    """Return the rows of all parts in this order, as objects where not all are alike."""
+    if len({(part.shape[1:], part.dtype) for part in parts}) == 1:
+        whole: NDArray[Any] = np.concatenate(parts)
+    else:
+        whole = np.empty(len(order), object)
+        for row, array in enumerate(chain.from_iterable(parts)):
+            whole[row] = array
+    return whole[order]

@@ -23,7 +23,7 @@ from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPIADMM, LED, DPFedSGD, FedDyn, FedPDM, FedPLT, Scaffold, SparseUplink
 from privet.testing import logistic_federation
-from privet.testing.grids import WatchedGrid
+from privet.testing.grids import WatchedGrid, changed
 from privet.wire import ConfigError, RunError, WireError, content_bytes
 from privet.wire.payload import ENCODED, from_payload, to_payload
 from privet.wire.value_coding import decode_values
@@ -285,6 +285,24 @@ def test_a_code_of_another_length_costs_its_agent_only() -> None:
     assert "coded values: 59 with step" in history[1].failures["2"]
     with pytest.raises(WireError):
         decode_values(b"", DIM, np.dtype("f8"))
+
+
+def test_codes_that_stand_for_many_models_cost_their_agent_only() -> None:
+    """A step of 0 is 24 bytes, whatever length it says: 250 of them were 250 models."""
+
+    def multiply(reply: Message) -> None:
+        record: Any = reply.content["privet"]
+        code = np.frombuffer(struct.pack("<3sBIdQ", b"PVV", 1, DIM, 0.0, 1), np.uint8)
+        record["payload"] = to_payload(dict.fromkeys(map(str, range(250)), code))
+
+    nodes = [{"partition-id": i} for i in range(AGENTS)]
+    grid = WatchedGrid(app_of("led"), nodes, {("2", 2): changed(multiply)})
+    history = play(LED(num_agents=AGENTS, value_bits="8"), 3, grid).history
+    assert [dict(done.failures) for done in history] == [
+        {},
+        {"2": "upload has 250 coded arrays"},
+        {},
+    ]
 
 
 # ------------------------------------------------------------------ other people's strategies

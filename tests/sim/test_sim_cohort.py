@@ -23,7 +23,9 @@ from privet.problems import L2, BinaryLogistic, Problem
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT, Fraction, PrivetResult
-from privet.wire import algorithm, unpack
+from privet.testing import logistic_federation
+from privet.testing.subject import Subject
+from privet.wire import RunError, algorithm, unpack
 from privet.wire.contract import encode_settings, shared_record
 
 DIM = 3
@@ -183,6 +185,41 @@ def test_an_upload_that_cannot_be_folded_is_named(name: str) -> None:
         together, _ = play(Counting, name, problems, rounds=3, step_size=1e10)
     assert any(done.failures for done in alone.history)
     require_same(together, alone)
+
+
+@pytest.mark.parametrize("name", ["fed-dyn", "dp-fedsgd"])
+def test_models_of_one_number_are_added_in_the_same_order(name: str) -> None:
+    Subject(name, problems=logistic_federation(23, dim=1)).play()
+
+
+def test_uploads_of_several_blocks_may_differ_in_length() -> None:
+    settings = {"sparsifier": "top-k", "alpha-u": 0.3}
+    subject = Subject("fed-pdm", settings, problems=logistic_federation(6, dim=60))
+    nodes = [{**node, "local-epochs": 1 + i} for i, node in enumerate(subject.nodes())]
+    played = subject.play(nodes=nodes)
+    assert not any(played.failures)
+
+
+def test_a_node_whose_release_cannot_be_worked_out_costs_its_own_rounds_only() -> None:
+    """Its own moduli make the best step a division by zero."""
+    noised = {"local_solver": "noisy-gd", "clip": 1.0, "noise_variance": 0.1, "row_norm": 4.0}
+    nodes = [dict(node) for node in nodes_of(federation())]
+    nodes[1].update({"smoothness": 1.0, "strong-convexity": -3.0})
+    played = [
+        play(kind, "fed-plt", federation(), nodes=nodes, rho=1.0, noise_seed=4, **noised)[0]
+        for kind in (InlineGrid, CohortGrid)
+    ]
+    require_same(played[1], played[0])
+    assert [sorted(done.failures) for done in played[0].history] == [["1"]] * 4
+
+
+@pytest.mark.parametrize("kind", [InlineGrid, CohortGrid])
+def test_a_broadcast_that_private_agents_refuse_ends_the_round_by_their_word(kind: Any) -> None:
+    subject = Subject("dp-fedsgd", {"clip": 1.0, "noise-scale": 1.0, "noise-seed": 1})
+    grid = kind(subject.app(), subject.nodes())
+    far = ArrayRecord({"x": Array(np.full(4, 1e101))})
+    with pytest.raises(RunError, match=r"0 of 6 agents replied.* too large or not finite"):
+        subject.strategy().start(grid, far, num_rounds=1)
 
 
 def test_noise_of_the_system_is_every_agents_own_and_another_in_every_run() -> None:

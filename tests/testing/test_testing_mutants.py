@@ -475,6 +475,26 @@ def test_code_that_one_side_reads_otherwise_is_caught(monkeypatch: Patch) -> Non
         check_of("led", name)()
 
 
+def test_step_of_a_code_that_is_made_of_the_data_is_caught(monkeypatch: Patch) -> None:
+    """An agent of SCAFFOLD codes its noised upload in units of an un-noised gradient."""
+    half, seen = registry.algorithm("scaffold").load_agent(), []
+
+    def local_update(
+        original: Any, half: Any, state: Any, told: Any, problem: Any, *rest: Any
+    ) -> Any:
+        seen.append(float(np.linalg.norm(problem.gradient(told["x"]))))
+        return original(half, state, told, problem, *rest)
+
+    def coder(original: Any, half: Any, *arguments: Any) -> Any:
+        return original(half, *arguments)._replace(step=seen[-1] / 100)
+
+    wrapped(monkeypatch, half, "local_update", local_update)
+    wrapped(monkeypatch, half, "coder", coder)
+    check_of("scaffold", "uploads_tell_only_what_was_noised")()
+    with pytest.raises(CheckFailed, match="'u' of the upload"):
+        check_of("scaffold", "codes_tell_only_what_was_noised")()
+
+
 UNBROKEN = {"disconnected_agent_is_an_absent_one", "reply_of_wrong_dtype_is_dropped"}
 """Checks that no mutant is for: what they promise is kept above the halves, or by the digest."""
 
@@ -484,4 +504,5 @@ def test_every_check_catches_a_mutant() -> None:
     caught.add("steps_of_a_nodes_own_move_no_limit")  # of LED, whose agents have such keys
     caught.add("engines_agree_to_the_bit")  # the broken engine above
     caught.add("coded_messages_are_shorter_and_agreed_upon")  # the other reference above
+    caught.add("codes_tell_only_what_was_noised")  # of SCAFFOLD, whose uploads may be coded
     assert {check.name for check in checks("scaffnew")} - caught == UNBROKEN

@@ -66,6 +66,20 @@ def test_a_package_that_cannot_be_imported(
     assert "torn" not in algorithms()
 
 
+@pytest.mark.parametrize("made", ["ALGORITHM = 'led'", "def ALGORITHM(): ..."])
+def test_an_entry_point_that_is_no_algorithm(package: Callable[..., Path], made: str) -> None:
+    with installed(package("odd", made)):
+        assert "odd" not in algorithms()
+        assert read_config({"algorithm": "led"})["algorithm"] == "led"
+        with pytest.raises(ConfigError, match=r"'odd': odd:ALGORITHM is of type \w+, not an Alg"):
+            algorithm("odd")
+
+
+def test_a_torn_package_of_the_name_of_one_that_is_there(package: Callable[..., Path]) -> None:
+    with installed(package("led", "import no_such_module")):
+        assert algorithm("led").agent == "privet.client_apps.rivals.led:Agent"
+
+
 def test_halves_that_cannot_be_imported(package: Callable[..., Path]) -> None:
     with installed(package("half-torn", REGISTERS, "raise KeyError('gone')")):
         assert "rho" in table()

@@ -200,6 +200,21 @@ def test_a_sparse_vector_is_coded_where_its_values_are() -> None:
         encode(whole.values[:2], np.array([5, 2]), dim, code=whole.data)
 
 
+@pytest.mark.parametrize("shape", [(-1, 1), (1, -1), (2, -1)])
+def test_rows_of_bytes_are_no_code(shape: tuple[int, int]) -> None:
+    code = coded(RNG.standard_normal(61), bits=8).data
+    table = np.frombuffer(code[: len(code) // 2 * 2], np.uint8).reshape(shape)
+    with pytest.raises(WireError, match=f"{table.size} bytes cannot be 61 values"):
+        decode_values(table, 61, np.dtype("f8"))
+
+
+@pytest.mark.parametrize("sent", [np.zeros(30), np.arange(30.0)])
+def test_sparse_codes_of_another_length_than_the_reference_are_refused(sent: NDArray[Any]) -> None:
+    data = encode(sent, dim=30, code=coded(sent, bits=8).data)
+    with pytest.raises(SparseError, match="of 30 numbers, expected 60"):
+        decode(data, max_dim=60, reference=np.zeros(60))
+
+
 def test_dither_is_another_for_every_name() -> None:
     seeds = [
         dither_seed(0, agent, number, name) for agent in "ab" for number in (1, 2) for name in "xy"

@@ -187,6 +187,8 @@ def decode(data: Buffer, *, max_dim: int, reference: NDArray[Any] | None = None)
         raise SparseError("sparse payload is damaged (wrong checksum)")
     positions = _positions(kind, raw[end:], count, dim, parameter)
     if coded:
+        if reference is not None and reference.size != dim:
+            raise SparseError(f"coded sparse payload of {dim} numbers, expected {reference.size}")
         near = reference if reference is None or positions is None else reference[positions]
         return SparseVector(dim, _decoded(raw[begin:end], count, dtype, near), positions)
     values = np.frombuffer(raw, dtype, count, begin)

@@ -382,7 +382,7 @@ def cell(runs: Runs, data: str, method: str, epsilon: float) -> list[float | Non
 # ------------------------------------------------------------------ what is left behind
 
 NAMES = {"adult": "Adult", "mnist": "MNIST", "femnist": "FEMNIST"}
-SHOWN = ("central", "sums", "momentum", "fed-plt", "fed-pdm", "dp-iadmm")
+SHOWN = ("central", "sums", "local", "fed-plt", "fed-pdm", "dp-iadmm")
 """Lines of the picture."""
 Cells = Mapping[tuple[str, str, float], Estimate]
 

@@ -79,10 +79,10 @@ from .half import Half, Local, Streams
 from .masking import MaskFactory, Masking, new_keys, plan_masking, require_agreement
 from .measures import broadcast_model, measures, sent_model
 from .state import LARGE, PRIVATE_RECORD, AgentState, keep_state, read_state, write_state
+from .terms import MEAN_EXAMPLES
 
 log = logging.getLogger("flwr.privet")
 
-MEAN_EXAMPLES = "mean-examples"
 METRICS = "metrics"
 """Name of the record of an agent's measures."""
 HEARD = "heard:"

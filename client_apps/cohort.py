@@ -136,7 +136,7 @@ class Cohort:
             places = np.flatnonzero(block == number)
             given = None
             if states is not None:
-                given = {k: v[places] if v.ndim > 1 else v for k, v in states.items()}
+                given = begun(states, places)
             try:
                 broadcast = self._participant.broadcast(asked, private=one.half.private)
                 trained = one.train(
@@ -318,7 +318,7 @@ class _Block:
             places, rows, tags = places[held], rows[held], tags[held]
             spent = [spent[place] for place in np.flatnonzero(held).tolist()]
             if states is not None:
-                states = {k: v[held] if v.ndim > 1 else v for k, v in states.items()}
+                states = begun(states, held)
         whole = len(rows) == len(self.members) and bool((np.diff(rows) == 1).all())
         if states is not None:
             shape = len(rows), self.members[0].problem.dim
@@ -329,7 +329,7 @@ class _Block:
             base = {name: table[rows] for name, table in self._now.items()}
         if self.half.private:
             require_tame(base.values())
-            for arrays in (broadcast, _row(base, 0)):
+            for arrays in (broadcast, row_of(base, 0)):
                 require_vectors(arrays, self.members[rows[0]].problem)
         guard, release = self._guard(asked.round), spent[0].noise.release
         if self.stack is None:
@@ -338,8 +338,8 @@ class _Block:
             stack = self.stack if whole else self.stack.take(rows.tolist())
             local = self._at_once(guard, rows, stack, base, broadcast, release, verify=verify)
         self._keep(rows, whole, asked.round, tags, base, local.state)
-        begun = states is not None  # from what the server knows
-        self._covered[rows] = spent[0].covered and (begun | self._covered[rows])
+        known = states is not None  # by the server, as what they begin with
+        self._covered[rows] = spent[0].covered and (known | self._covered[rows])
         for row, one in zip(rows.tolist(), spent, strict=True):
             self._ledgers[row] = one.ledger
         distinct = {id(one): one for one in spent}
@@ -380,7 +380,7 @@ class _Block:
         noise.settle()
         if verify:
             own, stream = stack.models[0], streams.each()[0]
-            alone = self.half.local_update(_row(base, 0), broadcast, own, stream, noise.first())
+            alone = self.half.local_update(row_of(base, 0), broadcast, own, stream, noise.first())
             _require_same(local, alone, len(rows))
         return local
 
@@ -393,7 +393,7 @@ class _Block:
         noises = perturbers(release, sources, [one.facts for one in members])
         for place, (one, noise) in enumerate(zip(members, noises, strict=True)):
             streams = Streams(self._seed, one.name, guard.round)
-            own = _row(base, place)
+            own = row_of(base, place)
             each.append(self.half.local_update(own, broadcast, one.problem, streams, noise))
             noise.settle()
         first = each[0]
@@ -411,7 +411,7 @@ class _Block:
             self._here[row] = keep
             now, before = self._tags[:, row].tolist()
             if now != before:  # else it came from there
-                states = tuple(pack(_row(tables, row)) for tables in (self._before, self._now))
+                states = tuple(pack(row_of(tables, row)) for tables in (self._before, self._now))
                 account = self._ledgers[row], bool(self._covered[row])
                 state = AgentState(self._experiment, (before, now), states, *account)
                 write_state(self.members[row].context, state)
@@ -505,9 +505,14 @@ def _digests(rows: Vector) -> NDArray[np.uint64]:
     return np.array(list(map(digest, rows)), np.uint64) if rows.dtype == object else digests(rows)
 
 
-def _row(arrays: Arrays, row: int) -> Arrays:
+def row_of(arrays: Arrays, row: int) -> dict[str, Vector]:
     """Return the arrays of one agent."""
     return {name: array[row] for name, array in arrays.items()}
+
+
+def begun(states: Mapping[str, Vector], which: Any) -> dict[str, Vector]:
+    """Return what some agents, or one, go on from: their rows, and what all have in common."""
+    return {name: array[which] if array.ndim > 1 else array for name, array in states.items()}
 
 
 def _rows(array: Vector, shape: tuple[int, int]) -> Vector:

@@ -40,7 +40,7 @@ from privet.wire.sparse import SparseVector, decode
 
 from .gradient_agents import GradientAgent, SeveralStepsAgent
 from .half import Arrays, Local, Streams, Vector
-from .local_task import LocalTask, Walk, walk
+from .local_task import LocalTask, Walk
 from .solver_agents import penalty
 from .sparsifiers import Choice, choose, choose_shared
 from .terms import BudgetSchedule, MessageTerms
@@ -253,21 +253,16 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, GradientAgent):
             rho=1.0 / self.rho,
             shift=-state["lam"],
             tolerance=self.nu,
-        )._replace(streams=streams)
+        )
 
     def local_update(
         self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Perturber
     ) -> Local:
-        task = self.task(state, broadcast, problem, noise.facts, streams)
         if not noise.charged:
-            end = walk(task, problem, streams, noise).end
-            return self._sent(state, broadcast, task, *self._ascended(state, task, end), noise)
-        y = self._noised(problem, task.start, state["lam"], streams, noise)
-        return self._sent(state, broadcast, task, y, state["lam"], noise)
-
-    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
-        """Return lam_i and y of a walk without noise."""
-        return self._sent(state, broadcast, task, *self._ascended(state, task, walk.end))
+            return super().local_update(state, broadcast, problem, streams, noise)
+        center = self._center(broadcast, problem)
+        y = self._noised(problem, center, state["lam"], streams, noise)
+        return self._sent(state, broadcast, center, y, state["lam"], streams, noise)
 
     def finished(
         self,
@@ -278,8 +273,9 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, GradientAgent):
         streams: Streams,
         noise: Perturber,
     ) -> Local:
-        """As every half; y is coded once its coordinates are chosen."""
-        return self._sent(state, broadcast, task, *self._ascended(state, task, walk.end), noise)
+        """Return lam_i and y; y is coded once its coordinates are chosen."""
+        y, new = self._ascended(state, task, walk.end)
+        return self._sent(state, broadcast, task.start, y, new, streams, noise)
 
     def expected(self, center: Vector, lam: Vector | None) -> Vector:
         """Return what both sides know that y is near to, shape (d,).
@@ -304,21 +300,19 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, GradientAgent):
         self,
         state: Arrays,
         broadcast: Arrays,
-        task: LocalTask,
+        center: Vector,
         y: Vector,
         new: Vector,
-        noise: Perturber | None = None,
+        streams: Streams,
+        noise: Perturber,
     ) -> Local:
         """Return what is sent of y, and the dual: ``new``, or what follows from what is sent."""
-        center = task.start
         if self.secure_sum:
             seed = int(broadcast["indices"]) if "indices" in broadcast else None
             sent = choose_shared(self._choice, y, seed, noise)
             upload: Arrays = {"y": sent.values}
         else:
-            streams, coder = task.streams, None
-            if noise is not None and streams is not None:
-                coder = self.coder(streams, noise)
+            coder = self.coder(streams, noise)
             near = None if coder is None else self.expected(center, state["lam"])
             data, sent = choose(self._choice, y, center, streams, noise, coder, near)
             upload = encoded(data)

@@ -258,10 +258,11 @@ class Half:
     def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
         """Return what both sides hold that an upload is near to, by the upload's names.
 
-        ``state`` is what the server would send to restore the agent's. By default nothing, which
-        stands for 0. Only what is public of the agent in a private run.
+        ``state`` is what the server would send to restore the agent's. By default what was
+        broadcast under the name of an array of ``sends``; what is not there stands for 0. Only what
+        is public of the agent in a private run.
         """
-        return {}
+        return {name: broadcast[name] for name in self.sends if name in broadcast}
 
     def noise_gain(self, round_: int) -> float:
         """Return what a charged draw is multiplied with on its way to the upload, at least."""

@@ -73,8 +73,6 @@ class LocalTask(NamedTuple):
         norm of at most this; 0 takes all steps.
     needs : tuple of Need
         What the walk has to supply besides its end.
-    streams : Streams, optional
-        Of the round, where what follows of the walk draws from them.
     """
 
     start: Vector
@@ -89,7 +87,6 @@ class LocalTask(NamedTuple):
     noise_variance: float = 0.0
     tolerance: float = 0.0
     needs: tuple[Need, ...] = ()
-    streams: Streams | None = None
 
 
 class Walk(NamedTuple):

@@ -11,6 +11,9 @@ from privet.wire.key import check_fields, setting, values_of
 
 RELATIONS: tuple[str, ...] = get_args(Relation)
 
+MEAN_EXAMPLES = "mean-examples"
+"""The key of `MessageTerms.mean_examples`, in a message and in a checkpoint."""
+
 
 @dataclass(frozen=True)
 class MessageTerms:

@@ -205,8 +205,7 @@ class Perturber:
         """
         if self.charged:
             raise NoiseError("noise was requested in addition to the noise that was charged")
-        draw = self._source.laplace if mechanism == "laplace" else self._source.gaussian
-        noised: Vector = value + draw(value.shape, scale)
+        noised: Vector = value + self._of_source(mechanism, value.shape, scale)
         return noised
 
     def require_magnitude(self, *public: NDArray[Any], steps: int = 1) -> None:
@@ -258,9 +257,12 @@ class Perturber:
 
     def _draws(self, count: int) -> Vector:
         """Return `count` draws of the release's noise, (count, ...)."""
-        laplace = self.release.mechanism == "laplace"
-        source = self._source.laplace if laplace else self._source.gaussian
-        return source((count, self.facts.dim), self.release.scale)
+        shape = count, self.facts.dim
+        return self._of_source(self.release.mechanism, shape, self.release.scale)
+
+    def _of_source(self, mechanism: str, shape: tuple[int, ...], scale: Any) -> Vector:
+        draw = self._source.laplace if mechanism == "laplace" else self._source.gaussian
+        return draw(shape, scale)
 
 
 class Perturbers(Perturber):
@@ -300,27 +302,17 @@ class Perturbers(Perturber):
         """
         return Perturber(self.release, _Again(self._of_first), self.facts)
 
-    def unaccounted(self, value: NDArray[Any], scale: Any, mechanism: str = "gaussian") -> Vector:
-        """Return the values with noise of one scale, or of (N, 1): every agent's from its source.
-
-        Raises
-        ------
-        NoiseError
-            As `Perturber.unaccounted`.
-        """
-        if self.charged:
-            raise NoiseError("noise was requested in addition to the noise that was charged")
-        noised: Vector = value + self._of_each(mechanism, value.shape[1], scale)
-        return noised
-
     def _draws(self, count: int) -> Vector:
-        drawn = self._of_each(self.release.mechanism, count * self.facts.dim, self.release.scale)
-        return drawn.reshape(-1, count, self.facts.dim).swapaxes(0, 1)
+        agents, dim = self._shape
+        shape = agents, count * dim
+        drawn = self._of_source(self.release.mechanism, shape, self.release.scale)
+        return drawn.reshape(agents, count, dim).swapaxes(0, 1)
 
-    def _of_each(self, mechanism: Any, size: int, scale: Any) -> Vector:
+    def _of_source(self, mechanism: Any, shape: tuple[int, ...], scale: Any) -> Vector:
+        """Return draws of one scale, or of (N, 1), every agent's from its own source."""
         self._opened = self._opened or self._sources()
         scales = np.broadcast_to(np.asarray(scale, np.float64), (len(self._opened), 1))
-        drawn = draw_each(self._opened, mechanism, size, scales)
+        drawn = draw_each(self._opened, mechanism, shape[1], scales)
         self._of_first.append(drawn[0].copy())
         return drawn
 

@@ -104,27 +104,28 @@ class Entry:
 
 
 def keys_of_algorithm(name: str) -> dict[str, Key]:
-    """Return the keys that an algorithm brings (raises ``ConfigError`` for an unknown one)."""
-    return _keys(algorithm(name).load_strategy().settings)
-
-
-def keys_of_run(name: str) -> dict[str, Key]:
-    """Return the keys of every run and those that an algorithm brings.
+    """Return the keys that an algorithm brings.
 
     Raises
     ------
     ConfigError
         For an unknown algorithm, and one that has a key of every run with another meaning.
     """
-    common = _keys(COMMON)
-    for key in (own := keys_of_algorithm(name)).values():
+    own, common = _keys(algorithm(name).load_strategy().settings), _keys(COMMON)
+    for key in own.values():
         first = common.get(key.name)
         if first is not None and replace(key, needs=first.needs) != first:
             raise ConfigError(
                 f"{key.name}: already a key of every run: give {name}'s another name, or declare "
                 "it as the same (privet.wire.key.same)"
             )
-    return {**common, **{key: own[key] for key in own if key not in common}}
+    return own
+
+
+def keys_of_run(name: str) -> dict[str, Key]:
+    """Return the keys of every run, and those that an algorithm brings (raises ``ConfigError``)."""
+    common = _keys(COMMON)
+    return {**common, **keys_of_algorithm(name), **common}
 
 
 def table() -> dict[str, Entry]:
@@ -139,11 +140,11 @@ def _table(registered: tuple[str, ...]) -> dict[str, Entry]:
         found.setdefault(name, {})[""] = key
     for one in registered:
         try:
-            keys_of_run(one)
+            own = keys_of_algorithm(one)
         except ConfigError as error:  # another package's; its own runs end with this line
             log.warning("keys of %s are left out: %s", one, error)
             continue
-        for name, key in keys_of_algorithm(one).items():
+        for name, key in own.items():
             found.setdefault(name, {})[one] = key
     return {name: Entry(name, owners) for name, owners in found.items()}
 

@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord, Message, MessageType
 from numpy.typing import NDArray
 
 from privet.client_apps import agent_name
-from privet.client_apps.cohort import Tags, Trained
+from privet.client_apps.cohort import Tags, Trained, begun
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App, NodeConfig
@@ -107,7 +107,7 @@ class WatchedCohort(WatchedGrid, CohortGrid):
         free = np.array([(name, round_) not in self.fates for name in names], bool)
         places = np.flatnonzero(free)
         some = [nodes[place] for place in places.tolist()]
-        own = states and {k: v[free] if v.ndim > 1 else v for k, v in states.items()}
+        own = states and begun(states, free)
         done = super().train_together(shared, some, tags[free], own, timeout)
         return [one._replace(places=places[one.places]) for one in done]
 

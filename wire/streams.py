@@ -25,6 +25,11 @@ def stream(seed: int, purpose: str, agent: str = "", round_: int = 0) -> np.rand
     round_ : int
         The round, counted from 1.
     """
-    name = "\x1f".join(("privet", str(seed), purpose, agent, str(round_)))
-    key = np.frombuffer(blake2b(name.encode(), digest_size=16).digest(), np.uint64)
+    key = np.frombuffer(hash_of(16, seed, purpose, agent, round_), np.uint64)
     return np.random.Generator(np.random.Philox(key=key))
+
+
+def hash_of(size: int, seed: int, purpose: str, agent: str, round_: int, *more: str) -> bytes:
+    """Return ``size`` bytes that a name has to itself; the arguments are those of `stream`."""
+    name = "\x1f".join(("privet", str(seed), purpose, agent, str(round_), *more))
+    return blake2b(name.encode(), digest_size=size).digest()

@@ -30,13 +30,14 @@ from __future__ import annotations
 
 import math
 import struct
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import WireError
+from .streams import hash_of
+from .unary import pack_ones, unpack_ones
 
 MAGIC = b"PVV"
 VERSION = 1
@@ -64,8 +65,7 @@ class Coded(NamedTuple):
 
 def dither_seed(seed: int, agent: str, round_: int, name: str = "") -> int:
     """Return the seed of the dither of one array in a round; it depends on no data."""
-    text = "\x1f".join(("privet", str(seed), "dither", agent, str(round_), name))
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(hash_of(8, seed, "dither", agent, round_, name), "little")
 
 
 def encode_values(
@@ -262,15 +262,11 @@ def _code(numbers: NDArray[np.int64], most: int) -> list[bytes] | None:
             planes.append(np.packbits(plane, axis=1, bitorder="little").tobytes())
     ones += 1
     np.cumsum(ones, out=ones)
-    total = int(ones[-1])
-    length = (total + 7) // 8
+    length = (int(ones[-1]) + 7) // 8
     if len(parameters) + _LENGTH.size + length + sum(map(len, planes)) >= most:
         return None
-    unary = np.zeros(total, np.uint8)
     ones -= 1
-    unary[ones] = 1
-    packed = np.packbits(unary, bitorder="little").tobytes()
-    return [parameters, _LENGTH.pack(length), packed, *planes]
+    return [parameters, _LENGTH.pack(length), pack_ones(ones), *planes]
 
 
 def _cheapest(rows: Vector) -> NDArray[np.int64]:
@@ -302,9 +298,7 @@ def _read(raw: NDArray[np.uint8], at: int, count: int) -> tuple[NDArray[np.int64
     # Longer than float64 themselves no code is; so is what is unpacked here.
     if end > raw.size or parameters.max() >= 64 or length > 8 * count:
         raise WireError("coded values end inside a chunk, or are longer than values")
-    ones = np.flatnonzero(np.unpackbits(raw[head:at], bitorder="little").view(np.bool_))
-    if len(ones) != count or ones[-1] >> 3 != length - 1:
-        raise WireError(f"{len(ones)} values are coded, expected {count}")
+    ones = unpack_ones(raw[head:at], count, "values")
     numbers: NDArray[np.int64] = np.diff(ones, prepend=-1)
     numbers -= 1
     for values, own, size in _blocks(count):

@@ -37,10 +37,6 @@ class Agent(ValueBits, BroadcastBits, ScheduledSteps):
     def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
         return {"x": broadcast["x"], "lam": np.zeros(problem.dim, problem.dtype)}
 
-    def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
-        """Return the model, which x_i is in the limit."""
-        return {"x": broadcast["x"]}
-
     def task(
         self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
     ) -> LocalTask:

@@ -235,7 +235,7 @@ def _read_history(path: Path) -> tuple[list[Round], list[str]]:
             if number == len(lines):  # a process that is killed leaves half a line
                 notes.append(f"the last line of {path.name} is incomplete and was left out")
                 break
-            raise ReportError(f"{path}, line {number}: not a round ({_said(error)})") from None
+            raise ReportError(f"{path}, line {number}: not a round ({said_of(error)})") from None
         for name in done.measures:
             if not _EXTRA_NAME.fullmatch(name) or name in _TAKEN:
                 raise ReportError(
@@ -276,7 +276,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
-        raise ReportError(f"{path}: expected JSON ({_said(error)})") from None
+        raise ReportError(f"{path}: expected JSON ({said_of(error)})") from None
     if not isinstance(found, dict):
         raise ReportError(f"{path}: expected a JSON object")
     return found
@@ -291,7 +291,3 @@ def _privacy(account: Mapping[str, Any]) -> Privacy:
         tuple(entry for entry in entries if isinstance(entry, dict)),
         agents if isinstance(agents, dict) else {},
     )
-
-
-def _said(error: Exception) -> str:
-    return said_of(error)

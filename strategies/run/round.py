@@ -14,6 +14,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from privet.client_apps.cohort import begun
 from privet.client_apps.inputs import Streams
 from privet.client_apps.value_bits import Coder
 from privet.privacy import AgentLedger
@@ -280,8 +281,7 @@ class Pending:
             parts.append(Together.of(some, places, done))
             size = _payload_bytes(shared)
             if states is not None:
-                row = {key: array[0] if array.ndim > 1 else array for key, array in states.items()}
-                size += len(pack(row))
+                size += len(pack(begun(states, 0)))
             self.bytes_down += size * len(parts[-1].names)
         if not parts:
             return names

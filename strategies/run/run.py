@@ -17,6 +17,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
 from privet.client_apps.gradients import Gradients
+from privet.client_apps.terms import MEAN_EXAMPLES
 from privet.wire import ConfigError, PrivetError, RunError, mapped
 from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.errors import listed, one_line
@@ -210,7 +211,7 @@ class Run:
         self._check(manifest)
         session.round, session.history = int(manifest["round"]), saved.history
         session.settings_before = dict(manifest["settings"])
-        session.mean_examples = float(manifest.get("mean-examples", 0.0))
+        session.mean_examples = float(manifest.get(MEAN_EXAMPLES, 0.0))
         session.settle(manifest.get("trained", session.layout.names), manifest.get("buffers", ()))
         arrays = dict(saved.arrays)
         session.statistics = arrays.pop(BUFFERS, None)
@@ -323,7 +324,7 @@ class Run:
             "round": session.round,
             "asked": self.asked,
             "settings": dict(half.settings()),
-            **({"mean-examples": session.mean_examples} if session.mean_examples else {}),
+            **({MEAN_EXAMPLES: session.mean_examples} if session.mean_examples else {}),
             "trained": session.layout.names,
             "buffers": session.buffers.names if session.buffers else (),
             LIBRARY_VERSION: library_version(),
@@ -447,7 +448,7 @@ class Run:
             agents = session.roster.agents
             counts = [agents[name].num_examples for name in session.roster.names]
             session.mean_examples = session.mean_examples or sum(counts) / len(counts)
-            settings["mean-examples"] = session.mean_examples
+            settings[MEAN_EXAMPLES] = session.mean_examples
         pending.broadcast(encode_settings(settings))
         self._pending = pending
         alone = pending.work_together(grid, self.collector.open(pending))

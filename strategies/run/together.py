@@ -16,7 +16,7 @@ from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from privet.client_apps.cohort import Cost, Tags, Trained
+from privet.client_apps.cohort import Cost, Tags, Trained, row_of
 from privet.wire import RECORD, Update, UploadError
 from privet.wire.contract import update_record
 from privet.wire.payload import to_payload
@@ -153,7 +153,7 @@ class Together(NamedTuple):
             uploads = Uploads(self.positions, folded)
         else:
             each = {
-                position: half.accept(state, position, _row(self.upload, row))
+                position: half.accept(state, position, row_of(self.upload, row))
                 for row, position in enumerate(self.positions.tolist())
             }
             agreed = np.array([digest for _, digest in each.values()], np.uint64)
@@ -168,7 +168,7 @@ class Together(NamedTuple):
         """Return the replies that the agents would have sent."""
         made = {}
         for row, name in enumerate(self.names):
-            update = self._update(row, round_, to_payload(_row(self.upload, row)))
+            update = self._update(row, round_, to_payload(row_of(self.upload, row)))
             made[name] = Reply(record_dict({RECORD: update_record(protocol, version, update)}))
         return made
 
@@ -195,15 +195,11 @@ class Together(NamedTuple):
         )
 
 
-def _row(upload: Rows, row: int) -> Arrays:
-    return {name: array[row] for name, array in upload.items()}
-
-
 def _size(upload: Rows) -> int:
     count = len(next(iter(upload.values())))
     if any(array.dtype == object for array in upload.values()):
-        return sum(len(to_payload(_row(upload, row))) for row in range(count))
-    return count * len(to_payload(_row(upload, 0)))
+        return sum(len(to_payload(row_of(upload, row))) for row in range(count))
+    return count * len(to_payload(row_of(upload, 0)))
 
 
 def _joined(parts: Sequence[NDArray[Any]], order: NDArray[np.intp]) -> NDArray[Any]:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import WireError
+from ..unary import pack_ones, unpack_ones
 
 Indices = NDArray[np.intp]
 Octets = NDArray[np.uint8]
@@ -47,9 +48,7 @@ def encode_indices(indices: Indices, dim: int) -> tuple[int, bytes]:
     parameter = _cheapest(gaps, dim)
     count = len(gaps)
     ends = indices if parameter == 0 else np.cumsum((gaps >> parameter) + 1, dtype=np.int64) - 1
-    unary = np.zeros(int(ends[-1]) + 1, np.uint8)
-    unary[ends] = 1
-    code = np.packbits(unary, bitorder="little").tobytes()
+    code = pack_ones(ends)
     if parameter == 0:
         return 0, code
     planes = np.empty((parameter, count), np.uint8)
@@ -80,10 +79,7 @@ def decode_indices(code: Octets, count: int, dim: int, parameter: int) -> Indice
     head = len(code) - tail
     if not 0 < head <= (count + (dim >> parameter) + 7) // 8:
         raise SparseError(f"{len(code)} bytes cannot code {count} of {dim} indices")
-    bits = np.unpackbits(code[:head], bitorder="little").view(np.bool_)
-    ends: Indices = np.flatnonzero(bits)
-    if len(ends) != count or ends[-1] >> 3 != head - 1:
-        raise SparseError(f"{len(ends)} indices are coded, expected {count}")
+    ends: Indices = unpack_ones(code[:head], count, "indices", SparseError)
     if parameter == 0:
         found = ends
     else:

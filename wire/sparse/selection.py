@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..streams import hash_of
 from .index_coding import Indices, SparseError
 
 _BLOCK = 1 << 15
@@ -111,8 +111,7 @@ def rand_k(seed: int, dim: int, k: int) -> Indices:
 
 def index_seed(seed: int, agent: str, round_: int) -> int:
     """Return the seed of an agent's index set in a round; it depends on no data."""
-    name = "\x1f".join(("privet", str(seed), "indices", agent, str(round_)))
-    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(hash_of(8, seed, "indices", agent, round_), "little")
 
 
 def budget(count: int, share: float, dim: int) -> int:

@@ -184,8 +184,7 @@ class Pending:
         session.state, arrays = half.broadcast(session.state, turn)
         codes: Mapping[str, NDArray[Any]] = {}
         if half.agent.broadcast_width:
-            codes = self._tell(arrays)
-            arrays = {**arrays, **cast(Told, session.told).arrays}
+            arrays, codes = self._tell(arrays)
         arrays = {**arrays, **session.besides}
 
         def record(broadcast: Arrays) -> ConfigRecord:
@@ -209,28 +208,32 @@ class Pending:
                     self.own[name] = record({**arrays, **besides})
         self.note_absent(self.asked)
 
-    def _tell(self, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
-        """Code a broadcast by its difference to the last round's; the state goes on with it.
+    def _tell(self, arrays: Arrays) -> tuple[Arrays, Mapping[str, NDArray[Any]]]:
+        """Return a broadcast in full, and its codes; the state goes on with what these decode to.
 
-        Once a round, however often it is tried.
+        It is coded once a round, however often that is tried.
         """
         half, session = self.half, self.session
-        last = session.told
-        if last is None or last.round != self.round:
-            told, codes = {}, {}
-            streams = Streams(self.options.seed, "", self.round)
-            coder = Coder(streams, half.agent.broadcast_width)
-            for name in half.tells:
-                told[name] = arrays[name]
-                if last is not None:
-                    told[name], data = coder(arrays[name], last.arrays[name], name)
-                    if data:
-                        codes[name] = np.frombuffer(data, np.uint8)
-            session.told = Told(self.round, told, codes)
-        told_now = cast(Told, session.told)
-        for name, entry in half.tells.items():
-            setattr(session.state, entry, told_now.arrays[name])
-        return told_now.codes
+        names = [name for name in half.tells if name in arrays]
+        told = session.told
+        if told is None or told.round != self.round:
+            told = session.told = self._told({name: arrays[name] for name in names})
+        session.state = half.told(session.state, {name: told.arrays[name] for name in names})
+        full = {name: told.full.get(name, told.arrays[name]) for name in names}
+        return {**arrays, **full}, told.codes
+
+    def _told(self, arrays: Arrays) -> Told:
+        """Code the arrays of a broadcast, each by its difference to the last of its name."""
+        agent, last = self.half.agent, self.session.told
+        before: Mapping[str, NDArray[Any]] = {} if last is None else last.arrays
+        streams, kept, full, codes = Streams(self.options.seed, "", self.round), {}, {}, {}
+        for name, array in arrays.items():
+            reference = before.get(name) if agent.hears[name] else None
+            known = reference is not None or not agent.hears[name]
+            coder = Coder(streams, agent.broadcast_width if known else 0)
+            kept[name], full[name], codes[name] = coder.broadcast(array, reference, name)
+        own = {name: array for name, array in codes.items() if array is not full[name]}
+        return Told(self.round, {**before, **kept}, full, own)
 
     def note_absent(self, names: Iterable[str]) -> None:
         """Note which of these agents cannot be asked now, and why."""
@@ -324,8 +327,9 @@ class Pending:
                     lost = half.recovery_note
                     self.notes.append(f"{sent}; {lost}" if lost else sent)
             record = self.own.get(name) or self._shared_with(name, units)
-            if self.coded is not None and not force and agent.tag in agent.held:
-                record = self.coded if agent.tag == session.round else record
+            heard = agent.tag == session.round and agent.tag in agent.held and not force
+            if self.coded is not None and heard and name not in self.own:
+                record = self.coded
             self.states.pop(name, None)
             if packed is not None and self.options.folder and self.large(len(packed)):
                 made, packed = partial(self._with_state, position[name], tag, ledger), None
@@ -347,7 +351,9 @@ class Pending:
     def sent_to(self, name: str) -> Arrays:
         """Return what an agent was broadcast, where it was coded as it decodes."""
         record = self.own.get(name) or self._shared_with(name, grouped(self.half))
-        return from_payload(cast(bytes, record["payload"]))
+        sent, told = from_payload(cast(bytes, record["payload"])), self.session.told
+        decoded = {} if told is None else told.arrays
+        return {name: decoded.get(name, array) for name, array in sent.items()}
 
     def _shared_with(self, name: str, units: GroupedHalf[Any] | None) -> ConfigRecord:
         if units is None:

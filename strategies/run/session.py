@@ -98,13 +98,21 @@ def _json(value: Any) -> Any:
 
 
 class Told(NamedTuple):
-    """A broadcast that was coded: its round, what decodes, and the codes of those arrays.
+    """What was broadcast last of the arrays that may be coded, and in which round.
 
-    In the first round, and of an array that is not worth it, there is no code.
+    Attributes
+    ----------
+    arrays : dict of str to array (d,)
+        What decodes; also of arrays that were not in this broadcast.
+    full : dict of str to array
+        How those that were travel without a reference.
+    codes : dict of str to array
+        And with one; there is none in the first round, nor where it is not worth it.
     """
 
     round: int
     arrays: Mapping[str, NDArray[Any]]
+    full: Mapping[str, NDArray[Any]]
     codes: Mapping[str, NDArray[Any]]
 
 

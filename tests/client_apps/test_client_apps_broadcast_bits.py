@@ -9,11 +9,16 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message
 
 from privet.client_apps import client_app
+from privet.problems.reference import minimize
 from privet.server_apps import read_config
-from privet.strategies import LED, DPFedSGD, FedPDM, FedPLT
+from privet.sim.engine import InlineGrid
+from privet.sim.inline import app_of
+from privet.strategies import DPFedSGD, FedPLT
+from privet.strategies.rivals import control_variates
 from privet.testing import logistic_federation
 from privet.testing.grids import WatchedGrid, lose_reply, lose_state
-from privet.wire import ConfigError
+from privet.testing.subject import HALF
+from privet.wire import ConfigError, algorithm
 from privet.wire.payload import from_payload, to_payload
 from privet.wire.value_coding import decode_values
 
@@ -45,7 +50,7 @@ def app() -> Any:
 def play(rounds: int, fates: Any = None, **settings: Any) -> tuple[Any, Listening, FedPLT]:
     grid = Listening(app(), NODES, fates)
     strategy = FedPLT(num_agents=AGENTS, broadcast_bits="8", **settings)
-    start = ArrayRecord({"x": Array(np.zeros(DIM))})
+    start = ArrayRecord({"x": Array(np.full(DIM, 0.01))})
     return strategy.start(grid, start, num_rounds=rounds, log_rounds=False), grid, strategy
 
 
@@ -84,6 +89,69 @@ def test_the_limit_is_that_of_broadcasts_in_full() -> None:
     assert told.arrays["y"].tobytes() == strategy.run.session.state.y.tobytes()
 
 
+STEPS = {"step-size-base": 0.2, "step-size-rule": "constant"}
+EXACT: dict[str, dict[str, Any]] = {
+    "fed-plt": {},
+    "fed-pd": {},
+    "led": {},
+    "tamuna": {},
+    "fed-lin": {},
+    "five-gcs": {},
+    "scaffold": STEPS,
+    "fed-pdm": {**STEPS, "dual": "public", "aggregation": "table"},
+}
+"""Algorithms whose limit is the centralised optimum, and settings with which it is."""
+OPTIMUM = minimize(PROBLEMS, tolerance=1e-14).x
+
+
+def distance(name: str, rounds: int = 100, **settings: Any) -> float:
+    """Return how far a run ends from the centralised optimum."""
+    config = {"algorithm": name, "num-agents": AGENTS, "seed": 3, **EXACT[name], **settings}
+    strategy = algorithm(name).load_strategy().from_config(read_config(config))
+    grid = InlineGrid(app_of(name, PROBLEMS), NODES)
+    start = ArrayRecord({"x": Array(np.zeros(DIM))})
+    result = strategy.start(grid, start, num_rounds=rounds, log_rounds=False)
+    assert not any(done.failures for done in result.history)
+    return float(np.linalg.norm(result.arrays["x"].numpy() - OPTIMUM))
+
+
+@pytest.mark.parametrize("part", [{}, HALF], ids=["all", "half"])
+@pytest.mark.parametrize("name", EXACT)
+def test_coded_both_ways_runs_come_as_near_to_the_optimum(name: str, part: dict[str, Any]) -> None:
+    plain = distance(name, **part)
+    coded = distance(name, **part, **{"value-bits": "8", "broadcast-bits": "8"})
+    assert plain < 1e-3
+    assert coded < 1.05 * plain + 1e-13
+
+
+def test_errors_of_x_are_fed_back_to_control_variates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without that the h_i of LED do not sum to zero, and its limit is another."""
+    bits = {"broadcast-bits": "8"}
+    assert distance("led", **bits) < 1e-13
+    monkeypatch.setattr(control_variates, "column_sums", lambda table: np.zeros_like(table[0]))
+    assert distance("led", **bits) > 1e-4
+
+
+def test_zeros_of_a_broadcast_do_not_travel() -> None:
+    """FedPDM with a sparse downlink: the same limit, and half of the numbers at 8 bits each."""
+    settings = {"alpha-d": 0.5, "value-bits": "8"}
+    results = {}
+    for bits in ("0", "8"):
+        config = {"algorithm": "fed-pdm", "num-agents": AGENTS, **EXACT["fed-pdm"], **settings}
+        config["broadcast-bits"] = bits
+        strategy = algorithm("fed-pdm").load_strategy().from_config(read_config(config))
+        grid = InlineGrid(app_of("fed-pdm", PROBLEMS), NODES)
+        start = ArrayRecord({"x": Array(np.zeros(DIM))})
+        results[bits] = strategy.start(grid, start, num_rounds=100, log_rounds=False)
+        sent = strategy.run.session.state.sent
+        assert np.count_nonzero(sent) == DIM // 2
+    plain, coded = (results[bits].arrays["x"].numpy() for bits in ("0", "8"))
+    assert np.linalg.norm(coded - plain) < 1e-6 * np.linalg.norm(plain)
+    down = {bits: results[bits].history[50].bytes_down / AGENTS for bits in results}
+    assert down["0"] > 8 * DIM / 2
+    assert down["8"] < DIM / 2 + 110
+
+
 def test_a_broadcast_that_is_no_code_costs_nothing_but_that_reply() -> None:
     def spoil(grid: WatchedGrid, message: Message) -> Message | None:
         record: Any = message.content["privet"]
@@ -104,11 +172,6 @@ def test_what_cannot_be_coded_is_refused_by_name() -> None:
         FedPLT(secure_sum=True, broadcast_bits="8")
     with pytest.raises(ConfigError, match="broadcast-bits"):
         read_config({"algorithm": "dp-fedsgd", "secure-sum": True, "broadcast-bits": "8"})
-    for name in ("led", "gfl"):
-        with pytest.raises(ConfigError, match="broadcast-bits"):
-            read_config({"algorithm": name, "broadcast-bits": "8"})
-    with pytest.raises(ConfigError, match="broadcast-bits: not with alpha-d"):
-        FedPDM(broadcast_bits="8", alpha_d=0.5)
-    with pytest.raises(TypeError, match="broadcast_bits"):
-        LED(broadcast_bits="8")  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="broadcast-bits"):
+        read_config({"algorithm": "gfl", "broadcast-bits": "8"})
     assert DPFedSGD(broadcast_bits="8").half.agent.broadcast_width == 8

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from privet.testing import Check, check_algorithm, checks
+from privet.testing.sharded import kept_actors
 from privet.wire import ConfigError, algorithms
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {"gfl": {"units": 2}}
@@ -60,15 +61,17 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 """Settings under which agents hold or send something else than by default."""
 
 
-def every_check() -> list[Check]:
+def every_check(*engines: str) -> list[Check]:
     return [
         check
         for name in sorted(algorithms())
-        for check in checks(name, settings=SETTINGS.get(name), private=PRIVATE.get(name))
+        for check in checks(
+            name, settings=SETTINGS.get(name), private=PRIVATE.get(name), engines=engines
+        )
     ]
 
 
-@pytest.mark.parametrize("check", every_check(), ids=str)
+@pytest.mark.parametrize("check", every_check("inline", "cohort"), ids=str)
 def test_algorithm_keeps_its_promise(check: Check) -> None:
     check()
 
@@ -81,14 +84,16 @@ def test_variant_keeps_the_promises_of_its_state(variant: str) -> None:
             check()
 
 
+@pytest.fixture(scope="module")
+def actors() -> Iterator[None]:
+    with kept_actors():
+        yield
+
+
 @pytest.mark.ray
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_engines_agree() -> None:
-    (check,) = (
-        one
-        for one in checks("scaffold", engines=("inline", "ray"))
-        if one.name == "engines_agree_to_the_bit"
-    )
+@pytest.mark.parametrize("check", every_check("inline", "ray"), ids=str)
+def test_algorithm_keeps_its_promise_on_ray(check: Check, actors: None) -> None:
     check()
 
 

@@ -79,7 +79,7 @@ from .masking import MaskFactory, Masking, new_keys, plan_masking, require_agree
 from .measures import broadcast_model, measures, sent_model
 from .state import LARGE, PRIVATE_RECORD, AgentState, keep_state, read_state, write_state
 from .terms import MEAN_EXAMPLES
-from .value_bits import HEARD, heard, is_difference
+from .value_bits import HEARD, MOST_MISSED, heard, is_difference
 
 log = logging.getLogger("flwr.privet")
 
@@ -411,7 +411,7 @@ class Participant:
             found = _heard(half, broadcast, base or {}, problem)
             if found is None:
                 return RecordDict({RECORD: need_state_record(name)})
-            if half.private and found is not broadcast:
+            if half.private:
                 require_tame(found.values())
             broadcast = found
             base = base and {n: array for n, array in base.items() if not n.startswith(HEARD)}
@@ -570,16 +570,24 @@ def _heard(
     state: Mapping[str, Any],
     problem: Problem,
 ) -> Mapping[str, Any] | None:
-    """Return a broadcast with its arrays of bytes decoded, None where the last is not held."""
-    decoded, dtype = {}, np.dtype(problem.dtype)
+    """Return a broadcast with its arrays of bytes decoded, None where the last is not held.
+
+    The codes of rounds that the agent missed come first.
+    """
+    decoded, dtype = dict(broadcast), np.dtype(problem.dtype)
     for name, place in half.hears.items():
+        missed: list[Any] = []
+        while (before := f"{name}.{len(missed)}") in decoded and len(missed) < MOST_MISSED:
+            missed.append(decoded.pop(before))
         array, last = broadcast.get(name), state.get(place)
         if array is None or array.dtype != np.uint8:
             continue
-        if place and is_difference(array) and (last is None or last.shape != (problem.dim,)):
-            return None
-        decoded[name] = heard(array, problem.dim, dtype, last)
-    return Received({**broadcast, **decoded}) if decoded else broadcast
+        for code in (*missed, array):
+            if place and is_difference(code) and (last is None or last.shape != (problem.dim,)):
+                return None
+            last = heard(code, problem.dim, dtype, last)
+        decoded[name] = last
+    return Received(decoded)
 
 
 def _note(spent: Spent, masking: Masking | None, round_: int) -> str:

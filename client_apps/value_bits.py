@@ -24,6 +24,8 @@ from .inputs import Streams, Vector
 NONE, NOISE = "0", "noise"
 HEARD = "heard:"
 """Before the name of an array of the last broadcast, in the state of an agent that keeps it."""
+MOST_MISSED = 64
+"""Broadcasts that an agent missed and is sent the codes of, at most: each takes some time."""
 WIDTHS = (NONE, "4", "8", "16", "32")
 NOISE_STEPS = 2
 """Steps in the standard deviation of a noise: the dither adds 1/48 of its variance."""
@@ -46,14 +48,14 @@ class ValueBits:
 class BroadcastBits:
     """Whether broadcasts are coded, for agent halves that give `Half.hears`.
 
-    An agent that took part in the round before is sent the difference to the last broadcast, all
-    others the same numbers in full.
+    An agent is sent the differences from the last broadcast that it heard to this one, where they
+    are kept and shorter than that, else the same numbers in full.
     """
 
     broadcast_bits: str = setting(
         NONE,
-        "bits of a number in a broadcast, coded as its difference to the last one for agents that "
-        "hold that, as they do that took part in the round before",
+        "bits of a number in a broadcast, coded as its difference to the last one; agents that "
+        "were away are sent the differences that they missed, or the numbers in full",
         choices=WIDTHS,
         needs={"secure_sum": False},
     )

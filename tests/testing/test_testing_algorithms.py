@@ -16,6 +16,8 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {"gfl": {"units": 2}}
 PRIVATE: Mapping[str, Mapping[str, Any]] = {"fed-plt": {"local-solver": "noisy-gd"}}
 """What makes a run private besides a clip and noise."""
 
+QUICK = ("engines_agree_to_the_bit", "lost_state_is_made_good")
+"""Checks that are played on Ray every time."""
 OF_STATE = (
     "lost_reply_is_an_absence",
     "lost_state_is_made_good",
@@ -92,7 +94,13 @@ def actors() -> Iterator[None]:
 
 @pytest.mark.ray
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize("check", every_check("inline", "ray"), ids=str)
+@pytest.mark.parametrize(
+    "check",
+    [
+        pytest.param(check, marks=() if check.name in QUICK else pytest.mark.slow, id=str(check))
+        for check in every_check("inline", "ray")
+    ],
+)
 def test_algorithm_keeps_its_promise_on_ray(check: Check, actors: None) -> None:
     check()
 

@@ -80,7 +80,7 @@ EXACT: Mapping[str, Mapping[str, Any]] = {
 """Methods whose limit is exact also where agents are absent, and settings with which it is."""
 
 
-HEAD = f"""# Uploads of a few bits a number
+HEAD = f"""# Messages of a few bits a number
 
 `value-bits` codes an upload as its difference to what both sides hold, by a dithered uniform
 quantiser and a Golomb-Rice code ([sparse messages](../sparse-messages.md)). Softmax regression on
@@ -94,17 +94,17 @@ coding costs nothing in privacy. FedAvg is Flower's own, with `sparse_mod`.
 |---|---|---|---|---|---|"""
 BYTES = """
 A top-k upload of 785 float32 numbers has 3,140 bytes of values and 460 of indices, one of float64
-numbers twice the values: 6,771 bytes, and 7,306 as Flower serialises a private one, the most that
-was measured. A figure of 8.2 kB that the goal of a quarter was once set by could not be measured
-again; of each of these, coding with 4 bits takes a quarter or less, and of the float64 ones so does
-8 bits."""
+numbers twice the values, 6,761 bytes in all; a private one, as Flower serialises it, 7,306. A figure
+of 8.2 kB, which the goal of a quarter was set by, could not be measured again. Coded with 8 bits it
+is 1,299 bytes, less than a quarter of every float64 figure, with 4 bits 907, a quarter of float32's
+as well."""
 BOTH = """
 ## Both ways
 
 `value-bits` and `broadcast-bits` alike; FedPDM with a public dual. Bytes of a message, the first
 broadcast, which is in full, counted in. 30% of 100 agents, else all of 10 agents of 1,000 examples.
-Who was away in the round before is sent the numbers in full, as it does not hold the last
-broadcast. FedAvg's broadcasts are Flower's own and are not coded.
+Who was away is sent the differences that it missed, or the numbers in full where these are shorter.
+FedAvg's broadcasts are Flower's own and are not coded.
 
 | method | bits | up | down | accuracy, % |
 |---|---|---|---|---|"""

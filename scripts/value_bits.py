@@ -94,10 +94,10 @@ coding costs nothing in privacy. FedAvg is Flower's own, with `sparse_mod`.
 |---|---|---|---|---|---|"""
 BYTES = """
 A top-k upload of 785 float32 numbers has 3,140 bytes of values and 460 of indices, one of float64
-numbers twice the values, 6,761 bytes in all; a private one, as Flower serialises it, 7,306. A figure
-of 8.2 kB, which the goal of a quarter was set by, could not be measured again. Coded with 8 bits it
-is 1,299 bytes, less than a quarter of every float64 figure, with 4 bits 907, a quarter of float32's
-as well."""
+numbers twice the values, 6,761 bytes in all; a private one, as Flower serialises it, 7,306. The
+8.2 kB by which the goal of a quarter was set could not be measured again. Coded with 8 bits it is
+1,299 bytes, less than a quarter of every float64 figure, with 4 bits 907, a quarter of float32's as
+well."""
 BOTH = """
 ## Both ways
 

@@ -196,7 +196,7 @@ def figure_1(half: Half, found: Results) -> Outcome:
     epsilons, rows = epsilons_of(found), Rows(_open(half))
     for method in METHODS[:3]:
         errors = [_of(found, method, epsilon) for epsilon in epsilons]
-        rows.falling(f"errors of {method} grow as epsilon shrinks", errors, "{:.2f}")
+        rows.falling(f"errors of {method} grow as epsilon shrinks", errors)
     for epsilon in epsilons:
         for better, worse, why in PAIRS:
             gap = difference(_of(found, worse, epsilon), _of(found, better, epsilon))
@@ -254,7 +254,7 @@ def figure_3(half: Half, found: Results) -> Outcome:
     }
     for method in METHODS[:3]:
         sizes = [size[method, epsilon] for epsilon in epsilons]
-        rows.falling(f"noise of {method} grows as epsilon shrinks", sizes, "{:.2g}")
+        rows.falling(f"noise of {method} grows as epsilon shrinks", sizes)
     for epsilon in epsilons:
         gap = difference(size["ObjP", epsilon], size["OutP, authors", epsilon])
         pair = [Estimate.of(size[name, epsilon]) for name in ("ObjP", "OutP, authors")]

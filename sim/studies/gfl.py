@@ -81,8 +81,14 @@ def ratio(above: Deviations, below: Deviations) -> Estimate:
 
 
 def mean_of(values: Deviations) -> str:
-    """Return the mean in two digits."""
-    return f"{Estimate.of(values).mean:.2g}"
+    """Return the mean with its interval."""
+    return str(Estimate.of(values))
+
+
+def factor(logarithm: Estimate) -> str:
+    """Return e to the power of an estimate, with its interval."""
+    low, high = math.exp(logarithm.low), math.exp(logarithm.high)
+    return f"{math.exp(logarithm.mean):.2g} ({low:.2g} to {high:.2g})"
 
 
 def least(estimates: Iterable[Estimate]) -> Estimate:
@@ -188,7 +194,7 @@ def figure_3(found: Results) -> Outcome:
     grown = {
         kind: ratio(own["centroid", kind][highest], own["centroid", kind][lowest]) for kind in NOISY
     }
-    factors = [f"x {math.exp(grown[kind].mean):.0f}" for kind in ("random", "homomorphic")]
+    factors = [f"x {factor(grown[kind])}" for kind in ("random", "homomorphic")]
     rows.claim(
         "(a) centroid: random noise is the more sensitive to the variance",
         grown["random"].minus(grown["homomorphic"]),
@@ -203,7 +209,7 @@ def figure_3(found: Results) -> Outcome:
         ratio(own["units", "random"][variance], own["units", "homomorphic"][variance])
         for variance in VARIANCES
     ]
-    factors = [f"{math.exp(gap.mean):.2f}" for gap in gaps]
+    factors = [factor(gap) for gap in gaps]
     rows.claim(
         "(b) single units: homomorphic noise is better at a fixed variance",
         max(gaps, key=lambda gap: gap.low),
@@ -275,12 +281,12 @@ def figure_4(found: Results) -> Outcome:
         why="covariances x 1; at smaller ones mu = .1 is not steady after so many rounds",
     )
     gaps = {scale: ratio(own["random", scale][0.1], own["random", scale][0.5]) for scale in SCALES}
-    factors = ", ".join(f"{math.exp(gap.mean):.1f} (x {scale:g})" for scale, gap in gaps.items())
+    factors = ", ".join(f"{factor(gap)} at x {scale:g}" for scale, gap in gaps.items())
     rows.claim(
         "random: worse again at a small mu",
         least(gaps.values()),
         f"mu .1 is {factors} times mu .5",
-        why="covariances times the scale in brackets",
+        why="covariances times the scale; brackets are intervals",
     )
     slow, fast = (
         [_tenth(one) for one in found[_four("homomorphic", mu, 0.1)]] for mu in (0.1, 0.5)
@@ -288,11 +294,17 @@ def figure_4(found: Results) -> Outcome:
     slower = difference(slow, fast)
     what = "the rate slows down as mu falls (.1 against .5, covariances x .1)"
     rows.claim(what, slower, f"{slower} rounds more to a tenth of the first deviation")
-    label = "steady MSD of the centroid"
-    panels = []
-    for kind in NOISY:
-        curves = {f"covariances x {scale:g}": _levels(own[kind, scale]) for scale in SCALES}
-        panels.append(Panel(kind, "mu", label, curves, x_log=True, y_log=True))
+    panels = [
+        Panel(
+            f"covariances x {scale:g}",
+            "mu",
+            "steady MSD of the centroid",
+            {kind: _levels(own[kind, scale]) for kind in NOISY},
+            x_log=True,
+            y_log=True,
+        )
+        for scale in SCALES
+    ]
     return Outcome(rows, panels)
 
 

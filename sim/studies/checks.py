@@ -649,6 +649,25 @@ def homomorphic_noise_falls_with_mu(rng: Generator) -> Gap:
     return -exponent, {"exponent": exponent}
 
 
+def privacy_of_a_trajectory(rng: Generator, *, dim: int) -> Gap:
+    """What i rounds of messages tell of a unit's data is at most eps(i), for gradients of norm B.
+
+    Noise of variance sigma_g^2 in every coordinate; ln p(message; D) / p(message; D') is largest
+    beyond both psi. Given the messages, which all others hear, psi depends on the data alone.
+    """
+    rounds, mu, own = int(rng.integers(2, 20)), rng.uniform(0.05, 1), rng.uniform(0.1, 0.9)
+    epsilon = rng.uniform(0.1, 3)
+    scale = mu * (1 + rounds) * rounds / epsilon  # sigma_g / sqrt(2) for B = 1
+    optima, w, told = rng.choice([-1e6, 1e6], (2, dim)), np.zeros((2, dim)), 0.0
+    for _ in range(rounds):
+        slopes = w - optima
+        psi = w - mu * slopes / np.linalg.norm(slopes, axis=1, keepdims=True)
+        told += float(np.abs(psi[0] - psi[1]).sum()) / scale
+        heard = psi[0] + rng.laplace(0, scale, dim)
+        w = psi + (1 - own) * (rng.standard_normal(dim) - heard)
+    return told / epsilon - 1, {"i": rounds, "mu": mu, "eps": epsilon}
+
+
 def own_share_is_larger(rng: Generator) -> Gap:
     """Section V-A, single units: the variances that a round adds."""
     weights = _metropolis(rng, int(rng.integers(3, 12)))

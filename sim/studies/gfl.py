@@ -9,7 +9,7 @@ from itertools import pairwise, product
 from statistics import fmean
 from typing import Any
 
-from .statistics import Estimate, band, difference
+from .statistics import Estimate, difference
 from .study import (
     ADULT,
     Case,
@@ -96,19 +96,9 @@ def least(estimates: Iterable[Estimate]) -> Estimate:
     return min(estimates, key=lambda one: one.low)
 
 
-def course(results: Sequence[Result], what: str) -> Curve:
-    """Return the mean course with its band, kept above zero for a logarithmic axis."""
-    mean, low, high = band([one[what] for one in results if one[what][-1] < 1e6])
-    x = list(range(1, len(mean) + 1))
-    return Curve(x, mean.tolist(), low.clip(mean / 10).tolist(), high.tolist())
-
-
 def _levels(values: Mapping[float, Deviations]) -> Curve:
-    """Return steady deviations where all runs arrive, with bands above zero."""
-    own = {x: one for x, v in values.items() if (one := Estimate.of(v)).complete}
-    curve = Curve.of(own)
-    low = [max(low, mean / 10) for low, mean in zip(curve.low, curve.y, strict=True)]
-    return Curve(curve.x, curve.y, low, curve.high)
+    """Return steady deviations where all runs arrive."""
+    return Curve.of({x: one for x, v in values.items() if (one := Estimate.of(v)).complete})
 
 
 # ------------------------------------------------------------------ Figure 2, by real messages
@@ -158,7 +148,7 @@ def figure_2(found: Results) -> Outcome:
         ratio(own["random"], own["homomorphic"]),
         f"{said['random']} against {said['homomorphic']}",
     )
-    curves = {kind: course(found[kind], "centroid") for kind in KINDS}
+    curves = {kind: Curve.course(found[kind], "centroid") for kind in KINDS}
     return Outcome(rows, [Panel("centroid", "round", "MSD", curves, y_log=True)])
 
 

@@ -80,7 +80,9 @@ def _lines(axes: Any, panel: Panel) -> None:
         marker = "." if len(curve.x) < 16 else ""
         axes.plot(curve.x, curve.y, style, label=label, lw=1.4, marker=marker, color=colour)
         if len(curve.low):
-            axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, lw=0)
+            floor = [y / 10 for y in curve.y] if panel.y_log else curve.low
+            low = [max(pair) for pair in zip(curve.low, floor, strict=True)]
+            axes.fill_between(curve.x, low, curve.high, color=colour, alpha=0.18, lw=0)
     if panel.printed:
         axes.plot([], [], **_mark(PRINTED), label="printed")
     for label, curve in panel.printed.items():

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from .statistics import Estimate, band, difference
+from .statistics import Estimate, difference
 
 Result: TypeAlias = Mapping[str, Any]
 """JSON values that a case gave."""
@@ -247,10 +247,11 @@ class Curve:
 
         The last rounds are looked at one by one, for their mean.
         """
-        rounds = results[0]["rounds"]
-        apart = [place for place, number in enumerate(rounds) if number % rounds[0] == 0]
-        bands = (own[apart].tolist() for own in band([result[what] for result in results]))
-        return cls([rounds[place] for place in apart], *bands)
+        rounds = results[0].get("rounds") or range(1, len(results[0][what]) + 1)
+        columns = zip(rounds, *(result[what] for result in results), strict=False)
+        return cls.of(
+            {number: Estimate.of(own) for number, *own in columns if number % rounds[0] == 0}
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -324,8 +324,17 @@ GFL = (
     ),
     Statement(
         "Theorem 2: eps(i)-differential privacy of a trajectory",
-        "eps grows like i^2 and its constant B is not given; an observer of all links of a unit is "
-        "left with one draw of the noise whatever the round (docs/gfl.md)",
+        "gradients of norm B and one dimension; at the printed settings eps is beyond use "
+        "(docs/gfl.md)",
+        partial(checks.privacy_of_a_trajectory, dim=1),
+        52,
+    ),
+    Statement(
+        "Theorem 2 for vectors",
+        "how they are noised is not printed; with noise of variance sigma_g^2 in every coordinate",
+        partial(checks.privacy_of_a_trajectory, dim=2),
+        52,
+        OPEN,
     ),
     Statement("Theorem 3: errors of single units (60), (61)", ORDER),
     Statement("Theorem 4: errors of single units are bounded (76)", ORDER),

@@ -88,7 +88,7 @@ def mean_of(values: Deviations) -> str:
 def factor(logarithm: Estimate) -> str:
     """Return e to the power of an estimate, with its interval."""
     low, high = math.exp(logarithm.low), math.exp(logarithm.high)
-    return f"{math.exp(logarithm.mean):.2g} ({low:.2g} to {high:.2g})"
+    return f"{math.exp(logarithm.mean):.3g} ({low:.3g} to {high:.3g})"
 
 
 def least(estimates: Iterable[Estimate]) -> Estimate:

@@ -95,6 +95,16 @@ def _short(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
+def _and_corrected(
+    what: str, why: str, corrected: str, check: Callable[..., Gap], stream: int, count: int = 100
+) -> tuple[Statement, Statement]:
+    """Return a statement as printed, and what is true in its place."""
+    return (
+        Statement(what, why, partial(check, printed=True), stream, count=count),
+        Statement(corrected, "corrected", partial(check, printed=False), stream, Verdict.BEYOND),
+    )
+
+
 CITED = "a result of the cited literature, nothing of this paper to measure"
 ORDER = "an order of magnitude, its constants are not given"
 READ = "no loss meets Assumption 1, read as: the loss is bounded below"
@@ -115,18 +125,12 @@ FED_PLT = (
     Statement(
         "Lemma 6: the proximal operator of consensus and h", "", checks.proximal_of_consensus, 6
     ),
-    Statement(
+    *_and_corrected(
         "Proposition 1: where S is stable Fed-PLT contracts",
         "S as printed, with 1/(lambda + 1/rho)",
-        partial(checks.contraction, printed=True),
-        7,
-    ),
-    Statement(
         "Proposition 1 with 1/(1 + rho lambda) in S",
-        "corrected",
-        partial(checks.contraction, printed=False),
+        checks.contraction,
         7,
-        BEYOND,
     ),
     Statement(
         "Lemma 7: a stable choice exists",
@@ -141,37 +145,25 @@ FED_PLT = (
         15,
         count=RARE,
     ),
-    Statement(
+    *_and_corrected(
         "Proposition 3, Lemma 8: contraction of the accelerated solver",
         "chi(N_e) as printed, without a root",
-        partial(checks.accelerated, printed=True),
-        8,
-    ),
-    Statement(
         "Lemma 8 with the root",
-        "corrected",
-        partial(checks.accelerated, printed=False),
+        checks.accelerated,
         8,
-        BEYOND,
     ),
     Statement(
         "Proposition 4: a bounded Renyi divergence",
         "an upper bound for someone who sees the last model only; no sample refutes or proves it, "
         "and the coordinator sees every round (docs/privacy.md has the account for that)",
     ),
-    Statement(
+    *_and_corrected(
         "Corollary 1: the bound (16)",
         "with the printed S of norm below 1",
-        partial(checks.accuracy_under_noise, printed=True),
+        "Corollary 1 with 1/(1 + rho lambda) in S",
+        checks.accuracy_under_noise,
         16,
         count=RARE,
-    ),
-    Statement(
-        "Corollary 1 with 1/(1 + rho lambda) in S",
-        "corrected",
-        partial(checks.accuracy_under_noise, printed=False),
-        16,
-        BEYOND,
     ),
     Statement(
         "Remark 1: agents may have solvers of their own",

@@ -198,6 +198,33 @@ def accelerated(rng: Generator, *, printed: bool) -> Gap:
     return gap, {"kappa": kappa, "N_e": epochs}
 
 
+def divergence_of_the_last_model(rng: Generator) -> Gap:
+    """The Renyi divergence of x_{i,K} is at most alpha L^2 / (lambda tau^2 q^2) (1 - e^...).
+
+    tau = L / q = 1 and f_i(x) = h x^2 / 2 with a clipped record: its gradient differs by -1 between
+    neighbours until the others have moved y past it, by 1 from then on. All is Gaussian, and the
+    order alpha cancels against alpha (mean)^2 / (2 variance).
+    """
+    h, rho, epochs = 10.0 ** rng.uniform(-1, 1), 10.0 ** rng.uniform(-1, 2), rng.integers(1, 41)
+    step, rounds = rng.uniform(0, 2 / (h + 1 / rho)), int(rng.integers(2, 31))
+    factor = 1 - step * (h + 1 / rho)
+    kept, summed = factor**epochs, (1 - factor**epochs) / (1 - factor)
+    variance = 2 * step * (1 - kept**2) / (1 - factor**2)
+    pull = step * summed
+    matrix = np.array([[kept, -pull / rho], [2 * kept, 1 - 2 * pull / rho]])
+    both = np.array([1.0, 2.0])  # what moves x by 1 moves z by 2
+    moved, covariance, effects = pull * both, np.diag([2 / h, 0.0]), []
+    for _ in range(rounds):
+        effects.append(float(moved[0]))
+        moved = matrix @ moved
+        covariance = matrix @ covariance @ matrix.T + variance * np.outer(both, both)
+    late = np.cumsum(effects)  # of the last rounds
+    mean = float(np.abs(2 * late - late[-1]).max())
+    allowed = (1 - math.exp(-h * step * rounds * epochs / 2)) / h
+    instance = {"h": h, "rho": rho, "gamma": step, "N_e": int(epochs), "K": rounds}
+    return mean**2 / (2 * float(covariance[0, 0])) / allowed - 1, instance
+
+
 def accuracy_under_noise(rng: Generator, *, printed: bool) -> Gap:
     """The error under noise of tau = .3 after 60 rounds, where the norm of S is below 1."""
     one = Federation.drawn(rng, printed=printed, contracting=True)

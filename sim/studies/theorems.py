@@ -154,8 +154,10 @@ FED_PLT = (
     ),
     Statement(
         "Proposition 4: a bounded Renyi divergence",
-        "an upper bound for someone who sees the last model only; no sample refutes or proves it, "
-        "and the coordinator sees every round (docs/privacy.md has the account for that)",
+        "of the last model; its proof overlooks that z_i depends on the data too, and the "
+        "coordinator sees every round (docs/privacy.md)",
+        checks.divergence_of_the_last_model,
+        4,
     ),
     *_and_corrected(
         "Corollary 1: the bound (16)",

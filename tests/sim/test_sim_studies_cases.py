@@ -379,6 +379,7 @@ def test_the_printed_stability_matrix_has_a_counterexample() -> None:
         ("Corollary 1 with 1/(1 + rho lambda) in S", True),
         ("Lemma 1: the second moment (28) of the gradient noise", True),
         ("Proposition 2: the bound (15)", False),
+        ("Proposition 4: a bounded Renyi divergence", False),
         ("Corollary 1: the bound (16)", False),
         ("Proposition 1: where S is stable Fed-PLT contracts", False),
         ("Proposition 3, Lemma 8: contraction of the accelerated solver", False),

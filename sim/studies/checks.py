@@ -611,10 +611,11 @@ def gradient_noise(rng: Generator) -> Gap:
 
     def slopes(x: Vector) -> Vector:
         x = x[:, None, None]
-        return 2 * (((u * x).sum(-1) - d)[..., None] * u + ridge * x)
+        slope: Vector = 2 * (((u * x).sum(-1) - d)[..., None] * u + ridge * x)
+        return slope
 
     def square(x: Vector) -> Vector:
-        return (x * x).sum(-1)
+        return np.asarray((x * x).sum(-1))
 
     means = slopes(w).mean(axis=2)
     within = square(slopes(w) - means[:, :, None]).mean(axis=2) / epochs

@@ -244,6 +244,16 @@ def _clipped(problem: LinearModel[Any], x: Any) -> Any:
     return total / size + problem.gradient(x) - plain.gradient(x)
 
 
+def test_arms_under_other_noise_or_loss_have_a_panel_of_their_own() -> None:
+    result = {"value": 0.5, "rounds": [5], "course": [0.5]}
+    arms = ("fed-pdm", "scaffold within its theory", "fed-pdm, epsilon 10, (41)")
+    panels = fed_pdm.Claims({f"MNIST: {arm}": [result] for arm in arms}).outcome().panels
+    assert {panel.title: list(panel.curves) for panel in panels} == {
+        "MNIST": ["fed-pdm", "scaffold within its theory"],
+        "MNIST, epsilon 10, (41)": ["fed-pdm"],
+    }
+
+
 @DATA
 def test_a_private_run_is_the_same_again() -> None:
     case = fed_pdm.arm(OPTIONS, "", "Adult", epsilon=0.5)[1]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 from .search import tuned
@@ -311,21 +311,20 @@ def figure_6(found: Results) -> Outcome:
     return rows.outcome()
 
 
-Grid = Mapping[str, Sequence[Any]]
-PLAIN_GRIDS: Mapping[str, Grid] = {
+PLAIN_GRIDS: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]] = {
     "softmax": {
-        "fed-pdm": (["step_size_base", [0.1, 0.3, 0.7]], ["rho", [1.0, 10.0]]),
-        "fed-avg": (["step_size_base", [0.05, 0.1, 0.2, 0.35, 0.5, 0.7]],),
-        "fed-prox": (["step_size_base", [0.1, 0.3, 0.7]], ["mu", [0.1, 1.0]]),
-        "scaffold": (["step_size_base", [0.05, 0.1, 0.2, 0.35, 0.5, 0.7]],),
-        "fed-dyn": (["step_size_base", [0.1, 0.3, 0.7]], ["fed_dyn_alpha", [0.1, 1.0]]),
+        "fed-pdm": {"step_size_base": [0.1, 0.3, 0.7], "rho": [1.0, 10.0]},
+        "fed-avg": {"step_size_base": [0.05, 0.1, 0.2, 0.35, 0.5, 0.7]},
+        "fed-prox": {"step_size_base": [0.1, 0.3, 0.7], "mu": [0.1, 1.0]},
+        "scaffold": {"step_size_base": [0.05, 0.1, 0.2, 0.35, 0.5, 0.7]},
+        "fed-dyn": {"step_size_base": [0.1, 0.3, 0.7], "fed_dyn_alpha": [0.1, 1.0]},
     },
     "(41)": {
-        "fed-pdm": (["step_size_base", [0.02, 0.1, 0.7]], ["rho", [1.0, 10.0]]),
-        "fed-avg": (["step_size_base", [0.005, 0.02, 0.05, 0.2, 0.7, 1.5]],),
-        "fed-prox": (["step_size_base", [0.02, 0.2, 0.7]], ["mu", [0.1, 1.0]]),
-        "scaffold": (["step_size_base", [0.005, 0.02, 0.05, 0.2, 0.7, 1.5]],),
-        "fed-dyn": (["step_size_base", [0.02, 0.2, 0.7]], ["fed_dyn_alpha", [0.1, 1.0]]),
+        "fed-pdm": {"step_size_base": [0.02, 0.1, 0.7], "rho": [1.0, 10.0]},
+        "fed-avg": {"step_size_base": [0.005, 0.02, 0.05, 0.2, 0.7, 1.5]},
+        "fed-prox": {"step_size_base": [0.02, 0.2, 0.7], "mu": [0.1, 1.0]},
+        "scaffold": {"step_size_base": [0.005, 0.02, 0.05, 0.2, 0.7, 1.5]},
+        "fed-dyn": {"step_size_base": [0.02, 0.2, 0.7], "fed_dyn_alpha": [0.1, 1.0]},
     },
 }
 """Six settings for each by loss, without noise."""
@@ -357,11 +356,12 @@ def _rivals(data: str, full: bool) -> Arms:
     arms: dict[str, Mapping[str, Any]] = {}
     epsilon = RIVAL_EPSILON[data]
     for loss, named in ON.items():
-        for name in ("fed-pdm", *RIVALS):
+        for name, grid in PLAIN_GRIDS[loss].items():
+            points = [dict(zip(grid, point, strict=True)) for point in product(*grid.values())]
             arms[f"{name}{named}"] = {
                 "algorithm": name,
                 "settings": tuned(f"{data}{named}", name),
-                "search": {"axes": list(PLAIN_GRIDS[loss][name])},
+                "search": {"points": points},
                 "loss": loss,
             }
         arms[f"{IN_THEORY}{named}"] = {
@@ -402,12 +402,12 @@ def figure_7(found: Results) -> Outcome:
 def _chosen(found: Results, data: str, loss: str) -> str:
     """Say which settings were tuned to, and which of them lie at an end of their grid."""
     said, on = [], ON[loss]
-    for name, axes in PLAIN_GRIDS[loss].items():
+    for name, grid in PLAIN_GRIDS[loss].items():
         settings = found[f"{data}: {name}{on}"][0]["settings"]
         own = [
             f"{key.replace('_', ' ')} {settings[key]:g}"
-            + (" (end of grid)" if len(grid) > 2 and settings[key] in (grid[0], grid[-1]) else "")
-            for key, grid in axes
+            + (" (end of grid)" if len(axis) > 2 and settings[key] in (axis[0], axis[-1]) else "")
+            for key, axis in grid.items()
         ]
         said.append(f"{name} {', '.join(own)}")
     return f"{data}, without noise{on}, tuned to: {'; '.join(said)}."

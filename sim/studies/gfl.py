@@ -104,33 +104,46 @@ def _levels(values: Mapping[float, Deviations]) -> Curve:
 # ------------------------------------------------------------------ Figure 2, by real messages
 
 
-def _messages(kind: str, seed: int, step: float, variance: float) -> dict[str, Any]:
-    """Return the settings of a run with Strategy, ClientApps and messages."""
-    return {
-        "step_size": step,
-        "batch": "sample",
-        "perturbation": kind,
-        "noise_variance": 0.0 if kind == "none" else variance,
-        "mechanism": "laplace",
-        "noise_seed": seed,
-    }
+def by_messages(
+    options: Options,
+    mu: float,
+    variance: float,
+    rounds: tuple[int, int],
+    workload: Mapping[str, Any],
+    measure: str,
+    **more: Any,
+) -> Sequence[Case]:
+    """Return runs of the three variants with Strategy, ClientApps and messages.
 
-
-def played(options: Options) -> Sequence[Case]:
-    """Return the runs of Figure 2."""
+    ``rounds`` are those of a short and of a full run; ``more`` goes to the runner.
+    """
     return [
         Case(
             kind,
             seed,
-            {"name": "regression", "draw": seed},
+            {**workload, "draw": seed},
             "gfl",
-            _messages(kind, seed, MU, VARIANCE),
-            FULL_PLAYED if options.full else PLAYED,
-            "deviation",
+            {
+                "step_size": mu,
+                "batch": "sample",
+                "perturbation": kind,
+                "noise_variance": 0.0 if kind == "none" else variance,
+                "mechanism": "laplace",
+                "noise_seed": seed,
+            },
+            rounds[options.full],
+            measure,
+            more,
         )
         for kind in KINDS
         for seed in options.seeds(10)
     ]
+
+
+def played(options: Options) -> Sequence[Case]:
+    """Return the runs of Figure 2."""
+    drawn = {"name": "regression"}
+    return by_messages(options, MU, VARIANCE, (PLAYED, FULL_PLAYED), drawn, "deviation")
 
 
 def figure_2(found: Results) -> Outcome:
@@ -308,21 +321,9 @@ def _tenth(result: Result) -> float:
 
 
 def adult(options: Options) -> Sequence[Case]:
-    """Return the runs of Section V-B on Adult, with Strategy, ClientApps and messages."""
-    return [
-        Case(
-            kind,
-            seed,
-            {"name": "adult-on-ring", "draw": seed, "folder": str(options.data_path)},
-            "gfl",
-            _messages(kind, seed, 0.5, 0.6),
-            400 if options.full else 80,
-            "accuracy",
-            {"every": 4, "tail": 20},
-        )
-        for kind in KINDS
-        for seed in options.seeds(10)
-    ]
+    """Return the runs of Section V-B on Adult."""
+    dealt = {"name": "adult-on-ring", "folder": str(options.data_path)}
+    return by_messages(options, 0.5, 0.6, (80, 400), dealt, "accuracy", every=4, tail=20)
 
 
 def figure_5(found: Results) -> Outcome:

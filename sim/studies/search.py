@@ -1,10 +1,10 @@
 """Tuning: the same budget for every algorithm, on draws that are not reported, without a test set.
 
-A case with ``options["search"]`` names tuning draws and what is tried: axes ``[key, low, high]`` on
-logarithmic scales with a ``budget``, axes ``[key, [values]]`` of a grid, or ``points``, which are
-settings themselves. Half of a budget is a Latin hypercube over the box, the rest a box a quarter as
-wide around the best so far. The objective is the mean over the tuning draws: iterations to the
-tolerance, or accuracy on validation examples.
+A case with ``options["search"]`` names tuning draws and what is tried: ``points``, which are
+settings, or axes ``[key, low, high]`` on logarithmic scales with a ``budget``. Half of a budget is
+a Latin hypercube over the box, the rest a box a quarter as wide around the best so far. The
+objective is the mean over the tuning draws: iterations to the tolerance, or accuracy on validation
+examples.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from importlib.resources import files
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -63,10 +62,6 @@ def _best(text: str) -> Settings:
     case = Case(**{**content, "options": plain})
     if "points" in search:
         return _least(case, search, search["points"])[1]
-    if "budget" not in search:
-        names, values = zip(*search["axes"], strict=True)
-        grid = [dict(zip(names, point, strict=True)) for point in product(*values)]
-        return _least(case, search, grid)[1]
     axes = [Axis(*axis) for axis in search["axes"]]
     budget, dim = search["budget"], len(axes)
     points = hypercube(stream(0, "tuning", case.algorithm), -(-budget // 2), dim)

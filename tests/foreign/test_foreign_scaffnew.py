@@ -56,8 +56,9 @@ def test_it_is_the_papers_recursion() -> None:
     rounds = 10
     steps = [int(stream(COIN_SEED, "coins", round_=t).geometric(P)) for t in range(1, rounds + 1)]
     everybody = [range(6)] * rounds
+    gamma = recursions.constant(GAMMA)
     expected = recursions.tamuna(
-        list(PROBLEMS), np.zeros(4), everybody, gamma=GAMMA, p=P, steps=steps, eta=P
+        list(PROBLEMS), np.zeros(4), everybody, gamma=gamma, p=P, steps=steps, eta=P
     )
     assert np.abs(model(rounds) - expected).max() < 1e-12
 

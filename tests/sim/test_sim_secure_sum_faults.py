@@ -16,6 +16,7 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 from privet.client_apps import client_app
 from privet.client_apps.masking import MASK_RECORD, MaskState
 from privet.privacy import AgentLedger
+from privet.problems import minimize
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPDM, FedPLT, Schedule
 from privet.strategies.run.masked import MOST_ATTEMPTS
@@ -41,7 +42,6 @@ from support.masked import (
     ridge_agents,
     start_at,
 )
-from support.rounding import Quadratic
 
 # ------------------------------------------------------------------ dropouts
 
@@ -284,9 +284,7 @@ def test_newcomers_join_with_a_key_of_their_own() -> None:
     options = {"num_agents": 4, "secure_sum": True, "rounds": 300, "start": {"observers": [arrive]}}
     result, strategy, _ = play("fed-plt", grid=grid, **options)
     assert [len(d.participants) for d in result.history[:5]] == [4, 4, 4, 5, 5]
-    agents = [Quadratic.of(problem) for problem in ridge_agents()]
-    optimum = np.linalg.solve(sum(a.bend for a in agents), sum(a.pull for a in agents))
-    assert np.linalg.norm(model(result) - optimum) < 1e-11
+    assert np.linalg.norm(model(result) - minimize(ridge_agents()).x) < 1e-11
     assert len({agent.public_key for agent in strategy.session.roster.agents.values()}) == COUNT
 
 

@@ -154,14 +154,6 @@ def test_memory_of_a_fold_does_not_grow_with_the_number_of_agents() -> None:
 # ------------------------------------------------------------------ runs with known ends
 
 
-@pytest.mark.parametrize("options", [{"dual": "private"}, {"dual": "public"}])
-def test_converges_to_the_centralised_minimiser(options: dict[str, Any]) -> None:
-    problems = logistic_agents(5)
-    best = minimize(problems, make_h("zero")).x
-    result, _ = run(problems, 60, **options)
-    assert np.abs(model(result) - best).max() < 1e-9
-
-
 @pytest.mark.parametrize("weight", [0.02, 0.2])
 def test_h_is_weighed_against_the_mean_of_the_losses(weight: float) -> None:
     problems = logistic_agents(5)
@@ -180,27 +172,6 @@ def test_table_converges_exactly_with_five_of_twenty(participation: Any) -> None
     assert np.abs(model(exact) - best).max() < 1e-9
     stalled, _ = run(problems, 60, aggregation="participants", **options)
     assert np.abs(model(stalled) - best).max() > 1e-3
-
-
-@pytest.mark.parametrize("steps", [1, 4])
-@pytest.mark.parametrize("participation", [None, Fraction(0.5)])
-def test_public_dual_has_the_private_duals_iterates(steps: int, participation: Any) -> None:
-    problems = logistic_agents(6)
-    options = {"max_local_steps": steps, "participation": participation, "rho": 0.7}
-    private, _ = run(problems, 12, dual="private", **options)
-    public, strategy = run(problems, 12, dual="public", **options)
-    assert np.abs(model(private) - model(public)).max() < 1e-12
-    assert strategy.session is not None
-    assert np.abs(strategy.session.state.lam).max() > 0.01
-
-
-def test_one_step_with_rho_eta_one_half_is_fed_sgd_with_twice_the_step() -> None:
-    problems = logistic_agents(4)
-    result, _ = run(problems, 25, max_local_steps=1, rho=2.0, step_size_base=0.25)
-    x = np.zeros(4)
-    for _ in range(25):
-        x = x - 2 * 0.25 * np.mean([problem.gradient(x) for problem in problems], axis=0)
-    assert np.abs(model(result) - x).max() < 1e-12
 
 
 def test_fewer_bytes_with_fewer_coordinates() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from privet.client_apps.arithmetic import FARTHEST, distance
 from privet.client_apps.dp_iadmm import Agent as DPIADMM
-from privet.client_apps.fed_pdm import Agent as FedPDM
 from privet.client_apps.fed_plt import Agent as FedPLT
 from privet.client_apps.half import Half, Streams
 from privet.client_apps.rivals.fed_lin import Agent as FedLin
@@ -131,13 +130,6 @@ def test_a_release_that_varies_is_that_of_its_round() -> None:
     assert half.asked == [(2, 1), (2, 4)]
     for round_ in range(1, 1000):  # whatever is kept, it is the round's own
         assert half.release(facts, round_).sensitivity == 1.0 / round_
-
-
-def test_a_step_size_that_falls_makes_fed_pdm_cheaper_every_round() -> None:
-    half = FedPDM(dual="public", clip=1.0, noise_scale=0.1, max_local_steps=1)
-    sizes = [half.release(FACTS, round_).sensitivity for round_ in (1, 4, 1)]
-    assert sizes[0] == sizes[2]
-    assert sizes[1] == pytest.approx(sizes[0] / 2)
 
 
 def test_a_half_is_neither_private_nor_clipped_unless_it_says_so() -> None:

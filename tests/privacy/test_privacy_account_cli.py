@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -126,8 +127,11 @@ def test_gfl_observers(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0.99 <= links["epsilon"] / links["as-printed"] <= 1.0
 
 
-def test_without_noise_epsilon_is_infinite(capsys: pytest.CaptureFixture[str]) -> None:
-    found = planned(capsys, f"{PLT} noise-variance=0")
+@pytest.mark.parametrize("weight", ["0.0", "0.05"])
+def test_without_noise_epsilon_is_infinite(weight: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether or not the regulariser contracts."""
+    command = PLT.replace("weight=0.05", f"weight={weight}")
+    found = planned(capsys, f"{command} noise-variance=0")
     assert not found["private"]
     assert found["epsilon"] == "inf"
     assert "not private" in found["reason"]
@@ -147,6 +151,14 @@ def test_table_shows_rounds_totals_the_printed_value_and_assumptions(
     for text in ("noise-variance = ", "for epsilon 2", "coordinator", "costliest round", "world",
                  "as printed, no claim", "replace-one", "- unit: one record"):  # fmt: skip
         assert text in out
+
+
+def test_the_noise_that_is_named_meets_the_target(capsys: pytest.CaptureFixture[str]) -> None:
+    """As printed, to the last digit: whoever copies it stays at the target."""
+    _, out, _ = called(capsys, *f"{PLT} target-epsilon=2".split())
+    match = re.search(r"^fed-plt: noise-variance = (\S+) for epsilon 2$", out, re.MULTILINE)
+    assert match is not None
+    assert 1.99 < planned(capsys, f"{PLT} noise-variance={match[1]}")["epsilon"] <= 2.0
 
 
 # ---------------------------------------------------------------------- config and errors
@@ -182,7 +194,10 @@ def test_a_bound_of_zero_is_no_bound(capsys: pytest.CaptureFixture[str]) -> None
     assert (unclipped["private"], unclipped["epsilon"]) == (False, "inf")
 
 
-@pytest.mark.parametrize(("key", "value"), [("clip", "-1"), ("rho", "nan"), ("row-norm", "inf")])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("clip", "-1"), ("rho", "nan"), ("row-norm", "inf"), ("delta", "-inf"), ("step-size", "nan")],
+)
 def test_bounds_must_be_finite_and_not_negative(
     capsys: pytest.CaptureFixture[str], key: str, value: str
 ) -> None:
@@ -196,8 +211,14 @@ def test_bounds_must_be_finite_and_not_negative(
         ("algorithm=nothing", "nothing"),
         ("fed-plt", "fed-plt"),
         (f"{PLT} frobnicate=3", "frobnicate"),
-        (f"{PLT} noise-variance=1e-3 num-examples=0", "num-examples"),
-        (f"{PLT} noise-variance=1e-3 dim=0", "dim"),
+        *(
+            (
+                re.sub(rf" {key}=\d+", f" {key}={value}", f"{PLT} noise-variance=1e-3"),
+                f"{key} = .*: expected a whole number >= 1",
+            )
+            for key in ("num-examples", "dim")
+            for value in ("0", "-5", "2.5", "many")
+        ),
         (f"{GFL} noise-variance=1 target-epsilon=1", "target-epsilon = 1: gfl does not use it"),
         ("algorithm=dp-fedsgd num-agents=2 dim=3", "num-examples"),
     ],
@@ -205,8 +226,6 @@ def test_bounds_must_be_finite_and_not_negative(
 def test_usage_errors_are_one_line_and_exit_2(
     capsys: pytest.CaptureFixture[str], command: str, reason: str
 ) -> None:
-    import re
-
     assert re.search(reason, usage_error(capsys, *command.split()))
 
 

@@ -28,6 +28,9 @@ from privet.wire.library import LIBRARY_VERSION
 from support.reports import Page, render, rounds, run_folder
 
 
+pytestmark = pytest.mark.curves
+
+
 class TestNumbers:
     def test_are_those_of_the_history(self, tmp_path: Path) -> None:
         histories = [rounds(40, seed=1), rounds(25, seed=2)]

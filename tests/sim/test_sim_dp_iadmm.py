@@ -301,28 +301,6 @@ def test_unusable_labels_are_one_line(labels: list[int], classes: int, line: str
     assert ("found" in line) == ("(text withheld: private run)" in str(caught.value))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["local-updates=0"], "local-updates = 0: must be >= 1"),
-        (["epsilon=0"], "epsilon = 0.0: must be > 0"),
-        (["epsilon=-0.5"], "epsilon = -0.5: must be > 0"),
-        (["rho-growth=0.9"], "rho-growth = 0.9: must be >= 1"),
-        (["epsilon=0.5"], "epsilon = 0.5 needs clip > 0"),
-        (["target-epsilon=1.0"], "target-epsilon needs clip > 0"),
-    ],
-)
-def test_usage_errors_are_one_line_and_exit_2(
-    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["run", "algorithm=dp-iadmm", "num-server-rounds=1", *arguments])
-    assert caught.value.code == 2
-    text = capsys.readouterr().err
-    assert line in text
-    assert text.count("\n") == 1
-
-
 def test_labels_of_a_file_outside_the_classes_exit_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -375,30 +353,6 @@ def account_of(folder: Path, **settings: Any) -> dict[str, Any]:
     run_inline(raw, "run")
     found: dict[str, Any] = json.loads((folder / "run" / "privacy.json").read_text())
     return found
-
-
-@pytest.mark.parametrize(
-    ("settings", "count"),
-    [
-        ({"local-updates": 3}, 15),
-        ({"mechanism": "laplace"}, 5),
-        ({"perturbation": "output"}, 5),
-        ({"perturbation": "output", "local-updates": 3, "row-norm": 2.0}, 5),
-        ({"set": "l2", "set-radius": 2.0, "local-updates": 2}, 10),
-    ],
-)
-def test_calibrated_run_meets_its_target(
-    settings: dict[str, Any], count: int, tmp_path: Path
-) -> None:
-    found = account_of(tmp_path, clip=1.0, **{"target-epsilon": 2.0}, **settings)
-    assert found["private"] is True
-    for entry in found["accounts"]:
-        assert 1.99 < entry["epsilon"] <= 2.0
-    for agent in found["agents"].values():
-        (release,) = agent["releases"]
-        assert release.get("count", 1) * release["times"] == count
-        # I is the number of training examples of all agents together
-        assert release["sensitivity"] == pytest.approx(2.0 / 455)
 
 
 def test_epsilon_per_release_composes(tmp_path: Path) -> None:
@@ -466,12 +420,6 @@ def test_node_with_rules_refuses_the_papers_sensitivity() -> None:
             mechanism="laplace",
             sensitivity="paper",
         )
-
-
-def test_run_saves_both_averages(tmp_path: Path) -> None:
-    account_of(tmp_path)
-    with np.load(tmp_path / "run" / "model.npz") as file:
-        assert {"x", "mean/x", "average/x", "weighted-average/x"} <= set(file.files)
 
 
 def test_without_noise_the_optimum_is_reached() -> None:

@@ -15,7 +15,7 @@ from privet.client_apps.base import Participant
 from privet.client_apps.fed_plt import Agent as FedPLT
 from privet.client_apps.guard import node_rules
 from privet.client_apps.rivals.dp_fedsgd import Agent as FedSGD
-from privet.privacy import AgentLedger, Facts, Perturber, epsilon_of
+from privet.privacy import AgentLedger, Facts, epsilon_of
 from privet.problems import L2, BinaryLogistic, ClippableProblem
 from privet.sim.engine import InlineGrid
 from privet.wire import ENROL, FAILED, REFUSED, ConfigError, WireError, pack
@@ -27,7 +27,6 @@ from privet.wire.contract import (
     read_update,
     shared_record,
 )
-from privet.wire.enrolment import read_enrolment
 from privet.wire.payload import from_payload
 
 ROWS = np.random.default_rng(0).standard_normal((20, 3))
@@ -192,38 +191,6 @@ def released(reply: Message) -> Any:
     ((release, times),) = AgentLedger.from_json(update(reply).ledger).entries
     assert times == 1
     return release
-
-
-@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
-def test_a_private_run_divides_by_the_declared_number(
-    relation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Perturber, "_next", _no_noise)
-    sums = []
-    for rows in (20, 19):
-        rules = {"relation": relation, "num-examples": 30}
-        node = Node(tmp_path / str(rows), problem(rows), budget=False, **rules)
-        facts = Facts.from_json(read_enrolment(node.enrol().content).facts)
-        assert (facts.num_examples, facts.divisor) == (30, 30.0)
-        reply = node.train({**SETTINGS, "relation": relation})
-        done = update(reply)
-        assert done.num_examples == 30
-        moved = 2.0 if relation == "replace-one" else 1.0
-        assert moved / 30 <= released(reply).sensitivity <= moved / 30 * (1 + 2**-19)
-        sums.append(from_payload(done.payload)["g"])
-        bare = BinaryLogistic(ROWS[:rows], LABELS[:rows])
-        exact = sum(
-            g * min(1.0, 1.0 / np.linalg.norm(g))
-            for g in (bare.gradient(np.zeros(3), np.array([i])) for i in range(rows))
-        )
-        np.testing.assert_allclose(sums[-1], exact / 30, atol=1e-3 / 30)
-    # Deleting the last record moves the mean by that record's share alone.
-    assert np.linalg.norm(sums[0] - sums[1]) <= 1.0 / 30 * (1 + 1e-3)
-
-
-def _no_noise(noise: Perturber) -> Any:
-    noise.taken += 1
-    return np.zeros(3)
 
 
 def test_an_open_run_divides_by_what_there_is(tmp_path: Path) -> None:

@@ -93,13 +93,6 @@ def play(text: str, folder: Path, **more: Any) -> Said:
     return Said(privet_json("run", *words(text, output_dir=folder, **more)))
 
 
-@pytest.fixture(autouse=True)
-def _no_pages(request: pytest.FixtureRequest) -> None:
-    """One test alone looks at them."""
-    if request.function is not test_the_page_prints_it:
-        request.getfixturevalue("no_report")
-
-
 def said_by_the_account(text: str, **more: Any) -> list[dict[str, Any]]:
     """Return the accounts that ``privet account`` prints of the same words."""
     accounts: list[dict[str, Any]] = privet_json("account", *words(text, **more))["accounts"]

@@ -25,9 +25,9 @@ from privet.privacy import (
 from privet.problems import L2, BinaryLogistic, Problem
 from privet.server_apps import Finished, execute, read_config
 from privet.server_apps.report import format as fmt
-from privet.sim.cli.main import main
 from privet.sim.engine import InlineGrid
 from privet.wire import ConfigError
+from support.cli import privet
 from support.reports import Page
 
 AGENTS = 3
@@ -133,14 +133,13 @@ def arguments(raw: Mapping[str, Any]) -> list[str]:
     return [f"{key}={json.dumps(value)}" for key, value in raw.items()]
 
 
-def planned(raw: Mapping[str, Any], capsys: pytest.CaptureFixture[str]) -> tuple[Any, str]:
+def planned(raw: Mapping[str, Any]) -> tuple[Any, str]:
     """Return what ``privet account`` says of a run, as JSON and in its table."""
     said = []
     for form in (["--json"], []):
-        with pytest.raises(SystemExit) as stop:
-            main(["account", *arguments({**RUN, **raw}), *form])
-        assert not stop.value.code
-        said.append(capsys.readouterr().out)
+        code, out, err = privet("account", *arguments({**RUN, **raw}), *form)
+        assert not code, err
+        said.append(out)
     return json.loads(said[0]), said[1]
 
 
@@ -176,13 +175,11 @@ def require_one_figure(finished: Finished, folder: Path | None = None) -> float:
 
 
 @pytest.mark.parametrize("name", PRIVATE)
-def test_everybody_names_the_same_figure(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_everybody_names_the_same_figure(name: str, tmp_path: Path) -> None:
     settings = PRIVATE[name]
     finished = played(settings, tmp_path)
     epsilon = require_one_figure(finished, tmp_path)
-    said, table = planned(settings, capsys)
+    said, table = planned(settings)
     assert (said["epsilon"], said["private"]) == (epsilon, True)
     assert finished.summary["privacy"] in table
     assert table.count(f" {fmt.epsilon(epsilon)} ") >= len(said["accounts"])
@@ -190,9 +187,7 @@ def test_everybody_names_the_same_figure(
 
 
 @pytest.mark.parametrize("name", PRIVATE)
-def test_a_target_is_never_exceeded(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_target_is_never_exceeded(name: str, tmp_path: Path) -> None:
     settings = target_of(PRIVATE[name], 3.0)
     finished = played(settings, tmp_path)
     epsilon = require_one_figure(finished, tmp_path)
@@ -201,7 +196,7 @@ def test_a_target_is_never_exceeded(
     assert [done.failures for done in finished.result.history] == [{}] * len(
         finished.result.history
     )
-    said, _ = planned(settings, capsys)
+    said, _ = planned(settings)
     assert said["epsilon"] == epsilon
 
 
@@ -285,7 +280,7 @@ def test_what_was_paid_may_leave_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["fed-plt", "fed-pdm-batch", "dp-fedsgd", "scaffold"])
 @pytest.mark.parametrize("by_target", [False, True])
 def test_a_declared_number_of_examples_is_what_counts(
-    name: str, by_target: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, by_target: bool, tmp_path: Path
 ) -> None:
     """Every node holds about 150 examples and declares 300."""
     settings = PRIVATE[name]
@@ -294,9 +289,9 @@ def test_a_declared_number_of_examples_is_what_counts(
     finished = played(settings, tmp_path, **{"num-examples": 300})
     epsilon = require_one_figure(finished, tmp_path)
     public = {"num-examples": 300, "dim": 31, "loss": "binary-logistic"}
-    said, _ = planned({**settings, **public}, capsys)
+    said, _ = planned({**settings, **public})
     assert said["epsilon"] == epsilon
-    held, _ = planned(settings, capsys)
+    held, _ = planned(settings)
     if by_target or settings.get("clipping") == "batch":  # a batch's clip knows no number
         assert held["epsilon"] == pytest.approx(epsilon)
     else:
@@ -451,7 +446,7 @@ def refused(raw: Mapping[str, Any], folder: Path) -> str:
 @pytest.mark.parametrize("by_target", [False, True])
 @pytest.mark.parametrize("name", UNPROVEN)
 def test_what_has_no_certificate_is_refused_before_round_1(
-    name: str, by_target: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, by_target: bool, tmp_path: Path
 ) -> None:
     settings = {**UNPROVEN[name], "noise-scale": 0.1}
     if by_target:
@@ -459,10 +454,9 @@ def test_what_has_no_certificate_is_refused_before_round_1(
     line = refused(settings, tmp_path)
     assert line.startswith("target-epsilon: " if by_target else "this run cannot be private: ")
     assert read_config({**RUN, **settings})  # the config itself is sound
-    with pytest.raises(SystemExit) as stop:
-        main(["account", *arguments({**RUN, **settings})])
-    assert stop.value.code == 2
-    said = capsys.readouterr().err.splitlines()
+    code, _, err = privet("account", *arguments({**RUN, **settings}))
+    assert code == 2
+    said = err.splitlines()
     assert [text for text in said if text.startswith("privet: ")] == [f"privet: {line}"]
 
 

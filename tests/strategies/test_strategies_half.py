@@ -275,8 +275,3 @@ def test_a_target_needs_a_clip_and_to_know_the_rounds() -> None:
     strategy = Scaffold(**TARGET)
     with pytest.raises(ConfigError, match=r"target-epsilon: needs start\(\), which knows"):
         strategy.configure_train(1, zeros(4), ConfigRecord(), grid)
-
-
-def test_what_cannot_be_certified_is_refused_before_the_first_round() -> None:
-    with pytest.raises(ConfigError, match=r"this run cannot be private: .*private dual"):
-        private_run(FedPDM(dual="private", clip=0.5, noise_scale=1.0, num_agents=3))

@@ -116,6 +116,24 @@ def test_fed_plt_finds_a_step_without_moduli_and_agd_does_not() -> None:
         result(FedPLT(num_agents=AGENTS, local_solver="agd", min_agents=1))
 
 
+def test_dense_fed_pdm_is_fed_dyn() -> None:
+    penalty, step, steps = 0.4, 0.05, 3
+    pdm: dict[str, Any] = {"step_size_base": step, "step_size_rule": "constant"}
+    pdm["max_local_steps"] = steps
+    runs = {
+        "fed-pdm": FedPDM(rho=penalty, **pdm),
+        "fed-dyn": FedDyn(fed_dyn_alpha=penalty, **pdm),
+    }
+    ends = []
+    for name, strategy in runs.items():
+        app = client_app(name, lambda context: RIDGES[int(context.node_config["partition-id"])])
+        start = ArrayRecord({"x": Array(np.ones(DIM))})
+        ends.append(strategy.start(InlineGrid(app, AGENTS), start, num_rounds=7).arrays["x"])
+    first, other = (end.numpy() for end in ends)
+    assert np.abs(first - 1).max() > 0.1
+    assert np.allclose(other, first, rtol=0, atol=1e-12)
+
+
 def test_fed_plt_started_at_the_model_has_the_same_limit() -> None:
     app = client_app("fed-plt", lambda context: RIDGES[int(context.node_config["partition-id"])])
     start = ArrayRecord({"x": Array(np.ones(DIM))})

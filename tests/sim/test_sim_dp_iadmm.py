@@ -304,10 +304,9 @@ def test_without_noise_the_optimum_is_reached() -> None:
     problems = softmax_agents()
     grid = InlineGrid(app_of(problems), AGENTS)
     strategy = DPIADMM(num_agents=AGENTS, eta_rule="smooth", rho=0.2, local_updates=2)
-    session = strategy.begin(grid, ArrayRecord({"x": Array(np.zeros((COLUMNS, CLASSES)))}))
-    for number in range(1, 2500):
-        strategy.play_round(grid, number)
-    model = strategy.half.models(session.state)["last"]
+    zeros = ArrayRecord({"x": Array(np.zeros((COLUMNS, CLASSES)))})
+    result = strategy.start(grid, zeros, num_rounds=2500, tolerance=1e-20, log_rounds=False)
+    model = result.arrays["x"].numpy().reshape(-1)
     slope = sum(problem.gradient(model) for problem in problems)
     assert np.linalg.norm(slope) < 1e-9
-    assert strategy.half.residual(session.state) < 1e-18
+    assert result.history[-1].residual <= 1e-20

@@ -34,6 +34,8 @@ RUNS = {
     "fed-plt iid": (
         "algorithm=fed-plt local-solver=noisy-gd clip=1 row-norm=5 partition=iid local-epochs=3"
     ),
+    "fed-plt float32": "algorithm=fed-plt local-solver=noisy-gd clip=1 row-norm=3 dtype=float32",
+    "fed-plt masked": "algorithm=fed-plt local-solver=noisy-gd clip=1 row-norm=3 secure-sum=true",
     "dp-iadmm": "algorithm=dp-iadmm clip=1",
     "dp-iadmm adaptive": "algorithm=dp-iadmm clip=0.5 local-updates=4 divisor=agent",
     "dp-iadmm laplace": "algorithm=dp-iadmm clip=1 mechanism=laplace",

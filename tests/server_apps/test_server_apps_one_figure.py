@@ -18,8 +18,6 @@ from privet.privacy import (
     AgentLedger,
     Facts,
     LedgerFile,
-    NoCertificateError,
-    Release,
     gaussian_epsilon,
 )
 from privet.problems import L2, BinaryLogistic, Problem
@@ -186,20 +184,6 @@ def test_everybody_names_the_same_figure(name: str, tmp_path: Path) -> None:
     assert account_in(finished)["accounts"] == said["accounts"]
 
 
-@pytest.mark.parametrize("name", PRIVATE)
-def test_a_target_is_never_exceeded(name: str, tmp_path: Path) -> None:
-    settings = target_of(PRIVATE[name], 3.0)
-    finished = played(settings, tmp_path)
-    epsilon = require_one_figure(finished, tmp_path)
-    assert 2.99 < epsilon <= 3.0
-    assert finished.summary["privacy"].startswith("epsilon 3 at")
-    assert [done.failures for done in finished.result.history] == [{}] * len(
-        finished.result.history
-    )
-    said, _ = planned(settings)
-    assert said["epsilon"] == epsilon
-
-
 def test_the_figure_is_that_of_the_mechanism() -> None:
     """T rounds of one gradient: mu = 2 C sqrt(T) / (n sigma), from the numbers alone."""
     count, rounds, scale = 200, 9, 0.05
@@ -230,19 +214,6 @@ def noises(finished: Finished) -> set[tuple[float, int]]:
 
 
 @pytest.mark.parametrize("name", ["fed-plt", "fed-pdm", "dp-iadmm-laplace", "scaffold"])
-def test_a_resumed_run_of_more_rounds_stays_at_the_target(name: str, tmp_path: Path) -> None:
-    raw = {**target_of(PRIVATE[name], 3.0), "output-dir": str(tmp_path), "num-server-rounds": 4}
-    first = interrupted(raw, tmp_path, 2)
-    config = {**RUN, **raw, "num-server-rounds": 7, "resume": str(first)}
-    grid = Watched(client_app(None, problem_from_context), AGENTS, config)
-    finished = execute(grid, config, "second")
-    history = finished.result.history
-    assert [len(done.participants) for done in history] == [AGENTS] * 7
-    assert 2.97 < require_one_figure(finished) <= 3.0
-    assert [times for _, times in sorted(noises(finished))] == [2, 5]  # more noise from then on
-
-
-@pytest.mark.parametrize("name", ["fed-plt", "fed-pdm", "dp-iadmm-laplace", "scaffold"])
 def test_a_resumed_run_of_the_same_rounds_keeps_its_noise(name: str, tmp_path: Path) -> None:
     raw = {**target_of(PRIVATE[name], 3.0), "output-dir": str(tmp_path), "num-server-rounds": 4}
     first = interrupted(raw, tmp_path, 2)
@@ -262,16 +233,6 @@ def test_a_target_may_be_raised_on_a_resume(tmp_path: Path) -> None:
     )
     assert "resume: target-epsilon 3.0 -> 4.0" in finished.result.history[2].notes
     assert 3.99 < require_one_figure(finished) <= 4.0
-
-
-def test_what_was_paid_may_leave_nothing(tmp_path: Path) -> None:
-    raw = {**target_of(PRIVATE["fed-plt"], 3.0), "output-dir": str(tmp_path)}
-    first = interrupted(raw, tmp_path, 2)
-    config = {**RUN, **raw, "target-epsilon": 1.0, "resume": str(first)}
-    grid = Watched(client_app(None, problem_from_context), AGENTS, config)
-    with pytest.raises(ConfigError, match=r"target-epsilon = 1: agents have paid .* already"):
-        execute(grid, config, "second")
-    assert grid.trained == []
 
 
 # ------------------------------------------------------------------ declared numbers, newcomers
@@ -466,22 +427,3 @@ def test_indices_from_the_data_are_refused_before_round_1(by_target: bool, tmp_p
     if by_target:
         settings = target_of(settings, 3.0)
     assert refused(settings, tmp_path).startswith("sparsifier = 'top-k' sends an index set")
-
-
-@pytest.mark.parametrize("by_target", [False, True])
-def test_a_certificate_that_a_later_round_lacks_is_missed_before_round_1(
-    by_target: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    proven = DPFedSGDAgent.release
-
-    def until_2(half: DPFedSGDAgent, facts: Facts, round_: int) -> Release:
-        if round_ > 2:
-            raise NoCertificateError(f"nothing is proven of round {round_}")
-        return proven(half, facts, round_)
-
-    monkeypatch.setattr(DPFedSGDAgent, "release", until_2)
-    settings = PRIVATE["dp-fedsgd"]
-    if by_target:
-        settings = target_of(settings, 3.0)
-    assert "nothing is proven of round 3" in refused(settings, tmp_path)
-    assert played({**settings, "num-server-rounds": 2}, tmp_path, "short").summary["private"]

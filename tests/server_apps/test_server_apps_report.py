@@ -28,9 +28,8 @@ from privet.wire.library import LIBRARY_VERSION
 from support.cli import privet
 from support.reports import Page, render, rounds, run_folder
 
-pytestmark = pytest.mark.curves
 
-
+@pytest.mark.curves
 class TestNumbers:
     def test_are_those_of_the_history(self, tmp_path: Path) -> None:
         histories = [rounds(40, seed=1), rounds(25, seed=2)]
@@ -116,6 +115,7 @@ def test_an_epsilon_is_never_shown_smaller_than_it_is(value: float) -> None:
     assert shown <= Decimal(value) * Decimal("1.01001")
 
 
+@pytest.mark.curves
 class TestCurves:
     def coordinates(self, page: Page, figure: str) -> np.ndarray:
         start = page.html.index(f'id="figure-{figure}"')
@@ -390,6 +390,7 @@ class TestPrivacy:
         assert "Privacy account</h2>" not in page.html
 
 
+@pytest.mark.curves
 class TestFailures:
     def test_are_listed_with_their_reasons(self, tmp_path: Path) -> None:
         history = rounds(12)
@@ -435,6 +436,7 @@ class TestFailures:
         assert "The run failed: 2 of 10 agents came" in page.html
 
 
+@pytest.mark.curves
 class TestSafety:
     HOSTILE = "\"><img src=x onerror=alert(1)>'&amp;<b>"
 
@@ -532,6 +534,7 @@ class TestReading:
         assert write_report([folder], folder) == folder / "report.html"
 
 
+@pytest.mark.curves
 class TestMeasures:
     """Columns an algorithm adds to the history."""
 
@@ -624,6 +627,7 @@ EXTREMES = [
 ]
 
 
+@pytest.mark.curves
 @pytest.mark.parametrize("values", EXTREMES, ids=str)
 def test_a_diverged_run_has_its_page(tmp_path: Path, values: list[float]) -> None:
     keys = ("loss", "accuracy", "stationarity", "residual", "seconds", "epsilon", "bytes-up")

@@ -28,8 +28,6 @@ from support.perturbers import perturber
 
 Vector = NDArray[Any]
 STREAMS = Streams(0, "0", 1)
-GRID = 1 + 2.0**-11
-"""What the charge for the grid makes of an epsilon, at most."""
 
 
 class Quadratic:

@@ -30,14 +30,9 @@ FACTS = Facts.of(PROBLEM)
 X = RNG.standard_normal(DIM)
 STREAMS = Streams(5, "2", 4)
 
-Arrays = dict[str, Any]
-
 
 def grad(w: Any) -> Any:
     return PROBLEM.gradient(w)
-
-
-SIZES: dict[str, Any] = {"step_size": 0.05, "local_epochs": 3}
 
 
 @pytest.mark.parametrize("rho", [0.7, np.inf])

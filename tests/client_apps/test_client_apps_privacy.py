@@ -12,13 +12,22 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from privet.client_apps import client_app
-from privet.privacy import AgentLedger
+from privet.privacy import AgentLedger, SeededNoise
 from privet.problems import L2, BinaryLogistic, MultinomialLogistic, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT, PrivetResult, Run, Schedule
 from privet.wire import ConfigError, RunError, pack
 from privet.wire.contract import agent_record, encode_settings, shared_record
-from support.federations import logistic_agents, model, position, zeros
+from support.federations import (
+    FaultyGrid,
+    app_of,
+    logistic_agents,
+    lose_reply,
+    lose_state,
+    model,
+    position,
+    zeros,
+)
 
 PRIVATE: dict[str, Any] = {
     "local_solver": "noisy-gd",
@@ -33,7 +42,7 @@ def run(
     problems: list[Any], rounds: int, nodes: list[dict[str, Any]] | None = None, **options: Any
 ) -> tuple[PrivetResult, FedPLT, InlineGrid]:
     configs = [{"partition-id": i, **(nodes[i] if nodes else {})} for i in range(len(problems))]
-    grid = InlineGrid(client_app("fed-plt", lambda context: problems[position(context)]), configs)
+    grid = InlineGrid(app_of(problems), configs)
     strategy = FedPLT(**{"num_agents": len(problems), **PRIVATE, **options})
     result = strategy.start(grid, zeros(problems[0].dim), num_rounds=rounds)
     return result, strategy, grid
@@ -125,10 +134,8 @@ def test_budget_is_for_life_over_all_runs(tmp_path: Path) -> None:
 
 def test_replayed_rounds_count(tmp_path: Path) -> None:
     """A lost reply is paid for: the ledger never rolls back with the state."""
-    from support.federations import FaultyGrid, lose_reply
-
     problems = logistic_agents(2)
-    app = client_app("fed-plt", lambda context: problems[position(context)])
+    app = app_of(problems)
     grid = FaultyGrid(app, 2, {(0, 1): lose_reply})
     grid.contexts[1000].node_config.update(budget(tmp_path, spent_after(2) * (1 + 1e-9)))
     strategy = FedPLT(**{"num_agents": 2, "round_timeout": 0.05, **PRIVATE})
@@ -156,8 +163,6 @@ def test_budget_that_cannot_be_kept_closes_the_node(node: dict[str, Any], reason
 
 
 def test_given_noise_is_refused_by_a_node_with_rules() -> None:
-    from privet.privacy import SeededNoise
-
     problems = logistic_agents(2)
     app = client_app(
         "fed-plt",
@@ -274,7 +279,7 @@ def test_unusable_data_of_a_private_run_are_not_described() -> None:
 def test_nobody_evaluates_in_a_private_run() -> None:
     """Not even an agent that has not taken part yet: its next upload could not be accounted."""
     problems = logistic_agents(3)
-    grid = InlineGrid(client_app("fed-plt", lambda context: problems[position(context)]), 3)
+    grid = InlineGrid(app_of(problems), 3)
     only_first = Schedule((("0",),))
     strategy = FedPLT(
         **{"num_agents": 3, "participation": only_first, "fraction_evaluate": 1.0, **PRIVATE}
@@ -330,8 +335,6 @@ def test_noise_that_rounding_would_swallow_is_refused() -> None:
 
 def test_restarted_agent_goes_on_with_its_account() -> None:
     """It lost its memory, and with it its ledger; what had left it before still counts."""
-    from support.federations import FaultyGrid, app_of, lose_state
-
     problems = logistic_agents(2)
     grid = FaultyGrid(app_of(problems), 2, {(1, 4): lose_state})
     strategy = FedPLT(**{"num_agents": 2, **PRIVATE})
@@ -346,7 +349,7 @@ def test_restarted_agent_goes_on_with_its_account() -> None:
 def test_resumed_run_counts_what_left_before(tmp_path: Path) -> None:
     problems = logistic_agents(2)
     file = tmp_path / "checkpoint.npz"
-    app = client_app("fed-plt", lambda context: problems[position(context)])
+    app = app_of(problems)
 
     class Forgetful(InlineGrid):
         """Agents whose memory ends with the run, as that of SuperNodes does."""

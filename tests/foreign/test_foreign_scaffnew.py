@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-from privet.client_apps import client_app
 from privet.privacy import Facts, Totals
 from privet.problems import minimize
 from privet.server_apps import read_config
@@ -21,7 +20,7 @@ from privet.testing import check_algorithm, checks, logistic_federation
 from privet.wire import ConfigError, algorithm, algorithms, stream
 from support import recursions
 from support.cli import privet
-from support.federations import position
+from support.federations import app_of
 from support.outside import installed
 from support.paths import ROOT
 
@@ -40,7 +39,7 @@ def model(rounds: int) -> Any:
     own = {"gamma": GAMMA, "communication-probability": P, "coin-seed": COIN_SEED}
     found = algorithm("scaffnew")
     config = read_config({"algorithm": "scaffnew", "num-agents": 6, **own})
-    app = client_app("scaffnew", lambda context: PROBLEMS[position(context)])
+    app = app_of(PROBLEMS, "scaffnew")
     start = ArrayRecord({"x": Array(np.zeros(4))})
     strategy = found.load_strategy().from_config(config)
     return strategy.start(InlineGrid(app, 6), start, num_rounds=rounds).arrays["x"].numpy()

@@ -12,7 +12,6 @@ import pytest
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from privet.client_apps import client_app
 from privet.privacy import SeededNoise, gaussian_scale
 from privet.problems import L2, MultinomialLogistic
 from privet.sim.engine import InlineGrid
@@ -20,7 +19,7 @@ from privet.sim.inline import run_inline
 from privet.sim.studies.replays import load_instance, replay_file
 from privet.sim.studies.replays.instance import build_problems
 from privet.strategies import DPIADMM, PrivetResult, Schedule
-from support.federations import FaultyGrid, lose_state, position
+from support.federations import FaultyGrid, app_of, lose_state
 from support.paths import SHARED
 
 GOLDEN = sorted((SHARED / "golden").glob("dp-iadmm-*.json"))
@@ -43,10 +42,6 @@ def softmax_agents(count: int = AGENTS, seed: int = 0) -> list[MultinomialLogist
     ]
 
 
-def app_of(problems: list[Any]) -> Any:
-    return client_app("dp-iadmm", lambda context: problems[position(context)])
-
-
 def train(
     problems: list[Any],
     rounds: int = ROUNDS,
@@ -56,7 +51,7 @@ def train(
     **options: Any,
 ) -> tuple[PrivetResult, DPIADMM]:
     """Run with seeded noise, so that two runs can be compared."""
-    grid = grid or InlineGrid(app_of(problems), len(problems))
+    grid = grid or InlineGrid(app_of(problems, "dp-iadmm"), len(problems))
     settings: dict[str, Any] = {"epsilon": 5.0, "clip": 0.5, "noise_seed": 3, "rho_period": 2}
     strategy = DPIADMM(num_agents=len(problems), **{**settings, **options})
     zeros = ArrayRecord({"x": Array(np.zeros((COLUMNS, CLASSES)))})
@@ -189,7 +184,7 @@ def test_an_instance_of_our_own_with_absent_agents(tmp_path: Path) -> None:
 
 def test_restarted_node_with_several_inner_steps_restarts_them_at_z_p() -> None:
     problems = softmax_agents()
-    grid = FaultyGrid(app_of(problems), AGENTS, {(1, 4): lose_state})
+    grid = FaultyGrid(app_of(problems, "dp-iadmm"), AGENTS, {(1, 4): lose_state})
     restarted, strategy = train(problems, grid=grid, local_updates=3)
     note = "agent 1 was sent its state of round 3; its inner iterate restarts at z_p"
     assert restarted.history[3].notes == (note,)
@@ -302,7 +297,7 @@ def test_runs_that_are_not_private_say_so(
 
 def test_without_noise_the_optimum_is_reached() -> None:
     problems = softmax_agents()
-    grid = InlineGrid(app_of(problems), AGENTS)
+    grid = InlineGrid(app_of(problems, "dp-iadmm"), AGENTS)
     strategy = DPIADMM(num_agents=AGENTS, eta_rule="smooth", rho=0.2, local_updates=2)
     zeros = ArrayRecord({"x": Array(np.zeros((COLUMNS, CLASSES)))})
     result = strategy.start(grid, zeros, num_rounds=2500, tolerance=1e-20, log_rounds=False)

@@ -18,7 +18,7 @@ from privet.sim.engine import InlineGrid
 from privet.sim.studies.replays.instance import agent_states
 from privet.strategies import FedPLT, Fraction, Schedule
 from privet.wire import RunError, ring
-from support.federations import position, zeros
+from support.federations import app_of, position, zeros
 from support.masked import (
     COUNT,
     DIM,
@@ -87,7 +87,7 @@ def test_dp_iadmm_averages_are_those_of_the_plain_run() -> None:
 @pytest.mark.parametrize("name", list(MAKE))
 def test_a_float32_run_stays_in_float32(name: str) -> None:
     problems = ridge_agents(dtype="f4")
-    grid = InlineGrid(client_app(name, lambda context: problems[position(context)]), COUNT)
+    grid = InlineGrid(app_of(problems, name), COUNT)
     found = []
     for masked in (False, True):
         strategy = MAKE[name](num_agents=COUNT, secure_sum=masked)
@@ -123,7 +123,7 @@ def test_gfl_units_are_summed_apart() -> None:
     problems = ridge_agents(6)
     found = []
     for masked in (False, True):
-        app = client_app("gfl", lambda context: problems[position(context)])
+        app = app_of(problems, "gfl")
         grid = InlineGrid(app, nodes)
         _, strategy, _ = play("gfl", grid=grid, units=2, secure_sum=masked, rounds=4)
         found.append(strategy.session.state)
@@ -185,7 +185,7 @@ def test_given_masks_replay_with_two_agents_and_are_marked() -> None:
         mask = {"x": np.round(np.random.default_rng(round_).standard_normal(DIM), 4)}
         return GivenMasks({("0", "1"): ring.encode(mask, 2).words})
 
-    app = client_app("gfl", lambda context: problems[position(context)], mask_factory=source)
+    app = app_of(problems, "gfl", mask_factory=source)
     strategy = MAKE["gfl"](secure_sum=True)
     strategy.options = replace(strategy.options, num_agents=2, least_roster=2)
     masked = strategy.start(InlineGrid(app, 2), start_at(0.3), num_rounds=4)

@@ -25,6 +25,7 @@ from privet.strategies import (
     Tamuna,
 )
 from privet.wire import ConfigError, RunError
+from support.federations import app_of
 
 DIM, SIZES = 3, (4, 6, 9, 14, 27)
 TOLERANCE = 1e-22
@@ -66,7 +67,7 @@ def played(name: str, rounds: int, tolerance: float = 0.0, **run: Any) -> Any:
         RidgeRegression(rows, targets, regularizer=L2(0.1))
         for rows, targets in zip(ROWS, TARGETS, strict=True)
     ]
-    app = client_app(name, lambda context: problems[int(context.node_config["partition-id"])])
+    app = app_of(problems, name)
     strategy = STRATEGIES[name](num_agents=5, **run)
     result = strategy.start(InlineGrid(app, 5), START, num_rounds=rounds, tolerance=tolerance)
     return result.arrays["x"].numpy()

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.client_apps import client_app
 from privet.privacy import Release, Totals
 from privet.problems import make_h
 from privet.sim.engine import InlineGrid
@@ -17,7 +16,7 @@ from privet.sim.trusting import trusting_nodes
 from privet.strategies import DPFedSGD
 from privet.strategies.participation import Fraction
 from privet.wire import ConfigError, RunError
-from support.federations import FaultyGrid, lose_reply, position
+from support.federations import FaultyGrid, app_of, lose_reply
 from support.masked import ridge_agents, start_at
 
 COUNT = 6
@@ -28,7 +27,7 @@ def play(
     nodes: Any, rounds: int = 5, faults: Any = None, count: int = COUNT, **options: Any
 ) -> tuple[Any, DPFedSGD, Any]:
     problems = ridge_agents(count)
-    app = client_app("dp-fedsgd", lambda context: problems[position(context)])
+    app = app_of(problems, "dp-fedsgd")
     grid = InlineGrid(app, nodes) if faults is None else FaultyGrid(app, nodes, faults)
     strategy = DPFedSGD(
         num_agents=count,
@@ -60,7 +59,7 @@ def test_shared_noise_has_the_deviation_of_the_sum(tmp_path: Path) -> None:
     scale, step, runs = 0.3, 0.1, 300
     nodes = trusting_nodes(tmp_path, map(str, range(COUNT)), 1)
     problems = ridge_agents(COUNT)
-    app = client_app("dp-fedsgd", lambda context: problems[position(context)])
+    app = app_of(problems, "dp-fedsgd")
     ends = []
     for _ in range(runs):
         strategy = DPFedSGD(

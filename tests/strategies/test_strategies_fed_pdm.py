@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Message
 from numpy.typing import NDArray
 
-from privet.client_apps import client_app
 from privet.client_apps.fed_pdm import Agent
 from privet.problems import make_h, minimize
 from privet.server_apps import read_config
@@ -21,11 +19,14 @@ from privet.strategies.half import Turn
 from privet.wire import ConfigError, UploadError
 from privet.wire.payload import ENCODED, encoded
 from privet.wire.sparse import SparseError, decode, encode
-from support.federations import FaultyGrid, logistic_agents, lose_state, model, position, zeros
-
-
-def app_of(problems: list[Any]) -> Any:
-    return client_app("fed-pdm", lambda context: problems[position(context)])
+from support.federations import (
+    FaultyGrid,
+    app_of,
+    logistic_agents,
+    lose_state,
+    model,
+    zeros,
+)
 
 
 def run(
@@ -33,7 +34,7 @@ def run(
 ) -> tuple[PrivetResult, FedPDM]:
     settings = {"step_size_rule": "constant", "step_size_base": 0.3, "max_local_steps": 4}
     strategy = FedPDM(num_agents=len(problems), **{**settings, **options})
-    grid = grid or InlineGrid(app_of(problems), len(problems))
+    grid = grid or InlineGrid(app_of(problems, "fed-pdm"), len(problems))
     return strategy.start(grid, zeros(problems[0].dim), num_rounds=rounds), strategy
 
 
@@ -201,23 +202,16 @@ def test_broadcast_is_encoded_once_for_all(monkeypatch: pytest.MonkeyPatch) -> N
 # ------------------------------------------------------------------ faults
 
 
-def corrupt(grid: FaultyGrid, message: Message, agent: int) -> Message | None:
-    reply = grid.normally(message)
-    assert reply is not None
-    payload = bytearray(reply.content["privet"]["payload"])
-    payload[40] ^= 16
-    reply.content["privet"]["payload"] = bytes(payload)
-    return reply
-
-
 def test_lost_private_dual_starts_at_zero_says_so_and_converges() -> None:
     problems = logistic_agents(4)
     best = minimize(problems, make_h("zero")).x
-    grid = FaultyGrid(app_of(problems), 4, {(1, 50): lose_state})
+    grid = FaultyGrid(app_of(problems, "fed-pdm"), 4, {(1, 50): lose_state})
     result, _ = run(problems, 150, grid, dual="private")
     assert result.history[49].notes == ("agent 1 lost its state of round 49: it starts again",)
     assert result.history[49].failures == {}
-    shorter, _ = run(problems, 50, FaultyGrid(app_of(problems), 4, {(1, 50): lose_state}))
+    shorter, _ = run(
+        problems, 50, FaultyGrid(app_of(problems, "fed-pdm"), 4, {(1, 50): lose_state})
+    )
     undisturbed, _ = run(problems, 50)
     before, after = (np.abs(model(r) - best).max() for r in (undisturbed, shorter))
     assert after > 100 * before
@@ -226,7 +220,7 @@ def test_lost_private_dual_starts_at_zero_says_so_and_converges() -> None:
 
 def test_agent_that_joins_later_has_a_dual_of_zero() -> None:
     problems = logistic_agents(3)
-    grid = InlineGrid(app_of(problems), 3)
+    grid = InlineGrid(app_of(problems, "fed-pdm"), 3)
     nodes = sorted(grid.online)
     grid.online = set(nodes[:2])
     strategy = FedPDM(num_agents=2, dual="public", max_local_steps=2)

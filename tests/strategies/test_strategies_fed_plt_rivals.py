@@ -11,7 +11,6 @@ import pytest
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from privet.client_apps import client_app
 from privet.client_apps.rivals.tamuna import local_steps
 from privet.client_apps.state import STATE_RECORD, AgentState
 from privet.problems import make_h, minimize
@@ -30,7 +29,7 @@ from privet.strategies import (
 )
 from privet.strategies.rivals.base import RivalStrategy
 from privet.wire import ConfigError
-from support.federations import logistic_agents, model, position
+from support.federations import app_of, logistic_agents, model
 from support.federations import zeros as start_at_zero
 
 Vector = NDArray[np.float64]
@@ -60,7 +59,7 @@ EXACT = [kind for kind in RIVALS if kind is not FedSplit]
 
 
 def play(strategy: PrimalDualStrategy, rounds: int = ROUNDS, start: Vector = ZERO) -> Vector:
-    app = client_app(strategy.algorithm, lambda context: PROBLEMS[position(context)])
+    app = app_of(PROBLEMS, strategy.algorithm)
     arrays = ArrayRecord({"x": Array(start)})
     return model(strategy.start(InlineGrid(app, COUNT), arrays, num_rounds=rounds))
 
@@ -156,7 +155,7 @@ def test_stated_costs_are_what_a_run_costs(kind: Any) -> None:
     """Gradients and vectors per iteration, vectors kept by an agent and by the coordinator."""
     dim, count, iterations = 1000, 3, 4
     problems = [Counted(one) for one in logistic_agents(count, dim=dim, rows=5)]
-    app = client_app(kind.algorithm, lambda context: problems[position(context)])
+    app = app_of(problems, kind.algorithm)
     grid = InlineGrid(app, count)
     own = SETTINGS.get(kind, {"rho": 1.0, "local_epochs": 3})
     strategy = kind(**{**own, "num_agents": count})

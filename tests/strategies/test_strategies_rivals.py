@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from privet.client_apps import client_app
 from privet.problems import make_h, minimize
 from privet.sim.engine import InlineGrid
 from privet.strategies import (
@@ -20,17 +19,16 @@ from privet.strategies import (
     Scaffold,
 )
 from privet.wire import stream
-from support.federations import logistic_agents, model, position, zeros
+from support.federations import app_of, logistic_agents, model, zeros
 
 Vector = NDArray[np.float64]
 PROBLEMS = logistic_agents(6)
 NAMES = [str(i) for i in range(6)]
-ZERO = np.zeros(4)
 ROUNDS = 9
 
 
 def play(strategy: PrimalDualStrategy, rounds: int = ROUNDS, **start: Any) -> Vector:
-    app = client_app(strategy.algorithm, lambda context: PROBLEMS[position(context)])
+    app = app_of(PROBLEMS, strategy.algorithm)
     return model(
         strategy.start(InlineGrid(app, len(PROBLEMS)), zeros(4), num_rounds=rounds, **start)
     )

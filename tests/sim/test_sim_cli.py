@@ -148,6 +148,16 @@ def test_private_runs_on_a_table_without_schema_are_refused_at_once(
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_preset_is_the_run_that_it_names(tmp_path: Path) -> None:
+    """With a file whose labels are none of its classes, which is said in a line."""
+    images, labels = np.zeros((20, 784), np.uint8), np.array([0, 11] * 10, np.uint8)
+    file = tmp_path / "bad.npz"
+    np.savez(file, x_train=images, y_train=labels, x_test=images, y_test=labels)
+    code, _, err = privet("run", "--preset", "dp-iadmm/mnist", f"data-path={file}")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "y_train in 0 ... 9, got 0 ... 11" in err
+
+
 def test_the_studies_of_a_paper_are_listed() -> None:
     assert privet("reproduce", "--list")[1].split() == names()
     assert privet("reproduce", "gfl", "--list")[1].split() == [

@@ -11,13 +11,11 @@ from flwr.app import Array, ArrayRecord, Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.client_apps import client_app
 from privet.client_apps.inputs import Streams
 from privet.client_apps.value_bits import Coder, heard, is_difference
 from privet.problems.reference import minimize
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
-from privet.sim.inline import app_of
 from privet.strategies import DPFedSGD, FedPLT
 from privet.strategies.rivals import control_variates
 from privet.testing import logistic_federation
@@ -26,6 +24,7 @@ from privet.testing.subject import HALF
 from privet.wire import ConfigError, WireError, algorithm
 from privet.wire.payload import from_payload, to_payload
 from privet.wire.value_coding import decode_values
+from support.federations import app_of
 
 DIM, AGENTS = 60, 6
 PROBLEMS = logistic_federation(AGENTS, examples=30, dim=DIM)
@@ -49,7 +48,7 @@ class Listening(WatchedGrid):
 
 
 def app() -> Any:
-    return client_app("fed-plt", lambda context: PROBLEMS[int(context.node_config["partition-id"])])
+    return app_of(PROBLEMS)
 
 
 def play(rounds: int, fates: Any = None, **settings: Any) -> tuple[Any, Listening, FedPLT]:
@@ -131,7 +130,7 @@ def distance(name: str, rounds: int = 100, **settings: Any) -> float:
     """Return how far a run ends from the centralised optimum."""
     config = {"algorithm": name, "num-agents": AGENTS, "seed": 3, **EXACT[name], **settings}
     strategy = algorithm(name).load_strategy().from_config(read_config(config))
-    grid = InlineGrid(app_of(name, PROBLEMS), NODES)
+    grid = InlineGrid(app_of(PROBLEMS, name), NODES)
     start = ArrayRecord({"x": Array(np.zeros(DIM))})
     result = strategy.start(grid, start, num_rounds=rounds, log_rounds=False)
     assert not any(done.failures for done in result.history)
@@ -163,7 +162,7 @@ def test_zeros_of_a_broadcast_do_not_travel() -> None:
         config = {"algorithm": "fed-pdm", "num-agents": AGENTS, **EXACT["fed-pdm"], **settings}
         config["broadcast-bits"] = bits
         strategy = algorithm("fed-pdm").load_strategy().from_config(read_config(config))
-        grid = InlineGrid(app_of("fed-pdm", PROBLEMS), NODES)
+        grid = InlineGrid(app_of(PROBLEMS, "fed-pdm"), NODES)
         start = ArrayRecord({"x": Array(np.zeros(DIM))})
         results[bits] = strategy.start(grid, start, num_rounds=100, log_rounds=False)
         sent = strategy.run.session.state.sent

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from privet.problems import Moduli, best_step
 from privet.wire import ConfigError
 
+from .hooks import Predicted, Query
 from .participation import All, Balanced, Fraction, Probability, from_config
-from .search import Predicted, Query
 
 RHOS_A_PART = 9
 """Values of rho that one process searches at a time."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from privet.problems import Moduli
     from privet.sim.tuning import Budget, Trial
     from privet.strategies import PrimalDualStrategy
-    from privet.strategies.search import Query, Theory
+    from privet.strategies.hooks import Query, Theory
 
 SETTINGS = 36
 """Settings that are run where --budget does not say how many."""
@@ -261,7 +261,7 @@ def _query(
     """Return what the theory is asked; data are read where the keys do not say the moduli."""
     from privet.sim.race import problems_of, read_searched
     from privet.sim.tuning import UNKNOWN_MODULI, given_moduli, moduli_of
-    from privet.strategies.search import Query
+    from privet.strategies.hooks import Query
     from privet.wire import ConfigError
 
     if not 0 < reduction <= 1:

@@ -27,10 +27,9 @@ from privet.wire.key import read
 from .. import participation
 from ..base import PrimalDualStrategy
 from ..configured import RunArguments
-from ..hooks import Evaluated, Monitor
+from ..hooks import Evaluated, Monitor, SearchAxis
 from ..run import Observer, Run
 from ..run.account import PrivetResult
-from ..search import SearchAxis
 from .account import gfl_account
 from .graph import combination_matrix, second_eigenvalue
 from .links import Links, Spending

@@ -30,9 +30,8 @@ from ..configured import RunArguments
 from ..hooks import Evaluated, Monitor, SearchAxis
 from ..run import Observer, Run
 from ..run.account import PrivetResult
-from .account import gfl_account
+from .account import Links, Spending, gfl_account
 from .graph import combination_matrix, second_eigenvalue
-from .links import Links, Spending
 from .measures import GflMeasures
 from .mixing import LocalMixer, Mixer, Perturbation, perturbation_kind
 from .noise import LinkNoise, SampledNoise

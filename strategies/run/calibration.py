@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from privet.privacy import (
     Totals,
     checked_spacing,
 )
-from privet.privacy.calibrate import smallest_noise
+from privet.privacy.checks import positive
 from privet.wire import ConfigError, algorithm
 from privet.wire.errors import one_line
 from privet.wire.rosters import LEAST_ROSTER
@@ -41,6 +41,56 @@ RATIO = "budget-ratio"
 _SPENT = 0.999
 """A share of the target above which it counts as spent: what a search for the noise leaves of it
 would take noise in which every later round drowns the model."""
+
+
+SMALLEST, LARGEST = 1e-60, 1e60
+_STEP = math.log(8.0)
+_FINE, _COARSE = 1e-9, 1e-4
+
+
+def smallest_noise(cost: Callable[[float], float], target: float, *, exact: bool = True) -> float:
+    """Return the smallest noise that costs at most ``target``, never one that costs more.
+
+    Parameters
+    ----------
+    cost : callable
+        noise > 0 -> epsilon of everything that will have been released with it, and of what was
+        released before; it must not grow with the noise.
+    target : float
+        epsilon > 0.
+    exact : bool
+        Whether the cost has a closed form; one that is found on a grid is searched to a relative
+        1e-4 of the noise in place of 1e-9.
+
+    Raises
+    ------
+    ValueError
+        If no noise reaches the target, as where what was paid before passes it, or none is needed.
+    """
+    positive(target=target)
+    tolerance = _FINE if exact else _COARSE
+
+    def excess(place: float) -> float:
+        return max(-1e300, min(1e300, cost(math.exp(place)) - target))
+
+    high = 0.0
+    while excess(high) > 0:
+        high += _STEP
+        if high > math.log(LARGEST):
+            raise ValueError(f"no noise brings the total down to epsilon {target:g}")
+    low = high - _STEP
+    while excess(low) <= 0:
+        high, low = low, low - _STEP
+        if low < math.log(SMALLEST):
+            raise ValueError("no noise is needed: nothing is released, or nothing of the data")
+    from scipy import optimize
+
+    found = float(optimize.brentq(excess, low, high, xtol=tolerance / 4, rtol=1e-15))
+    # The root is met from either side: take the next noise that keeps the promise.
+    step = tolerance / 4
+    while excess(found) > 0:
+        found, step = found + step, 2.0 * step
+    return math.exp(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from privet.datasets import DataError
-from privet.datasets.extras import optional
+from privet.datasets.hub import optional
 
 
 def extra(name: str) -> Any:

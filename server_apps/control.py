@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from privet.strategies import Observer, Round, Run
 from privet.strategies.run.observers import REQUEST
 from privet.wire.errors import one_line
+
+if TYPE_CHECKING:  # it loads FastAPI
+    from .peers.mixer import NetworkMixer
 
 log = logging.getLogger("flwr.privet")
 
@@ -27,14 +30,6 @@ SPENT_SHARE = 0.9
 """Share of the target epsilon above which the run warns."""
 
 
-class LeavesOut(Protocol):
-    """A mixer between servers that can leave neighbours out."""
-
-    def leave_out(self, units: frozenset[str]) -> None:
-        """Exchange nothing with these units until told otherwise."""
-        ...
-
-
 class Control(Observer):
     """Reads ``control.toml`` of the run folder before every round.
 
@@ -43,7 +38,7 @@ class Control(Observer):
     cannot be read, or holds another key, changes nothing and is a warning.
     """
 
-    def __init__(self, folder: Path, exclude: str, mixer: LeavesOut | None) -> None:
+    def __init__(self, folder: Path, exclude: str, mixer: NetworkMixer | None) -> None:
         self.path, self.mixer = folder / FILE_NAME, mixer
         self.given = {"exclude": exclude, "exclude-units": ""}
         self._refused = ""

@@ -329,6 +329,3 @@ def race(
         smooth = course.between(gradients), course.between(messages)
     measure = course.last if course.rounds and course.last < DIVERGED * first else math.inf
     return Outcome(course.reached, course.iterations, course.rounds, *spent, measure, smooth)
-
-
-__all__ = ["Course", "Outcome", "Task", "race"]

@@ -350,17 +350,3 @@ def _try(
         if not one.reached or np.mean(scores) > limit:
             break
     return Trial(settings, tuple(outcomes), float(np.mean(scores)))
-
-
-__all__ = [
-    "Axis",
-    "Budget",
-    "Trial",
-    "axes",
-    "fixed",
-    "given_moduli",
-    "moduli_of",
-    "placed",
-    "tune",
-    "tune_task",
-]

@@ -28,20 +28,9 @@ def report(
     ] = None,
 ) -> None:
     """Write the report of one run, or a comparison of several, and print where it is."""
-    from privet.server_apps.report import page
-    from privet.server_apps.report.files import PAGE, Output, write_outputs
-    from privet.server_apps.report.rows import csv_table, parquet_table
-    from privet.server_apps.report.runs import read_runs
+    from privet.server_apps import write_report
 
-    runs = read_runs(run_dirs)
     target = out or (run_dirs[0] if len(run_dirs) == 1 else Path())
-    if target.is_dir():
-        target /= PAGE
-    outputs = [Output("--out", target, page(runs))]
-    if csv is not None:
-        outputs.append(Output("--csv", csv, csv_table(runs), (".csv",)))
-    if parquet is not None:
-        outputs.append(Output("--parquet", parquet, parquet_table(runs), (".parquet",)))
-    write_outputs(outputs, run_dirs)
-    for output in outputs:
-        typer.echo(output.path.resolve())
+    path = write_report(run_dirs, target, csv=csv, parquet=parquet)
+    for written in filter(None, (path, csv, parquet)):
+        typer.echo(written.resolve())

@@ -20,7 +20,6 @@ from privet.privacy import (
     NoCertificateError,
     NoiseError,
     Release,
-    Totals,
     checked_spacing,
 )
 from privet.privacy.checks import positive
@@ -95,20 +94,15 @@ def smallest_noise(cost: Callable[[float], float], target: float, *, exact: bool
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One agent: its accounts so far, its public numbers, and the rounds it is to take part in.
+    """One agent: its account so far, its public numbers, and the rounds it is to take part in.
 
     ``sizes`` says how many agents are to take part in a round, for all agents of a run.
     """
 
-    accounts: tuple[str, ...]
+    account: AgentLedger
     facts: Facts
     rounds: tuple[int, ...]
     sizes: Mapping[int, int] = field(default_factory=dict, compare=False)
-
-    @property
-    def paid(self) -> Totals:
-        """What the agent has released so far, by its own account."""
-        return AgentLedger.joined(self.accounts).totals
 
     def releases(self, half: Half) -> Counter[Release]:
         """Return what the agent will release at most, by how often.
@@ -147,15 +141,14 @@ class Plan:
 
     def epsilon(self, half: Half, delta: float) -> float:
         """Return what everything paid and planned costs together."""
-        totals = self.paid
+        totals = self.account.totals
         for release, times in self.releases(half).items():
             totals = totals.add(release, times)
         return totals.epsilon(delta)
 
     def carried_out(self, half: Half) -> str:
         """Return the agent's account after all of it."""
-        before = AgentLedger.joined(self.accounts).entries
-        return AgentLedger.of((*before, *self.releases(half).items())).to_json()
+        return AgentLedger.of((*self.account.entries, *self.releases(half).items())).to_json()
 
 
 def calibrated(
@@ -240,19 +233,18 @@ def plans(session: Session, who: Participation, rounds: int, seed: int) -> dict[
         sizes[number] = len(chosen)
         for name in chosen:
             numbers[name].append(number)
-    agents = session.roster.agents
+    found: dict[str, Plan] = {}
     for name in names:
+        agent = session.roster.agents[name]
         try:
-            AgentLedger.joined(agents[name].accounts)
+            account = AgentLedger.joined(agent.accounts)
         except (ValueError, ArithmeticError) as error:  # the text is the agent's
             raise ConfigError(
                 f"the account of agent {name} cannot be read, so nobody knows what it has paid: "
                 f"{one_line(str(error))}; begin a new run without it"
             ) from None
-    return {
-        name: Plan(agents[name].accounts, facts_of(name, agents[name]), tuple(numbers[name]), sizes)
-        for name in names
-    }
+        found[name] = Plan(account, facts_of(name, agent), tuple(numbers[name]), sizes)
+    return found
 
 
 def _require_agents(half: ServerHalf[Any], every: Mapping[str, Plan]) -> None:
@@ -301,7 +293,7 @@ def smallest(
         If nothing is proven of these settings.
     """
     kind, distinct = algorithm(name).load_agent(), set(every)
-    spent = max(plan.paid.epsilon(delta) for plan in distinct)
+    spent = max(plan.account.spent(delta) for plan in distinct)
     if spent > _SPENT * target:
         raise ConfigError(
             f"{TARGET} = {target:g}: agents have paid {spent:.6g} already; raise it to go on"

@@ -346,5 +346,5 @@ def _figures(trial: Trial, budget: Budget) -> dict[str, Any]:
         "rounds": one.rounds,
         "gradients": one.gradients,
         "messages": one.messages,
-        "cost": one.time(budget.gradient_cost, budget.communication_cost),
+        "cost": budget.cost(one.gradients, one.messages),
     }

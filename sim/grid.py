@@ -147,11 +147,6 @@ def prepare_process(run_id: int) -> None:
     """Make a process fit for messages: one BLAS thread, freed memory kept, an identity."""
     pin_blas_threads()
     keep_freed_memory()
-    become_server(run_id)
-
-
-def become_server(run_id: int) -> None:
-    """Say who creates messages in this process: ``Message()`` asks for it."""
     set_identity(run_id, SERVER_NODE)
 
 
@@ -240,7 +235,7 @@ class LocalGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send every message to its node and return the messages' ids."""
-        become_server(self._run.run_id)
+        set_identity(self._run.run_id, SERVER_NODE)
         batch = list(messages)
         ids = [str(next(self._ids)) for _ in batch]
         for message, message_id in zip(batch, ids, strict=True):

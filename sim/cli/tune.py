@@ -16,7 +16,7 @@ import typer
 from privet.wire.key import shown
 
 from .config import given_keys, named_callable, where_raised
-from .keys import SettingsArgument
+from .keys import ConfigOption, JsonLinesOption, PresetOption, SettingsArgument
 
 if TYPE_CHECKING:
     from privet.client_apps.base import ProblemFn
@@ -39,12 +39,8 @@ def tune(
         ),
     ] = "",
     settings: SettingsArgument = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="TOML file of run-config keys.")
-    ] = None,
-    preset: Annotated[
-        str, typer.Option(help="Preset to start from, e.g. mnist or dp-iadmm/mnist.")
-    ] = "",
+    config: ConfigOption = None,
+    preset: PresetOption = "",
     app: Annotated[
         str,
         typer.Option(
@@ -94,9 +90,7 @@ def tune(
     ray_address: Annotated[
         str, typer.Option(help="Ray cluster to search on, host:port; all of it by default.")
     ] = "",
-    json_lines: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per line.")
-    ] = False,
+    json_lines: JsonLinesOption = False,
 ) -> None:
     """Search an algorithm's own parameters, the cheapest setting first.
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.datasets.dataset import DataError, Indices
-from privet.datasets.hub import optional
+from privet.datasets.extras import optional
 
 log = logging.getLogger("flwr.privet")
 

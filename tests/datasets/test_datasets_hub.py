@@ -295,7 +295,7 @@ def test_a_missing_library_names_the_extra(
 
 def test_the_room_of_a_checkout_does_not_hide_the_library() -> None:
     said = ask(
-        "import sys; from privet.datasets.hub import optional; before = list(sys.path)\n"
+        "import sys; from privet.datasets.extras import optional; before = list(sys.path)\n"
         "print(hasattr(optional('datasets'), 'load_from_disk'), before == sys.path)"
     )
     assert said == "True True"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet.datasets import SCHEMES, DataError, partition
-from privet.datasets.hub import optional
+from privet.datasets.extras import optional
 from privet.datasets.partitions import FLWR_SCHEMES, hold_out
 from support.extras import extra
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from privet.datasets import DataError
-from privet.datasets.hub import optional
+from privet.datasets.extras import optional
 
 
 def extra(name: str) -> Any:

@@ -1,0 +1,33 @@
+"""Libraries of data sets that are imported when they are first needed."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from privet.datasets.dataset import DataError
+
+_EXTRA = "pip install 'flwr-privet[datasets]'"
+
+
+def optional(name: str) -> Any:
+    """Import ``datasets`` (Hugging Face's) or ``flwr_datasets``, or a module of theirs.
+
+    Raises
+    ------
+    DataError
+        Not installed: names the extra.
+    """
+    # In a checkout this very folder is called datasets, and hides theirs from its parent.
+    here, path = Path(__file__).resolve().parent, sys.path
+    sys.path = [entry for entry in path if (Path(entry) / "datasets").resolve() != here]
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise DataError(
+            f"{name.split('.', maxsplit=1)[0]} cannot be imported ({error}): {_EXTRA}"
+        ) from None
+    finally:
+        sys.path = path

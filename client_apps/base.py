@@ -602,6 +602,3 @@ def _base_state(asked: Instruction, held: AgentState) -> dict[str, Any] | None:
     if asked.recovery is not None:
         return unpack(asked.recovery)
     return held.at(asked.experiment, asked.tag)
-
-
-__all__ = ["LOCAL_KEYS", "Participant", "ProblemFn", "agent_name"]

@@ -219,14 +219,3 @@ def require_agreement(context: Context, asked: Instruction, masked: bool) -> Non
         raise WireError("secure-sum and roster do not go together in this instruction")
     if not masked and read_keys(context, asked.experiment) is not None:
         raise MaskError("was enrolled for a secure sum and is asked for an upload in the clear")
-
-
-__all__ = [
-    "MASK_RECORD",
-    "MaskFactory",
-    "Masking",
-    "new_keys",
-    "plan_masking",
-    "read_keys",
-    "require_agreement",
-]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
+
+from flwr.app import Context
 
 from privet.datasets.dataset import UNUSABLE, DataError
 from privet.datasets.problem import problem_from_config
@@ -17,21 +19,7 @@ from privet.problems import LinearModel
 DATA_KEYS = {name.replace("_", "-") for name in DataSettings.__dataclass_fields__}
 
 
-class NodeContext(Protocol):
-    """What is read of a Flower context."""
-
-    @property
-    def node_config(self) -> Mapping[str, Any]:
-        """The node's own configuration."""
-        ...
-
-    @property
-    def run_config(self) -> Mapping[str, Any]:
-        """The run's configuration."""
-        ...
-
-
-def problem_from_context(context: NodeContext) -> LinearModel[Any]:
+def problem_from_context(context: Context) -> LinearModel[Any]:
     """Return f_i of the node.
 
     The agent's number is ``partition-id``; the data are dealt to ``num-agents`` agents, or to

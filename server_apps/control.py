@@ -1,17 +1,25 @@
-"""What an operator may ask of a run under way, and what the run warns its operator of."""
+"""What an operator may ask of a run under way, by a file or SIGTERM, and what it warns them of."""
 
 from __future__ import annotations
 
 import logging
 import math
+import signal
+import threading
 import tomllib
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from privet.strategies import Observer, Round, Run
 from privet.strategies.run.observers import REQUEST
 from privet.wire.errors import one_line
+
+if TYPE_CHECKING:  # it loads FastAPI
+    from .peers.mixer import NetworkMixer
 
 log = logging.getLogger("flwr.privet")
 
@@ -22,14 +30,6 @@ SPENT_SHARE = 0.9
 """Share of the target epsilon above which the run warns."""
 
 
-class LeavesOut(Protocol):
-    """A mixer between servers that can leave neighbours out."""
-
-    def leave_out(self, units: frozenset[str]) -> None:
-        """Exchange nothing with these units until told otherwise."""
-        ...
-
-
 class Control(Observer):
     """Reads ``control.toml`` of the run folder before every round.
 
@@ -38,7 +38,7 @@ class Control(Observer):
     cannot be read, or holds another key, changes nothing and is a warning.
     """
 
-    def __init__(self, folder: Path, exclude: str, mixer: LeavesOut | None) -> None:
+    def __init__(self, folder: Path, exclude: str, mixer: NetworkMixer | None) -> None:
         self.path, self.mixer = folder / FILE_NAME, mixer
         self.given = {"exclude": exclude, "exclude-units": ""}
         self._refused = ""
@@ -117,3 +117,36 @@ class Alarms(Observer):
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(name.strip() for name in text.split(",") if name.strip())
+
+
+@contextmanager
+def stopped_by_sigterm(stopping: threading.Event) -> Iterator[None]:
+    """Let SIGTERM set an event while the block runs; a second one ends the process.
+
+    SIGINT raises KeyboardInterrupt as ever, and sets the event too: Python drops an exception that
+    is raised while it frees an object.
+
+    Python hands signals to its main thread only; in another one nothing is changed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, before)
+        log.warning("SIGTERM: the run ends after this round")
+        stopping.set()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+        signal.default_int_handler(number, frame)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, usual)

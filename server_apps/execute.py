@@ -31,7 +31,7 @@ from .build import (
     starting_model,
 )
 from .config import decisive, read_config
-from .control import Alarms, Control
+from .control import Alarms, Control, stopped_by_sigterm
 from .evaluation import Evaluation
 from .peers.run import hosted_unit
 from .progress import progress
@@ -39,7 +39,6 @@ from .report import format as fmt
 from .report import write_report
 from .report.files import PAGE
 from .run_folder import NEWEST, RunFolder, to_json
-from .stopping import stopped_by_sigterm
 from .telemetry import Metrics, json_log, served
 
 log = logging.getLogger("flwr.privet")

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from privet.sim.ports import free_ports, wait_until_listening
-from privet.sim.processes import Processes
+from privet.sim.processes import Processes, free_ports, wait_until_listening
 
 ConfigValue = str | int | float | bool
 

@@ -5,10 +5,12 @@ An engine differs only in where a ``Nodes`` lives and in how messages reach it.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from flwr.app import (
@@ -24,7 +26,6 @@ from flwr.serverapp import Grid
 from privet.client_apps.base import agent_name
 from privet.client_apps.state import STATE_RECORD, AgentState
 from privet.privacy.node_rules import ALLOW_RUN_DATA
-from privet.sim.memory import keep_freed_memory
 from privet.wire import pack, unpack
 from privet.wire.flower_internals import answers, empty_run, set_identity, set_message_id
 from privet.wire.records import own_content
@@ -42,6 +43,27 @@ _run_ids = itertools.count(1)
 
 NodeConfig = Mapping[str, bool | int | float | str]
 App = ClientApp | Callable[[Message, Context], Message]
+
+
+M_TRIM_THRESHOLD = -1
+M_MMAP_THRESHOLD = -3
+KEPT_BYTES = (1 << 31) - 1  # the most an int takes
+LARGEST_KEPT = 32 << 20  # the most that glibc accepts
+
+
+@lru_cache(maxsize=1)
+def keep_freed_memory() -> bool:
+    """Have the C library keep freed memory for the next message; return whether it could be told.
+
+    Messages of a round are allocated and freed together; with its defaults every payload above
+    128 kB is mapped, zeroed page by page and unmapped again, which costs ten times the copy.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    told = (mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT), mallopt(M_TRIM_THRESHOLD, KEPT_BYTES))
+    return all(told)
 
 
 class Nodes:
@@ -125,11 +147,6 @@ def prepare_process(run_id: int) -> None:
     """Make a process fit for messages: one BLAS thread, freed memory kept, an identity."""
     pin_blas_threads()
     keep_freed_memory()
-    become_server(run_id)
-
-
-def become_server(run_id: int) -> None:
-    """Say who creates messages in this process: ``Message()`` asks for it."""
     set_identity(run_id, SERVER_NODE)
 
 
@@ -218,7 +235,7 @@ class LocalGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send every message to its node and return the messages' ids."""
-        become_server(self._run.run_id)
+        set_identity(self._run.run_id, SERVER_NODE)
         batch = list(messages)
         ids = [str(next(self._ids)) for _ in batch]
         for message, message_id in zip(batch, ids, strict=True):

@@ -169,17 +169,15 @@ class Outcome:
     measure: float
     smooth: tuple[float, float]
 
-    def time(self, gradient_cost: float, communication_cost: float) -> float:
-        """Return gradients t_G + messages t_C, the paper's computation time."""
-        return self.gradients * gradient_cost + self.messages * communication_cost
+    def score(self, tolerance: float, cost: Callable[[float, float], float]) -> float:
+        """Return the time to the tolerance between two rounds; longer the farther a run stopped.
 
-    def score(self, tolerance: float, gradient_cost: float, communication_cost: float) -> float:
-        """Return the time to the tolerance between two rounds; longer the farther a run stopped."""
+        ``cost`` is what gradients and messages cost together.
+        """
         if not math.isfinite(self.measure):
             return math.inf
-        gradients, messages = self.smooth
-        spent = gradients * gradient_cost + messages * communication_cost
-        return spent * (1 if self.reached else 1 + math.log10(self.measure / tolerance))
+        farther = 0.0 if self.reached else math.log10(self.measure / tolerance)
+        return cost(*self.smooth) * (1 + farther)
 
 
 class GivenUp(RunError):
@@ -329,6 +327,3 @@ def race(
         smooth = course.between(gradients), course.between(messages)
     measure = course.last if course.rounds and course.last < DIVERGED * first else math.inf
     return Outcome(course.reached, course.iterations, course.rounds, *spent, measure, smooth)
-
-
-__all__ = ["Course", "Outcome", "Task", "race"]

@@ -139,7 +139,7 @@ def _ray_outcomes(
         sent = ray.put(function)
     except Exception as error:
         named = getattr(function, "__qualname__", type(function).__qualname__)
-        why = _said(error.__cause__ or error)
+        why = said_of(error.__cause__ or error)
         raise ConfigError(f"{named} cannot be sent to other processes: {why}") from None
     task = ray.remote(num_cpus=1, max_retries=1)(_outcome)
     waiting: dict[Any, int] = {}
@@ -151,7 +151,7 @@ def _ray_outcomes(
                 try:
                     waiting[task.remote(sent, case)] = position
                 except Exception as error:  # it cannot be pickled
-                    yield position, (None, _said(error.__cause__ or error))
+                    yield position, (None, said_of(error.__cause__ or error))
             if not waiting:
                 return
             (finished, *_), _ = ray.wait(list(waiting), num_returns=1)
@@ -159,7 +159,7 @@ def _ray_outcomes(
             try:
                 outcome = ray.get(finished)
             except ray.exceptions.RayError as error:  # its process died, or its result stays there
-                outcome = None, _said(getattr(error, "cause", None) or error)
+                outcome = None, said_of(getattr(error, "cause", None) or error)
             yield position, outcome
     finally:
         for reference in waiting:
@@ -172,11 +172,7 @@ def _outcome(function: Callable[[Any], Any], case: Any) -> Outcome:
         return function(case), None
     except Exception as error:
         log.debug("case %r failed", case, exc_info=True)
-        return None, _said(error)
-
-
-def _said(error: BaseException) -> str:
-    return said_of(error)
+        return None, said_of(error)
 
 
 @contextmanager

@@ -53,6 +53,3 @@ def trusting_nodes(folder: Path, names: Iterable[str], colluders: int) -> list[d
         )
     peers.write_text("".join(lines))
     return configs
-
-
-__all__ = ["trusting_nodes"]

@@ -96,7 +96,7 @@ class Budget:
     seed: int = 0
 
     def cost(self, gradients: float, messages: float) -> float:
-        """Return what gradients and messages cost together."""
+        """Return gradients t_G + messages t_C, the Fed-PLT paper's computation time."""
         return gradients * self.gradient_cost + messages * self.communication_cost
 
 
@@ -343,24 +343,9 @@ def _try(
             too_dear=lambda gradients, messages: budget.cost(gradients, messages) > dear,
         )
         outcomes.append(one)
-        costs = budget.gradient_cost, budget.communication_cost
-        scores.append(one.score(task.tolerance, *costs))
+        scores.append(one.score(task.tolerance, budget.cost))
         # Its mean over fewer tasks does not win: it comes after all that arrive, or is above the
         # limit, which is above the best.
         if not one.reached or np.mean(scores) > limit:
             break
     return Trial(settings, tuple(outcomes), float(np.mean(scores)))
-
-
-__all__ = [
-    "Axis",
-    "Budget",
-    "Trial",
-    "axes",
-    "fixed",
-    "given_moduli",
-    "moduli_of",
-    "placed",
-    "tune",
-    "tune_task",
-]

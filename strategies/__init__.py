@@ -1,12 +1,12 @@
 """Server halves of the algorithms as Flower Strategies, on one shared round loop."""
 
 from .base import PrimalDualStrategy
-from .cost import Cost
 from .dp_iadmm import DPIADMM
 from .fed_pdm import FedPDM
 from .fed_plt import FedPLT
 from .gfl import GFL
 from .half import ServerHalf
+from .hooks import Cost, SearchAxis
 from .participation import (
     All,
     Balanced,
@@ -27,7 +27,6 @@ from .rivals.scaffold import Scaffold
 from .rivals.tamuna import Tamuna
 from .run import Observer, Round, Run, Session
 from .run.account import Privacy, PrivetResult
-from .search import SearchAxis
 from .sparse_uplink import SparseUplink
 
 __all__ = [

@@ -25,7 +25,7 @@ from privet.wire import ConfigError, RunError
 from privet.wire.contract import means_privacy
 from privet.wire.records import record_dict
 
-from .configured import FOR_NOISE, Configured
+from .configured import FOR_NOISE, Configured, RunArguments
 from .flower_options import FlowerArguments, FlowerOptions
 from .flower_wrappers import refuse_changed_model, refuse_wrappers
 from .half import NOT_FINITE, ServerHalf, halved_step, step_keys, summing
@@ -95,48 +95,23 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
     no_secure_sum: ClassVar[str] = "its server needs every agent's upload"
     """Why the algorithm cannot do with sums, where it cannot."""
 
-    def __init__(
-        self,
-        half: ServerHalf[Any],
-        *,
-        num_agents: int = RunOptions.num_agents,
-        min_agents: int = RunOptions.min_agents,
-        patience: float = RunOptions.patience,
-        participation: Participation | None = None,
-        seed: int = RunOptions.seed,
-        wait_timeout: float = RunOptions.wait_timeout,
-        round_timeout: float = RunOptions.round_timeout,
-        fraction_evaluate: float = 0.0,
-        agent_weights: str = RunOptions.agent_weights,
-        monitor: Monitor | None = None,
-        secure_sum: bool = RunOptions.secure_sum,
-        recover_by_name: str = RunOptions.recover_by_name,
-        on_divergence: str = RunOptions.on_divergence,
-        **flower: Unpack[FlowerArguments],
-    ) -> None:
-        for name in flower.keys() - FlowerArguments.__annotations__.keys():
+    def __init__(self, half: ServerHalf[Any], **run: Unpack[RunArguments]) -> None:
+        given: dict[str, Any] = dict(run)
+        for name in given.keys() - RunArguments.__annotations__.keys():
             self.refuse_argument(name)
-        if secure_sum and not summing(half):
+        if given.get("secure_sum") and not summing(half):
             raise ConfigError(f"secure-sum = true: not with {half.name}: {self.no_secure_sum}")
-        require_weights(half, agent_weights)
+        flower = {
+            name: given.pop(name) for name in given.keys() & FlowerArguments.__annotations__.keys()
+        }
         self.half = half
         self.flower = FlowerOptions(**flower)
-        self.options = RunOptions(
-            num_agents=num_agents,
-            min_agents=min_agents,
-            patience=patience,
-            participation=self.flower.participation(participation) or All(),
-            seed=seed,
-            secure_sum=secure_sum,
-            wait_timeout=wait_timeout,
-            round_timeout=round_timeout,
-            recover_by_name=recover_by_name,
-            on_divergence=on_divergence,
-            agent_weights=agent_weights,
-            min_available_nodes=self.flower.min_available_nodes,
-        )
-        self.fraction_evaluate = fraction_evaluate
-        self.monitor = monitor
+        self.fraction_evaluate = given.pop("fraction_evaluate", 0.0)
+        self.monitor: Monitor | None = given.pop("monitor", None)
+        who = self.flower.participation(given.pop("participation", None)) or All()
+        nodes = self.flower.min_available_nodes
+        self.options = RunOptions(**given, participation=who, min_available_nodes=nodes)
+        require_weights(half, self.options.agent_weights)
         self.stopping = threading.Event()
         self._run: Run | None = None
 

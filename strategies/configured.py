@@ -281,6 +281,3 @@ def _names_of_rest(constructor: Any) -> list[str]:
         return []
     rest = inspect.getfullargspec(constructor).varkw
     return [name for typed in get_args(hints.get(rest or "")) for name in typed.__annotations__]
-
-
-__all__ = ["Configured", "RunArguments"]

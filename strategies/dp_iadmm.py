@@ -47,7 +47,7 @@ from .half import (
     squared_gap,
     squared_gaps,
 )
-from .search import SearchAxis
+from .hooks import SearchAxis
 
 _H_OF_SET = {"box": "box", "l2": "l2-ball"}
 _MOST_NAMED = 10

@@ -46,7 +46,7 @@ from .half import (
     require_finite,
     squared_gap,
 )
-from .search import SearchAxis
+from .hooks import SearchAxis
 from .shared_regularizer import RegularizerSettings
 
 

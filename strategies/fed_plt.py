@@ -27,7 +27,6 @@ from privet.wire.ring import Shapes
 
 from .base import PrimalDualStrategy
 from .configured import RunArguments
-from .cost import Cost
 from .fed_plt_theory import FedPLTTheory, Setting, convergence_matrix
 from .half import (
     UNSAVED,
@@ -45,7 +44,7 @@ from .half import (
     require_finite,
     squared_gaps,
 )
-from .search import SearchAxis
+from .hooks import Cost, SearchAxis
 from .shared_regularizer import RegularizerSettings
 
 

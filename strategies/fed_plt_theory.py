@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from privet.problems import Moduli, best_step
 from privet.wire import ConfigError
 
-from .participation import All, Balanced, Fraction, Probability, from_config
-from .search import Predicted, Query
+from .hooks import Predicted, Query
+from .participation import All, Fraction, Probability, from_config
 
 RHOS_A_PART = 9
 """Values of rho that one process searches at a time."""
@@ -177,7 +177,7 @@ class FedPLTTheory:
         who = from_config(config)
         if isinstance(who, All):
             return 1.0
-        if isinstance(who, Fraction | Balanced):
+        if isinstance(who, Fraction):
             return who.fraction
         if isinstance(who, Probability) and not who.own and who.common > 0:
             return who.common

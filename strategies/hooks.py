@@ -6,8 +6,9 @@ package. The agent half has hooks too: `privet.client_apps.half.Half`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
 
 from numpy.typing import NDArray
 
@@ -16,13 +17,159 @@ from privet.privacy import Facts
 from privet.problems import Moduli, ProximalFunction, Scaled, Zero
 from privet.wire.key import read
 
-from .cost import Cost
-from .search import SearchAxis, Theory
 from .shared_regularizer import RegularizerSettings
 
 Vector = NDArray[Any]
 Monitor = Callable[[int, Mapping[str, Vector]], Mapping[str, float]]
 """``(round, models) -> numbers by name``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Per iteration of the method as its paper counts them, and per participating agent.
+
+    Attributes
+    ----------
+    agent : int
+        Vectors (d,) an agent keeps between rounds.
+    coordinator : int
+        Vectors the coordinator keeps of each agent. What an agent holds is mirrored here, so that
+        a lost agent loses nothing; a coordinator that gave this up could do with fewer.
+    shared : int
+        Vectors the coordinator keeps besides.
+    exchanges : int
+        Messages to an agent and back: rounds of this library.
+    extra_gradients : int
+        Full local gradients besides the ``local-epochs`` of the local steps.
+    up, down : int
+        Vectors an agent sends and receives when all take part.
+    """
+
+    agent: int
+    coordinator: int
+    shared: int
+    exchanges: int = 1
+    extra_gradients: int = 0
+    up: int = 1
+    down: int = 1
+
+    def gradients(self, local_epochs: int) -> int:
+        """Return the local gradients of an iteration (TAMUNA: their mean)."""
+        return local_epochs + self.extra_gradients
+
+
+Unit = Literal["plain", "smoothness", "splitting", "curvature", "subproblem", "epochs"]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAxis:
+    """A parameter that is searched: run-config key and range, on a logarithmic scale.
+
+    Attributes
+    ----------
+    key : str
+        Run-config key.
+    low, high : float
+        Ends of the range in the unit, > 0.
+    unit : str
+        With lambda and L the moduli of the f_i:
+
+        ``plain``
+            1.
+        ``smoothness``
+            1 / L, for step sizes.
+        ``splitting``
+            1 / sqrt(lambda L), or 1 / L where f is not strongly convex; for penalties that multiply
+            a subgradient.
+        ``curvature``
+            The inverse of ``splitting``, for weights of ||x - v||^2 / 2.
+        ``subproblem``
+            2 / (L + lambda + 2 / rho), the best fixed step on f + ||x - v||^2 / (2 rho), at the
+            ``rho`` that is tried; its axis comes before.
+        ``epochs``
+            1 / the number of local steps of a round.
+    """
+
+    key: str
+    low: float
+    high: float
+    unit: Unit = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a theory is asked.
+
+    Attributes
+    ----------
+    moduli : Moduli
+        Least strong convexity and largest smoothness over the agents.
+    config : mapping
+        A resolved run config.
+    given : frozenset of str
+        The keys of the config that were given: these are not searched.
+    most_steps : int
+        Largest number of local steps of a round that is tried; 0 leaves it to the theory.
+    reduction : float
+        Factor by which the error is to shrink.
+    gradient_cost, communication_cost : float
+        t_G of a local gradient and t_C of a round.
+    """
+
+    moduli: Moduli
+    config: Mapping[str, Any]
+    given: frozenset[str] = frozenset()
+    most_steps: int = 0
+    reduction: float = 1e-3
+    gradient_cost: float = 1.0
+    communication_cost: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What a theory says of one setting.
+
+    Attributes
+    ----------
+    settings : mapping
+        The setting by run-config keys.
+    figures : mapping
+        What the theory says of it, by name.
+    rank : tuple of float
+        What settings are sorted by, the best first.
+    converges : bool
+        Whether the theory proves convergence.
+    """
+
+    settings: Mapping[str, Any]
+    figures: Mapping[str, float]
+    rank: tuple[float, ...]
+    converges: bool
+
+
+class Theory(Protocol):
+    """Predicts what settings take without a run; made from a ``Query``.
+
+    Raises
+    ------
+    ConfigError
+        If it says nothing of what is asked.
+    """
+
+    def __init__(self, query: Query) -> None: ...
+
+    @property
+    def query(self) -> Query:
+        """What it was asked."""
+        ...
+
+    def parts(self) -> Sequence[Any]:
+        """Return the parts of the grid, which processes may search side by side."""
+        ...
+
+    def search(self, part: Any) -> Sequence[Predicted]:
+        """Return the settings of one part with what is predicted of them."""
+        ...
 
 
 class Evaluated(Protocol):
@@ -88,6 +235,3 @@ class Hooks:
             says any.
         """
         return None
-
-
-__all__ = ["Evaluated", "Hooks", "Monitor"]

@@ -25,16 +25,6 @@ class Participation(Protocol):
         ...
 
 
-def _check_fraction(fraction: float) -> None:
-    if not 0 < fraction <= 1:
-        raise ConfigError(f"fraction = {fraction!r}: must be > 0 and <= 1")
-
-
-def share(fraction: float, total: int) -> int:
-    """Return how many agents a fraction of all is, at least one."""
-    return max(1, round(fraction * total))
-
-
 @dataclass(frozen=True, slots=True)
 class All:
     """Every agent takes part in every round."""
@@ -51,18 +41,23 @@ class Fraction:
     fraction: float
 
     def __post_init__(self) -> None:
-        _check_fraction(self.fraction)
+        if not 0 < self.fraction <= 1:
+            raise ConfigError(f"fraction = {self.fraction!r}: must be > 0 and <= 1")
+
+    def count(self, total: int) -> int:
+        """Return how many of ``total`` agents take part in a round."""
+        return max(1, round(self.fraction * total))
 
     def select(self, round_: int, names: Sequence[str], seed: int) -> list[str]:
         """Return the sampled names."""
-        count = share(self.fraction, len(names))
+        count = self.count(len(names))
         rng = stream(seed, "participation", round_=round_)
         chosen = rng.choice(len(names), size=min(count, len(names)), replace=False)
         return [names[i] for i in sorted(chosen)]
 
 
 @dataclass(frozen=True, slots=True)
-class Balanced:
+class Balanced(Fraction):
     """A fixed number of agents, max(1, round(fraction * N)), each equally often.
 
     The agents, in a random order, take turns; after N / gcd(N, K) rounds each has taken part
@@ -71,17 +66,12 @@ class Balanced:
     the others, which is what uniform sampling makes some of them do.
     """
 
-    fraction: float
-
-    def __post_init__(self) -> None:
-        _check_fraction(self.fraction)
-
     def select(self, round_: int, names: Sequence[str], seed: int) -> list[str]:
         """Return the names whose turn it is."""
         total = len(names)
         if not total:
             return []
-        count = share(self.fraction, total)
+        count = self.count(total)
         cycle, turn = divmod(round_ - 1, total // math.gcd(total, count))
         order = stream(seed, "balanced", round_=cycle).permutation(total)
         places = (turn * count + np.arange(count)) % total

@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, get_args
 
 from privet.client_apps import Half
-from privet.strategies.search import Unit
+from privet.strategies.hooks import Unit
 from privet.wire import ConfigError
 from privet.wire.contract import decode_settings, encode_settings
 

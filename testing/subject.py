@@ -274,16 +274,6 @@ def require_alike(found: PrivetResult, inline: PrivetResult, engine: str, *, mod
             )
 
 
-def inline_engine(subject: Subject) -> AbstractContextManager[LocalGrid]:
-    """Return the in-process engine."""
-    return nullcontext(InlineGrid(subject.app(), subject.nodes()))
-
-
-def cohort_engine(subject: Subject) -> AbstractContextManager[LocalGrid]:
-    """Return the in-process engine whose agents work together."""
-    return nullcontext(CohortGrid(subject.app(), subject.nodes()))
-
-
 def ray_engine(subject: Subject) -> AbstractContextManager[LocalGrid]:
     """Return the Ray engine, with two actors."""
     from .sharded import WatchedRay
@@ -292,8 +282,8 @@ def ray_engine(subject: Subject) -> AbstractContextManager[LocalGrid]:
 
 
 ENGINES: dict[str, Callable[[Subject], AbstractContextManager[LocalGrid]]] = {
-    "inline": inline_engine,
-    "cohort": cohort_engine,
+    "inline": lambda subject: nullcontext(InlineGrid(subject.app(), subject.nodes())),
+    "cohort": lambda subject: nullcontext(CohortGrid(subject.app(), subject.nodes())),
     "ray": ray_engine,
 }
 """Engines that run the nodes of a subject, as contexts that end them."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from chaos import resident
 
 from privet.sim.inline import run_inline
-from privet.strategies.run.history import HistoryFile
+from privet.strategies.run.checkpoint import HistoryFile
 
 
 def main() -> None:

@@ -17,9 +17,9 @@ from .errors import ConfigError, PrivetError, RunError, UploadError, WireError
 from .key import Key, setting
 from .layout import Layout
 from .magnitude import finite, magnitude_bound
-from .names import name_key, sort_names
 from .records import content_bytes
 from .registry import Algorithm, algorithm, algorithms
+from .rosters import name_key, sort_names
 from .streams import stream
 
 __all__ = [

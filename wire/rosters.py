@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from flwr.app import ConfigRecord
@@ -32,6 +32,22 @@ def parse_roster(names: str, keys: bytes) -> tuple[tuple[str, bytes], ...]:
     if len(keys) != KEY_BYTES * len(listed):
         raise WireError(f"roster has {len(listed)} names and {len(keys)} bytes of keys")
     return tuple((name, keys[KEY_BYTES * i : KEY_BYTES * (i + 1)]) for i, name in enumerate(listed))
+
+
+def name_key(name: str) -> tuple[int, int, str]:
+    """Return the sort key of an agent name: numbers first and by value, then text."""
+    if name.isascii() and name.isdigit():
+        return (0, int(name), name)
+    return (1, 0, name)
+
+
+def sort_names(names: Iterable[str]) -> list[str]:
+    """Return the names in folding order.
+
+    >>> sort_names(["10", "9", "ward-b", "2"])
+    ['2', '9', '10', 'ward-b']
+    """
+    return sorted(names, key=name_key)
 
 
 @lru_cache(maxsize=64)

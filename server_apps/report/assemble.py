@@ -12,8 +12,9 @@ from privet.server_apps.config import changed
 from privet.server_apps.report import format as fmt
 from privet.server_apps.report import plots, tables
 from privet.server_apps.report.document import document
-from privet.server_apps.report.files import PAGE, Output, write_outputs
+from privet.server_apps.report.files import PAGE, write_outputs
 from privet.server_apps.report.format import text
+from privet.server_apps.report.rows import csv_table, parquet_table
 from privet.server_apps.report.runs import PLACES, ReportError, Run, read_runs, settings_of
 from privet.strategies.half import NOT_FINITE
 from privet.wire.key import shown
@@ -36,7 +37,9 @@ _DEFINITIONS = (
 _STAR = '<p class="soft">\N{BLACK STAR} the best of a row, of the runs that did not fail.</p>'
 
 
-def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
+def write_report(
+    run_dirs: Sequence[Path], out: Path, *, csv: Path | None = None, parquet: Path | None = None
+) -> Path:
     """Write one self-contained HTML file about the runs and return its path.
 
     Reads ``history.jsonl`` of each folder and, where present, ``summary.json`` and
@@ -52,17 +55,24 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> Path:
         Run folders; several are drawn on the same axes.
     out : path
         The file to write; a folder means ``report.html`` inside it.
+    csv, parquet : path, optional
+        Where the histories go as well, a row per run and round.
 
     Raises
     ------
     ReportError
         No run folder, or one whose files are missing or malformed: file, line, expectation. Or
-        ``out`` is a file that a run left behind.
+        a file to write is one that a run left behind.
     """
     folders = [Path(folder) for folder in run_dirs]
     path = Path(out) / PAGE if Path(out).is_dir() else Path(out)
-    content = page(read_runs(folders))
-    write_outputs([Output("out", path, content)], folders)
+    runs = read_runs(folders)
+    outputs = {"--out": (path, page(runs))}
+    if csv is not None:
+        outputs["--csv"] = csv, csv_table(runs)
+    if parquet is not None:
+        outputs["--parquet"] = parquet, parquet_table(runs)
+    write_outputs(outputs, folders)
     return path
 
 

@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from privet.server_apps.report.runs import ReportError
 from privet.wire.files import write_whole
 
 PAGE = "report.html"
-PAGES = (".html", ".htm")
 HISTORY = "history.jsonl"
 SUMMARY = "summary.json"
 _OWN = (HISTORY, SUMMARY, "privacy.json", "model.npz", "checkpoint.npz")
+_SUFFIXES = {"--out": (".html", ".htm"), "--csv": (".csv",), "--parquet": (".parquet",)}
+"""How the names of a report's files end, by the option that a user gives them with."""
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """A file to write; ``option`` is what the user gave its path as."""
-
-    option: str
-    path: Path
-    content: bytes
-    suffixes: tuple[str, ...] = PAGES
-
-    @property
-    def is_page(self) -> bool:
-        """Whether it may be in place of a run's own page."""
-        return self.suffixes == PAGES
-
-
-def write_outputs(outputs: Sequence[Output], folders: Sequence[Path]) -> None:
-    """Write files, and the folders that are missing above them.
+def write_outputs(outputs: Mapping[str, tuple[Path, bytes]], folders: Sequence[Path]) -> None:
+    """Write files, by option, and the folders that are missing above them.
 
     Raises
     ------
@@ -47,20 +32,20 @@ def write_outputs(outputs: Sequence[Output], folders: Sequence[Path]) -> None:
         for name in _OWN
     }
     pages = {folder.resolve() / PAGE: f"{PAGE} belongs to the run itself" for folder in folders}
-    for output in outputs:
-        path = output.path.resolve()
-        why = taken.get(path) or (None if output.is_page else pages.get(path))
-        if output.path.suffix.lower() not in ("", *output.suffixes):
-            why = why or f"expected a name in {' or '.join(output.suffixes)}"
+    for option, (path, _) in outputs.items():
+        where, suffixes = path.resolve(), _SUFFIXES[option]
+        why = taken.get(where) or (None if option == "--out" else pages.get(where))
+        if path.suffix.lower() not in ("", *suffixes):
+            why = why or f"expected a name in {' or '.join(suffixes)}"
         if why:
-            raise ReportError(f"{output.option} {output.path}: {why}")
-        taken[path] = f"choose another file than {output.option}'s"
-    for output in outputs:
+            raise ReportError(f"{option} {path}: {why}")
+        taken[where] = f"choose another file than {option}'s"
+    for option, (path, content) in outputs.items():
         try:
-            output.path.parent.mkdir(parents=True, exist_ok=True)
-            if output.path.exists() and not output.path.is_file():  # such as /dev/stdout
-                output.path.write_bytes(output.content)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists() and not path.is_file():  # such as /dev/stdout
+                path.write_bytes(content)
             else:
-                write_whole(output.path, output.content)
+                write_whole(path, content)
         except OSError as error:
-            raise ReportError(f"{output.option} {output.path}: {error.strerror}") from None
+            raise ReportError(f"{option} {path}: {error.strerror}") from None

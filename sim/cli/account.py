@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .config import given_keys
-from .keys import SettingsArgument
+from .keys import ConfigOption, PresetOption, SettingsArgument
 
 if TYPE_CHECKING:
     from privet.server_apps.planning import Planned
@@ -18,12 +17,8 @@ if TYPE_CHECKING:
 
 def account(
     settings: SettingsArgument = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="TOML file of run-config keys.")
-    ] = None,
-    preset: Annotated[
-        str, typer.Option(help="Preset to start from, e.g. mnist or dp-iadmm/mnist.")
-    ] = "",
+    config: ConfigOption = None,
+    preset: PresetOption = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show what a run would cost in privacy and, for a target-epsilon, how much noise it takes.

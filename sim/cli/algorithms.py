@@ -5,19 +5,15 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from .keys import JsonLinesOption
 
 if TYPE_CHECKING:
     from privet.wire.registry import Algorithm
 
 
-def algorithms(
-    json_lines: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per line.")
-    ] = False,
-) -> None:
+def algorithms(json_lines: JsonLinesOption = False) -> None:
     """List the algorithms: what they are, whether they can be private, and their own keys."""
     from rich.console import Console
     from rich.table import Table

@@ -14,6 +14,8 @@ import typer
 from privet.wire import ConfigError
 from privet.wire.errors import did_you_mean
 
+from .keys import JsonLinesOption
+
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 """Where a checkout has its benchmarks, in the folder of the same name."""
 
@@ -22,9 +24,7 @@ def bench(
     name: Annotated[
         str, typer.Argument(help="Benchmark: engine, clipping, iadmm, masks, privacy, torch, wire.")
     ],
-    json_lines: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per line.")
-    ] = False,
+    json_lines: JsonLinesOption = False,
     quick: Annotated[bool, typer.Option(help="Fewer repetitions.")] = False,
     data_path: Annotated[
         str,

@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 from .config import given_keys
+from .keys import ConfigOption
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,9 +32,7 @@ def data(
             "privet run; without a file, the data set of the keys.",
         ),
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="TOML file of run-config keys.")
-    ] = None,
+    config: ConfigOption = None,
     schema: Annotated[
         Path | None,
         typer.Option(

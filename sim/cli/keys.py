@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -86,6 +87,13 @@ SettingsArgument = Annotated[
         autocompletion=completed,
     ),
 ]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="TOML file of run-config keys.")
+]
+PresetOption = Annotated[
+    str, typer.Option(help="Preset to start from, e.g. mnist or dp-iadmm/mnist.")
+]
+JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 
 def keys(

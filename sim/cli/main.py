@@ -26,11 +26,10 @@ from .keys import KeysCommand, asked, keys, show
 from .ledger import ledger
 from .new import new
 from .replay import replay
-from .report import report
+from .report import report, watch
 from .reproduce import reproduce
 from .run import run
 from .tune import tune
-from .watch import watch
 
 INTERRUPTED = 130
 

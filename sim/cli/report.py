@@ -1,4 +1,4 @@
-"""``privet report``: the page of finished runs, and their histories as CSV or Parquet."""
+"""``privet report`` and ``privet watch``: the page of finished runs, and of one in progress."""
 
 from __future__ import annotations
 
@@ -28,20 +28,29 @@ def report(
     ] = None,
 ) -> None:
     """Write the report of one run, or a comparison of several, and print where it is."""
-    from privet.server_apps.report import page
-    from privet.server_apps.report.files import PAGE, Output, write_outputs
-    from privet.server_apps.report.rows import csv_table, parquet_table
-    from privet.server_apps.report.runs import read_runs
+    from privet.server_apps import write_report
 
-    runs = read_runs(run_dirs)
     target = out or (run_dirs[0] if len(run_dirs) == 1 else Path())
-    if target.is_dir():
-        target /= PAGE
-    outputs = [Output("--out", target, page(runs))]
-    if csv is not None:
-        outputs.append(Output("--csv", csv, csv_table(runs), (".csv",)))
-    if parquet is not None:
-        outputs.append(Output("--parquet", parquet, parquet_table(runs), (".parquet",)))
-    write_outputs(outputs, run_dirs)
-    for output in outputs:
-        typer.echo(output.path.resolve())
+    path = write_report(run_dirs, target, csv=csv, parquet=parquet)
+    for written in filter(None, (path, csv, parquet)):
+        typer.echo(written.resolve())
+
+
+def watch(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="A run folder, or one of run folders: then the newest."
+        ),
+    ],
+    port: Annotated[
+        int, typer.Option(help="Port on 127.0.0.1; 0 takes a free one.", min=0, max=65535)
+    ] = 0,
+) -> None:
+    """Serve the report of a run on 127.0.0.1 and refresh it while the run goes on, until Ctrl-C."""
+    from privet.server_apps.report.watch import newest, served
+
+    run = newest(folder)
+    with served(run, port) as server:
+        print(f"{run}: http://127.0.0.1:{server.server_port}/", flush=True)
+        server.serve_forever()

@@ -5,25 +5,20 @@ from __future__ import annotations
 import json
 import os
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from .config import given_keys
-from .keys import SettingsArgument
+from .keys import ConfigOption, PresetOption, SettingsArgument
 
 ENGINES = ("auto", "inline", "cohort", "ray")
 
 
 def run(
     settings: SettingsArgument = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="TOML file of run-config keys.")
-    ] = None,
-    preset: Annotated[
-        str, typer.Option(help="Preset to start from, e.g. mnist or dp-iadmm/mnist.")
-    ] = "",
+    config: ConfigOption = None,
+    preset: PresetOption = "",
     engine: Annotated[
         str,
         typer.Option(

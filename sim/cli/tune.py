@@ -16,14 +16,14 @@ import typer
 from privet.wire.key import shown
 
 from .config import given_keys, named_callable, where_raised
-from .keys import SettingsArgument
+from .keys import ConfigOption, JsonLinesOption, PresetOption, SettingsArgument
 
 if TYPE_CHECKING:
     from privet.client_apps.base import ProblemFn
     from privet.problems import Moduli
     from privet.sim.tuning import Budget, Trial
     from privet.strategies import PrimalDualStrategy
-    from privet.strategies.search import Query, Theory
+    from privet.strategies.hooks import Query, Theory
 
 SETTINGS = 36
 """Settings that are run where --budget does not say how many."""
@@ -39,12 +39,8 @@ def tune(
         ),
     ] = "",
     settings: SettingsArgument = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="TOML file of run-config keys.")
-    ] = None,
-    preset: Annotated[
-        str, typer.Option(help="Preset to start from, e.g. mnist or dp-iadmm/mnist.")
-    ] = "",
+    config: ConfigOption = None,
+    preset: PresetOption = "",
     app: Annotated[
         str,
         typer.Option(
@@ -94,9 +90,7 @@ def tune(
     ray_address: Annotated[
         str, typer.Option(help="Ray cluster to search on, host:port; all of it by default.")
     ] = "",
-    json_lines: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per line.")
-    ] = False,
+    json_lines: JsonLinesOption = False,
 ) -> None:
     """Search an algorithm's own parameters, the cheapest setting first.
 
@@ -261,7 +255,7 @@ def _query(
     """Return what the theory is asked; data are read where the keys do not say the moduli."""
     from privet.sim.race import problems_of, read_searched
     from privet.sim.tuning import UNKNOWN_MODULI, given_moduli, moduli_of
-    from privet.strategies.search import Query
+    from privet.strategies.hooks import Query
     from privet.wire import ConfigError
 
     if not 0 < reduction <= 1:
@@ -346,5 +340,5 @@ def _figures(trial: Trial, budget: Budget) -> dict[str, Any]:
         "rounds": one.rounds,
         "gradients": one.gradients,
         "messages": one.messages,
-        "cost": one.time(budget.gradient_cost, budget.communication_cost),
+        "cost": budget.cost(one.gradients, one.messages),
     }

@@ -106,7 +106,7 @@ def build_strategy(case: Case, workload: Workload, **more: Any) -> PrimalDualStr
 
 def calibrated(case: Case, workload: Workload) -> float:
     """Return the smallest noise whose certified total over a balanced schedule is ``epsilon``."""
-    from privet.privacy import Facts
+    from privet.privacy import AgentLedger, Facts
     from privet.strategies.run.calibration import Plan, smallest
 
     settings = {
@@ -116,7 +116,7 @@ def calibrated(case: Case, workload: Workload) -> float:
     }
     share = case.options["participation"]["balanced"]
     rounds = tuple(range(1, round(share * case.rounds) + 1))
-    plans = [Plan((), Facts.of(problem), rounds) for problem in workload.problems]
+    plans = [Plan(AgentLedger(), Facts.of(problem), rounds) for problem in workload.problems]
     epsilon, delta = case.options["epsilon"], settings["delta"]
     return float(smallest(case.algorithm, settings, plans, epsilon, delta))
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .links import Spending
+from .account import Spending
 
 Vector = NDArray[Any]
 

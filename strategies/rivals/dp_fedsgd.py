@@ -39,7 +39,7 @@ from ..half import (
     mean_of,
     squared_gap,
 )
-from ..search import SearchAxis
+from ..hooks import SearchAxis
 from ..shared_regularizer import RegularizerSettings
 from .base import GradientArguments
 

@@ -31,7 +31,7 @@ from ..half import (
     put,
     squared_gap,
 )
-from ..search import SearchAxis
+from ..hooks import SearchAxis
 from .base import SeveralStepsArguments
 
 

@@ -23,7 +23,6 @@ import numpy as np
 
 from privet.client_apps.rivals.fed_lin import Agent
 
-from ..cost import Cost
 from ..half import (
     Arrays,
     FoldingHalf,
@@ -37,7 +36,7 @@ from ..half import (
     mean_row,
     put,
 )
-from ..search import SearchAxis
+from ..hooks import Cost, SearchAxis
 from .base import RivalStrategy, ScheduledArguments
 
 

@@ -24,7 +24,6 @@ import numpy as np
 from privet.client_apps.arithmetic import ascend
 from privet.client_apps.rivals.fed_pd import Agent
 
-from ..cost import Cost
 from ..half import (
     Arrays,
     FoldingHalf,
@@ -38,7 +37,7 @@ from ..half import (
     put,
     require_finite,
 )
-from ..search import SearchAxis
+from ..hooks import Cost, SearchAxis
 from .base import RivalStrategy, ScheduledArguments
 
 

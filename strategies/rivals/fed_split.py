@@ -20,11 +20,10 @@ from typing import ClassVar, Unpack
 
 from privet.client_apps.rivals.fed_split import Agent
 
-from ..cost import Cost
 from ..fed_plt import Server as Splitting
 from ..fed_plt import State
 from ..half import Arrays
-from ..search import SearchAxis
+from ..hooks import Cost, SearchAxis
 from .base import RivalStrategy, SolverArguments
 
 

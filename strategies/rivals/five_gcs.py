@@ -27,7 +27,6 @@ from privet.client_apps.rivals.five_gcs import Agent
 from privet.problems import Moduli
 from privet.wire.key import setting
 
-from ..cost import Cost
 from ..half import (
     Arrays,
     FoldingHalf,
@@ -40,7 +39,7 @@ from ..half import (
     put,
     squared_gap,
 )
-from ..search import SearchAxis
+from ..hooks import Cost, SearchAxis
 from .base import RivalStrategy, ScheduledArguments
 
 

@@ -35,7 +35,7 @@ from ..half import (
     rows_of,
     squared_gap,
 )
-from ..search import SearchAxis
+from ..hooks import SearchAxis
 from .base import SeveralStepsArguments
 
 

@@ -23,8 +23,7 @@ from typing import ClassVar, Unpack
 from privet.client_apps.rivals.tamuna import Agent
 from privet.wire.key import setting
 
-from ..cost import Cost
-from ..search import SearchAxis
+from ..hooks import Cost, SearchAxis
 from .base import RivalStrategy, ScheduledArguments
 from .control_variates import ControlledServer
 

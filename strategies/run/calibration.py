@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,10 +20,9 @@ from privet.privacy import (
     NoCertificateError,
     NoiseError,
     Release,
-    Totals,
     checked_spacing,
 )
-from privet.privacy.calibrate import smallest_noise
+from privet.privacy.checks import positive
 from privet.wire import ConfigError, algorithm
 from privet.wire.errors import one_line
 from privet.wire.rosters import LEAST_ROSTER
@@ -43,22 +42,67 @@ _SPENT = 0.999
 would take noise in which every later round drowns the model."""
 
 
+SMALLEST, LARGEST = 1e-60, 1e60
+_STEP = math.log(8.0)
+_FINE, _COARSE = 1e-9, 1e-4
+
+
+def smallest_noise(cost: Callable[[float], float], target: float, *, exact: bool = True) -> float:
+    """Return the smallest noise that costs at most ``target``, never one that costs more.
+
+    Parameters
+    ----------
+    cost : callable
+        noise > 0 -> epsilon of everything that will have been released with it, and of what was
+        released before; it must not grow with the noise.
+    target : float
+        epsilon > 0.
+    exact : bool
+        Whether the cost has a closed form; one that is found on a grid is searched to a relative
+        1e-4 of the noise in place of 1e-9.
+
+    Raises
+    ------
+    ValueError
+        If no noise reaches the target, as where what was paid before passes it, or none is needed.
+    """
+    positive(target=target)
+    tolerance = _FINE if exact else _COARSE
+
+    def excess(place: float) -> float:
+        return max(-1e300, min(1e300, cost(math.exp(place)) - target))
+
+    high = 0.0
+    while excess(high) > 0:
+        high += _STEP
+        if high > math.log(LARGEST):
+            raise ValueError(f"no noise brings the total down to epsilon {target:g}")
+    low = high - _STEP
+    while excess(low) <= 0:
+        high, low = low, low - _STEP
+        if low < math.log(SMALLEST):
+            raise ValueError("no noise is needed: nothing is released, or nothing of the data")
+    from scipy import optimize
+
+    found = float(optimize.brentq(excess, low, high, xtol=tolerance / 4, rtol=1e-15))
+    # The root is met from either side: take the next noise that keeps the promise.
+    step = tolerance / 4
+    while excess(found) > 0:
+        found, step = found + step, 2.0 * step
+    return math.exp(found)
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One agent: its accounts so far, its public numbers, and the rounds it is to take part in.
+    """One agent: its account so far, its public numbers, and the rounds it is to take part in.
 
     ``sizes`` says how many agents are to take part in a round, for all agents of a run.
     """
 
-    accounts: tuple[str, ...]
+    account: AgentLedger
     facts: Facts
     rounds: tuple[int, ...]
     sizes: Mapping[int, int] = field(default_factory=dict, compare=False)
-
-    @property
-    def paid(self) -> Totals:
-        """What the agent has released so far, by its own account."""
-        return AgentLedger.joined(self.accounts).totals
 
     def releases(self, half: Half) -> Counter[Release]:
         """Return what the agent will release at most, by how often.
@@ -97,15 +141,14 @@ class Plan:
 
     def epsilon(self, half: Half, delta: float) -> float:
         """Return what everything paid and planned costs together."""
-        totals = self.paid
+        totals = self.account.totals
         for release, times in self.releases(half).items():
             totals = totals.add(release, times)
         return totals.epsilon(delta)
 
     def carried_out(self, half: Half) -> str:
         """Return the agent's account after all of it."""
-        before = AgentLedger.joined(self.accounts).entries
-        return AgentLedger.of((*before, *self.releases(half).items())).to_json()
+        return AgentLedger.of((*self.account.entries, *self.releases(half).items())).to_json()
 
 
 def calibrated(
@@ -190,19 +233,18 @@ def plans(session: Session, who: Participation, rounds: int, seed: int) -> dict[
         sizes[number] = len(chosen)
         for name in chosen:
             numbers[name].append(number)
-    agents = session.roster.agents
+    found: dict[str, Plan] = {}
     for name in names:
+        agent = session.roster.agents[name]
         try:
-            AgentLedger.joined(agents[name].accounts)
+            account = AgentLedger.joined(agent.accounts)
         except (ValueError, ArithmeticError) as error:  # the text is the agent's
             raise ConfigError(
                 f"the account of agent {name} cannot be read, so nobody knows what it has paid: "
                 f"{one_line(str(error))}; begin a new run without it"
             ) from None
-    return {
-        name: Plan(agents[name].accounts, facts_of(name, agents[name]), tuple(numbers[name]), sizes)
-        for name in names
-    }
+        found[name] = Plan(account, facts_of(name, agent), tuple(numbers[name]), sizes)
+    return found
 
 
 def _require_agents(half: ServerHalf[Any], every: Mapping[str, Plan]) -> None:
@@ -251,7 +293,7 @@ def smallest(
         If nothing is proven of these settings.
     """
     kind, distinct = algorithm(name).load_agent(), set(every)
-    spent = max(plan.paid.epsilon(delta) for plan in distinct)
+    spent = max(plan.account.spent(delta) for plan in distinct)
     if spent > _SPENT * target:
         raise ConfigError(
             f"{TARGET} = {target:g}: agents have paid {spent:.6g} already; raise it to go on"

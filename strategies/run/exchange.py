@@ -28,11 +28,19 @@ MOD_FAILED = 6
 
 
 @runtime_checkable
-class ForgetsReplies(Protocol):
-    """A grid that can be told which replies nobody will ask for (this library's engines)."""
+class EngineGrid(Protocol):
+    """A grid of this library's engines, which has replies and the agents' states in hand."""
 
     def forget(self, message_ids: Iterable[str]) -> None:
-        """Drop the replies to these messages, also those still to come."""
+        """Drop the replies to these messages, which nobody asks for, also those still to come."""
+        ...
+
+    def node_states(self) -> dict[str, bytes]:
+        """Return the packed state of every node by agent name."""
+        ...
+
+    def restore_node_states(self, states: dict[str, bytes]) -> None:
+        """Put the states back."""
         ...
 
 
@@ -85,7 +93,7 @@ def send(
     if not messages:
         return Answers([], {})
     deadline = time.monotonic() + timeout
-    if not isinstance(grid, ForgetsReplies):  # an engine of this library holds no message back
+    if not isinstance(grid, EngineGrid):  # an engine of this library holds no message back
         for message in messages.values():
             message.metadata.ttl = timeout
     pushed = []
@@ -113,7 +121,7 @@ def send(
             break
         time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
         pause = min(2 * pause, POLL_LAST) if len(waiting) == len(left) else POLL_FIRST
-    if waiting and isinstance(grid, ForgetsReplies):
+    if waiting and isinstance(grid, EngineGrid):
         grid.forget(waiting)
     expired = {reply.metadata.reply_to_message_id for reply in replies if _is_expired(reply)}
     replies = [reply for reply in replies if reply.metadata.reply_to_message_id not in expired]

@@ -22,9 +22,8 @@ from privet.wire.errors import one_line
 
 from ..half import NOT_FINITE
 from ..hooks import Monitor
-from .checkpoint import history_beside, save
+from .checkpoint import HistoryFile, history_beside, save
 from .exchange import send
-from .history import HistoryFile
 from .round import TooFewError
 from .run import Run, Saved
 from .session import Round

@@ -12,7 +12,7 @@ from privet.wire import ConfigError
 from privet.wire.key import check_fields, same, setting
 from privet.wire.rosters import LEAST_ROSTER
 
-from ..participation import All, Balanced, Fraction, Participation, share
+from ..participation import All, Fraction, Participation
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class RunOptions(RunSettings):
         needed = f"a secure sum needs {self.least_roster} agents"
         if self.num_agents < self.least_roster:
             raise ConfigError(f"num-agents = {self.num_agents}: {needed}")
-        if isinstance(self.participation, Fraction | Balanced):
-            asked = share(self.participation.fraction, self.num_agents)
+        if isinstance(self.participation, Fraction):
+            asked = self.participation.count(self.num_agents)
             if asked < self.least_roster:
                 raise ConfigError(f"participation: {asked} agents in a round: {needed}")

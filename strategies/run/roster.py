@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, cast, runtime_checkable
+from typing import Any, Literal, cast
 
 from flwr.app import ConfigRecord, Message
 from flwr.serverapp import Grid
@@ -36,7 +36,7 @@ from privet.wire.errors import listed, one_line
 from privet.wire.flower_internals import in_flowers_simulation
 from privet.wire.records import record_dict
 
-from .exchange import Reply, exchange
+from .exchange import EngineGrid, Reply, exchange
 
 log = logging.getLogger("flwr.privet")
 
@@ -63,19 +63,6 @@ Recovery = Literal["yes", "no", "node-key"]
 state and its account; that node, but it begins anew; nobody, as names stay with nodes' keys."""
 
 
-@runtime_checkable
-class HoldsNodeStates(Protocol):
-    """A grid that can hand over and take back the agents' states (this library's engines)."""
-
-    def node_states(self) -> dict[str, bytes]:
-        """Return the packed state of every node by agent name."""
-        ...
-
-    def restore_node_states(self, states: dict[str, bytes]) -> None:
-        """Put the states back."""
-        ...
-
-
 def recovery_of(asked: str, grid: Grid) -> Recovery:
     """Return what ``recover-by-name`` means on a grid: "auto" is yes in simulation, else no.
 
@@ -90,7 +77,7 @@ def recovery_of(asked: str, grid: Grid) -> Recovery:
 
 def in_simulation(grid: Grid) -> bool:
     """Whether the nodes of a grid are simulated by one process, on any engine."""
-    return isinstance(grid, HoldsNodeStates) or in_flowers_simulation(grid)
+    return isinstance(grid, EngineGrid) or in_flowers_simulation(grid)
 
 
 def wait_for_nodes(grid: Grid, wanted: int, least: int, timeout: float) -> None:

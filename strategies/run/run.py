@@ -29,14 +29,13 @@ from ..half import Arrays, ServerHalf, Vector, grouped, summing
 from .calibration import TARGET, calibrated, facts_of
 from .checkpoint import Checkpoint
 from .clear import ClearUploads
-from .exchange import Reply, send
+from .exchange import EngineGrid, Reply, send
 from .masked import MaskedSums
 from .options import RunOptions
 from .roster import (
     ENROL_PATIENCE,
     ENROL_TIMEOUT,
     Agent,
-    HoldsNodeStates,
     Question,
     recovery_of,
     wait_for_nodes,
@@ -179,7 +178,7 @@ class Run:
         try:
             run = cls(half, options, Session.of(str(saved.manifest["experiment"]), arrays))
             agents = run._restore(saved)
-            if saved.node_states and isinstance(grid, HoldsNodeStates):
+            if saved.node_states and isinstance(grid, EngineGrid):
                 grid.restore_node_states(saved.node_states)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, PrivetError):
@@ -330,7 +329,7 @@ class Run:
             LIBRARY_VERSION: library_version(),
             "agents": [{"name": name, **roster.agents[name].entry()} for name in roster.names],
         }
-        node_states = grid.node_states() if isinstance(grid, HoldsNodeStates) else {}
+        node_states = grid.node_states() if isinstance(grid, EngineGrid) else {}
         told = {} if session.told is None else session.told.arrays
         arrays = {
             **half.dump(session.state),

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from privet.sim.ports import free_ports
-from privet.sim.processes import Processes
+from privet.sim.processes import Processes, free_ports
 from support.paths import ROOT
 from support.wheel import APP
 

@@ -15,7 +15,7 @@ import yaml
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
 from prometheus_client import generate_latest
 
-from privet.client_apps import slow_start
+from privet.client_apps import app
 from privet.server_apps import read_config
 from privet.server_apps.control import Alarms
 from privet.server_apps.telemetry import Metrics
@@ -75,12 +75,12 @@ def test_units_give_options_that_exist(unit: str) -> None:
 
 
 def test_a_slow_start_is_told_in_the_nodes_log(monkeypatch: Any, caplog: Any) -> None:
-    assert 0 < slow_start.process_age() < 1e6
-    monkeypatch.setattr(slow_start, "process_age", lambda: 21.0)
-    slow_start.warn_of_slow_start()
+    assert 0 < app.process_age() < 1e6
+    monkeypatch.setattr(app, "process_age", lambda: 21.0)
+    app.warn_of_slow_start()
     assert not caplog.messages  # pytest is no process that Flower started
     monkeypatch.setattr("sys.argv", ["/opt/venv/bin/flwr-clientapp"])
-    slow_start.warn_of_slow_start()
+    app.warn_of_slow_start()
     assert "needed 21 s to start; Flower gives a process 30 s" in caplog.text
 
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from privet.sim.ports import free_ports
-from privet.sim.processes import Processes
+from privet.sim.processes import Processes, free_ports
 from support.paths import ROOT
 
 EXAMPLES = ROOT / "examples"

@@ -26,9 +26,8 @@ from privet.server_apps import read_config
 from privet.server_apps.build import build_evaluation
 from privet.sim.inline import run_inline
 from privet.strategies import GFL
-from privet.strategies.gfl.account import gfl_account
+from privet.strategies.gfl.account import Links, Spending, gfl_account
 from privet.strategies.gfl.graph import graph_edges, metropolis
-from privet.strategies.gfl.links import Links, Spending
 from privet.strategies.gfl.measures import GflMeasures
 
 RUN: dict[str, Any] = {

@@ -14,8 +14,8 @@ import pytest
 
 from privet.server_apps.control import Control
 from privet.sim.inline import run_inline
-from privet.sim.ports import free_ports
-from privet.strategies.run.history import HistoryFile
+from privet.sim.processes import free_ports
+from privet.strategies.run.checkpoint import HistoryFile
 from privet.wire import ConfigError
 
 

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.server_apps.control import stopped_by_sigterm
 from privet.server_apps.evaluation import Evaluation
 from privet.server_apps.execute import headline
-from privet.server_apps.stopping import stopped_by_sigterm
 from privet.sim.inline import run_inline
-from privet.strategies.run.history import HistoryFile
+from privet.strategies.run.checkpoint import HistoryFile
 from privet.wire import RunError
 from privet.wire.files import read_npz
 

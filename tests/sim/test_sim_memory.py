@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from privet.sim.memory import keep_freed_memory
+from privet.sim.grid import keep_freed_memory
 from support.federations import logistic_agents, train
 from support.memory import resident_megabytes
 

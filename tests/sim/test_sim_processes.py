@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from privet.sim.ports import free_ports, listens, wait_until_listening
-from privet.sim.processes import Processes
+from privet.sim.processes import Processes, free_ports, listens, wait_until_listening
 
 # A child that ignores SIGTERM, a grandchild in a session of its own, and an orphan.
 FAMILY = "trap '' TERM; setsid sleep 301 & (sleep 302 &) ; sleep 303; true"

@@ -28,7 +28,7 @@ from privet.client_apps import client_app
 from privet.problems import BinaryLogistic
 from privet.sim.cli.main import main
 from privet.sim.engine import InlineGrid
-from privet.sim.ports import free_ports
+from privet.sim.processes import free_ports
 from privet.sim.ray import actors as ray_actors
 from privet.sim.ray.engine import RayGrid
 from privet.sim.ray.session import ray_session

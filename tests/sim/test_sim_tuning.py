@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -46,11 +47,11 @@ def test_quadratics_take_the_iterations_one_computes_by_hand() -> None:
         assert one.gradients == 3 * iterations  # the gradient it sends is its only one
         assert one.messages == 3 * 2 * iterations
         assert one.measure == pytest.approx(first * 0.16**iterations)
-        assert one.time(1.0, 10.0) == 3 * iterations * 21
+        assert Budget().cost(one.gradients, one.messages) == 3 * iterations * 21
         # Where the measure crosses the tolerance on its straight line in the logarithm.
         exact = math.log(tolerance / first) / math.log(0.16)
         assert one.smooth[0] == pytest.approx(3 * exact, rel=1e-9)
-        assert one.score(tolerance, 1.0, 10.0) == pytest.approx(63 * exact, rel=1e-9)
+        assert one.score(tolerance, Budget().cost) == pytest.approx(63 * exact, rel=1e-9)
 
 
 def test_a_run_that_does_not_arrive_scores_worse_the_farther_it_stopped() -> None:
@@ -61,14 +62,14 @@ def test_a_run_that_does_not_arrive_scores_worse_the_farther_it_stopped() -> Non
     far, near = (
         race("led", {"step-size": step, "local-epochs": 1}, TASK, most=4) for step in (0.01, 0.2)
     )
-    assert near.score(1e-6, 1, 1) < far.score(1e-6, 1, 1) < math.inf
+    assert near.score(1e-6, add) < far.score(1e-6, add) < math.inf
 
 
 def test_a_run_that_diverges_is_given_up() -> None:
     one = race("led", {"step-size": 40.0, "local-epochs": 5}, TASK, most=400)
     assert not one.reached
     assert one.rounds < 40
-    assert one.measure == one.score(1e-6, 1, 1) == math.inf
+    assert one.measure == one.score(1e-6, add) == math.inf
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

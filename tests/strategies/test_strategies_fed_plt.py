@@ -24,7 +24,7 @@ from privet.strategies.fed_plt_theory import (
     splitting_factor,
 )
 from privet.strategies.half import Turn
-from privet.strategies.search import Query
+from privet.strategies.hooks import Query
 from privet.wire import ConfigError, digest
 
 

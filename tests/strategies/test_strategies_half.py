@@ -27,7 +27,7 @@ from privet.strategies import (
     Scaffold,
 )
 from privet.strategies.configured import RunArguments
-from privet.strategies.gfl.settings import PeerKeys
+from privet.strategies.gfl.strategy import PeerKeys
 from privet.strategies.half import (
     UNSAVED,
     HalfState,

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privet.sim.ports import free_ports, wait_until_listening
-from privet.sim.processes import Process, Processes
+from privet.sim.processes import Process, Processes, free_ports, wait_until_listening
 from support.tls import Certificates
 
 ConfigValue = str | int | float | bool

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from privet.privacy import Release, Totals, epsilon_of, gaussian_scale
-from privet.privacy.calibrate import smallest_noise
 from privet.server_apps import read_config
 from privet.server_apps.planning import Planned, plan_account
+from privet.strategies.run.calibration import smallest_noise
 from privet.wire import ConfigError
 from privet.wire.registry import BUILT_IN
 
@@ -35,13 +35,13 @@ def test_gaussian_noise_is_the_analytic_one(epsilon: float, count: int) -> None:
     assert 1.0 <= found / analytic <= 1 + 2.0**-12 + 1e-8
 
 
-@pytest.mark.parametrize("start", [1e-8, 1.0, 1e8])
+@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])
 @pytest.mark.parametrize("power", [1.0, 0.5])
-def test_the_smallest_noise_whatever_the_start_and_the_shape(start: float, power: float) -> None:
-    """cost = (3 / noise)^power has the closed form 3 target^(-1/power)."""
-    found = smallest_noise(lambda noise: (3.0 / noise) ** power, 0.25, start=start)
-    assert (3.0 / found) ** power <= 0.25
-    assert found == pytest.approx(3.0 * 0.25 ** (-1 / power), rel=1e-7)
+def test_the_smallest_noise_whatever_its_size_and_the_shape(unit: float, power: float) -> None:
+    """cost = (3 unit / noise)^power has the closed form 3 unit target^(-1/power)."""
+    found = smallest_noise(lambda noise: (3.0 * unit / noise) ** power, 0.25)
+    assert (3.0 * unit / found) ** power <= 0.25
+    assert found == pytest.approx(3.0 * unit * 0.25 ** (-1 / power), rel=1e-7)
 
 
 def test_a_cost_with_jumps_is_met_from_below() -> None:

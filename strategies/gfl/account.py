@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from privet.privacy import Facts
+from privet.privacy import UNITS, Facts
 from privet.privacy.as_printed import gfl_theorem_2
 
 from .links import Links
@@ -23,7 +23,7 @@ SIMULATED = "one process hosted all units and saw everything: a simulation of th
 WORLD = "the final models are not noised, and the noise cancels in their mean"
 LINKS = (
     "observer: anybody who reads every message between servers and nothing inside a unit",
-    "unit: one record of one agent of the unit; the account is that of the most exposed unit",
+    "unit: {} of the unit; the account is that of the most exposed unit",
     "every agent clips its gradients to B and takes steps of mu/E_k",
     "a record's influence stays in the unit's own model, so the sensitivity grows with the round",
     "no amplification by sampling",
@@ -60,7 +60,8 @@ def gfl_account(
             noise_deviation=links.noise.deviation,
         )
         totals = links.totals(rounds)
-        assumptions = [*LINKS, *([SIMULATED] if hosts_all else [])]
+        said = [line.format(UNITS[links.agent.relation]) for line in LINKS]
+        assumptions = [*said, *([SIMULATED] if hosts_all else [])]
         entry = _entry("links", totals.epsilon(delta), delta, assumptions)
         accounts.append({**entry, "method": totals.method, "as-printed": printed})
     return {"private": False, "reason": f"not private: {'; '.join(reasons)}", "accounts": accounts}

@@ -16,7 +16,7 @@ from privet.client_apps.fed_plt import Agent as FedPLT
 from privet.client_apps.guard import node_rules
 from privet.client_apps.rivals.dp_fedsgd import Agent as FedSGD
 from privet.privacy import AgentLedger, Facts, Perturber, epsilon_of
-from privet.problems import L2, BinaryLogistic, ClippableProblem
+from privet.problems import L2, RELATIONS, BinaryLogistic, ClippableProblem
 from privet.sim.engine import InlineGrid
 from privet.wire import ENROL, FAILED, REFUSED, ConfigError, WireError, pack
 from privet.wire.contract import (
@@ -194,7 +194,7 @@ def released(reply: Message) -> Any:
     return release
 
 
-@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+@pytest.mark.parametrize("relation", RELATIONS)
 def test_a_private_run_divides_by_the_declared_number(
     relation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,7 +208,7 @@ def test_a_private_run_divides_by_the_declared_number(
         reply = node.train({**SETTINGS, "relation": relation})
         done = update(reply)
         assert done.num_examples == 30
-        moved = 2.0 if relation == "replace-one" else 1.0
+        moved = {"replace-one": 2.0, "add-remove": 1.0, "replace-agent": 60.0}[relation]
         assert moved / 30 <= released(reply).sensitivity <= moved / 30 * (1 + 2**-19)
         sums.append(from_payload(done.payload)["g"])
         bare = BinaryLogistic(ROWS[:rows], LABELS[:rows])

@@ -79,7 +79,8 @@ def fed_pdm(**more: Any) -> Case:
     return Case(half("fed-pdm", **settings), state=("lam",), finish=sparse, **case)
 
 
-OUTPUT = {"perturbation": "output", "local_updates": 4}
+AGENT: dict[str, Any] = {"relation": "replace-agent", "examples": 3}
+OUTPUT: dict[str, Any] = {"perturbation": "output", "local_updates": 4}
 CASES: dict[str, tuple[Case, float]] = {
     # name: (case, share of the charge that some pair of neighbours must reach)
     "dp-fedsgd": (noisy_steps("dp-fedsgd"), TIGHT),
@@ -87,15 +88,26 @@ CASES: dict[str, tuple[Case, float]] = {
     "dp-fedsgd-add-remove": (
         noisy_steps("dp-fedsgd", relation="add-remove", loss="multinomial"), TIGHT),
     "dp-fedsgd-batch-clip": (noisy_steps("dp-fedsgd", clipping="batch"), TIGHT),
+    "dp-fedsgd-agent": (noisy_steps("dp-fedsgd", **AGENT), TIGHT),
+    "dp-fedsgd-agent-float32": (
+        noisy_steps("dp-fedsgd", dtype="float32", loss="logistic", **AGENT), TIGHT),
+    "dp-fedsgd-agent-batch-clip": (
+        noisy_steps("dp-fedsgd", clipping="batch", loss="multinomial", **AGENT), TIGHT),
     "dp-fedsgd-mini-batches": (
         noisy_steps("dp-fedsgd", batch="sample", batch_size=2, examples=4, seed=1), TIGHT),
     "scaffold": (noisy_steps("scaffold", max_local_steps=3), TIGHT),
+    "scaffold-agent": (
+        noisy_steps("scaffold", max_local_steps=3, batch="sample", batch_size=2, seed=1, **AGENT),
+        TIGHT),
     "fed-dyn": (noisy_steps("fed-dyn", max_local_steps=3, loss="one-class-logistic"), TIGHT),
     "local-sgd": (noisy_steps("local-sgd", max_local_steps=3, loss="multinomial"), TIGHT),
     "fed-plt-one-step": (fed_plt(smoothness=3.0), TIGHT),
     "fed-plt-composed": (fed_plt(local_epochs=3, loss="multinomial", weight=0.3), 0.5),
     "fed-plt-hidden-steps": (fed_plt(local_epochs=3, weight=0.3, loss="logistic"), 0.5),
+    "fed-plt-agent": (fed_plt(smoothness=3.0, **AGENT), TIGHT),
     "dp-iadmm": (dp_iadmm(local_updates=3, weight=0.4), TIGHT),
+    "dp-iadmm-agent": (
+        dp_iadmm(local_updates=2, mechanism="laplace", set="box", **AGENT), TIGHT),
     "dp-iadmm-laplace": (
         dp_iadmm(local_updates=2, mechanism="laplace", loss="multinomial", set="box"), TIGHT),
     "dp-iadmm-add-remove": (
@@ -114,6 +126,11 @@ CASES: dict[str, tuple[Case, float]] = {
         fed_pdm(max_local_steps=1, dtype="float32", weight=0.3, loss="logistic"), TIGHT),
     "fed-pdm-batch-clip": (
         fed_pdm(max_local_steps=5, clipping="batch", weight=0.4), TIGHT),
+    "fed-pdm-agent": (
+        fed_pdm(max_local_steps=5, clipping="batch", weight=0.4, **AGENT), TIGHT),
+    "fed-pdm-agent-softmax": (
+        fed_pdm(max_local_steps=5, row_norm=3.0, loss="multinomial", step_size_base=0.1, clip=0.5,
+                **AGENT), 0.3),
     "fed-pdm-logistic": (
         fed_pdm(max_local_steps=6, row_norm=1.0, bounded=True, loss="logistic"), TIGHT),
     "fed-pdm-logistic-small-clip": (

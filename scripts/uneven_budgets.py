@@ -122,7 +122,7 @@ def _dealt(data: Any, radius: float) -> Data:
 
 SETTINGS: Mapping[str, Setting] = {
     "quadratic": Setting("Least squares", quadratic, (0.5,), 20, 5),
-    "logistic": Setting("Logistic regression", logistic, (4.0, 16.0), 20, 3),
+    "logistic": Setting("Logistic regression", logistic, (8.0,), 10, 2),
     "adult": Setting("Adult", people, (4.0, 12.0), 5, 1),
     "mnist": Setting("MNIST", images, (6.0,), 5, 1, (4, 16, 32), math.sqrt(2.0)),
 }

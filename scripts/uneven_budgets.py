@@ -18,6 +18,7 @@ import argparse
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import product
@@ -37,7 +38,7 @@ from privet.server_apps import read_config
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
 from privet.sim.studies.statistics import Estimate, student
-from privet.wire import algorithm, stream
+from privet.wire import ConfigError, algorithm, stream
 
 DELTA = 1e-5
 EPSILONS = (0.25, 1.0, 4.0)
@@ -140,7 +141,10 @@ def play(
     folder: Path, *, data: str, method: str, epsilon: float, ratio: float, pace: float,
     rounds: int, seed: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the squared distance of a run's model to the optimum, and its test accuracy."""
+    """Return the squared distance of a run's model to the optimum, and its test accuracy.
+
+    No distance where the first noise of a schedule is larger than its grid allows.
+    """
     began, found, clip = time.process_time(), data_of(folder, data), SETTINGS[data].clip
     own = METHODS[method][1]({"clip": clip, "pace": pace, "share": SHARE})
     if epsilon > NOISELESS:
@@ -151,7 +155,10 @@ def play(
     strategy = algorithm(method).load_strategy()(num_agents=len(problems), seed=seed, **own)
     start = ArrayRecord({"x": Array(np.zeros(problems[0].dim, problems[0].dtype))})
     grid = grid_of(method, problems)
-    result = strategy.start(grid, start, num_rounds=rounds, log_rounds=False)
+    try:
+        result = strategy.start(grid, start, num_rounds=rounds, log_rounds=False)
+    except ConfigError:
+        return {"error": None}
     model = result.arrays["x"].numpy()
     gap = model.astype(np.float64) - found.optimum
     return {
@@ -208,7 +215,8 @@ class Study:
 
         def score(choice: Choice) -> float:
             found = self.played(epsilon, choice, uneven=uneven, seeds=seeds)
-            return float(np.mean([one["error"] for one in found]))
+            errors = [math.inf if one["error"] is None else one["error"] for one in found]
+            return float(np.mean(errors))
 
         return min(self.choices, key=score)
 
@@ -269,17 +277,27 @@ HEAD = (
 )  # fmt: skip
 
 
-def tables(runs: Runs, names: Sequence[str]) -> list[str]:
-    """Return a table for every problem; plays what is missing."""
+def table(runs: Runs, data: str) -> list[str]:
+    """Return the table of a problem; plays what is missing."""
+    rows = [
+        [title, *Study(runs, data, method).row(epsilon)]
+        for (method, (title, _)), epsilon in product(METHODS.items(), EPSILONS)
+    ]
+    head = [*HEAD, "accuracy: equal", "geometric"][: len(rows[0])]
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
+    return ["", f"### {SETTINGS[data].title}", "", *lines]
+
+
+def measured(file: Path) -> list[str]:
+    """Return the tables of the problems whose runs are all in the file."""
+
+    def missing(**run: Any) -> dict[str, Any]:
+        raise LookupError
+
     lines = []
-    for data in names:
-        rows = [
-            [title, *Study(runs, data, method).row(epsilon)]
-            for (method, (title, _)), epsilon in product(METHODS.items(), EPSILONS)
-        ]
-        head = [*HEAD, "accuracy: equal", "geometric"][: len(rows[0])]
-        lines += ["", f"### {SETTINGS[data].title}", ""]
-        lines += [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
+    for data in SETTINGS:
+        with suppress(LookupError):
+            lines += table(Runs(file, missing), data)
     return lines[1:]
 
 
@@ -291,12 +309,10 @@ def main() -> None:
     parser.add_argument("--data", nargs="*", default=list(SETTINGS), choices=SETTINGS)
     arguments = parser.parse_args()
     quiet()
-    runs = Runs(arguments.results / "uneven-budgets.jsonl", partial(play, arguments.folder))
-    found = tables(runs, arguments.data)
-    if set(arguments.data) == set(SETTINGS):
-        fill(arguments.results / "uneven-budgets.md", "tables", found)
-    else:
-        print("\n".join(found))
+    file = arguments.results / "uneven-budgets.jsonl"
+    for data in arguments.data:
+        table(Runs(file, partial(play, arguments.folder)), data)
+    fill(arguments.results / "uneven-budgets.md", "tables", measured(file))
 
 
 if __name__ == "__main__":

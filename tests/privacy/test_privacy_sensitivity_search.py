@@ -145,7 +145,8 @@ CASES: dict[str, tuple[Case, float]] = {
         fed_pdm(max_local_steps=5, row_norm=3.0, loss="multinomial", step_size_base=0.1, clip=0.5),
         0.7),
     "fed-pdm-softmax-rows": (
-        fed_pdm(max_local_steps=5, row_norm=1.0, bounded=True, loss="multinomial", clip=0.0), TIGHT),
+        fed_pdm(max_local_steps=5, row_norm=1.0, bounded=True, loss="multinomial", clip=0.0),
+        TIGHT),
     "fed-pdm-add-remove": (
         fed_pdm(max_local_steps=3, row_norm=1.0, bounded=True, relation="add-remove"), TIGHT),
 }  # fmt: skip

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from privet.privacy import Facts, NoCertificateError, Release
-from privet.problems import Clipping, LinearModel, Problem, Relation, can_clip
+from privet.problems import RELATIONS, Clipping, LinearModel, Problem, Relation, can_clip
 from privet.wire import ConfigError
 from privet.wire.key import LARGEST, SMALLEST, setting
 
@@ -17,7 +17,6 @@ from .gradients import Gradients
 from .half import Half, Streams, Vector
 from .local_task import MOST_STEPS, LocalTask
 from .step_rules import require_rounds, step_in, step_rounds, step_rule
-from .terms import RELATIONS
 
 
 def noise(default: float, doc: str) -> Any:
@@ -44,7 +43,8 @@ class ClippedGradients(Half):
     )
     relation: Relation = setting(
         "replace-one",
-        "which change of the data epsilon is about: a record replaced, or added or removed",
+        "which change of the data epsilon is about: a record replaced, or added or removed, or all "
+        "records of an agent replaced",
         choices=RELATIONS,
     )
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
 
-from privet.problems import Relation
 from privet.wire import Settings
 from privet.wire.key import check_fields, setting, values_of
-
-RELATIONS: tuple[str, ...] = get_args(Relation)
 
 MEAN_EXAMPLES = "mean-examples"
 """The key of `MessageTerms.mean_examples`, in a message and in a checkpoint."""

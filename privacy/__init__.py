@@ -14,7 +14,7 @@ from privet.privacy.errors import (
     NoiseError,
     UnsupportedAccountError,
 )
-from privet.privacy.events import Release
+from privet.privacy.events import UNITS, Release
 from privet.privacy.facts import Facts
 from privet.privacy.gaussian import gaussian_epsilon, gaussian_scale
 from privet.privacy.ledger import Audit, LedgerFile, RunSpent, Spent
@@ -33,6 +33,7 @@ from privet.privacy.trust import KeyPair, Trust
 from privet.privacy.ziggurat import total_variation
 
 __all__ = [
+    "UNITS",
     "AgentLedger",
     "Audit",
     "Binding",

@@ -23,7 +23,7 @@ from privet.privacy.errors import UnsupportedAccountError
 from privet.privacy.events import Release
 from privet.privacy.gaussian import gaussian_epsilon
 from privet.privacy.laplace import mixed_epsilon
-from privet.problems import Relation
+from privet.problems import RELATIONS, Relation
 
 _NEGLIGIBLE, _HOPELESS = 1e-100, 1e100
 _DISTINCT_LAPLACE, _MANTISSA_BITS = 64, 10
@@ -143,7 +143,7 @@ class Totals:
             )
             sound = (
                 totals.to_dict() == dict(mapping)
-                and totals.relation in ("replace-one", "add-remove", None)
+                and totals.relation in (*RELATIONS, None)
                 and all(type(number) is float and math.isfinite(number) for number in (high, low))
                 and high >= 0
                 and all(

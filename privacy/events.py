@@ -29,6 +29,12 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "norm": get_args(Norm),
     "relation": get_args(Relation),
 }
+UNITS: Mapping[str, str] = {
+    "replace-one": "one record of one agent",
+    "add-remove": "one record of one agent",
+    "replace-agent": "all records of one agent",
+}
+"""What an epsilon protects, by the neighbouring relation; their number is public."""
 _NORM_OF = {"gaussian": "l2", "laplace": "l1", "none": "l2"}
 _ALWAYS_WRITTEN = ("mechanism", "scale", "sensitivity", "relation")
 _OLD_FIELDS = {"sampling": ("none",), "unit": ("record",), "to": ("coordinator", "world")}
@@ -56,7 +62,8 @@ class Release:
     count
         How many times the mechanism was used within the message (E inner steps, for example).
     relation
-        Neighbouring relation, "replace-one" or "add-remove"; a neighbour differs by one record.
+        Neighbouring relation: a neighbour differs by one record ("replace-one", "add-remove") or
+        by all records of the agent ("replace-agent").
     what
         Short description for reports.
     steps

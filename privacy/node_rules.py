@@ -13,7 +13,7 @@ from privet.privacy.errors import BudgetRefused, LedgerError, UnsupportedAccount
 from privet.privacy.events import Release
 from privet.privacy.ledger import LedgerFile
 from privet.privacy.trust import Trust
-from privet.problems import Relation
+from privet.problems import RELATIONS, Relation
 
 BUDGET_KEYS = ("max-epsilon", "delta", "ledger-path")
 LIMITS = (*BUDGET_KEYS, "min-noise", "max-clip")
@@ -50,7 +50,8 @@ class NodeRules:
         refused.
     num_examples
         Declared number of examples, by which a private run divides whatever the file holds; 0
-        declares the number there is, which neighbours under replace-one share.
+        declares the number there is, which neighbours under replace-one
+        and replace-agent share.
     allow_run_data
         Whether a run config may name files and hub data sets that this node reads.
     trust_files
@@ -94,9 +95,9 @@ class NodeRules:
         if type(count) is not int or ("num-examples" in mapping and count < 1):
             raise ValueError(f"node-config: num-examples = {count!r}, expected a number >= 1")
         relation = mapping.get("relation", "replace-one")
-        if relation not in ("replace-one", "add-remove"):
+        if relation not in RELATIONS:
             raise ValueError(
-                f"node-config: relation = {relation!r}, expected replace-one or add-remove"
+                f"node-config: relation = {relation!r}, expected one of {', '.join(RELATIONS)}"
             )
         if relation == "add-remove" and not count:
             raise ValueError(

@@ -1,10 +1,11 @@
 """Privacy-critical: proven bounds of how far one record moves what an agent releases.
 
 Each function speaks of the data sets of one agent that are neighbours under `relation`: one record
-replaced ("replace-one"), or one record added or removed while the public normaliser (q, I or b)
-stays ("add-remove"). The gradients of the data term are clipped per example (or per batch where
-said); regularisers are data-free and must not be clipped. What has no proof raises
-`NoCertificateError`.
+replaced ("replace-one"), one record added or removed while the public normaliser (q, I or b) stays
+("add-remove"), or all records replaced ("replace-agent"). The proofs use of neighbours only how far
+apart their clipped gradients are at one point, and what holds of every data set. The gradients of
+the data term are clipped per example (or per batch where said); regularisers are data-free and must
+not be clipped. What has no proof raises `NoCertificateError`.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from privet.problems.base import (
 )
 from privet.problems.binary_logistic import BinaryLogistic
 from privet.problems.clipping import (
+    RELATIONS,
     Clipped,
     Clipping,
     Relation,
@@ -60,6 +61,7 @@ __all__ = [
     "H_NAMES",
     "L2",
     "REGULARIZER_NAMES",
+    "RELATIONS",
     "SET_NAMES",
     "BinaryLogistic",
     "Box",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial, wraps
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,8 @@ from privet.problems.base import ClippableProblem, FloatArray, Norm, Problem, Ro
 from privet.problems.validation import check_features, check_positive
 
 Clipping: TypeAlias = Literal["example", "batch"]
-Relation: TypeAlias = Literal["replace-one", "add-remove"]
+Relation: TypeAlias = Literal["replace-one", "add-remove", "replace-agent"]
+RELATIONS: tuple[str, ...] = get_args(Relation)
 
 BLOCK = 256
 """Examples that a float32 product sums up; the sums of blocks are added up in float64."""
@@ -66,8 +67,8 @@ def clipped_sensitivity(
     """Return how far a clipped sum as computed can be from that of neighbouring data.
 
     For examples clipped to C it is moved C n / (D b) (1 + margin), where moved is 2
-    (replace-one) or 1 (add-remove), n = ``num_examples`` and b = ``batch_size`` (n for None); for
-    whole batches 2 C (1 + 2^-20), whatever the relation.
+    (replace-one), 1 (add-remove) or 2 b (replace-agent), n = ``num_examples`` and b =
+    ``batch_size`` (n for None); for whole batches 2 C (1 + 2^-20), whatever the relation.
 
     Parameters
     ----------
@@ -89,8 +90,9 @@ def clipped_sensitivity(
 
     Notes
     -----
-    Neighbours agree in all examples but one, each in its own place: with add-remove that one's
-    contribution is there or is zero. A file from which a row is deleted, so that others move up,
+    With replace-agent neighbours are any two data sets of n examples. Else they agree in all
+    examples but one, each in its own place: with add-remove that one's contribution is there or is
+    zero. A file from which a row is deleted, so that others move up,
     is not covered: a matrix product may round a row by its place, and a model can be chosen whose
     scores are rounding alone (least squares in float32 was moved by three times the bound so).
 
@@ -115,7 +117,8 @@ def clipped_sensitivity(
 
     Together the change is at most
     (1 + 2^-20)(1 + (2/moved)(m gamma_m + b omega_{b+2} (1 + gamma_m))) moved C n / (D b),
-    where float64 has omega_{b+2} alone.
+    where float64 has omega_{b+2} alone. With replace-agent all blocks may differ, and err by
+    b gamma_m C (1 + s) in place of m gamma_m C (1 + s).
     """
     kind = np.dtype(dtype)
     if kind not in _UNIT:
@@ -129,16 +132,17 @@ def clipped_sensitivity(
         return 2.0 * clip * (1.0 + _SLACK)
     if clipping != "example":
         raise ValueError(f"clipping must be example or batch, found {clipping!r}")
-    if relation not in ("replace-one", "add-remove"):
-        raise ValueError(f"relation must be replace-one or add-remove, found {relation!r}")
-    moved = 2.0 if relation == "replace-one" else 1.0
+    if relation not in RELATIONS:
+        raise ValueError(f"relation must be one of {', '.join(RELATIONS)}, found {relation!r}")
     total = check_positive("num_examples", num_examples)
     batch = total if batch_size is None else check_positive("batch_size", batch_size)
+    whole = relation == "replace-agent"
+    moved = {"replace-one": 2.0, "add-remove": 1.0, "replace-agent": 2.0 * batch}[relation]
     margin = batch * _gamma(batch + 2.0, _UNIT[np.dtype("f8")])
     if kind == np.float32:
         block = min(batch, float(BLOCK))
         product = _gamma(block, _UNIT[kind])
-        margin = block * product + margin * (1.0 + product)
+        margin = (batch if whole else block) * product + margin * (1.0 + product)
     margin = (1.0 + _SLACK) * (1.0 + 2.0 / moved * margin)
     return moved * clip * (total / batch) / check_positive("divisor", divisor) * margin
 

@@ -240,12 +240,11 @@ class LinearModel(ClippedSums, Generic[Target]):
 
     # What all losses share
 
-    def with_features(self, features: FloatArray) -> Self:
-        """Return the same problem on other features of the same shape."""
+    def with_features(self, features: FloatArray, targets: Target | None = None) -> Self:
+        """Return the same problem on other features, and targets, of the same shape."""
         model: Any = type(self)
-        other: Self = model(
-            features, self._targets, regularizer=self.regularizer, divisor=self.divisor
-        )
+        own = self._targets if targets is None else targets
+        other: Self = model(features, own, regularizer=self.regularizer, divisor=self.divisor)
         return other
 
     def with_divisor(self, divisor: float) -> Self:
@@ -425,9 +424,12 @@ class MatrixScoreModel(LinearModel[npt.NDArray[np.intp]]):
         self.labels = check_classes(labels, self.features, self.classes)
         self._set_data(self.features, self.labels, self.num_features * self.classes)
 
-    def with_features(self, features: FloatArray) -> Self:
+    def with_features(
+        self, features: FloatArray, targets: npt.NDArray[np.intp] | None = None
+    ) -> Self:
+        own = self.labels if targets is None else targets
         return type(self)(
-            features, self.labels, self.classes, regularizer=self.regularizer, divisor=self.divisor
+            features, own, self.classes, regularizer=self.regularizer, divisor=self.divisor
         )
 
     @staticmethod

@@ -18,7 +18,7 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -36,6 +36,7 @@ from resumable import Runs
 from themes import themed
 
 from privet.datasets import load
+from privet.privacy import gaussian_epsilon, gaussian_scale
 from privet.problems import BinaryLogistic, LinearModel, MultinomialLogistic, NoRegularizer
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
@@ -176,6 +177,13 @@ class Method:
         1 for all records in one place, 0 for the data's own number.
     like : str
         The method whose settings it takes, in place of a search of its own.
+    only : str
+        The data set that it is measured on, empty for all.
+    relation : str
+        Neighbours that its epsilon is about.
+    trusted : bool
+        Whether the server is one that adds the noise: as it is by agents who send their shares of
+        it in clear, which no epsilon holds for towards the server itself.
     """
 
     title: str
@@ -184,6 +192,9 @@ class Method:
     strategy: Callable[[Settings], Settings]
     agents: int = 0
     like: str = ""
+    only: str = ""
+    relation: str = "replace-one"
+    trusted: bool = False
 
 
 ROUNDS, CLIP = (4.0, 32.0), (0.1, 2.0)
@@ -245,6 +256,15 @@ def shared(of: Settings) -> Settings:
     return {**sgd(of), "secure_sum": True, "noise_sharing": True}
 
 
+def whole(of: Settings) -> Settings:
+    """Return steps along the mean gradient of each agent, clipped; all its records are hidden."""
+    return {**sgd(of), "clipping": "batch", "relation": "replace-agent"}
+
+
+def whole_shared(of: Settings) -> Settings:
+    return {**shared(of), **whole(of)}
+
+
 STEPS = {"rounds": ROUNDS, "clip": CLIP}
 FAST = {**STEPS, "pace": (0.1, 5.0)}
 PLAIN = {**STEPS, "pace": (1.0, 40.0)}
@@ -268,6 +288,27 @@ METHODS: Mapping[str, Method] = {
     "fed-pdm": Method("FedPDM, local noise", "fed-pdm", SPLIT, fed_pdm),
     "dp-iadmm": Method("DP-IADMM, local noise", "dp-iadmm", SPLIT, dp_iadmm),
     "ten": Method("DP-FedSGD, local noise, momentum, 10 agents", "dp-fedsgd", FAST, sgd, agents=10),
+    "forty": Method(
+        "all records in one place, momentum, 40 rounds", "dp-fedsgd",
+        {"rounds": (40.0, 40.0), "clip": (0.7, 0.7), "pace": (0.3, 4.0)}, sgd, agents=1,
+        only="mnist",
+    ),
+    "forty-sums": Method(
+        "DP-FedSGD, momentum, sums, 40 rounds", "dp-fedsgd", FAST, shared, like="forty",
+        only="mnist",
+    ),
+    "agents-server": Method(
+        "whole agents: noise of a trusted server, momentum", "dp-fedsgd", FAST, whole,
+        only="femnist", relation="replace-agent", trusted=True,
+    ),
+    "agents-sums": Method(
+        "whole agents: DP-FedSGD, momentum, sums", "dp-fedsgd", FAST, whole_shared,
+        like="agents-server", only="femnist", relation="replace-agent",
+    ),
+    "agents-local": Method(
+        "whole agents: DP-FedSGD, local noise, momentum", "dp-fedsgd", FAST, whole,
+        only="femnist", relation="replace-agent",
+    ),
 }  # fmt: skip
 
 
@@ -311,19 +352,25 @@ def federated(
     """Return the last model of a run, and what it spent."""
     own, known = METHODS[method], data_of(folder, data)
     problems, _, _ = dealt(folder, data, own.agents or known.agents, seed)
+    if own.relation == "replace-agent":  # the mean of each agent's own records is clipped
+        problems = tuple(one.with_divisor(float(one.num_examples)) for one in problems)
+    settings = own.strategy(of)
+    if own.trusted:
+        mu = math.sqrt(len(problems)) / gaussian_scale(epsilon, DELTA)
+        epsilon = gaussian_epsilon(mu, DELTA)
     strategy = algorithm(own.name).load_strategy()(
         num_agents=len(problems),
         target_epsilon=epsilon,
         delta=DELTA,
         seed=seed,
-        **own.strategy(of),
+        **settings,
     )
     start = ArrayRecord({"x": Array(np.zeros(problems[0].dim, np.float32))})
     with TemporaryDirectory() as place:
-        nodes = ()
-        if method == "sums":
+        nodes: Sequence[Any] = [{"relation": own.relation}] * len(problems)
+        if settings.get("noise_sharing"):
             names = map(str, range(len(problems)))
-            nodes = trusting_nodes(Path(place), names, known.colluders)
+            nodes = trusting_nodes(Path(place), names, known.colluders, own.relation)
         grid = grid_of(own.name, problems, nodes)
         result = strategy.start(grid, start, num_rounds=of["rounds"], log_rounds=False)
     assert result.privacy is not None
@@ -372,6 +419,15 @@ def _settings(method: str, point: Point) -> Settings:
     return found
 
 
+def cells_of(
+    names: Iterable[str], methods: Iterable[str], epsilons: Iterable[float]
+) -> Iterator[tuple[str, str, float]]:
+    """Return the cells of the tables that are measured at all."""
+    for data, method, epsilon in product(names, methods, epsilons):
+        if METHODS[method].only in ("", data):
+            yield data, method, epsilon
+
+
 def cell(runs: Runs, data: str, method: str, epsilon: float) -> list[float | None]:
     """Return the test accuracies of a method at an epsilon, one for each seed."""
     chosen = tuned(runs, data, METHODS[method].like or method, epsilon)
@@ -394,7 +450,7 @@ def measured(file: Path) -> Cells:
         raise LookupError
 
     runs, found = Runs(file, missing), {}
-    for data, method, epsilon in product(DATA, METHODS, EPSILONS):
+    for data, method, epsilon in cells_of(DATA, METHODS, EPSILONS):
         with suppress(LookupError):
             found[data, method, epsilon] = Estimate.of(cell(runs, data, method, epsilon))
     return found
@@ -466,7 +522,7 @@ def main() -> None:
     arguments = parser.parse_args()
     quiet()
     runs = Runs(arguments.results / "private.jsonl", partial(play, arguments.folder))
-    for data, method, epsilon in product(arguments.data, arguments.methods, arguments.epsilons):
+    for data, method, epsilon in cells_of(arguments.data, arguments.methods, arguments.epsilons):
         cell(runs, data, method, epsilon)
     write(arguments.results)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from privet.privacy import AgentLedger
+from privet.privacy import UNITS, AgentLedger
 from privet.strategies import PrimalDualStrategy
 from privet.strategies.run.account import privacy_of
 from privet.strategies.run.calibration import first_facts
@@ -13,7 +13,7 @@ from privet.strategies.run.calibration import first_facts
 from .report import format as fmt
 
 ASSUMPTIONS = (
-    "unit: one record of one agent; honest-but-curious coordinator that sees every message",
+    "unit: {}; honest-but-curious coordinator that sees every message",
     "examples per agent, clipping and row norm are public and enforced by the agents",
     "no amplification by sampling: the participations that happened are composed",
     "noise on a public grid, so that its low bits carry nothing else; AES-256 is a good generator, "
@@ -63,7 +63,8 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
     in_place = [IN_PLACE] if found.relation == "add-remove" else []
     worst = found.agents[found.worst]
     against = _against(worst)
-    assumptions = [*ASSUMPTIONS, *in_place, *([IN_SUMS.format(against)] if against else [])]
+    said = [line.format(UNITS[found.relation]) for line in ASSUMPTIONS]
+    assumptions = [*said, *in_place, *([IN_SUMS.format(against)] if against else [])]
     accounts = [
         {
             "to": to,

@@ -212,6 +212,16 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     return dict(resolved)
 
 
+def is_idle(key: str) -> bool:
+    """Whether a key has no part in what a run promises: it says how the run is operated.
+
+    Of such keys the number of rounds alone is a matter of privacy.
+    """
+    entry = table().get(key)
+    owners = entry.owners.values() if entry else ()
+    return key != "num-server-rounds" and any(owned.operational for owned in owners)
+
+
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a resolved config that decide what is computed."""
     keys = keys_of_run(config["algorithm"])

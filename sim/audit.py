@@ -3,7 +3,8 @@
 Every agent's records are replaced by canaries: one row each with a single entry, in a column of its
 own, whose clipped gradient has the largest norm there is. The toss of a coin says whether its
 neighbour is there instead: the row with the other sign, or none (relation add-remove), so that the
-gradient moves by as much as a record can move it. The other rows are zero. Numbers that the account
+gradient moves by as much as a record can move it. The other rows are zero; where a whole agent is
+the unit (relation replace-agent), they are copies of its one canary. Numbers that the account
 rests on - examples, divisor, loss, regulariser, clip, noise, rounds - are those of the run, and the
 participants, the strategy, masks and accounts are the real ones.
 
@@ -201,7 +202,8 @@ def _coins(
             f"an audit of a sum needs a column for each of the {len(problems)} agents: take data "
             "of more columns, or fewer agents"
         )
-    most = 1 if config.get("clipping") == "batch" else min(columns, -(-wanted // watched))
+    alone = config.get("clipping") == "batch" or config.get("relation") == "replace-agent"
+    most = 1 if alone else min(columns, -(-wanted // watched))
     return [
         _planted(config, problem, place * columns if apart else 0, most, rng)
         for place, problem in enumerate(problems)
@@ -223,14 +225,12 @@ def _planted(
         size = min(size, bound)
     rows = np.zeros(problem.features.shape, problem.dtype)
     rows[np.arange(count), first + np.arange(count)] = size
-    full = problem.with_features(rows)
-    if isinstance(full, RidgeRegression):
-        full = RidgeRegression(
-            rows,
-            np.full(len(rows), LOUD * max(size, 1.0)),
-            regularizer=problem.regularizer,
-            divisor=problem.divisor,
-        )
+    targets: Any = getattr(problem, "labels", None)
+    if isinstance(problem, RidgeRegression):
+        targets = np.full(len(rows), LOUD * max(size, 1.0))
+    if whole := config.get("relation") == "replace-agent":
+        rows[1:], targets = rows[0], np.full_like(targets, targets[0])
+    full = problem.with_features(rows, targets)
     start = starting_model(config, problem.dim)["x"].numpy()
     plain = full.regularizer.gradient(start)
     looks = np.array([full.gradient(start, np.array([row])) - plain for row in range(count)])
@@ -239,6 +239,8 @@ def _planted(
     absent = 0.0 if config.get("relation") == "add-remove" else -1.0
     signs = np.ones(len(rows), problem.dtype)
     signs[:count] = np.where(present, 1.0, absent)
+    if whole:
+        signs[:] = signs[0]
     other = full.with_features(full.features * signs[:, None])
     return _Planted(other, present, looks / norms)
 
@@ -299,7 +301,8 @@ def _nodes(
         yield [*own]
         return
     with TemporaryDirectory() as folder:
-        trusting = trusting_nodes(Path(folder), map(str, range(len(problems))), colluders)
+        names = map(str, range(len(problems)))
+        trusting = trusting_nodes(Path(folder), names, colluders, relation)
         yield [{**one, **other} for one, other in zip(own, trusting, strict=True)]
 
 

@@ -35,7 +35,7 @@ class InlineGrid(LocalGrid):
         nodes: int | Sequence[NodeConfig],
         run_config: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(nodes)
+        super().__init__(nodes, run_config or {})
         self._nodes = self._kind(client_app, self.run.run_id, self.node_configs, run_config or {})
 
     @property

@@ -158,7 +158,10 @@ class LocalGrid(Grid):
     nodes : int or sequence of mappings
         Number of nodes, or one node config each. A plain number gives every node
         ``partition-id`` and ``num-partitions`` as Flower's simulation does, and
-        ``allow-run-data``: whoever writes the run config of such nodes is also their operator.
+        ``allow-run-data`` and the run's ``relation``: whoever writes the run config of such nodes
+        is also their operator.
+    run_config : mapping
+        Of the run.
 
     Attributes
     ----------
@@ -166,12 +169,10 @@ class LocalGrid(Grid):
         The nodes that are connected; to be changed at will.
     """
 
-    def __init__(self, nodes: int | Sequence[NodeConfig]) -> None:
+    def __init__(self, nodes: int | Sequence[NodeConfig], run_config: Mapping[str, Any]) -> None:
+        terms = {ALLOW_RUN_DATA: True, "relation": run_config.get("relation", "replace-one")}
         configs: Sequence[NodeConfig] = (
-            [
-                {"partition-id": i, "num-partitions": nodes, ALLOW_RUN_DATA: True}
-                for i in range(nodes)
-            ]
+            [{"partition-id": i, "num-partitions": nodes, **terms} for i in range(nodes)]
             if isinstance(nodes, int)
             else nodes
         )

@@ -48,7 +48,8 @@ def run_inline(
     if colluders is None:
         return execute(kind(configured_app(), agents, config), raw, run_id)
     with TemporaryDirectory() as folder:
-        nodes = trusting_nodes(Path(folder), map(str, range(agents)), colluders)
+        relation = str(config["relation"])
+        nodes = trusting_nodes(Path(folder), map(str, range(agents)), colluders, relation)
         return execute(kind(configured_app(), nodes, config), raw, run_id)
 
 

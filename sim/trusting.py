@@ -10,7 +10,9 @@ from typing import Any
 from privet.privacy.node_rules import ALLOW_RUN_DATA
 
 
-def trusting_nodes(folder: Path, names: Iterable[str], colluders: int) -> list[dict[str, Any]]:
+def trusting_nodes(
+    folder: Path, names: Iterable[str], colluders: int, relation: str = "replace-one"
+) -> list[dict[str, Any]]:
     """Write long-lived keys of agents into a folder, and return the configs of nodes with them.
 
     Parameters
@@ -21,6 +23,8 @@ def trusting_nodes(folder: Path, names: Iterable[str], colluders: int) -> list[d
         Of the agents, of whom each pins all.
     colluders : int
         The nodes' ``trust-colluders``.
+    relation : str
+        The nodes' own.
     """
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
@@ -45,6 +49,7 @@ def trusting_nodes(folder: Path, names: Iterable[str], colluders: int) -> list[d
                 "partition-id": place,
                 "num-partitions": len(names),
                 ALLOW_RUN_DATA: True,
+                "relation": relation,
                 "trust": "sum",
                 "trust-colluders": colluders,
                 "trust-key": str(key),

@@ -125,18 +125,32 @@ def a_record_moves_no_more_than_is_charged(subject: Subject) -> None:
 
     Where the problems are of a linear model, of which a record can be exchanged.
     """
+    _moves_no_more(subject, slice(1), "a record")
+
+
+def an_agent_moves_no_more_than_is_charged(subject: Subject) -> None:
+    """All records of an agent, exchanged, move what is noised by what was charged at most.
+
+    With ``relation = replace-agent``, where the algorithm has that key.
+    """
+    if hasattr(subject.registered.load_agent(), "relation"):
+        _moves_no_more(subject, slice(None), "an agent", relation="replace-agent")
+
+
+def _moves_no_more(subject: Subject, which: slice, who: str, relation: str = "") -> None:
     problem = subject.problems[0]
     if not isinstance(problem, LinearModel):
         return
     features = problem.features.copy()
-    features[0] *= -1e4
-    for number, one, two in _scripted(subject, problem, problem.with_features(features)):
+    features[which] *= -1e4
+    other = problem.with_features(features)
+    for number, one, two in _scripted(subject, problem, other, relation=relation):
         order = 1 if one.release.norm == "l1" else 2
         for value, neighbour in zip(one.noised, two.noised, strict=True):
             moved = float(np.linalg.norm(value - neighbour, order))
             require(
                 moved <= (1 + CLOSE) * one.release.sensitivity,
-                f"round {number}: a record moves a noised value by {moved:.6g}, "
+                f"round {number}: {who} moves a noised value by {moved:.6g}, "
                 f"{one.release.sensitivity:.6g} was charged",
             )
 
@@ -149,12 +163,19 @@ class Sent(NamedTuple):
     release: Release
 
 
-def _scripted(subject: Subject, *problems: Problem) -> Iterator[tuple[int, Sent, Sent]]:
+def _scripted(
+    subject: Subject, *problems: Problem, relation: str = ""
+) -> Iterator[tuple[int, Sent, Sent]]:
     """Yield, round by round, what the first agent would send with either data.
 
     It is told the same as in one private run of all, and holds what follows of its own rounds.
     """
-    played = subject.play(subject.private_settings, rounds=ROUNDS)
+    own = {"relation": relation} if relation else {}
+    played = subject.play(
+        subject.private_settings | own,
+        nodes=[{**node, **own} for node in subject.nodes()],
+        rounds=ROUNDS,
+    )
     name, made = subject.names[0], subject.registered.load_agent()
     states: list[Any] = [None] * len(problems)
     for agent, asked, _ in played.grid.exchanges:
@@ -264,6 +285,7 @@ PRIVATE_CHECKS = (
     charge_is_what_is_drawn,
     uploads_tell_only_what_was_noised,
     a_record_moves_no_more_than_is_charged,
+    an_agent_moves_no_more_than_is_charged,
     noise_is_the_only_chance,
     ledger_says_what_the_history_says,
     target_epsilon_is_met_and_not_passed,

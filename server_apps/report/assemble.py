@@ -217,7 +217,7 @@ def _privacy_statement(run: Run) -> str:
 def _in_words(entry: Mapping[str, Any], relation: str) -> str:
     """Return what an epsilon means to somebody who has not heard of it.
 
-    Of two equally likely data sets that differ in one record, a test of what was released names
+    Of two equally likely data sets that are neighbours, a test of what was released names
     the right one with probability (e^epsilon + delta) / (1 + e^epsilon) at most, since its errors
     satisfy a + e^epsilon b >= 1 - delta and e^epsilon a + b >= 1 - delta (P. Kairouz, S. Oh,
     P. Viswanath, The composition theorem for differential privacy, 2015, theorem 2.1).
@@ -227,13 +227,15 @@ def _in_words(entry: Mapping[str, Any], relation: str) -> str:
         return ""
     wrong = (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
     right = "almost always" if wrong < 1e-3 else f"in {math.ceil(1000 * (1 - wrong)) / 10:g} %"
-    question = (
-        "whether a given record was there"
-        if relation == "add-remove"
-        else "which of two values a given record had"
-    )
+    known, question = {
+        "add-remove": ("all other records", "whether a given record was there"),
+        "replace-agent": (
+            "the other agents' records",
+            "which of two sets of records a given agent had",
+        ),
+    }.get(relation, ("all other records", "which of two values a given record had"))
     return (
-        f"Someone who sees every message and knows all other records could at best guess "
+        f"Someone who sees every message and knows {known} could at best guess "
         f"{question}, and be right {right}; tossing a coin is right in 50 %."
     )
 

@@ -27,6 +27,7 @@ def account(
     colluders=T for nodes that trust masked sums but for T agents (noise-sharing).
     """
     from privet.server_apps import read_config
+    from privet.server_apps.config import is_idle
     from privet.server_apps.planning import FACT_KEYS, plan_account
     from privet.server_apps.run_folder import to_json
     from privet.sim.logs import quiet
@@ -35,8 +36,7 @@ def account(
     raw = given_keys(settings, config, preset)
     public = {key: _whole(key, raw.pop(key)) for key in FACT_KEYS if key in raw}
     resolved = read_config(raw)
-    # Of how a run is operated, the number of rounds alone is a matter of its privacy.
-    idle = [key for key in raw if _is_operational(key) and key != "num-server-rounds"]
+    idle = [key for key in raw if is_idle(key)]
     planned = plan_account(resolved, public)
     if as_json:
         print(json.dumps(to_json(_summary(resolved, planned)), allow_nan=False))
@@ -46,12 +46,6 @@ def account(
     if "num-examples" in public:
         print(f"planned for agents of {public['num-examples']} examples each, without reading data")
     _print(resolved, planned)
-
-
-def _is_operational(key: str) -> bool:
-    from privet.server_apps.config import table
-
-    return any(owned.operational for owned in table()[key].owners.values())
 
 
 def _whole(key: str, value: Any) -> int:

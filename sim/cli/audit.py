@@ -92,7 +92,7 @@ def audit(
 
 def _run(folder: Path) -> tuple[Mapping[str, Any], float]:
     """Return the settings of a run and the epsilon that it wrote down, infinity where none."""
-    from privet.server_apps.config import changed
+    from privet.server_apps.config import changed, is_idle
     from privet.wire import ConfigError
 
     try:
@@ -105,5 +105,4 @@ def _run(folder: Path) -> tuple[Mapping[str, Any], float]:
         raise ConfigError(
             f"{folder}: expected the folder of a finished run, with summary.json and privacy.json"
         ) from None
-    idle = ("output-dir", "resume", "exclude", "metrics-port", "metrics-host")
-    return {key: value for key, value in changed(config).items() if key not in idle}, said
+    return {key: value for key, value in changed(config).items() if not is_idle(key)}, said

@@ -95,9 +95,9 @@ class RayGrid(LocalGrid):
     ) -> None:
         if actors is not None and actors < 1:
             raise ConfigError(f"actors = {actors!r}: must be >= 1")
-        super().__init__(nodes)
-        self._factory = factory
         self._run_config = dict(run_config or {})
+        super().__init__(nodes, self._run_config)
+        self._factory = factory
         self._under_way: dict[Any, Batch] = {}
         self._forgotten: set[str] = set()
         self._open = ExitStack()

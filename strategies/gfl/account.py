@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from privet.client_apps.gfl import Agent, LinkNoise
-from privet.privacy import Facts, Release, Totals
+from privet.privacy import UNITS, Facts, Release, Totals
 from privet.privacy.as_printed import gfl_theorem_2
 
 from .graph import Matrix, combination_matrix, neighbours
@@ -97,7 +97,7 @@ SIMULATED = "one process hosted all units and saw everything: a simulation of th
 WORLD = "the final models are not noised, and the noise cancels in their mean"
 LINKS = (
     "observer: anybody who reads every message between servers and nothing inside a unit",
-    "unit: one record of one agent of the unit; the account is that of the most exposed unit",
+    "unit: {} of the unit; the account is that of the most exposed unit",
     "every agent clips its gradients to B and takes steps of mu/E_k",
     "a record's influence stays in the unit's own model, so the sensitivity grows with the round",
     "no amplification by sampling",
@@ -134,7 +134,8 @@ def gfl_account(
             noise_deviation=links.noise.deviation,
         )
         totals = links.totals(rounds)
-        assumptions = [*LINKS, *([SIMULATED] if hosts_all else [])]
+        said = [line.format(UNITS[links.agent.relation]) for line in LINKS]
+        assumptions = [*said, *([SIMULATED] if hosts_all else [])]
         entry = _entry("links", totals.epsilon(delta), delta, assumptions)
         accounts.append({**entry, "method": totals.method, "as-printed": printed})
     return {"private": False, "reason": f"not private: {'; '.join(reasons)}", "accounts": accounts}

@@ -16,6 +16,7 @@ from privet.client_apps import CallableProblem
 from privet.privacy import Facts, NoCertificateError
 from privet.problems import (
     L2,
+    RELATIONS,
     BinaryLogistic,
     MultinomialLogistic,
     Nonconvex,
@@ -92,7 +93,7 @@ def test_an_adapter_clips_and_is_not_linear() -> None:
     assert (facts.clips, facts.linear, facts.num_examples) == (True, False, 5)
 
 
-@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+@pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("batch", [None, 4])
 def test_sensitivity_is_the_clippings_own(relation: Any, dtype: str, batch: int | None) -> None:
@@ -105,7 +106,7 @@ def test_sensitivity_is_the_clippings_own(relation: Any, dtype: str, batch: int 
     assert found == clipped_sensitivity(
         0.7, divisor=40.0, num_examples=12, batch_size=batch, relation=relation, dtype=dtype
     )
-    moved = 2 if relation == "replace-one" else 1
+    moved = {"replace-one": 2, "add-remove": 1, "replace-agent": 2 * (batch or 12)}[relation]
     exact = moved * 0.7 * 12 / (40 * (batch or 12))
     assert exact < found <= exact * 1.005
 

@@ -1,7 +1,7 @@
 """What agents hand to the noise, searched for a change above the charge, through the real halves.
 
 A charge must never be exceeded, whatever the neighbouring data and the public inputs (1e-9 allows
-for rounding between iterates of size 1e3), and must be reached to 90 % where it is tight. Uploads
+for rounding between iterates of size 1e3), and must be reached to 98 % where it is tight. Uploads
 and states must be functions of what was released; the search asserts that at every candidate.
 """
 
@@ -22,7 +22,8 @@ from privet.wire.sparse import encode
 from support.adversary import Case, ZeroNoise, climb
 
 ROUNDING = 1e-9
-TIGHT = 0.9
+TIGHT = 0.98
+"""So a certificate that is 3 % too small is found."""
 
 
 def half(name: str, **settings: Any) -> Any:
@@ -79,7 +80,8 @@ def fed_pdm(**more: Any) -> Case:
     return Case(half("fed-pdm", **settings), state=("lam",), finish=sparse, **case)
 
 
-OUTPUT = {"perturbation": "output", "local_updates": 4}
+AGENT: dict[str, Any] = {"relation": "replace-agent", "examples": 3}
+OUTPUT: dict[str, Any] = {"perturbation": "output", "local_updates": 4}
 CASES: dict[str, tuple[Case, float]] = {
     # name: (case, share of the charge that some pair of neighbours must reach)
     "dp-fedsgd": (noisy_steps("dp-fedsgd"), TIGHT),
@@ -87,26 +89,37 @@ CASES: dict[str, tuple[Case, float]] = {
     "dp-fedsgd-add-remove": (
         noisy_steps("dp-fedsgd", relation="add-remove", loss="multinomial"), TIGHT),
     "dp-fedsgd-batch-clip": (noisy_steps("dp-fedsgd", clipping="batch"), TIGHT),
+    "dp-fedsgd-agent": (noisy_steps("dp-fedsgd", **AGENT), TIGHT),
+    "dp-fedsgd-agent-float32": (
+        noisy_steps("dp-fedsgd", dtype="float32", loss="logistic", **AGENT), TIGHT),
+    "dp-fedsgd-agent-batch-clip": (
+        noisy_steps("dp-fedsgd", clipping="batch", loss="multinomial", **AGENT), TIGHT),
     "dp-fedsgd-mini-batches": (
         noisy_steps("dp-fedsgd", batch="sample", batch_size=2, examples=4, seed=1), TIGHT),
     "scaffold": (noisy_steps("scaffold", max_local_steps=3), TIGHT),
+    "scaffold-agent": (
+        noisy_steps("scaffold", max_local_steps=3, batch="sample", batch_size=2, seed=1, **AGENT),
+        TIGHT),
     "fed-dyn": (noisy_steps("fed-dyn", max_local_steps=3, loss="one-class-logistic"), TIGHT),
     "local-sgd": (noisy_steps("local-sgd", max_local_steps=3, loss="multinomial"), TIGHT),
     "fed-plt-one-step": (fed_plt(smoothness=3.0), TIGHT),
-    "fed-plt-composed": (fed_plt(local_epochs=3, loss="multinomial", weight=0.3), 0.5),
-    "fed-plt-hidden-steps": (fed_plt(local_epochs=3, weight=0.3, loss="logistic"), 0.5),
+    "fed-plt-composed": (fed_plt(local_epochs=3, loss="multinomial", weight=0.3), TIGHT),
+    "fed-plt-hidden-steps": (fed_plt(local_epochs=3, weight=0.3, loss="logistic"), TIGHT),
+    "fed-plt-agent": (fed_plt(smoothness=3.0, relation="replace-agent"), TIGHT),
     "dp-iadmm": (dp_iadmm(local_updates=3, weight=0.4), TIGHT),
+    "dp-iadmm-agent": (
+        dp_iadmm(local_updates=2, mechanism="laplace", set="box", **AGENT), TIGHT),
     "dp-iadmm-laplace": (
         dp_iadmm(local_updates=2, mechanism="laplace", loss="multinomial", set="box"), TIGHT),
     "dp-iadmm-add-remove": (
         dp_iadmm(local_updates=2, relation="add-remove", loss="logistic", set="l2"), TIGHT),
     "dp-iadmm-output-one-step": (dp_iadmm(perturbation="output"), TIGHT),
     "dp-iadmm-output-laplace": (
-        dp_iadmm(perturbation="output", mechanism="laplace", loss="multinomial", set="box"), 0.5),
+        dp_iadmm(perturbation="output", mechanism="laplace", loss="multinomial", set="box"), TIGHT),
     "dp-iadmm-output-ridge": (
-        dp_iadmm(**OUTPUT, row_norm=1.0, bounded=True, weight=0.4), 0.5),
+        dp_iadmm(**OUTPUT, row_norm=1.0, bounded=True, weight=0.4), TIGHT),
     "dp-iadmm-output-softmax": (
-        dp_iadmm(**OUTPUT, row_norm=1.0, bounded=True, loss="multinomial", set="l2"), 0.2),
+        dp_iadmm(**OUTPUT, row_norm=1.0, bounded=True, loss="multinomial", set="l2"), 0.8),
     "fed-pdm-one-step-mini-batches": (
         fed_pdm(max_local_steps=1, batch="sample", batch_size=2, examples=4, seed=1,
                 loss="logistic"), TIGHT),
@@ -114,20 +127,26 @@ CASES: dict[str, tuple[Case, float]] = {
         fed_pdm(max_local_steps=1, dtype="float32", weight=0.3, loss="logistic"), TIGHT),
     "fed-pdm-batch-clip": (
         fed_pdm(max_local_steps=5, clipping="batch", weight=0.4), TIGHT),
+    "fed-pdm-agent": (
+        fed_pdm(max_local_steps=5, clipping="batch", weight=0.4, **AGENT), TIGHT),
+    "fed-pdm-agent-softmax": (
+        fed_pdm(max_local_steps=5, row_norm=3.0, loss="multinomial", step_size_base=0.1, clip=0.5,
+                **AGENT), 0.6),
     "fed-pdm-logistic": (
         fed_pdm(max_local_steps=6, row_norm=1.0, bounded=True, loss="logistic"), TIGHT),
     "fed-pdm-logistic-small-clip": (
         fed_pdm(max_local_steps=6, row_norm=3.0, loss="logistic", step_size_base=0.1, clip=0.5,
-                weight=0.3), 0.5),
+                weight=0.3), TIGHT),
     "fed-pdm-ridge": (fed_pdm(max_local_steps=6, row_norm=1.0, bounded=True), TIGHT),
     "fed-pdm-large-step": (
         fed_pdm(max_local_steps=4, row_norm=6.0, loss="logistic", step_size_base=0.6, clip=3.0,
-                rho=0.1), 0.02),
+                rho=0.1), 0.03),
     "fed-pdm-softmax": (
         fed_pdm(max_local_steps=5, row_norm=3.0, loss="multinomial", step_size_base=0.1, clip=0.5),
-        0.3),
+        0.7),
     "fed-pdm-softmax-rows": (
-        fed_pdm(max_local_steps=5, row_norm=1.0, bounded=True, loss="multinomial", clip=0.0), 0.5),
+        fed_pdm(max_local_steps=5, row_norm=1.0, bounded=True, loss="multinomial", clip=0.0),
+        TIGHT),
     "fed-pdm-add-remove": (
         fed_pdm(max_local_steps=3, row_norm=1.0, bounded=True, relation="add-remove"), TIGHT),
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -137,6 +138,15 @@ def test_the_charge_is_that_of_the_honest_noise_and_twice_the_rounding(
     assert charged.loss <= (share + SHARED_GRID) / math.sqrt(honest) * (1 + 1e-12)
     assert charged.noise_multiplier == pytest.approx(math.sqrt(honest) / share)
     assert Release.from_dict(charged.to_dict()) == charged
+
+
+def test_with_ten_of_a_hundred_colluding_the_noise_is_a_trusted_servers_within_6_percent() -> None:
+    """Of one loss: the deviation of all shares together over that of one noise on the sum."""
+    alone = Release("gaussian", scale=1.0, sensitivity=0.7)
+    share = 1.0540925533894598 / 10.0  # sqrt(100 / 90), each of 100 agents its part
+    loss = replace(alone, scale=share, agents=100, colluders=10).loss
+    assert loss == pytest.approx(alone.loss, rel=1e-3)
+    assert share * math.sqrt(100) < 1.06
 
 
 @settings(max_examples=40)

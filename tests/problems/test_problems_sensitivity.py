@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privet.problems import (
+    RELATIONS,
     Clipped,
     LinearModel,
     RidgeRegression,
@@ -53,7 +54,11 @@ def test_closed_forms():
     assert batch == pytest.approx(2 * 0.5 * 100 / (200 * 10), rel=2e-6)
     removed = clipped_sensitivity(0.5, divisor=200, num_examples=100, relation="add-remove")
     assert removed == pytest.approx(0.5 / 200, rel=2e-6)
-    for relation in ("replace-one", "add-remove"):
+    agent = clipped_sensitivity(
+        0.5, divisor=200, num_examples=100, batch_size=10, relation="replace-agent"
+    )
+    assert agent == pytest.approx(2 * 0.5 * 100 / 200, rel=2e-6)
+    for relation in RELATIONS:
         whole = clipped_sensitivity(
             0.5, divisor=200, num_examples=100, clipping="batch", relation=relation
         )
@@ -81,7 +86,7 @@ def test_float32_is_charged_the_rounding_of_one_block(examples):
         ({"num_examples": 1e16}, "no useful bound"),
         ({"batch_size": 0}, "batch_size must be finite and positive"),
         ({"clipping": "rows"}, "clipping must be example or batch, found 'rows'"),
-        ({"relation": "none"}, "relation must be replace-one or add-remove, found 'none'"),
+        ({"relation": "none"}, "relation must be one of replace-one, add-remove, replace-agent"),
         ({"dtype": "f2"}, "dtype must be float32 or float64, found float16"),
     ],
 )
@@ -92,6 +97,22 @@ def test_numbers_without_a_sensitivity_are_refused(change, message):
 
 
 # ---------------------------------------------------------------- neighbours, searched
+
+
+@pytest.mark.parametrize("clipping", ["example", "batch"])
+def test_other_records_altogether_move_a_float32_sum_by_what_is_stated(clipping):
+    # Largest sums there are, of either sign, of examples that round to one side.
+    generator = np.random.default_rng(0)
+    count, clip = 100_000, 0.7051
+    features = generator.uniform(0.9, 1.1, (count, 1)).astype("f4")
+    sums = [
+        clipped_term(
+            RidgeRegression(features, np.full(count, target)), np.zeros(1, "f4"), clip,
+            clipping=clipping, relation="replace-agent",
+        )[0]
+        for target in (-100.0, 100.0)
+    ]  # fmt: skip
+    assert 0.999 < distance(*sums) / sums[0].sensitivity <= 1.0
 
 
 def test_one_record_among_100000_moves_a_float32_sum_by_what_is_stated():

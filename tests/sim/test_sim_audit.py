@@ -56,6 +56,8 @@ def test_no_more_is_proven_than_is_said_and_not_much_less(name: str) -> None:
     [
         {"relation": "add-remove"},
         {"clipping": "batch"},
+        {"relation": "replace-agent"},
+        {"relation": "replace-agent", "clipping": "batch"},
         {"participation": "fraction", "fraction": 0.5},
         {"budget-schedule": "geometric", "budget-ratio": 0.8},
         {"batch": "sample", "batch-size": 30},
@@ -111,7 +113,7 @@ def test_a_sum_with_less_noise_than_is_charged_is_found_out(
 
     trusting = module.trusting_nodes
     monkeypatch.setattr(
-        module, "trusting_nodes", lambda folder, names, colluders: trusting(folder, names, 2)
+        module, "trusting_nodes", lambda folder, names, _, relation: trusting(folder, names, 2)
     )
     found = audit({**RUN, **SHARED, "features": 400}, canaries=600, false_alarms=RARE, colluders=9)
     assert found.epsilon == pytest.approx(4.0, rel=1e-3)
@@ -153,7 +155,8 @@ def test_the_command_audits_the_settings_of_a_run_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    folder = run_inline({**settings("fed-pdm"), "output-dir": str(tmp_path)}, "one").folder
+    operated = {"output-dir": str(tmp_path), "log-json": True, "tolerance": 1e-9, "exclude": "3"}
+    folder = run_inline({**settings("fed-pdm"), **operated}, "one").folder
     code, said = privet("audit", str(folder), "--canaries", "200", "--false-alarms", "1e-6")
     assert code == 0, said
     assert "epsilon in the run's account: 4" in said

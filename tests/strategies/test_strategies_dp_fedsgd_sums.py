@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.privacy import Release, Totals
+from privet.privacy import Release, SeededNoise, Totals
 from privet.problems import make_h
 from privet.sim.engine import InlineGrid
 from privet.sim.trusting import trusting_nodes
-from privet.strategies import DPFedSGD
+from privet.strategies import DPFedSGD, FedPDM
 from privet.strategies.participation import Fraction
 from privet.wire import ConfigError, RunError
 from support.federations import FaultyGrid, app_of, lose_reply
@@ -81,6 +81,48 @@ def test_shared_noise_has_the_deviation_of_the_sum(tmp_path: Path) -> None:
     # Means within five standard errors, variances within five of theirs.
     assert np.all(np.abs(z.mean(axis=0)) < 5 / math.sqrt(runs))
     assert np.all(np.abs((z**2).mean(axis=0) - 1) < 5 * math.sqrt(2 / runs))
+
+
+class Mirrored(SeededNoise):
+    """Draws of the other sign: FedPDM sends a model, from which a gradient is subtracted."""
+
+    def gaussian(self, size: Any, scale: float) -> Any:
+        return -super().gaussian(size, scale)
+
+
+def fed_pdm(noise: float, **app: Any) -> Any:
+    """Return a run with Q = 1 and 2 rho eta = 1: y_i = x - (gradient of i) / rho, noise / rho."""
+    problems = ridge_agents(COUNT)
+    grid = InlineGrid(app_of(problems, "fed-pdm", **app), COUNT)
+    return FedPDM(
+        rho=RHO,
+        max_local_steps=1,
+        step_size_base=1 / (2 * RHO),
+        step_size_rule="constant",
+        dual="public",
+        clip=1.0,
+        noise_scale=noise / RHO,
+        num_agents=COUNT,
+    ).start(grid, start_at(0.3), num_rounds=9)
+
+
+RHO = 8.0
+AS_FED_PDM: dict[str, Any] = {"rounds": 9, "momentum": 0.0, "step_size_base": 1 / RHO}
+
+
+def test_fed_pdm_without_state_is_fed_sgd_with_shared_noise(tmp_path: Path) -> None:
+    """Of the same draws they make the same model, but for the grid; of the same noise, they cost
+    the same towards a coordinator with whom all other agents collude."""
+    scale = 0.3
+    pdm = fed_pdm(scale, noise_factory=lambda agent, round_: Mirrored(3, agent, round_))
+    options = {"secure_sum": True, "noise_sharing": True, "noise_scale": scale, **AS_FED_PDM}
+    summed, _, _ = play(COUNT, noise_seed=3, **options)
+    quiet, _, _ = play(COUNT, **AS_FED_PDM)
+    assert np.max(np.abs(model(summed) - model(quiet))) > 0.01
+    assert np.max(np.abs(model(pdm) - model(summed))) < 9 * scale * 2.0**-16 / RHO
+    alone = sharing(tmp_path, COUNT - 1, noise_scale=scale, **AS_FED_PDM)[0].privacy
+    assert fed_pdm(scale).privacy.epsilon == pytest.approx(alone.epsilon, rel=1e-3)
+    assert alone.private
 
 
 def test_a_target_is_met_by_the_sum_and_not_passed(tmp_path: Path) -> None:

@@ -145,8 +145,12 @@ class Case:
     @property
     def size(self) -> int:
         """Number of parameters of the search."""
-        records = (self.examples + 1) * (self.width + 1)
-        return records + self.dim * (len(self.state) + len(self.broadcast))
+        return self._records * (self.width + 1) + self.dim * (len(self.state) + len(self.broadcast))
+
+    @property
+    def _records(self) -> int:
+        """How many records there are in a pair of neighbours."""
+        return self.examples * 2 if self.relation == "replace-agent" else self.examples + 1
 
     @cached_property
     def charge(self) -> tuple[Facts, Release]:
@@ -158,13 +162,15 @@ class Case:
         self, parameters: Array
     ) -> tuple[LinearModel, LinearModel, dict[str, Any], dict[str, Any]]:
         """Return neighbouring problems, divided by one declared number, and public inputs."""
-        used = (self.examples + 1) * (self.width + 1)
-        records = parameters[:used].reshape(self.examples + 1, self.width + 1)
+        used = self._records * (self.width + 1)
+        records = parameters[:used].reshape(self._records, self.width + 1)
         features = records[:, :-1] if self.bounded else stretched(records[:, :-1])
         targets = stretched(records[:, -1])
         first = np.arange(self.examples)
         if self.relation == "replace-one":
             second = np.concatenate([[self.examples], first[1:]])
+        elif self.relation == "replace-agent":
+            second = self.examples + first
         else:
             second = first[1:]
         pair = [

@@ -13,6 +13,7 @@ import pytest
 from privet.client_apps import Local
 from privet.client_apps.gradients import Gradients
 from privet.privacy.node_rules import NodeRules
+from privet.problems.linear import ClippedSums
 from privet.server_apps import read_config
 from privet.sim.inline import app_of
 from privet.strategies import SearchAxis
@@ -369,6 +370,17 @@ def gradient_at_a_point_made_of_the_data(patch: Patch) -> None:
         return lambda w: gradient(w - 0.5 * half.private * problem.gradient(w))
 
     sloping(patch, elsewhere)
+
+
+@mutant("an_agent_moves_no_more_than_is_charged", says="was charged")
+def sum_that_is_longer_than_its_clips(patch: Patch) -> None:
+    whole = ClippedSums.clipped_term
+
+    def longer(problem: Any, *rest: Any) -> Any:
+        value, slope = whole(problem, *rest)
+        return 10.0 * value, slope
+
+    patch.setattr(ClippedSums, "clipped_term", longer)
 
 
 @mutant("noise_is_the_only_chance", says="with the same noise")

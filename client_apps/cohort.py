@@ -39,7 +39,7 @@ from .state import AgentState, read_state, state_path, write_state
 
 log = logging.getLogger("flwr.privet")
 
-BLOCK_BYTES = 1 << 19
+BLOCK_BYTES = 1 << 20
 """Bytes of a block's features: its local steps find them in the cache."""
 FEWEST = 4
 """Agents below which a stack gains nothing."""

@@ -165,8 +165,7 @@ def _complete(strategy: PrimalDualStrategy, rounds: int, session: Session) -> se
         ).items():
             if plan.rounds:
                 planned |= plan.releases(half).keys()
-                agents[name] = agents[name]._replace(
-                    tag=plan.rounds[-1], ledger=plan.carried_out(half)
-                )
+                agents[name].tag = plan.rounds[-1]
+                agents[name].ledger = plan.carried_out(half)
     session.round = rounds
     return planned

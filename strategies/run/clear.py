@@ -195,7 +195,7 @@ def _accepted(
     if is_need_state(reply.content):
         kept = half.recovery(session.state, position) is not None
         tag = agents[name].tag if kept else 0
-        agents[name] = agents[name]._replace(held=(), tag=tag)
+        agents[name].held, agents[name].tag = (), tag
         raise UploadError("does not hold its state; the next message restores it")
     update = pending.read(name, reply.content)
     upload = update.arrays()
@@ -204,7 +204,7 @@ def _accepted(
         upload = half.decoded(session.state, position, pending.sent_to(name), upload)
     folded, agreed = half.accept(session.state, position, upload)
     if update.digest != agreed:
-        agents[name] = agents[name]._replace(held=())
+        agents[name].held = ()
         raise WireError("digest differs: agent and server do not hold the same state")
     extras = {key: record for key, record in held_by(reply.content).items() if key != RECORD}
     if len(update.payload) > LARGE:

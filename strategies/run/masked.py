@@ -262,15 +262,14 @@ def _unfit(pending: Pending, name: str) -> str:
     if not agent.tag or agent.tag in agent.held:
         return ""
     if cast("SummingHalf[Any]", pending.half).restarts:
-        agents[name] = agent._replace(tag=0)
         pending.notes.append(f"agent {name} lost its state of round {agent.tag}: it starts again")
+        agent.tag = 0
         return ""
-    reason = (
+    agent.out = (
         f"lost its state of round {agent.tag}, which the server of a secure sum does not hold: "
         "out of the run (state-path in the node config keeps it)"
     )
-    agents[name] = agent._replace(out=reason)
-    return reason
+    return agent.out
 
 
 def _read(pending: Pending, attempt: Attempt, name: str, reply: Reply) -> Update:
@@ -278,13 +277,13 @@ def _read(pending: Pending, attempt: Attempt, name: str, reply: Reply) -> Update
     agents = pending.session.roster.agents
     if reply.content is None:
         if reply.code == REFUSED:  # each further question would cost the others an attempt
-            agents[name] = agents[name]._replace(out=f"declined: {reply.reason}")
+            agents[name].out = f"declined: {reply.reason}"
         elif reply.code != FAILED:
             pending.note_lost(name, reply.code, len(attempt.names))
         raise UploadError(reply.reason)
     pending.bytes_up += content_bytes(reply.content)
     if is_need_state(reply.content):
-        agents[name] = agents[name]._replace(held=(), public_key=b"")
+        agents[name].held, agents[name].public_key = (), b""
         raise UploadError("does not hold its key or its state")
     update = pending.read(name, reply.content)
     if update.digest:

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from flwr.app import ConfigRecord, Message
 from flwr.serverapp import Grid
@@ -169,7 +169,8 @@ class Question:
         return ""
 
 
-class Agent(NamedTuple):
+@dataclass(slots=True)
+class Agent:
     """One enrolled agent.
 
     ``tag`` is the round of the upload last accepted from it (0 for none); ``held`` are the rounds
@@ -317,19 +318,15 @@ class Roster:
 
     def said(self, name: str, ledger: str) -> None:
         """Note an agent's account of its releases."""
-        self.agents[name] = self.agents[name]._replace(ledger=ledger)
+        self.agents[name].ledger = ledger
 
     def accepted(self, name: str, update: Update) -> None:
         """Note that an agent's upload of a round was folded."""
-        old = self.agents[name]
-        # A foreign agent says only with its uploads how many examples it has.
-        count = update.num_examples if old.foreign else old.num_examples
-        self.agents[name] = old._replace(
-            num_examples=count,
-            tag=update.round,
-            held=(old.tag, update.round),
-            ledger=update.ledger,
-        )
+        agent = self.agents[name]
+        if agent.foreign:  # it says only with its uploads how many examples it has
+            agent.num_examples = update.num_examples
+        agent.held = agent.tag, update.round
+        agent.tag, agent.ledger = update.round, update.ledger
 
     def enrol_all(self, grid: Grid, question: Question, timeout: float) -> None:
         """Ask every connected node until all have answered or ``timeout`` seconds are over."""
@@ -392,13 +389,11 @@ class Roster:
         """
         here, self._anew = self.agents, []
         taken = {agent.node: name for name, agent in here.items()}
-        self.agents = {
+        self.agents = dict(saved)
+        for name, old in saved.items():
             # A node that now says another name, or was turned away, has given this one up.
-            name: old._replace(node=0)
-            if old.node in self.rejected or taken.get(old.node, name) != name
-            else old
-            for name, old in saved.items()
-        }
+            if old.node in self.rejected or taken.get(old.node, name) != name:
+                old.node = 0
         for name in sort_names(here):
             self._place(name, here[name], question)
         return sort_names(set(self.agents) - set(saved))
@@ -471,11 +466,10 @@ class Roster:
         self.waiting.pop(now.node, None)
         refused = self.rejected.pop(now.node, None)
         old = self.agents.get(name)
-        if old is not None and old.out and old.out == refused:
-            old = old._replace(out="")
         if old is None:
             self.agents[name] = now
             return
+        out = "" if old.out == refused else old.out
         same = old.node == now.node
         if not same and self._is_kept(name):
             self.waiting[now.node] = name
@@ -485,30 +479,25 @@ class Roster:
             )
             return
         if now.foreign:  # it says with its uploads how many examples it has
-            now = now._replace(num_examples=old.num_examples)
+            now.num_examples = old.num_examples
         if old.num_examples not in (0, now.num_examples):
             change = f"agent {name}: {now.num_examples} examples, before {old.num_examples}"
             self.data_changes += 1
             if question.fixed:
                 self._reject(now.node, f"{change}: a private run keeps the number", refused)
-                self.agents[name] = old._replace(out=self.rejected[now.node]) if same else old
+                old.out = self.rejected[now.node] if same else out
                 return
             self._note(change)
         if same or self.recovery == "yes":
-            self.agents[name] = old._replace(
-                node=now.node,
-                num_examples=now.num_examples,
-                held=now.held,
-                public_key=now.public_key,
-                facts=now.facts,
-                own=now.own,
-                library=now.library,
-                out=old.out if same else "",
-            )
+            now.tag, now.ledger, now.former = old.tag, old.ledger, old.former
+            now.unit, now.foreign = old.unit, old.foreign
+            now.out = out if same else ""
+            self.agents[name] = now
             if not same:
                 log.warning("agent %s came back on another node", name)
             return
-        self.agents[name] = now._replace(former=old.accounts)
+        now.former = old.accounts
+        self.agents[name] = now
         self._anew.append(name)
         self._note(
             f"agent {name}: node {now.node} takes the place of a lost one and starts from scratch"

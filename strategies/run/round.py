@@ -235,14 +235,16 @@ class Pending:
     def note_absent(self, names: Iterable[str]) -> None:
         """Note which of these agents cannot be asked now, and why."""
         roster = self.session.roster
+        agents, online, excluded = roster.agents, roster.online, roster.excluded
         for name in names:
-            agent, here = roster.agents[name], roster.connected(name)
-            out = "excluded by the operator" if name in roster.excluded else agent.out
-            why = out or ("" if here else "not connected")
-            if not (out or here):
-                self.awaited.add(name)
+            agent = agents[name]
             self.absent.pop(name, None)
-            if why := why or spent_up(self.half, agent, self.round, len(self.asked)):
+            if why := "excluded by the operator" if name in excluded else agent.out:
+                self.absent[name] = why
+            elif agent.node not in online:
+                self.awaited.add(name)
+                self.absent[name] = "not connected"
+            elif why := spent_up(self.half, agent, self.round, len(self.asked)):
                 self.absent[name] = why
 
     def work_together(self, grid: Grid, names: list[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,7 @@ def test_an_account_that_cannot_be_composed_ends_no_run(said: dict[str, str]) ->
     session = strategy.begin(grid, zeros(4))
     strategy.play_round(grid, 1)
     agents = session.roster.agents
-    agents["0"] = agents["0"]._replace(**said)  # type: ignore[arg-type]
+    agents["0"] = replace(agents["0"], **said)  # type: ignore[arg-type]
     grid.lost = frozenset(sorted(grid.get_node_ids())[:1])
     for number in (2, 3):
         strategy.play_round(grid, number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +228,7 @@ def test_who_begins_anew_is_sent_what_a_newcomer_is(kind: type[PrimalDualStrateg
     session = strategy.session
     assert session is not None
     strategy.run.renew("1")
-    session.roster.agents["3"] = session.roster.agents["1"]._replace(node=9)
+    session.roster.agents["3"] = replace(session.roster.agents["1"], node=9)
     strategy.run.admit("3")
     renewed, newcomer = (strategy.half.recovery(session.state, i) for i in (1, 3))
     assert renewed is not None
@@ -421,7 +422,7 @@ def test_a_checkpoint_keeps_facts_and_former_accounts(tmp_path: Path) -> None:
 
     def note(done: Any, strategy: Any) -> None:
         agents = strategy.session.roster.agents
-        agents["1"] = agents["1"]._replace(facts='{"a": 1}', former=("[]", ""))
+        agents["1"].facts, agents["1"].former = '{"a": 1}', ("[]", "")
 
     strategy.start(
         grid, zeros(4), num_rounds=2, checkpoint=path, checkpoint_every=1, observers=[note]

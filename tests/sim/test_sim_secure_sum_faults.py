@@ -252,7 +252,7 @@ def test_another_node_of_a_lost_ones_name_is_sent_nothing_of_it(name: str) -> No
     def replaced(done: Any, strategy: Any) -> None:
         if done.round == 2:
             agents = strategy.session.roster.agents
-            agents["2"] = agents["2"]._replace(ledger='["of the lost node"]')
+            agents["2"].ledger = '["of the lost node"]'
             lost = agents["2"].node
             grid.contexts[9] = replace(grid.contexts.pop(lost), node_id=9, state=RecordDict())
             grid.online.symmetric_difference_update({lost, 9})

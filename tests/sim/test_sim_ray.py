@@ -396,11 +396,13 @@ def seeing() -> Any:
     return answer
 
 
-@pytest.mark.parametrize(("num_gpus", "processes", "visible"), [(0.25, 4, "0"), (0.0, 6, "all")])
+@pytest.mark.parametrize(
+    ("num_gpus", "actors", "processes", "visible"), [(0.25, None, 4, "0"), (0.0, 2, 2, "all")]
+)
 def test_a_share_of_a_gpu_limits_how_many_actors_there_are(
-    session: Any, num_gpus: float, processes: int, visible: str
+    session: Any, num_gpus: float, actors: int | None, processes: int, visible: str
 ) -> None:
-    with RayGrid(seeing, 10, num_gpus=num_gpus) as made:
+    with RayGrid(seeing, 10, num_gpus=num_gpus, actors=actors) as made:
         messages = [Message(RecordDict(), node, "train") for node in made.node_configs]
         replies = list(made.send_and_receive(messages, timeout=30.0))
         assert session.available_resources().get("GPU", 0.0) == (0.0 if num_gpus else 1.0)

@@ -112,6 +112,17 @@ def synthetic(seed: int, features: int, examples: int) -> Dataset:
     )
 
 
+def linear_examples(
+    rng: np.random.Generator, truth: NDArray[Any], rows: int, scale: float = 1.0
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return u and d of an agent of `regression`, with ``scale`` times its covariance."""
+    rotation, _ = np.linalg.qr(rng.standard_normal((len(truth), len(truth))))
+    spread = np.sqrt(scale * rng.uniform(*EIGENVALUES, len(truth)))
+    u: NDArray[Any] = (rng.standard_normal((rows, len(truth))) * spread) @ rotation.T
+    noise = np.sqrt(rng.uniform(*NOISE_VARIANCES)) * rng.standard_normal(rows)
+    return u, u @ truth + noise
+
+
 def regression(seed: int, features: int, examples: int, agents: int) -> Dataset:
     """Return linear data in which every agent has a covariance and a noise of its own.
 
@@ -143,11 +154,7 @@ def regression(seed: int, features: int, examples: int, agents: int) -> Dataset:
     u = np.empty((agents, rows, features))
     d = np.empty((agents, rows))
     for agent in range(agents):
-        rotation, _ = np.linalg.qr(rng.standard_normal((features, features)))
-        spread = np.sqrt(rng.uniform(*EIGENVALUES, features))
-        u[agent] = (rng.standard_normal((rows, features)) * spread) @ rotation.T
-        noise = np.sqrt(rng.uniform(*NOISE_VARIANCES)) * rng.standard_normal(rows)
-        d[agent] = u[agent] @ truth + noise
+        u[agent], d[agent] = linear_examples(rng, truth, rows)
 
     def flat(part: NDArray[Any]) -> NDArray[Any]:
         return part.reshape(-1, *part.shape[2:])

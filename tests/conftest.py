@@ -10,6 +10,7 @@ import pytest
 from flwr.serverapp import Grid
 from hypothesis import settings
 
+from privet.server_apps.report import plots
 from privet.sim.grid import LocalGrid
 from privet.strategies.run import roster
 from support.wheel import Built, build_wheel
@@ -41,6 +42,15 @@ def _nodes_of_this_process_are_all_there(monkeypatch: pytest.MonkeyPatch) -> Non
             roster.wait_for_nodes(grid, *arguments)
 
     monkeypatch.setattr("privet.strategies.run.run.wait_for_nodes", wait)
+
+
+@pytest.fixture(autouse=True)
+def _curves_only_where_they_are_looked_at(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drawing them takes nineteen twentieths of a short run; without them the page is whole."""
+    if request.node.get_closest_marker("curves") is None:
+        monkeypatch.setattr(plots, "have_matplotlib", lambda: False)
 
 
 @pytest.fixture(scope="session")

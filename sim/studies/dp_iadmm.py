@@ -47,6 +47,8 @@ class Half:
     ----------
     ratio : float
         Examples of the paper over examples here: what epsilon is multiplied by for the same noise.
+    scaled : str
+        What the page says of that.
     rounds : int
         Without ``--full``.
     rho : mapping
@@ -55,19 +57,21 @@ class Half:
         Printed errors in per cent: without noise, and the best at epsilon .05 of ObjPM and OutP.
     fewer : str
         What the data are in place of.
-    settings : tuple of Setting
+    data, penalty : Setting
     """
 
     name: str
     workload: str
     ratio: float
+    scaled: str
     rounds: int
     rho: Mapping[str, Any]
     free: float
     best: float
     best_of_outp: float
     fewer: str
-    settings: tuple[Setting, ...]
+    data: Setting
+    penalty: Setting
     files: tuple[str, ...]
 
 
@@ -196,7 +200,7 @@ def figure_1(half: Half, found: Results) -> Outcome:
     epsilons, rows = epsilons_of(found), Rows(_open(half))
     for method in METHODS[:3]:
         errors = [_of(found, method, epsilon) for epsilon in epsilons]
-        rows.falling(f"errors of {method} grow as epsilon shrinks", errors, "{:.2f}")
+        rows.falling(f"errors of {method} grow as epsilon shrinks", errors)
     for epsilon in epsilons:
         for better, worse, why in PAIRS:
             gap = difference(_of(found, worse, epsilon), _of(found, better, epsilon))
@@ -254,7 +258,7 @@ def figure_3(half: Half, found: Results) -> Outcome:
     }
     for method in METHODS[:3]:
         sizes = [size[method, epsilon] for epsilon in epsilons]
-        rows.falling(f"noise of {method} grows as epsilon shrinks", sizes, "{:.2g}")
+        rows.falling(f"noise of {method} grows as epsilon shrinks", sizes)
     for epsilon in epsilons:
         gap = difference(size["ObjP", epsilon], size["OutP, authors", epsilon])
         pair = [Estimate.of(size[name, epsilon]) for name in ("ObjP", "OutP, authors")]
@@ -317,7 +321,6 @@ def errors_at_length(half: Half, runs: Runs, found: Results) -> Outcome:
 
 # ------------------------------------------------------------------ the data and the settings
 
-SEEDS = Setting("repetitions", "10", "5 (10 with `--full`)", "time")
 OUTP = Setting(
     "OutP",
     'the algorithm of "[2]", delta 1e-6',
@@ -330,63 +333,65 @@ MNIST_HALF = Half(
     name="MNIST",
     workload="digits-in-ten",
     ratio=6.0,
+    scaled="six times as large, so that the noise is that of the printed one on 60,000",
     rounds=100,
     rho={"rho_c1": 2.0, "rho_c2": 5.0, "rho_period": 10_000},
     free=9.1,
     best=11.74,
     best_of_outp=21.79,
     fewer="10,000 digits in place of 60,000",
-    settings=(
-        Setting(
-            "data",
-            "MNIST, 60,000 digits over 10 agents, iid",
-            "10,000 digits over 10 agents, iid, x/255",
-            "10,000 are at hand",
-        ),
-        Setting(
-            "epsilon",
-            ".05, .1, 1, 5 of a release",
-            "six times as large, so that the noise is that of the printed one on 60,000; .05 and 1 "
-            "(all with `--full`)",
-            "fewer digits; the page names the printed value; time",
-        ),
-        Setting("iterations", "20,000", "100 (20,000 with `--full`)", "time"),
-        SEEDS,
-        Setting("rho", "(24): c_1 = 2, c_2 = 5, T_c = 10,000", "as printed"),
+    data=Setting(
+        "data",
+        "MNIST, 60,000 digits over 10 agents, iid",
+        "10,000 digits over 10 agents, iid, x/255",
+        "10,000 are at hand",
     ),
+    penalty=Setting("rho", "(24): c_1 = 2, c_2 = 5, T_c = 10,000", "as printed"),
     files=MNIST,
 )
 FEMNIST_HALF = Half(
     name="FEMNIST",
     workload="femnist",
     ratio=36_708 / 15_440,
+    scaled="2.4 times as large, so that the noise is that of the printed one on 36,708",
     rounds=15,
     rho={"rho_c1": 0.005, "rho_c2": 0.05, "rho_period": 2_000},
     free=37.27,
     best=59.42,
     best_of_outp=91.05,
     fewer="114 writers in place of 195",
-    settings=(
-        Setting(
-            "data",
-            "36,708 images of 195 writers",
-            "15,440 of 114 writers, 1 - x/255",
-            "those of the authors' files that are whole",
-        ),
-        Setting(
-            "epsilon",
-            ".05, .1, 1, 5 of a release",
-            "2.4 times as large, so that the noise is that of the printed one on 36,708; .05 and 1 "
-            "(all with `--full`)",
-            "fewer images; the page names the printed value; time",
-        ),
-        Setting("iterations", "20,000", "15 (20,000 with `--full`)", "time"),
-        SEEDS,
-        Setting("rho", "(24): c_1 = .005, c_2 = .05, T_c = 2,000", "as printed"),
+    data=Setting(
+        "data",
+        "36,708 images of 195 writers",
+        "15,440 of 114 writers, 1 - x/255",
+        "those of the authors' files that are whole",
     ),
+    penalty=Setting("rho", "(24): c_1 = .005, c_2 = .05, T_c = 2,000", "as printed"),
     files=FEMNIST,
 )
 HALVES = (MNIST_HALF, FEMNIST_HALF)
+
+
+def _settings(half: Half, long: str = "") -> tuple[Setting, ...]:
+    """Return the settings of the figures, or of single runs at the printed horizon, so ``long``."""
+    why = "fewer examples; the page names the printed value"
+    if long:
+        run = (
+            Setting("epsilon", ".05 of a release, and none", half.scaled, why),
+            Setting("iterations", "20,000", "as printed"),
+            Setting("repetitions", "10", "1", f"time: {long}"),
+        )
+    else:
+        some = f"{half.scaled}; .05 and 1 (all with `--full`)"
+        rounds = f"{half.rounds} (20,000 with `--full`)"
+        run = (
+            Setting("epsilon", ".05, .1, 1, 5 of a release", some, f"{why}; time"),
+            Setting("iterations", "20,000", rounds, "time"),
+            Setting("repetitions", "10", "5 (10 with `--full`)", "time"),
+        )
+    return (half.data, *run, half.penalty, OUTP, ETA, ZERO)
+
+
 FIGURES: tuple[tuple[int, str, Callable[..., Sequence[Case]], Callable[..., Outcome]], ...] = (
     (1, "test errors by round", comparison, figure_1),
     (2, "best test errors", comparison, figure_2),
@@ -410,7 +415,7 @@ STUDIES = (
             f"DP-IADMM: {title} ({half.name})",
             partial(plan, half),
             partial(conclude, half),
-            (*half.settings, OUTP, ETA, ZERO),
+            _settings(half),
             half.files,
         )
         for half in HALVES
@@ -422,21 +427,7 @@ STUDIES = (
             f"DP-IADMM: single runs at the printed horizon ({half.name})",
             partial(at_length, half, runs),
             partial(errors_at_length, half, runs),
-            (
-                half.settings[0],
-                Setting(
-                    "epsilon",
-                    ".05 of a release, and none",
-                    half.settings[1].ours.partition(";")[0],
-                    "fewer examples; the page names the printed value",
-                ),
-                Setting("iterations", "20,000", "as printed"),
-                Setting("repetitions", "10", "1", f"time: {time}"),
-                half.settings[-1],
-                OUTP,
-                ETA,
-                ZERO,
-            ),
+            _settings(half, time),
             half.files,
             full_only=True,
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 from .search import tuned
@@ -27,12 +27,13 @@ SHARES = (0.05, 0.1, 0.5)
 FULL_SHARES = (0.05, 0.1, 0.3, 0.5, 0.7, 0.9)
 DOWN = (0.5, 0.75, 0.9, 1.0)
 EPSILONS: Mapping[str, tuple[float, ...]] = {"MNIST": (10.0, 20.0, 30.0), "Adult": (0.2, 0.5, 1.0)}
-PAIR = {"MNIST": 20.0, "Adult": 0.5}
+NOISY_GAMMA = {"MNIST": 5.0, "Adult": 0.1}
+"""Totals of Figure 6."""
 RIVAL_EPSILON = {"MNIST": 10.0, "Adult": 0.5}
 WEIGHTS = (0.0, 0.05, 0.5, 5.0)
 RIVALS = ("fed-avg", "fed-prox", "scaffold", "fed-dyn")
 PRIVATE_RIVALS = ("dp-fedsgd", "scaffold", "fed-dyn")
-IN_THEORY = "scaffold, within its theory"
+IN_THEORY = "scaffold within its theory"
 SCAFFOLD_STEP = 0.3 ** (2 / 3) / (24 * 10)
 """Its longest local step, in units of 1/L, for nonconvex losses, K / N = .3 and Q = 10."""
 SPARSE = ((0.1, 1.0), (0.5, 0.75))
@@ -171,15 +172,14 @@ class Claims(Rows):
         self.claim(what, lost["MNIST"].minus(lost["Adult"]), text)
 
     def outcome(self, *notes: str) -> Outcome:
-        """Return the rows with accuracies by round, a panel a data set."""
-        panels = []
-        for data in DATA:
-            own = {
-                label.removeprefix(f"{data}: "): Curve.course(results)
-                for label, results in self.found.items()
-                if label.startswith(data)
-            }
-            panels.append(Panel(data, "round", "test accuracy", own))
+        """Return the rows, with a panel for each of what comes after the names of arms."""
+        curves: dict[str, dict[str, Curve]] = {}
+        for label, results in self.found.items():
+            data, _, arm = label.partition(": ")
+            name, _, under = arm.partition(", ")
+            title = f"{data}, {under}" if under else data
+            curves.setdefault(title, {})[name] = Curve.course(results)
+        panels = [Panel(title, "round", "test accuracy", own) for title, own in curves.items()]
         return Outcome(self, panels, notes)
 
 
@@ -286,14 +286,14 @@ def _gamma(data: str, full: bool) -> Arms:
         for weight in weights
     }
     noisy = {
-        f"gamma {weight:g}, epsilon {PAIR[data]:g}": {
+        f"gamma {weight:g}, epsilon {NOISY_GAMMA[data]:g}": {
             "settings": {"h": weight},
-            "epsilon": PAIR[data],
+            "epsilon": NOISY_GAMMA[data],
         }
         for weight in (0.0, 0.5)
     }
     printed = {"settings": {"h": 0.5}, "loss": "(41)", "beta": 0.5, "start_scale": 1.0}
-    return {**plain, **noisy, "as printed": printed}
+    return {**plain, **noisy, "as printed, (41)": printed}
 
 
 def figure_6(found: Results) -> Outcome:
@@ -304,28 +304,27 @@ def figure_6(found: Results) -> Outcome:
         rows.rising(data, ", no noise: the smaller gamma the better, cross entropy", labels)
         labels = ["gamma 0.5, (41)", "gamma 0, (41)"]
         rows.rising(data, ", no noise: the smaller gamma the better, loss (41)", labels)
-        labels = [f"gamma {weight:g}, epsilon {PAIR[data]:g}" for weight in (0.0, 0.5)]
+        labels = [f"gamma {weight:g}, epsilon {NOISY_GAMMA[data]:g}" for weight in (0.0, 0.5)]
         rows.rising(data, ", noise: the larger gamma the better", labels)
         what = ": the printed weights (.5, .5), loss (41), start N(0, I) train as well as gamma = 0"
-        rows.above(data, what, "as printed", "gamma 0, (41)")
+        rows.above(data, what, "as printed, (41)", "gamma 0, (41)")
     return rows.outcome()
 
 
-Grid = Mapping[str, Sequence[Any]]
-PLAIN_GRIDS: Mapping[str, Grid] = {
+PLAIN_GRIDS: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]] = {
     "softmax": {
-        "fed-pdm": (["step_size_base", [0.1, 0.3, 0.7]], ["rho", [1.0, 10.0]]),
-        "fed-avg": (["step_size_base", [0.05, 0.1, 0.2, 0.35, 0.5, 0.7]],),
-        "fed-prox": (["step_size_base", [0.1, 0.3, 0.7]], ["mu", [0.1, 1.0]]),
-        "scaffold": (["step_size_base", [0.05, 0.1, 0.2, 0.35, 0.5, 0.7]],),
-        "fed-dyn": (["step_size_base", [0.1, 0.3, 0.7]], ["fed_dyn_alpha", [0.1, 1.0]]),
+        "fed-pdm": {"step_size_base": [0.1, 0.3, 0.7], "rho": [1.0, 10.0]},
+        "fed-avg": {"step_size_base": [0.05, 0.1, 0.2, 0.35, 0.5, 0.7]},
+        "fed-prox": {"step_size_base": [0.1, 0.3, 0.7], "mu": [0.1, 1.0]},
+        "scaffold": {"step_size_base": [0.05, 0.1, 0.2, 0.35, 0.5, 0.7]},
+        "fed-dyn": {"step_size_base": [0.1, 0.3, 0.7], "fed_dyn_alpha": [0.1, 1.0]},
     },
     "(41)": {
-        "fed-pdm": (["step_size_base", [0.02, 0.1, 0.7]], ["rho", [1.0, 10.0]]),
-        "fed-avg": (["step_size_base", [0.005, 0.02, 0.05, 0.2, 0.7, 1.5]],),
-        "fed-prox": (["step_size_base", [0.02, 0.2, 0.7]], ["mu", [0.1, 1.0]]),
-        "scaffold": (["step_size_base", [0.005, 0.02, 0.05, 0.2, 0.7, 1.5]],),
-        "fed-dyn": (["step_size_base", [0.02, 0.2, 0.7]], ["fed_dyn_alpha", [0.1, 1.0]]),
+        "fed-pdm": {"step_size_base": [0.02, 0.1, 0.7], "rho": [1.0, 10.0]},
+        "fed-avg": {"step_size_base": [0.005, 0.02, 0.05, 0.2, 0.7, 1.5]},
+        "fed-prox": {"step_size_base": [0.02, 0.2, 0.7], "mu": [0.1, 1.0]},
+        "scaffold": {"step_size_base": [0.005, 0.02, 0.05, 0.2, 0.7, 1.5]},
+        "fed-dyn": {"step_size_base": [0.02, 0.2, 0.7], "fed_dyn_alpha": [0.1, 1.0]},
     },
 }
 """Six settings for each by loss, without noise."""
@@ -357,11 +356,12 @@ def _rivals(data: str, full: bool) -> Arms:
     arms: dict[str, Mapping[str, Any]] = {}
     epsilon = RIVAL_EPSILON[data]
     for loss, named in ON.items():
-        for name in ("fed-pdm", *RIVALS):
+        for name, grid in PLAIN_GRIDS[loss].items():
+            points = [dict(zip(grid, point, strict=True)) for point in product(*grid.values())]
             arms[f"{name}{named}"] = {
                 "algorithm": name,
                 "settings": tuned(f"{data}{named}", name),
-                "search": {"axes": list(PLAIN_GRIDS[loss][name])},
+                "search": {"points": points},
                 "loss": loss,
             }
         arms[f"{IN_THEORY}{named}"] = {
@@ -402,12 +402,12 @@ def figure_7(found: Results) -> Outcome:
 def _chosen(found: Results, data: str, loss: str) -> str:
     """Say which settings were tuned to, and which of them lie at an end of their grid."""
     said, on = [], ON[loss]
-    for name, axes in PLAIN_GRIDS[loss].items():
+    for name, grid in PLAIN_GRIDS[loss].items():
         settings = found[f"{data}: {name}{on}"][0]["settings"]
         own = [
             f"{key.replace('_', ' ')} {settings[key]:g}"
-            + (" (end of grid)" if len(grid) > 2 and settings[key] in (grid[0], grid[-1]) else "")
-            for key, grid in axes
+            + (" (end of grid)" if len(axis) > 2 and settings[key] in (axis[0], axis[-1]) else "")
+            for key, axis in grid.items()
         ]
         said.append(f"{name} {', '.join(own)}")
     return f"{data}, without noise{on}, tuned to: {'; '.join(said)}."

@@ -7,6 +7,7 @@ table says how many iterations there were: those are compared.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -134,21 +135,18 @@ FEWER = (1e-6, 1e-2, 10.0)
 def noisy_cases(options: Options) -> Sequence[Case]:
     """Return the cases of Table VII: the full variance of (13) under three readings."""
     return [
-        Case(
-            f"variance {variance:g}, {name}",
-            draw,
-            {"name": "logistic", "draw": FIRST_DRAW + draw},
-            "fed-plt",
-            {
+        replace(
+            alone(
+                f"variance {variance:g}, {name}",
+                draw,
+                30,
                 **reading,
-                "local_epochs": 5,
-                "local_solver": "noisy-gd",
-                "noise_variance": variance,
-                "noise_seed": draw,
-            },
-            30,
-            "distance",
-            {"tail": 15},
+                local_solver="noisy-gd",
+                noise_variance=variance,
+                noise_seed=draw,
+            ),
+            measure="distance",
+            options={"tail": 15},
         )
         for name, reading in READINGS.items()
         for variance in (TABLE_VII if options.full or name == MAIN else FEWER)

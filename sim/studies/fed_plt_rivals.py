@@ -175,7 +175,7 @@ def fastest(found: Results, one: Comparison, cost: float) -> Row:
             continue
         best = min(rivals, key=rivals.__getitem__)
         gaps.append(difference(times[best], times[first]))
-        said.append(f"{kind}: {best} {rivals[best] / arrive[first]:.2f} times as long")
+        said.append(f"{kind}: {best} {_longer(times, best, first)}")
     return Row.claim(
         f"{first} is fastest at t_C = {cost:g}, {one.name}",
         first,
@@ -255,18 +255,16 @@ def table_3(found: Results) -> Outcome:
     rows += [fastest(found, CONVEX, cost) for cost in COSTS if cost != 10.0]
     rows += [order(found, CONVEX, cost) for cost in COSTS]
     for cost, quicker, slower in ((0.1, "fed-lin", "fed-plt"), (100.0, "fed-plt", "fed-lin")):
-        times, free = (_times(found, CONVEX, cost, kind) for kind in (THEORY, FREE))
-        said = (
-            f"{THEORY} {_ratio(times, slower, quicker)} times, "
-            f"{FREE} {_ratio(free, slower, quicker)} times"
-        )
-        gap = difference(times[slower], times[quicker])
-        rows.claim(f"{quicker} is faster than {slower} at t_C = {cost:g}", gap, said)
+        both = {kind: _times(found, CONVEX, cost, kind) for kind in (THEORY, FREE)}
+        said = [f"{kind}: {slower} {_longer(own, slower, quicker)}" for kind, own in both.items()]
+        gap = difference(both[THEORY][slower], both[THEORY][quicker])
+        what = f"{quicker} is faster than {slower} at t_C = {cost:g}"
+        rows.claim(what, gap, "; ".join(said))
     curves, marks = {}, {}
     for name, printed in CONVEX.printed.items():
         label = f"{name}, {THEORY}" if name in IN_THEORY else name
-        ours = [Estimate.of(_times(found, CONVEX, cost, THEORY)[name]).mean for cost in COSTS]
-        curves[label] = Curve(COSTS, ours)
+        ours = {cost: Estimate.of(_times(found, CONVEX, cost, THEORY)[name]) for cost in COSTS}
+        curves[label] = Curve.of(ours)
         marks[label] = Curve(COSTS, [time_of(CONVEX, name, printed, cost) for cost in COSTS])
     panel = Panel("", "t_C", "time of an agent", curves, marks, x_log=True, y_log=True)
     note = (
@@ -276,8 +274,11 @@ def table_3(found: Results) -> Outcome:
     return Outcome(rows, [panel], [note])
 
 
-def _ratio(times: Mapping[str, list[float | None]], above: str, below: str) -> str:
-    return f"{Estimate.of(times[above]).mean / Estimate.of(times[below]).mean:.2f}"
+def _longer(times: Mapping[str, list[float | None]], slower: str, quicker: str) -> str:
+    """Return how many times as long one takes, and the difference with its interval."""
+    means = [Estimate.of(times[name]).mean for name in (slower, quicker)]
+    apart = difference(times[slower], times[quicker])
+    return f"{means[0] / means[1]:.2f} times as long (difference {apart})"
 
 
 def table_4(found: Results) -> Outcome:
@@ -314,7 +315,8 @@ SHARED = (
     Setting(
         "step sizes, penalties",
         '"tuned to achieve the best performance possible"; values not printed',
-        "best of 30 settings on 4 draws, alike for all; those draws are not reported",
+        "best of 30 settings on 4 draws, alike for all, one or two numbers each (5GCS's local step "
+        "is its subproblem's best); those draws are not reported",
         "not printed",
     ),
     Setting(

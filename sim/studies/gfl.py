@@ -9,7 +9,7 @@ from itertools import pairwise, product
 from statistics import fmean
 from typing import Any
 
-from .statistics import Estimate, band, difference
+from .statistics import Estimate, difference
 from .study import (
     ADULT,
     Case,
@@ -81,8 +81,14 @@ def ratio(above: Deviations, below: Deviations) -> Estimate:
 
 
 def mean_of(values: Deviations) -> str:
-    """Return the mean in two digits."""
-    return f"{Estimate.of(values).mean:.2g}"
+    """Return the mean with its interval."""
+    return str(Estimate.of(values))
+
+
+def factor(logarithm: Estimate) -> str:
+    """Return e to the power of an estimate, with its interval."""
+    low, high = math.exp(logarithm.low), math.exp(logarithm.high)
+    return f"{math.exp(logarithm.mean):.3g} ({low:.3g} to {high:.3g})"
 
 
 def least(estimates: Iterable[Estimate]) -> Estimate:
@@ -90,51 +96,54 @@ def least(estimates: Iterable[Estimate]) -> Estimate:
     return min(estimates, key=lambda one: one.low)
 
 
-def course(results: Sequence[Result], what: str) -> Curve:
-    """Return the mean course with its band, kept above zero for a logarithmic axis."""
-    mean, low, high = band([one[what] for one in results if one[what][-1] < 1e6])
-    x = list(range(1, len(mean) + 1))
-    return Curve(x, mean.tolist(), low.clip(mean / 10).tolist(), high.tolist())
-
-
 def _levels(values: Mapping[float, Deviations]) -> Curve:
-    """Return steady deviations where all runs arrive, with bands above zero."""
-    own = {x: one for x, v in values.items() if (one := Estimate.of(v)).complete}
-    curve = Curve.of(own)
-    low = [max(low, mean / 10) for low, mean in zip(curve.low, curve.y, strict=True)]
-    return Curve(curve.x, curve.y, low, curve.high)
+    """Return steady deviations where all runs arrive."""
+    return Curve.of({x: one for x, v in values.items() if (one := Estimate.of(v)).complete})
 
 
 # ------------------------------------------------------------------ Figure 2, by real messages
 
 
-def _messages(kind: str, seed: int, step: float, variance: float) -> dict[str, Any]:
-    """Return the settings of a run with Strategy, ClientApps and messages."""
-    return {
-        "step_size": step,
-        "batch": "sample",
-        "perturbation": kind,
-        "noise_variance": 0.0 if kind == "none" else variance,
-        "mechanism": "laplace",
-        "noise_seed": seed,
-    }
+def by_messages(
+    options: Options,
+    mu: float,
+    variance: float,
+    rounds: tuple[int, int],
+    workload: Mapping[str, Any],
+    measure: str,
+    **more: Any,
+) -> Sequence[Case]:
+    """Return runs of the three variants with Strategy, ClientApps and messages.
 
-
-def played(options: Options) -> Sequence[Case]:
-    """Return the runs of Figure 2."""
+    ``rounds`` are those of a short and of a full run; ``more`` goes to the runner.
+    """
     return [
         Case(
             kind,
             seed,
-            {"name": "regression", "draw": seed},
+            {**workload, "draw": seed},
             "gfl",
-            _messages(kind, seed, MU, VARIANCE),
-            FULL_PLAYED if options.full else PLAYED,
-            "deviation",
+            {
+                "step_size": mu,
+                "batch": "sample",
+                "perturbation": kind,
+                "noise_variance": 0.0 if kind == "none" else variance,
+                "mechanism": "laplace",
+                "noise_seed": seed,
+            },
+            rounds[options.full],
+            measure,
+            more,
         )
         for kind in KINDS
         for seed in options.seeds(10)
     ]
+
+
+def played(options: Options) -> Sequence[Case]:
+    """Return the runs of Figure 2."""
+    drawn = {"name": "regression"}
+    return by_messages(options, MU, VARIANCE, (PLAYED, FULL_PLAYED), drawn, "deviation")
 
 
 def figure_2(found: Results) -> Outcome:
@@ -152,7 +161,7 @@ def figure_2(found: Results) -> Outcome:
         ratio(own["random"], own["homomorphic"]),
         f"{said['random']} against {said['homomorphic']}",
     )
-    curves = {kind: course(found[kind], "centroid") for kind in KINDS}
+    curves = {kind: Curve.course(found[kind], "centroid") for kind in KINDS}
     return Outcome(rows, [Panel("centroid", "round", "MSD", curves, y_log=True)])
 
 
@@ -188,7 +197,7 @@ def figure_3(found: Results) -> Outcome:
     grown = {
         kind: ratio(own["centroid", kind][highest], own["centroid", kind][lowest]) for kind in NOISY
     }
-    factors = [f"x {math.exp(grown[kind].mean):.0f}" for kind in ("random", "homomorphic")]
+    factors = [f"x {factor(grown[kind])}" for kind in ("random", "homomorphic")]
     rows.claim(
         "(a) centroid: random noise is the more sensitive to the variance",
         grown["random"].minus(grown["homomorphic"]),
@@ -203,7 +212,7 @@ def figure_3(found: Results) -> Outcome:
         ratio(own["units", "random"][variance], own["units", "homomorphic"][variance])
         for variance in VARIANCES
     ]
-    factors = [f"{math.exp(gap.mean):.2f}" for gap in gaps]
+    factors = [factor(gap) for gap in gaps]
     rows.claim(
         "(b) single units: homomorphic noise is better at a fixed variance",
         max(gaps, key=lambda gap: gap.low),
@@ -275,12 +284,12 @@ def figure_4(found: Results) -> Outcome:
         why="covariances x 1; at smaller ones mu = .1 is not steady after so many rounds",
     )
     gaps = {scale: ratio(own["random", scale][0.1], own["random", scale][0.5]) for scale in SCALES}
-    factors = ", ".join(f"{math.exp(gap.mean):.1f} (x {scale:g})" for scale, gap in gaps.items())
+    factors = ", ".join(f"{factor(gap)} at x {scale:g}" for scale, gap in gaps.items())
     rows.claim(
         "random: worse again at a small mu",
         least(gaps.values()),
         f"mu .1 is {factors} times mu .5",
-        why="covariances times the scale in brackets",
+        why="covariances times the scale; brackets are intervals",
     )
     slow, fast = (
         [_tenth(one) for one in found[_four("homomorphic", mu, 0.1)]] for mu in (0.1, 0.5)
@@ -288,11 +297,17 @@ def figure_4(found: Results) -> Outcome:
     slower = difference(slow, fast)
     what = "the rate slows down as mu falls (.1 against .5, covariances x .1)"
     rows.claim(what, slower, f"{slower} rounds more to a tenth of the first deviation")
-    label = "steady MSD of the centroid"
-    panels = []
-    for kind in NOISY:
-        curves = {f"covariances x {scale:g}": _levels(own[kind, scale]) for scale in SCALES}
-        panels.append(Panel(kind, "mu", label, curves, x_log=True, y_log=True))
+    panels = [
+        Panel(
+            f"covariances x {scale:g}",
+            "mu",
+            "steady MSD of the centroid",
+            {kind: _levels(own[kind, scale]) for kind in NOISY},
+            x_log=True,
+            y_log=True,
+        )
+        for scale in SCALES
+    ]
     return Outcome(rows, panels)
 
 
@@ -306,21 +321,9 @@ def _tenth(result: Result) -> float:
 
 
 def adult(options: Options) -> Sequence[Case]:
-    """Return the runs of Section V-B on Adult, with Strategy, ClientApps and messages."""
-    return [
-        Case(
-            kind,
-            seed,
-            {"name": "adult-on-ring", "draw": seed, "folder": str(options.data_path)},
-            "gfl",
-            _messages(kind, seed, 0.5, 0.6),
-            400 if options.full else 80,
-            "accuracy",
-            {"every": 4, "tail": 20},
-        )
-        for kind in KINDS
-        for seed in options.seeds(10)
-    ]
+    """Return the runs of Section V-B on Adult."""
+    dealt = {"name": "adult-on-ring", "folder": str(options.data_path)}
+    return by_messages(options, 0.5, 0.6, (80, 400), dealt, "accuracy", every=4, tail=20)
 
 
 def figure_5(found: Results) -> Outcome:

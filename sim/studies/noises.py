@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import fields
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from privet.privacy import SeededNoise, dp_iadmm_output_gain
+from privet.strategies.dp_iadmm import Penalty
 
 from .study import Case
 from .workloads import Workload
@@ -73,11 +75,9 @@ class _Recorded:
 
 
 def penalty(settings: Mapping[str, Any], round_: int) -> float:
-    """Return rho_t: (24), c_1 (1.2)^floor(t / T_c) + c_2 / epsilon, or the fixed one."""
-    if "rho" in settings:
-        return float(settings["rho"])
-    growth = 1.2 ** (round_ // settings["rho_period"])
-    return float(settings["rho_c1"] * growth + settings["rho_c2"] / settings["epsilon"])
+    """Return rho_t of a run with these settings."""
+    own = {one.name for one in fields(Penalty)}
+    return Penalty(**{key: value for key, value in settings.items() if key in own})(round_)
 
 
 def authors_deviation(settings: Mapping[str, Any], examples: int, round_: int) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .study import Curve, Panel
+from .study import Panel
 
 COLOURS = {
     "fed-plt": "#0072b2",
@@ -58,7 +58,7 @@ def draw(path: Path, title: str, panels: Sequence[Panel]) -> None:
 def _height(panel: Panel) -> float:
     if panel.bars:
         return 1.0 + 0.28 * len(panel.curves)
-    return 2.9 + 0.19 * (len(panel.curves) + len(panel.printed))
+    return 2.9 + 0.19 * (len(panel.curves) + bool(panel.printed))
 
 
 def _colours(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -74,17 +74,19 @@ def _colours(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 
 def _lines(axes: Any, panel: Panel) -> None:
-    for label, (colour, style) in _colours(list(panel.curves)).items():
+    colours = _colours(list(panel.curves))
+    for label, (colour, style) in colours.items():
         curve = panel.curves[label]
         marker = "." if len(curve.x) < 16 else ""
         axes.plot(curve.x, curve.y, style, label=label, lw=1.4, marker=marker, color=colour)
         if len(curve.low):
-            axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, lw=0)
-        if label in panel.printed:
-            _marks(axes, panel.printed[label], "", colour)
+            floor = [y / 10 for y in curve.y] if panel.y_log else curve.low
+            low = [max(pair) for pair in zip(curve.low, floor, strict=True)]
+            axes.fill_between(curve.x, low, curve.high, color=colour, alpha=0.18, lw=0)
+    if panel.printed:
+        axes.plot([], [], **_mark(PRINTED), label="printed")
     for label, curve in panel.printed.items():
-        if label not in panel.curves:
-            _marks(axes, curve, label if label == "printed" else f"printed, {label}", PRINTED)
+        axes.plot(curve.x, curve.y, **_mark(colours.get(label, (PRINTED, ""))[0]))
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
     if panel.x_log:
         axes.set_xscale("log")
@@ -95,8 +97,9 @@ def _lines(axes: Any, panel: Panel) -> None:
     )
 
 
-def _marks(axes: Any, curve: Curve, label: str, colour: str) -> None:
-    axes.plot(curve.x, curve.y, "D", ms=5, mfc="none", mec=colour, mew=1.3, label=label or None)
+def _mark(colour: str) -> dict[str, Any]:
+    """Return the look of a printed value."""
+    return {"marker": "D", "ls": "", "ms": 6, "mfc": "none", "mec": colour, "mew": 1.4}
 
 
 def _bars(axes: Any, panel: Panel) -> None:
@@ -107,9 +110,7 @@ def _bars(axes: Any, panel: Panel) -> None:
         error = [[curve.y[0] - curve.low[0]], [curve.high[0] - curve.y[0]]] if curve.low else None
         axes.barh(place, curve.y[0], xerr=error, color=colour, alpha=0.75, height=0.65)
         if label in panel.printed:
-            axes.plot(panel.printed[label].y[0], place, "D", ms=6, mfc="none", mec=PRINTED, mew=1.4)
+            axes.plot(panel.printed[label].y[0], place, **_mark(PRINTED))
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
-    axes.set(xlabel=f"{panel.y_label} (diamond: printed)" if panel.printed else panel.y_label)
-    if panel.y_log:
-        axes.set_xscale("log")
+    axes.set(xlabel=f"{panel.y_label} (diamond: printed)")

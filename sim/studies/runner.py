@@ -18,11 +18,11 @@ from privet.client_apps import sparse_mod
 from privet.client_apps.guard import NoiseFactory
 from privet.client_apps.local_sgd import local_sgd_app
 from privet.problems import Problem, make_h
-from privet.problems.stacks import Observed, total_gradient
+from privet.problems.stacks import Observed
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import grid_of
 from privet.sim.logs import SILENT, hushed
-from privet.sim.race import Course
+from privet.sim.race import Course, Task
 from privet.strategies import (
     Balanced,
     Fraction,
@@ -164,20 +164,14 @@ def iterations(case: Case, workload: Workload) -> Result:
     at_last = case.options.get("at") == "last-gradient"
     if at_last:
         problems = tuple(Observed(f, partial(last.__setitem__, i)) for i, f in enumerate(problems))
-    tolerance: float = case.options["tolerance"]
-    total = total_gradient(workload.problems)
-
-    def stationarity(x: Vector) -> float:
-        slope = total(x)
-        return float(slope @ slope)
-
+    task = Task(workload.problems, workload.start, case.options["tolerance"])
     exchanges = algorithm(case.algorithm).load_strategy().cost.exchanges
-    course = Course(stationarity(workload.start), tolerance, exchanges)
+    course = Course(task.measure({"last": task.start}), task.tolerance, exchanges)
 
     def monitor(number: int, models: Models) -> dict[str, float]:
-        points = [last[agent] for agent in sorted(last)]
-        mean = np.mean(points, axis=0) if at_last else models.get("mean", models["last"])
-        return {"stationarity": stationarity(mean)}
+        if at_last:
+            models = {"last": np.mean([last[agent] for agent in sorted(last)], axis=0)}
+        return {"stationarity": task.measure(models)}
 
     with course.followed():
         run(
@@ -186,7 +180,7 @@ def iterations(case: Case, workload: Workload) -> Result:
             monitor,
             watch=course.watch,
             problems=problems,
-            tolerance=tolerance,
+            tolerance=task.tolerance,
             rounds_each=exchanges,
         )
     if not course.reached:

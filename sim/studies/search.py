@@ -1,10 +1,10 @@
 """Tuning: the same budget for every algorithm, on draws that are not reported, without a test set.
 
-A case with ``options["search"]`` names tuning draws and what is tried: axes ``[key, low, high]`` on
-logarithmic scales with a ``budget``, axes ``[key, [values]]`` of a grid, or ``points``, which are
-settings themselves. Half of a budget is a Latin hypercube over the box, the rest a box a quarter as
-wide around the best so far. The objective is the mean over the tuning draws: iterations to the
-tolerance, or accuracy on validation examples.
+A case with ``options["search"]`` names tuning draws and what is tried: ``points``, which are
+settings, or axes ``[key, low, high]`` on logarithmic scales with a ``budget``. Half of a budget is
+a Latin hypercube over the box, the rest a box a quarter as wide around the best so far. The
+objective is the mean over the tuning draws: iterations to the tolerance, or accuracy on validation
+examples.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from importlib.resources import files
-from itertools import product
 from typing import Any
 
 import numpy as np
 
-from privet.sim.tuning import hypercube
+from privet.sim.tuning import Axis, hypercube, placed
 from privet.wire import RunError, stream
 
 from .runner import play
@@ -63,23 +62,15 @@ def _best(text: str) -> Settings:
     case = Case(**{**content, "options": plain})
     if "points" in search:
         return _least(case, search, search["points"])[1]
-    names, limits = [axis[0] for axis in search["axes"]], [axis[1:] for axis in search["axes"]]
-    if "budget" not in search:
-        grid = product(*(values for (values,) in limits))
-        return _least(case, search, [dict(zip(names, point, strict=True)) for point in grid])[1]
-
-    def settings_of(point: Sequence[float]) -> Settings:
-        scaled = zip(names, limits, point, strict=True)
-        return {name: float(low * (high / low) ** share) for name, (low, high), share in scaled}
-
-    budget, dim = search["budget"], len(names)
+    axes = [Axis(*axis) for axis in search["axes"]]
+    budget, dim = search["budget"], len(axes)
     points = hypercube(stream(0, "tuning", case.algorithm), -(-budget // 2), dim)
-    tried = [settings_of(point) for point in points]
+    tried = [placed({}, axes, point) for point in points]
     score, best = _least(case, search, tried)
     centre = points[tried.index(best)] if best else np.full(dim, 0.5)
     again = stream(0, "tuning", f"{case.algorithm} again")
     around = (hypercube(again, budget // 2, dim) - 0.5) / 4
-    closer = [settings_of(point) for point in np.clip(centre + around, 0.0, 1.0)]
+    closer = [placed({}, axes, point) for point in np.clip(centre + around, 0.0, 1.0)]
     return _least(case, search, closer, (score, best))[1]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 LEVEL = 0.95
 
@@ -75,6 +75,7 @@ class Estimate:
         return text if self.complete else f"{text} ({self.count} of {self.tried} arrive)"
 
 
+@cache
 def student(count: int) -> float:
     """Return the two-sided 95 % quantile of Student's t for a mean of ``count`` values."""
     from scipy.stats import t
@@ -87,14 +88,3 @@ def difference(ours: Sequence[float | None], other: Sequence[float | None]) -> E
     return Estimate.of(
         [None if a is None or b is None else a - b for a, b in zip(ours, other, strict=True)]
     )
-
-
-def band(courses: Sequence[Sequence[float]]) -> tuple[NDArray[np.float64], ...]:
-    """Return mean, low and high of courses over rounds, of the rounds that all have."""
-    shortest = min(len(course) for course in courses)
-    table = np.array([course[:shortest] for course in courses], float)
-    mean = table.mean(axis=0)
-    if len(table) == 1:
-        return mean, mean, mean
-    half = student(len(table)) * table.std(axis=0, ddof=1) / math.sqrt(len(table))
-    return mean, mean - half, mean + half

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from .statistics import Estimate, band, difference
+from .statistics import Estimate, difference
 
 Result: TypeAlias = Mapping[str, Any]
 """JSON values that a case gave."""
@@ -140,7 +140,8 @@ class Row:
 
     def beyond(self) -> Row:
         """Return the row as one that is not in the paper: what its verdict would be is said."""
-        return replace(self, verdict=Verdict.BEYOND, why=f"{self.verdict}; {self.why}")
+        why = "; ".join(part for part in (self.verdict, self.why) if part)
+        return replace(self, verdict=Verdict.BEYOND, why=why)
 
     @classmethod
     def number(
@@ -213,10 +214,10 @@ class Rows(list[Row]):
         """Add a claim that says that a difference is positive."""
         self.append(Row.claim(what, printed, gap, ours=ours, unprinted=self.unprinted, why=why))
 
-    def falling(self, what: str, values: Sequence[Sequence[float | None]], form: str) -> None:
+    def falling(self, what: str, values: Sequence[Sequence[float | None]]) -> None:
         """Add the claim that values, by seed, fall from each place to the next."""
         steps = [difference(above, below) for above, below in pairwise(values)]
-        said = " > ".join(form.format(Estimate.of(own).mean) for own in values)
+        said = " > ".join(str(Estimate.of(own)) for own in values)
         self.claim(what, min(steps, key=lambda step: step.low), said)
 
     def number(self, what: str, printed: float, ours: Estimate, **more: Any) -> None:
@@ -242,9 +243,15 @@ class Curve:
 
     @classmethod
     def course(cls, results: Sequence[Result], what: str = "course") -> Curve:
-        """Return the mean of courses over their rounds, with its band."""
-        mean, low, high = band([result[what] for result in results])
-        return cls(results[0]["rounds"], mean.tolist(), low.tolist(), high.tolist())
+        """Return the mean of courses with its band, in rounds as far apart as the first is.
+
+        The last rounds are looked at one by one, for their mean.
+        """
+        rounds = results[0].get("rounds") or range(1, len(results[0][what]) + 1)
+        columns = zip(rounds, *(result[what] for result in results), strict=False)
+        return cls.of(
+            {number: Estimate.of(own) for number, *own in columns if number % rounds[0] == 0}
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privet.datasets import Dataset, federation_from_config, load
+from privet.datasets.built_in import linear_examples
 from privet.problems import (
     L2,
     BinaryLogistic,
@@ -104,6 +105,13 @@ def logistic(
 class AuthorsLogistic(MultinomialLogistic):
     """A loss of the authors' OutP, divided by an agent's own examples: they take L = I_p / 4."""
 
+    @classmethod
+    def of(cls, problem: MultinomialLogistic) -> Self:
+        """Return the same problem with this divisor."""
+        rows, labels, classes = problem.features, problem.labels, problem.classes
+        size = float(problem.num_examples)
+        return cls(rows, labels, classes, regularizer=problem.regularizer, divisor=size)
+
     @property
     def moduli(self) -> Moduli:
         """Return what the authors' code takes for bounds of the Hessian."""
@@ -125,24 +133,14 @@ def digits_in_ten(folder: str, divisor: str = "all") -> Workload:
         "intercept": "no",
     }
     federation = federation_from_config(config, 10)
-    problems = federation.problems
+    problems: Sequence[Any] = federation.problems
     if divisor == "own":
-        problems = tuple(
-            AuthorsLogistic(
-                own.features,
-                own.labels,
-                10,
-                regularizer=own.regularizer,
-                divisor=float(own.num_examples),
-            )
-            for own in problems
-            if isinstance(own, MultinomialLogistic)
-        )
+        problems = [AuthorsLogistic.of(problem) for problem in problems]
 
     def score(model: Vector) -> float:
         return federation.evaluate(model)["accuracy"]
 
-    return Workload(problems, np.zeros(federation.dim, np.float32), score)
+    return Workload(tuple(problems), np.zeros(federation.dim, np.float32), score)
 
 
 def femnist(folder: str, divisor: str = "all") -> Workload:
@@ -151,20 +149,14 @@ def femnist(folder: str, divisor: str = "all") -> Workload:
         features = {part: 1.0 - data[f"x_{part}"].astype(np.float32) / 255 for part in SPLIT}
         labels = {part: data[f"y_{part}"].astype(int) for part in SPLIT}
         writers = data["w_train"]
-    kind = MultinomialLogistic if divisor == "all" else AuthorsLogistic
-    total, agents = len(writers), sorted(set(writers.tolist()))
+    agents = sorted(set(writers.tolist()))
     problems = []
     for writer in agents:
         rows = np.flatnonzero(writers == writer)
-        problems.append(
-            kind(
-                features["train"][rows],
-                labels["train"][rows],
-                62,
-                regularizer=L2(2e-6 / len(agents)),
-                divisor=float(total if divisor == "all" else len(rows)),
-            )
-        )
+        own = features["train"][rows], labels["train"][rows], 62
+        regularizer = L2(2e-6 / len(agents))
+        problem = MultinomialLogistic(*own, regularizer=regularizer, divisor=float(len(writers)))
+        problems.append(problem if divisor == "all" else AuthorsLogistic.of(problem))
 
     def score(model: Vector) -> float:
         return MultinomialLogistic.accuracy(model, features["test"], labels["test"])
@@ -256,19 +248,16 @@ def regression(
 ) -> Workload:
     """Return Section V-A of the GFL paper: d = u'w* + v, agents of unlike covariances and noises.
 
-    The paper prints neither. Covariances are ``scale`` times a random rotation of eigenvalues
-    uniform in [.05, 1], noises uniform in [.1, .3]; E_k is uniform in 1 ... 10, B_k in 5 ... 10.
+    The paper prints neither: they are those of `linear_examples`, the covariances times ``scale``.
+    E_k is uniform in 1 ... 10, B_k in 5 ... 10.
     """
     rng = np.random.default_rng([draw, 53])
     agents, examples = units * each, 100
     truth = rng.standard_normal(2)
     problems = []
     for _ in range(agents):
-        rotation, _ = np.linalg.qr(rng.standard_normal((2, 2)))
-        spread = np.sqrt(scale * rng.uniform(0.05, 1.0, 2))
-        u = (rng.standard_normal((examples, 2)) * spread) @ rotation.T
-        noise = np.sqrt(rng.uniform(0.1, 0.3)) * rng.standard_normal(examples)
-        problems.append(RidgeRegression(u, u @ truth + noise, regularizer=L2(0.2)))
+        u, d = linear_examples(rng, truth, examples, scale)
+        problems.append(RidgeRegression(u, d, regularizer=L2(0.2)))
     weights = metropolis(graph_edges(graph, units, seed=draw, probability=0.4), units)
     return _graph_workload(problems, weights, units, min(11, each), rng)
 

@@ -23,7 +23,6 @@ from privet.client_apps import (
     CallableProblem,
     SklearnModel,
     SklearnProblem,
-    client_app,
 )
 from privet.client_apps.adapters.finite_sum import FiniteSum
 from privet.client_apps.adapters.sklearn_linear import OneVsRestLogistic
@@ -40,7 +39,7 @@ from privet.problems import (
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPIADMM, DPFedSGD, FedDyn, FedPDM, FedPLT, Scaffold
 from privet.wire import ConfigError
-from support.federations import position
+from support.federations import app_of
 
 TARGETS = np.array([[1.0, 2.0], [3.0, -1.0], [0.5, 0.5], [-2.0, 4.0]])
 WEIGHTS = np.array([0.5, 2.0])
@@ -245,7 +244,7 @@ def federation(**options: Any) -> list[CallableProblem]:
 
 
 def run(strategy: Any, name: str, problems: list[Any], start: Any, rounds: int) -> Any:
-    app = client_app(name, lambda context: problems[position(context)])
+    app = app_of(problems, name)
     return strategy.start(InlineGrid(app, len(problems)), start, num_rounds=rounds)
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message
 
-from privet.client_apps import client_app
 from privet.server_apps import read_config
 from privet.strategies import LED, DPFedSGD, FedPDM, FedPLT
 from privet.testing import logistic_federation
@@ -16,6 +15,7 @@ from privet.testing.grids import WatchedGrid, lose_reply, lose_state
 from privet.wire import ConfigError
 from privet.wire.payload import from_payload, to_payload
 from privet.wire.value_coding import decode_values
+from support.federations import app_of
 
 DIM, AGENTS = 60, 6
 PROBLEMS = logistic_federation(AGENTS, examples=30, dim=DIM)
@@ -39,7 +39,7 @@ class Listening(WatchedGrid):
 
 
 def app() -> Any:
-    return client_app("fed-plt", lambda context: PROBLEMS[int(context.node_config["partition-id"])])
+    return app_of(PROBLEMS)
 
 
 def play(rounds: int, fates: Any = None, **settings: Any) -> tuple[Any, Listening, FedPLT]:

@@ -20,7 +20,6 @@ from privet.privacy import (
     NoiseError,
     Perturber,
     dp_iadmm_output_gain,
-    epsilon_of,
 )
 from privet.privacy.perturb import spacing
 from privet.problems import L2, BinaryLogistic, MultinomialLogistic, Nonconvex, make_set
@@ -29,8 +28,6 @@ from support.perturbers import perturber
 
 Vector = NDArray[Any]
 STREAMS = Streams(0, "0", 1)
-GRID = 1 + 2.0**-11
-"""What the charge for the grid makes of an epsilon, at most."""
 
 
 class Quadratic:
@@ -273,53 +270,6 @@ def test_one_step_without_a_set_is_the_same_with_output_noise(mechanism: str) ->
     ]
     assert releases[0].loss == releases[1].loss
     assert releases[0].count == releases[1].count == 1
-
-
-def test_release_of_objective_perturbation() -> None:
-    problem = softmax()
-    gaussian = Agent(local_updates=5, clip=0.5, noise_scale=0.25).release(Facts.of(problem), 1)
-    assert (gaussian.mechanism, gaussian.norm, gaussian.count) == ("gaussian", "l2", 5)
-    assert gaussian.sensitivity == pytest.approx(2 * 0.5 / 18)
-    assert gaussian.scale == 0.25
-    laplace = Agent(clip=0.5, epsilon=0.1, mechanism="laplace", relation="add-remove").release(
-        Facts.of(problem), 1
-    )
-    assert laplace.norm == "l1"
-    assert laplace.sensitivity == pytest.approx(0.5 / 18)
-    assert laplace.scale == pytest.approx((1 + 2.0**-12) * laplace.sensitivity / 0.1, rel=1e-12)
-    assert 0.1 / GRID <= laplace.loss <= 0.1 * (1 + 1e-12)
-
-
-def test_epsilon_of_one_gaussian_release_is_exact() -> None:
-    release = Agent(clip=0.5, epsilon=0.7, delta=1e-6).release(Facts.of(softmax()), 1)
-    assert 0.7 / GRID <= epsilon_of([(release, 1)], 1e-6) <= 0.7 * (1 + 1e-12)
-
-
-@pytest.mark.parametrize(
-    "agent",
-    [
-        Agent(),
-        Agent(clip=1.0),
-        Agent(noise_scale=1.0),
-        Agent(clip=1.0, noise_scale=1.0, perturbation="none"),
-        Agent(epsilon=1.0, mechanism="laplace", sensitivity="paper"),
-    ],
-)
-def test_what_is_not_private_claims_nothing(agent: Agent) -> None:
-    release = agent.release(Facts.of(softmax()), 1)
-    assert not agent.private
-    assert release.mechanism == "none"
-    assert epsilon_of([(release, 1)], 1e-5) == math.inf
-
-
-def test_noise_has_the_scale_of_the_release() -> None:
-    problem = softmax()
-    for mechanism in ("gaussian", "laplace"):
-        agent = Agent(local_updates=2, clip=0.5, epsilon=0.3, mechanism=mechanism)
-        noise = Unit(np.zeros((2, problem.dim)))
-        zeros = np.zeros(problem.dim)
-        work(agent, problem, w=zeros, lam=zeros, inner=zeros, noise=noise)
-        assert noise.scales == [agent.release(Facts.of(problem), 1).scale]
 
 
 def test_papers_sensitivity_scales_the_noise_by_the_data() -> None:

@@ -14,7 +14,7 @@ from privet.client_apps.half import Streams
 from privet.client_apps.sparsifiers import Choice, choose
 from privet.privacy import Facts, NoCertificateError, NoiseError, Perturber, Release
 from privet.privacy.perturb import spacing
-from privet.problems import BinaryLogistic, MultinomialLogistic, make_regularizer
+from privet.problems import BinaryLogistic, make_regularizer
 from privet.wire import ConfigError
 from privet.wire.payload import ENCODED, encoded
 from privet.wire.sparse import decode, encode
@@ -175,73 +175,6 @@ def test_public_choice_reaches_every_coordinate_from_a_zero_start() -> None:
 # ------------------------------------------------------------------ what a message is worth
 
 
-def moved(half: Agent, on: Any, other: Any, lam: Any = None) -> float:
-    """Return how far the upload moves between two data sets, for the same public dual."""
-    first, second = (sent(update(half, one, lam)).to_dense() for one in (on, other))
-    return float(np.linalg.norm(first - second))
-
-
-def neighbours(count: int = 30) -> list[tuple[BinaryLogistic, BinaryLogistic]]:
-    """Return pairs of data sets that differ in one record, some of them extreme."""
-    pairs = []
-    for number in range(count):
-        features, labels = FEATURES.copy(), LABELS.copy()
-        direction = RNG.standard_normal(6)
-        features[0] = direction * (1e3 if number % 2 else 1.0)
-        other_features, other_labels = features.copy(), labels.copy()
-        other_features[0] = features[0] if number % 3 else RNG.standard_normal(6)
-        other_labels[0] = -labels[0]
-        pairs.append(
-            (BinaryLogistic(features, labels), BinaryLogistic(other_features, other_labels))
-        )
-    return pairs
-
-
-@pytest.mark.parametrize("steps", [1, 4])
-def test_release_bounds_how_far_an_upload_moves(steps: int) -> None:
-    clipping = "example" if steps == 1 else "batch"
-    half = agent(
-        dual="public", clip=0.4, clipping=clipping, max_local_steps=steps, noise_scale=1e-9
-    )
-    found = release(half, problem())
-    worst = max(moved(half, one, other, 5 * LAM) for one, other in neighbours())
-    assert worst <= found.sensitivity + 1e-6
-    if steps == 1:
-        assert worst > 0.9 * found.sensitivity
-        k = 1 - (1 - 1.5 * 0.2)
-        assert found.sensitivity == pytest.approx(4 * k * 0.4 / (1.5 * 12))
-    else:
-        k = 1 - (1 - 1.5 * 0.2) ** 4
-        assert found.sensitivity == pytest.approx(4 * k * 0.4 / 1.5)
-
-
-def test_release_follows_the_step_size_of_the_round() -> None:
-    half = agent(
-        dual="public", clip=1.0, max_local_steps=1, noise_scale=0.1, step_size_rule="inverse-sqrt"
-    )
-    first, fourth = (release(half, problem(), t).sensitivity for t in (1, 4))
-    assert fourth == pytest.approx(first / 2)
-    assert release(half, problem()).scale == 0.1
-
-
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"sparsifier": "top-k", "alpha_u": 0.5}, "rand-k, public-top-k or noisy-top-k"),
-        ({"nu": 0.1}, "stopping rule"),
-        ({"dual": "private", "max_local_steps": 3}, "private dual"),
-        ({"max_local_steps": 3}, "row-norm"),
-        ({"step_size_base": 2.0}, "step size"),
-        ({"relation": "add-remove", "batch": "sample", "batch_size": 3}, "needs batch = 'full'"),
-    ],
-)
-def test_what_has_no_certificate_is_refused(settings: dict[str, Any], reason: str) -> None:
-    plain = {"dual": "public", "clip": 1.0, "noise_scale": 0.1, "max_local_steps": 1}
-    softmax = MultinomialLogistic(FEATURES, (LABELS > 0).astype(int), 2)
-    with pytest.raises(NoCertificateError, match=reason):
-        release(agent(**{**plain, **settings}), softmax)
-
-
 def test_curved_regulariser_and_odd_divisor_are_refused() -> None:
     half = agent(dual="public", clip=1.0, clipping="batch", noise_scale=0.1, max_local_steps=2)
     curved = problem(regularizer=make_regularizer("nonconvex", 0.1))
@@ -307,13 +240,6 @@ def test_numbers_beside_which_the_steps_would_round_too_much_are_refused(steps: 
         else:
             with pytest.raises(NoiseError, match="too large for noise"):
                 half.local_update(state, sent_out, on, Streams(0, "3", 1), found)
-
-
-def test_without_noise_or_bound_nothing_is_claimed() -> None:
-    for settings in ({}, {"clip": 1.0}, {"noise_scale": 1.0}):
-        half = agent(**settings)
-        assert not half.private
-        assert release(half, problem()).mechanism == "none"
 
 
 def test_rows_are_clipped_before_a_bound_on_them_is_used() -> None:

@@ -86,34 +86,6 @@ def test_a_coordinator_cannot_tell_missing_from_present(
         assert why == TOLD
 
 
-@pytest.mark.parametrize("private", [False, True])
-def test_a_path_of_the_run_config_is_refused_with_what_to_set(
-    tmp_path: Path, private: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def opened(*_: Any, **__: Any) -> Any:
-        raise AssertionError("the file is opened")
-
-    file = tmp_path / "clicks.svm"
-    file.write_text("1 1:1\n0 2:1\n")
-    monkeypatch.setattr("privet.datasets.loaders.load_click", opened)
-    run = {"dataset": "click", "data-path": str(file), "num-agents": 2}
-    why = refused(with_keys({}, run), **(PRIVATE if private else {}))
-    assert why == (
-        "agent 0: data-path of the run config is not read on this node: its operator sets "
-        "data-path, or allow-run-data = true, in the node config"
-    )
-
-
-def test_an_allowed_path_is_read_and_trained_on(tmp_path: Path) -> None:
-    file = tmp_path / "clicks.svm"
-    file.write_text("".join(f"{i % 2} 1:{i} 2:1 3:{i * i % 7}\n" for i in range(20)))
-    run = {"dataset": "click", "data-path": str(file), "num-agents": 2, "partition": "iid"}
-    nodes = [{"partition-id": i, "allow-run-data": True} for i in range(2)]
-    grid = InlineGrid(client_app("fed-plt", problem_from_context), nodes, run)
-    result = FedPLT(num_agents=2).start(grid, zeros(4), num_rounds=1)
-    assert result.history[0].participants == ("0", "1")
-
-
 def test_a_mistake_in_the_code_keeps_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     def problem(context: Any) -> Any:
         if position(context) == 1:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import subprocess
-import sys
 import warnings
 import zipfile
 import zlib
@@ -37,15 +35,6 @@ def same_rows(left: np.ndarray, right: np.ndarray) -> bool:
         return rows[np.lexsort(np.round(rows, 6).T)]
 
     return left.shape == right.shape and np.allclose(order(left), order(right), atol=1e-9)
-
-
-def test_importing_the_room_loads_no_heavy_library() -> None:
-    code = (
-        "import sys, privet.datasets; "
-        "assert not {'sklearn', 'scipy', 'pandas', 'matplotlib', 'datasets', 'flwr_datasets'} "
-        "& set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 class TestBreastCancer:

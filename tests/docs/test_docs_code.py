@@ -14,7 +14,7 @@ from privet.client_apps import LOCAL_KEYS
 from privet.datasets.context import DATA_KEYS
 from privet.privacy.node_rules import KEYS
 from privet.server_apps.config import defaults
-from privet.sim.cli.main import main
+from support.cli import privet
 from support.paths import ROOT
 
 DOCS = ROOT / "docs"
@@ -60,9 +60,7 @@ def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         )
         program, *arguments = expanded.stdout.rstrip("\0").split("\0")
         assert program == "privet"
-        with pytest.raises(SystemExit) as left:
-            main(arguments)
-        assert left.value.code == 0, command
+        assert privet(*arguments).code == 0, command
 
 
 @pytest.mark.parametrize("page", OURS, ids=title)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from privet.sim.cli.main import main
+from support.cli import privet
 from support.paths import ROOT
 
 PAGE = (ROOT / "docs" / "faq.md").read_text()
@@ -22,12 +21,11 @@ def test_there_are_errors_to_bring_about() -> None:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize(("said", "command"), CASES, ids=[command for _, command in CASES])
 def test_the_command_fails_with_these_words(
-    said: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    said: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as left:
-        main(command.split())
-    assert left.value.code in {1, 2}
-    last = capsys.readouterr().err.splitlines()[-1]
+    code, _, err = privet(*command.split())
+    assert code in {1, 2}
+    last = err.splitlines()[-1]
     assert last.startswith("privet: ")
     assert said in last

@@ -11,17 +11,16 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-from privet.client_apps import client_app
 from privet.privacy import Facts, Totals
 from privet.problems import minimize
 from privet.server_apps import read_config
-from privet.sim.cli.main import main
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.testing import check_algorithm, checks, logistic_federation
 from privet.wire import ConfigError, algorithm, algorithms, stream
 from support import recursions
-from support.federations import position
+from support.cli import privet
+from support.federations import app_of
 from support.outside import installed
 from support.paths import ROOT
 
@@ -40,7 +39,7 @@ def model(rounds: int) -> Any:
     own = {"gamma": GAMMA, "communication-probability": P, "coin-seed": COIN_SEED}
     found = algorithm("scaffnew")
     config = read_config({"algorithm": "scaffnew", "num-agents": 6, **own})
-    app = client_app("scaffnew", lambda context: PROBLEMS[position(context)])
+    app = app_of(PROBLEMS, "scaffnew")
     start = ArrayRecord({"x": Array(np.zeros(4))})
     strategy = found.load_strategy().from_config(config)
     return strategy.start(InlineGrid(app, 6), start, num_rounds=rounds).arrays["x"].numpy()
@@ -56,8 +55,9 @@ def test_it_is_the_papers_recursion() -> None:
     rounds = 10
     steps = [int(stream(COIN_SEED, "coins", round_=t).geometric(P)) for t in range(1, rounds + 1)]
     everybody = [range(6)] * rounds
+    gamma = recursions.constant(GAMMA)
     expected = recursions.tamuna(
-        list(PROBLEMS), np.zeros(4), everybody, gamma=GAMMA, p=P, steps=steps, eta=P
+        list(PROBLEMS), np.zeros(4), everybody, gamma=gamma, p=P, steps=steps, eta=P
     )
     assert np.abs(model(rounds) - expected).max() < 1e-12
 
@@ -73,11 +73,9 @@ def words(**more: Any) -> list[str]:
     return [f"{key.replace('_', '-')}={value}" for key, value in {**DATA, **more}.items()]
 
 
-def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[Any]:
-    with pytest.raises(SystemExit) as left:
-        main([*arguments, "--json"])
-    out, err = capsys.readouterr()
-    assert not left.value.code, err
+def called(*arguments: str) -> list[Any]:
+    code, out, err = privet(*arguments, "--json")
+    assert not code, err
     return [json.loads(line) for line in out.splitlines()]
 
 
@@ -94,17 +92,16 @@ def test_it_is_run_with_its_keys(tmp_path: Path) -> None:
         read_config({"algorithm": "led", "gamma": 0.2})
 
 
-def test_its_keys_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["run", "--help", "coin-seed"])
-    assert not left.value.code
-    assert "seed of the coins, which are public" in capsys.readouterr().out
+def test_its_keys_are_explained() -> None:
+    code, out, _ = privet("run", "--help", "coin-seed")
+    assert not code
+    assert "seed of the coins, which are public" in out
 
 
-def test_it_is_planned_and_calibrated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_it_is_planned_and_calibrated(tmp_path: Path) -> None:
     """The plan without data says what the run's account says."""
     config = words(algorithm="scaffnew", clip=1.0, target_epsilon=2.0, num_server_rounds=7)
-    (planned,) = called(capsys, "account", *config, "num-examples=40", "loss=binary-logistic")
+    (planned,) = called("account", *config, "num-examples=40", "loss=binary-logistic")
     noise = planned["noise"]["noise-scale"]
     half = algorithm("scaffnew").load_agent()(clip=1.0, noise_scale=noise)
     totals = Totals()
@@ -112,28 +109,25 @@ def test_it_is_planned_and_calibrated(capsys: pytest.CaptureFixture[str], tmp_pa
         totals = totals.add(half.release(Facts(40, 40.0, 1), number))
     assert planned["epsilon"] == pytest.approx(totals.epsilon(1e-5))
     assert 1.9 < planned["epsilon"] <= 2.0
-    (done,) = called(capsys, "run", *config, f"output-dir={tmp_path}")
+    (done,) = called("run", *config, f"output-dir={tmp_path}")
     privacy = json.loads((Path(done["run-folder"]) / "privacy.json").read_text())
     assert privacy["accounts"][0]["epsilon"] == pytest.approx(planned["epsilon"], rel=1e-6)
 
 
-def test_it_is_tuned(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = called(capsys, "tune", "scaffnew", *words(), "--budget=12", "--top=12")
+def test_it_is_tuned() -> None:
+    rows = called("tune", "scaffnew", *words(), "--budget=12", "--top=12")
     assert rows[0]["reached"]
     steps = {row["gamma"] for row in rows}
     assert len(steps) >= 10  # those at an end of the range coincide
     assert max(steps) / min(steps) <= 100
-    with pytest.raises(SystemExit):
-        main(["tune", "scaffnew", *words(), "gamma=0.1"])
-    assert "nothing is left to search" in capsys.readouterr().err
+    assert "nothing is left to search" in privet("tune", "scaffnew", *words(), "gamma=0.1").err
 
 
 def test_without_a_search_space_the_error_says_how_to_give_one(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(algorithm("scaffnew").load_strategy(), "search", ())
-    with pytest.raises(SystemExit) as left:
-        main(["tune", "scaffnew", *words()])
-    assert left.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    code, _, err = privet("tune", "scaffnew", *words())
+    assert code == 2
+    (line,) = err.splitlines()
     assert "give the class search = (SearchAxis(key, low, high, unit), ...)" in line

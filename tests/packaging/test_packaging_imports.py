@@ -54,6 +54,11 @@ def test_all_rooms_are_there_in_two_seconds_and_load_nothing_heavy() -> None:
     assert spent < SECONDS
 
 
+def test_the_room_of_privacy_needs_neither_flower_nor_cryptography() -> None:
+    _, loaded = imported("privet.privacy")
+    assert loaded.isdisjoint(WHEN_USED | {"flwr", "cryptography"})
+
+
 def test_the_lazy_names_are_there() -> None:
     _, loaded = imported("privet.client_apps.adapters", "privet.sim", "privet.sim.engine")
     assert loaded.isdisjoint({"torch", "sklearn", "ray"})

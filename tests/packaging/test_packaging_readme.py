@@ -12,8 +12,8 @@ import pytest
 
 from privet.problems import minimize
 from privet.server_apps.config import defaults
-from privet.sim.cli.main import main
 from privet.sim.engine import InlineGrid
+from support.cli import privet
 from support.paths import ROOT
 
 TEXT = (ROOT / "README.md").read_text()
@@ -73,15 +73,12 @@ def test_badges_say_what_the_package_says() -> None:
     assert f"Flower 1.{least}-1.{int(below) - 1}" in TEXT
 
 
-def test_the_command_prints_what_it_says(
-    capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (expected,) = (block for block in blocks("") if "test accuracy" in block)
-    with pytest.raises(SystemExit) as left:
-        main(["run", "num-server-rounds=40"])
-    assert left.value.code == 0
-    assert set(expected.splitlines()) <= set(capsys.readouterr().out.splitlines())
+    code, out, _ = privet("run", "num-server-rounds=40")
+    assert code == 0
+    assert set(expected.splitlines()) <= set(out.splitlines())
 
 
 def test_the_strategy_in_place_of_fedavg_trains_the_model(capsys: Any) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from privet.privacy import Facts, Totals, as_printed
-from privet.sim.cli.main import main
 from privet.wire import algorithm
+from support.cli import privet
 
 PLT = ("algorithm=fed-plt local-solver=noisy-gd num-server-rounds=30 local-epochs=5 step-size=0.4 "
        "rho=2 clip=1 num-agents=4 num-examples=500 dim=3 loss=binary-logistic row-norm=1 "
@@ -26,15 +27,8 @@ GFL = ("algorithm=gfl num-server-rounds=100 step-size=0.7 clip=1 num-agents=4 nu
 KEYS = {"to", "epsilon", "delta", "method", "assumptions", "as-printed"}
 
 
-def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stop:
-        main(["account", *arguments])
-    captured = capsys.readouterr()
-    return int(stop.value.code or 0), captured.out, captured.err
-
-
-def planned(capsys: pytest.CaptureFixture[str], command: str, *more: str) -> dict[str, Any]:
-    code, out, err = called(capsys, *command.split(), *more, "--json")
+def planned(command: str, *more: str) -> dict[str, Any]:
+    code, out, err = privet("account", *command.split(), *more, "--json")
     assert code == 0, err
     (line,) = out.splitlines()
     found: dict[str, Any] = json.loads(line)
@@ -46,9 +40,9 @@ def planned(capsys: pytest.CaptureFixture[str], command: str, *more: str) -> dic
     return found
 
 
-def usage_error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def usage_error(*arguments: str) -> str:
     """The message of a usage error, which must be one line; the exit code must be 2."""
-    code, _, err = called(capsys, *arguments)
+    code, _, err = privet("account", *arguments)
     assert code == 2
     (line,) = err.splitlines()
     return line
@@ -65,8 +59,8 @@ def total(name: str, facts: Facts, rounds: int, **settings: Any) -> float:
 # ---------------------------------------------------------------------- figures
 
 
-def test_dp_iadmm_divides_by_all_agents_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    found = planned(capsys, f"{IADMM} noise-scale=0.02")
+def test_dp_iadmm_divides_by_all_agents_examples() -> None:
+    found = planned(f"{IADMM} noise-scale=0.02")
     facts = Facts(1000, 2000.0, 1, loss="multinomial")
     settings = {"clip": 0.5, "noise-scale": 0.02}
     assert found["epsilon"] == pytest.approx(total("dp-iadmm", facts, 50, **settings), rel=1e-12)
@@ -74,10 +68,8 @@ def test_dp_iadmm_divides_by_all_agents_examples(capsys: pytest.CaptureFixture[s
     assert found["noise"] == {"noise-scale": 0.02}
 
 
-def test_fed_plt_account_and_the_printed_value_beside_it(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    found = planned(capsys, f"{PLT} noise-variance=1e-3")
+def test_fed_plt_account_and_the_printed_value_beside_it() -> None:
+    found = planned(f"{PLT} noise-variance=1e-3")
     facts = Facts(500, 500.0, 3, loss="logistic", regularizer="l2", modulus=0.05)
     settings = {"local-solver": "noisy-gd", "local-epochs": 5, "step-size": 0.4, "rho": 2.0,
                 "clip": 1.0, "row-norm": 1.0, "noise-variance": 1e-3}  # fmt: skip
@@ -96,21 +88,21 @@ def test_fed_plt_account_and_the_printed_value_beside_it(
     assert found["accounts"][0]["as-printed"] == pytest.approx(printed, rel=1e-9)
 
 
-def test_fed_pdm_account_counts_participations(capsys: pytest.CaptureFixture[str]) -> None:
-    found = planned(capsys, f"{PDM} noise-scale=0.1")
+def test_fed_pdm_account_counts_participations() -> None:
+    found = planned(f"{PDM} noise-scale=0.1")
     facts = Facts(1000, 1000.0, 1)
     settings = {"dual": "public", "max-local-steps": 1, "step-size-base": 0.5, "rho": 1.0,
                 "step-size-rule": "constant", "clip": 1.0, "batch": "sample",
                 "batch-size": 100, "noise-scale": 0.1}  # fmt: skip
     assert found["epsilon"] == pytest.approx(total("fed-pdm", facts, 100, **settings), rel=1e-12)
     assert isinstance(found["accounts"][0]["as-printed"], float)
-    half = planned(capsys, f"{PDM} noise-scale=0.1 participation=schedule", "schedule=0;1")
+    half = planned(f"{PDM} noise-scale=0.1 participation=schedule", "schedule=0;1")
     assert half["epsilon"] == pytest.approx(total("fed-pdm", facts, 50, **settings), rel=1e-12)
 
 
-def test_gfl_observers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_gfl_observers() -> None:
     """Raw models towards the own server; the links' figure is the paper's where it holds."""
-    found = planned(capsys, f"{GFL} mechanism=laplace noise-variance=0.1")
+    found = planned(f"{GFL} mechanism=laplace noise-variance=0.1")
     assert not found["private"]
     accounts = {entry["to"]: entry for entry in found["accounts"]}
     assert accounts["coordinator"]["epsilon"] == accounts["world"]["epsilon"] == "inf"
@@ -118,7 +110,6 @@ def test_gfl_observers(capsys: pytest.CaptureFixture[str]) -> None:
     # More than 64 different losses are rounded up, so 100 rounds are overcharged a little.
     assert 1.0 <= accounts["links"]["epsilon"] / accounts["links"]["as-printed"] <= 1.02
     sixty = planned(
-        capsys,
         GFL.replace("rounds=100", "rounds=60") + " mechanism=laplace noise-variance=0.1",
     )
     (links,) = (entry for entry in sixty["accounts"] if entry["to"] == "links")
@@ -126,35 +117,42 @@ def test_gfl_observers(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0.99 <= links["epsilon"] / links["as-printed"] <= 1.0
 
 
-def test_without_noise_epsilon_is_infinite(capsys: pytest.CaptureFixture[str]) -> None:
-    found = planned(capsys, f"{PLT} noise-variance=0")
+@pytest.mark.parametrize("weight", ["0.0", "0.05"])
+def test_without_noise_epsilon_is_infinite(weight: str) -> None:
+    """Whether or not the regulariser contracts."""
+    command = PLT.replace("weight=0.05", f"weight={weight}")
+    found = planned(f"{command} noise-variance=0")
     assert not found["private"]
     assert found["epsilon"] == "inf"
     assert "not private" in found["reason"]
 
 
-def test_seeded_noise_is_no_privacy(capsys: pytest.CaptureFixture[str]) -> None:
-    found = planned(capsys, f"{SGD} noise-scale=0.1 noise-seed=3")
+def test_seeded_noise_is_no_privacy() -> None:
+    found = planned(f"{SGD} noise-scale=0.1 noise-seed=3")
     assert (found["private"], found["epsilon"]) == (False, "inf")
     assert "seeded" in found["reason"]
 
 
-def test_table_shows_rounds_totals_the_printed_value_and_assumptions(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    code, out, _ = called(capsys, *f"{PLT} target-epsilon=2".split())
+def test_table_shows_rounds_totals_the_printed_value_and_assumptions() -> None:
+    code, out, _ = privet("account", *f"{PLT} target-epsilon=2".split())
     assert code == 0
     for text in ("noise-variance = ", "for epsilon 2", "coordinator", "costliest round", "world",
                  "as printed, no claim", "replace-one", "- unit: one record"):  # fmt: skip
         assert text in out
 
 
+def test_the_noise_that_is_named_meets_the_target() -> None:
+    """As printed, to the last digit: whoever copies it stays at the target."""
+    _, out, _ = privet("account", *f"{PLT} target-epsilon=2".split())
+    match = re.search(r"^fed-plt: noise-variance = (\S+) for epsilon 2$", out, re.MULTILINE)
+    assert match is not None
+    assert 1.99 < planned(f"{PLT} noise-variance={match[1]}")["epsilon"] <= 2.0
+
+
 # ---------------------------------------------------------------------- config and errors
 
 
-def test_config_file_gives_what_arguments_leave_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_config_file_gives_what_arguments_leave_out(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text(
         'algorithm = "fed-plt"\nnum-server-rounds = 30\nlocal-epochs = 5\nstep-size = 0.4\n'
@@ -162,31 +160,32 @@ def test_config_file_gives_what_arguments_leave_out(
         'row-norm = 1.0\nnoise-variance = 1e-3\nlocal-solver = "noisy-gd"\nseed = 4\n'
         "num-agents = 4\n"
     )
-    wanted = planned(capsys, f"{PLT} noise-variance=1e-3")
+    wanted = planned(f"{PLT} noise-variance=1e-3")
     file = ("--config", str(path))
-    found = planned(capsys, "num-examples=500 dim=3 regularizer=l2", *file)
+    found = planned("num-examples=500 dim=3 regularizer=l2", *file)
     assert found["epsilon"] == wanted["epsilon"]
-    longer = planned(capsys, "num-examples=500 num-server-rounds=60 regularizer=l2", *file)
+    longer = planned("num-examples=500 num-server-rounds=60 regularizer=l2", *file)
     assert longer["epsilon"] > found["epsilon"]
     nested = tmp_path / "pyproject.toml"
     nested.write_text("[tool.flwr.app.config]\n" + path.read_text())
-    again = planned(capsys, "num-examples=500 dim=3 regularizer=l2", "--config", str(nested))
+    again = planned("num-examples=500 dim=3 regularizer=l2", "--config", str(nested))
     assert again == found
 
 
-def test_a_bound_of_zero_is_no_bound(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bound_of_zero_is_no_bound() -> None:
     """It would understate epsilon; the run would refuse it, and so does its account."""
-    line = usage_error(capsys, *PLT.split(), "noise-variance=1e-3", "row-norm=0")
+    line = usage_error(*PLT.split(), "noise-variance=1e-3", "row-norm=0")
     assert "row-norm" in line
-    unclipped = planned(capsys, SGD.replace("clip=1", "clip=0") + " noise-scale=0.1")
+    unclipped = planned(SGD.replace("clip=1", "clip=0") + " noise-scale=0.1")
     assert (unclipped["private"], unclipped["epsilon"]) == (False, "inf")
 
 
-@pytest.mark.parametrize(("key", "value"), [("clip", "-1"), ("rho", "nan"), ("row-norm", "inf")])
-def test_bounds_must_be_finite_and_not_negative(
-    capsys: pytest.CaptureFixture[str], key: str, value: str
-) -> None:
-    line = usage_error(capsys, *PLT.split(), "noise-variance=1e-3", f"{key}={value}")
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("clip", "-1"), ("rho", "nan"), ("row-norm", "inf"), ("delta", "-inf"), ("step-size", "nan")],
+)
+def test_bounds_must_be_finite_and_not_negative(key: str, value: str) -> None:
+    line = usage_error(*PLT.split(), "noise-variance=1e-3", f"{key}={value}")
     assert key in line
 
 
@@ -196,18 +195,20 @@ def test_bounds_must_be_finite_and_not_negative(
         ("algorithm=nothing", "nothing"),
         ("fed-plt", "fed-plt"),
         (f"{PLT} frobnicate=3", "frobnicate"),
-        (f"{PLT} noise-variance=1e-3 num-examples=0", "num-examples"),
-        (f"{PLT} noise-variance=1e-3 dim=0", "dim"),
+        *(
+            (
+                re.sub(rf" {key}=\d+", f" {key}={value}", f"{PLT} noise-variance=1e-3"),
+                f"{key} = .*: expected a whole number >= 1",
+            )
+            for key in ("num-examples", "dim")
+            for value in ("0", "-5", "2.5", "many")
+        ),
         (f"{GFL} noise-variance=1 target-epsilon=1", "target-epsilon = 1: gfl does not use it"),
         ("algorithm=dp-fedsgd num-agents=2 dim=3", "num-examples"),
     ],
 )
-def test_usage_errors_are_one_line_and_exit_2(
-    capsys: pytest.CaptureFixture[str], command: str, reason: str
-) -> None:
-    import re
-
-    assert re.search(reason, usage_error(capsys, *command.split()))
+def test_usage_errors_are_one_line_and_exit_2(command: str, reason: str) -> None:
+    assert re.search(reason, usage_error(*command.split()))
 
 
 @pytest.mark.parametrize(
@@ -219,12 +220,10 @@ def test_usage_errors_are_one_line_and_exit_2(
         ("num-examples = 2.5\n", "num-examples"),
     ],
 )
-def test_bad_config_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, reason: str
-) -> None:
+def test_bad_config_files(tmp_path: Path, content: str, reason: str) -> None:
     path = tmp_path / "run.toml"
     path.write_text(content)
     arguments = [word for word in PLT.split() if not word.startswith(("clip", "num-examples"))]
-    assert reason in usage_error(capsys, *arguments, "noise-variance=1", "--config", str(path))
+    assert reason in usage_error(*arguments, "noise-variance=1", "--config", str(path))
     missing = str(tmp_path / "missing.toml")
-    assert "missing.toml" in usage_error(capsys, *arguments, "--config", missing)
+    assert "missing.toml" in usage_error(*arguments, "--config", missing)

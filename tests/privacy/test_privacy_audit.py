@@ -25,10 +25,6 @@ def noise(side: str, kind: str, scale: float, *context: int) -> np.ndarray:
     return getattr(SeededNoise(2024, side, *context), kind)(DRAWS, scale)
 
 
-def clipped_ridge(w: np.ndarray, target: float, clip: float) -> np.ndarray:
-    return np.clip(w - target, -clip, clip)
-
-
 def charged(name: str, num_examples: int, **settings: Any) -> Release:
     """Return what the algorithm's agent half charges for a round on ridge regression in one d."""
     facts = Facts(num_examples, float(num_examples), 1, loss="ridge", regularizer="l2", modulus=0.2)

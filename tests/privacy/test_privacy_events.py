@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -180,13 +178,3 @@ def test_agent_ledger_refuses_another_relation_and_counts_what_had_no_noise() ->
 def test_agent_ledger_refuses_other_texts(text: str) -> None:
     with pytest.raises(ValueError, match="agent ledger"):
         AgentLedger.from_json(text)
-
-
-def test_importing_the_room_is_light() -> None:
-    """Heavy packages are imported by the functions that need them, and no other room is."""
-    heavy = ("scipy", "dp_accounting", "cryptography", "flwr", "sklearn", "ray")
-    code = f"import sys, privet.privacy; print([m for m in {heavy!r} if m in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from privet.privacy import LedgerFile, Release, epsilon_of
-from privet.sim.cli.main import main
+from support.cli import privet
 
 DELTA = 1e-5
 CHEAP = Release("gaussian", scale=50.0)
@@ -28,16 +28,9 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as caught:
-        main(["ledger", *map(str, arguments)])
-    out, err = capsys.readouterr()
-    return int(caught.value.code or 0), out, err
-
-
-def test_spent_in_total_and_by_run(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_spent_in_total_and_by_run(path: Path) -> None:
     before = path.read_bytes()
-    code, out, err = run(capsys, path, "--json", "--delta", 1e-6)
+    code, out, err = privet("ledger", path, "--json", "--delta", 1e-6)
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert found["epsilon"] == epsilon_of([(CHEAP, 3), (DEAR, 2)], 1e-6)
@@ -50,8 +43,8 @@ def test_spent_in_total_and_by_run(path: Path, capsys: pytest.CaptureFixture[str
     assert path.read_bytes() == before
 
 
-def test_table(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, path)
+def test_table(path: Path) -> None:
+    code, out, err = privet("ledger", path)
     assert (code, err) == (0, "")
     total = epsilon_of([(CHEAP, 3), (DEAR, 2)], DELTA)
     for text in ("17", "18", "1-3", "4-9", "[b]x", f"{total:.6g}", "delta = 1e-05"):
@@ -59,39 +52,35 @@ def test_table(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "every line is as it was written" in out
 
 
-def test_torn_lines_are_shown_and_counted(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_torn_lines_are_shown_and_counted(path: Path) -> None:
     with path.open("ab") as stream:
         stream.write(b'{"version":2,"seq')
-    code, out, _ = run(capsys, path, "--json")
+    code, out, _ = privet("ledger", path, "--json")
     found = json.loads(out)
     assert (code, found["messages"], found["torn"], found["open-torn"]) == (0, 6, 1, 1)
     assert found["epsilon"] == epsilon_of([(CHEAP, 3), (DEAR, 3)], DELTA)
     LedgerFile(path).charge(CHEAP, DELTA, note="run 19 round 1 agent a")
-    found = json.loads(run(capsys, path, "--json")[1])
+    found = json.loads(privet("ledger", path, "--json")[1])
     assert [one["run"] for one in found["runs"]] == ["17", "18", "", "19"]
     assert (found["runs"][2]["torn"], found["open-torn"]) == (1, 0)
 
 
-def test_first_bad_line_is_named_in_one_line(
-    path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_first_bad_line_is_named_in_one_line(path: Path) -> None:
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([lines[0], lines[1].replace("round 2", "round 7"), *lines[2:]]))
-    code, out, err = run(capsys, path)
+    code, out, err = privet("ledger", path)
     assert (code, out) == (1, "")
     assert "line 2 was edited" in err
     assert err.count("\n") == 1
 
 
-def test_entries_without_noise_cost_infinity(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_entries_without_noise_cost_infinity(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     LedgerFile(path).charge(Release("none"), DELTA)
-    found = json.loads(run(capsys, path, "--json")[1])
+    found = json.loads(privet("ledger", path, "--json")[1])
     assert math.isinf(float(found["epsilon"]))
     assert found["runs"][0]["epsilon"] == "inf"
-    assert "inf" in run(capsys, path)[1]
+    assert "inf" in privet("ledger", path)[1]
 
 
 @pytest.mark.parametrize(
@@ -99,18 +88,16 @@ def test_entries_without_noise_cost_infinity(
     [(["missing.jsonl"], 1, "missing.jsonl"), ([], 2, "FILE"), (["x", "--delta", "2"], 2, "delta"),
      (["/dev/null"], 1, "not a regular file")],
 )  # fmt: skip
-def test_what_cannot_be_read_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch, arguments, code, named
-) -> None:
+def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch, arguments, code, named) -> None:
     monkeypatch.chdir(tmp_path)
-    found, out, err = run(capsys, *arguments)
+    found, out, err = privet("ledger", *arguments)
     assert (found, out) == (code, "")
     assert named in err
     assert not list(tmp_path.iterdir())
 
 
-def test_an_empty_ledger_is_sound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_ledger_is_sound(tmp_path: Path) -> None:
     (tmp_path / "new").touch()
-    code, out, _ = run(capsys, tmp_path / "new")
+    code, out, _ = privet("ledger", tmp_path / "new")
     assert code == 0
     assert "total" in out

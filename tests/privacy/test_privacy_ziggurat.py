@@ -299,14 +299,6 @@ def test_total_variation_of_a_message() -> None:
         assert total_variation(mechanism, 1, 4 * width, 3.9) == at_finest
 
 
-def test_what_is_documented_for_a_message() -> None:
-    for dim, stated in ((10_000, 1.4e-13), (1_000_000, 1.4e-11)):
-        spacing = 2.0 ** math.floor(-math.log2(8192 * math.sqrt(dim)))
-        assert 0.9 * stated < total_variation("gaussian", dim, spacing, 1.0) < stated
-    spacing = 2.0 ** math.floor(-math.log2(8192 * 1_000_000))
-    assert 1.6e-11 < total_variation("laplace", 1_000_000, spacing, 1.0) < 1.8e-11
-
-
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [

@@ -34,6 +34,8 @@ RUNS = {
     "fed-plt iid": (
         "algorithm=fed-plt local-solver=noisy-gd clip=1 row-norm=5 partition=iid local-epochs=3"
     ),
+    "fed-plt float32": "algorithm=fed-plt local-solver=noisy-gd clip=1 row-norm=3 dtype=float32",
+    "fed-plt masked": "algorithm=fed-plt local-solver=noisy-gd clip=1 row-norm=3 secure-sum=true",
     "dp-iadmm": "algorithm=dp-iadmm clip=1",
     "dp-iadmm adaptive": "algorithm=dp-iadmm clip=0.5 local-updates=4 divisor=agent",
     "dp-iadmm laplace": "algorithm=dp-iadmm clip=1 mechanism=laplace",
@@ -91,13 +93,6 @@ class Said:
 def play(text: str, folder: Path, **more: Any) -> Said:
     """Run a command's arguments to the end."""
     return Said(privet_json("run", *words(text, output_dir=folder, **more)))
-
-
-@pytest.fixture(autouse=True)
-def _no_pages(request: pytest.FixtureRequest) -> None:
-    """One test alone looks at them."""
-    if request.function is not test_the_page_prints_it:
-        request.getfixturevalue("no_report")
 
 
 def said_by_the_account(text: str, **more: Any) -> list[dict[str, Any]]:

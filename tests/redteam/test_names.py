@@ -26,7 +26,6 @@ RUN: dict[str, Any] = {
     "partition": "iid",
     "participation": "all",
 }
-pytestmark = pytest.mark.usefixtures("no_report")
 
 
 class Told(NamedTuple):

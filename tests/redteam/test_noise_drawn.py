@@ -49,6 +49,8 @@ def test_equal_messages_never_give_equal_numbers(name: str, tmp_path: Path) -> N
         {"perturbation": "none"},
         {"noise-scale": 0.0, "noise-variance": 0.0},
         {"noise-scale": float("nan"), "noise-variance": float("nan")},
+        {"noise-scale": float("inf"), "noise-variance": float("inf")},
+        {"clip": float("nan")},
         {"noise-scale": "1.0", "noise-variance": "1.0"},
         {"noise-seed": 3},
         {"sensitivity": "paper"},
@@ -71,6 +73,8 @@ def test_nothing_leaves_that_was_not_noised(name: str, lie: dict[str, Any], tmp_
 VARIANTS: dict[str, dict[str, Any]] = {
     **{name: {"protocol": name} for name in PRIVATE},
     "fed-plt contracting": {"protocol": "fed-plt", "step_size": 0.0, "local_epochs": 5},
+    "fed-plt one step": {"protocol": "fed-plt", "local_epochs": 1},
+    "fed-plt composed": {"protocol": "fed-plt", "step_size": 50.0},
     "fed-plt given smoothness": {"protocol": "fed-plt", "step_size": 0.0, "smoothness": 2.0},
     "dp-iadmm adaptive": {"protocol": "dp-iadmm", "local_updates": 4},
     "dp-iadmm laplace": {"protocol": "dp-iadmm", "mechanism": "laplace", "local_updates": 2},
@@ -80,13 +84,36 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "local_updates": 3,
         "row_norm": 1.0,
     },
+    "dp-iadmm output laplace": {
+        "protocol": "dp-iadmm",
+        "mechanism": "laplace",
+        "perturbation": "output",
+    },
     "dp-iadmm by epsilon": {"protocol": "dp-iadmm", "noise_scale": 0.0, "epsilon": 0.5},
+    "dp-iadmm smooth": {"protocol": "dp-iadmm", "eta_rule": "smooth", "row_norm": 1.0},
     "fed-pdm five steps": {"protocol": "fed-pdm", "max_local_steps": 5, "row_norm": 1.0},
     "fed-pdm batch": {"protocol": "fed-pdm", "max_local_steps": 3, "clipping": "batch"},
-    "fed-pdm noisy-top-k": {"protocol": "fed-pdm", "sparsifier": "noisy-top-k", "uplink_k": 2},
+    "fed-pdm sampled": {
+        "protocol": "fed-pdm",
+        "max_local_steps": 5,
+        "row_norm": 1.0,
+        "batch": "sample",
+        "batch_size": 5,
+    },
+    **{
+        f"fed-pdm {name}": {"protocol": "fed-pdm", "sparsifier": name, "uplink_k": 2}
+        for name in ("rand-k", "public-top-k", "noisy-top-k")
+    },
     "scaffold three steps": {"protocol": "scaffold", "max_local_steps": 3},
     "fed-dyn three steps": {"protocol": "fed-dyn", "max_local_steps": 3},
-    "dp-fedsgd sampled": {"protocol": "dp-fedsgd", "batch": "sample", "batch_size": 5},
+    **{
+        f"{name} sampled": {"protocol": name, "batch": "sample", "batch_size": 5}
+        for name in ("scaffold", "fed-dyn", "dp-fedsgd")
+    },
+    **{
+        f"{name} batch": {"protocol": name, "clipping": "batch"}
+        for name in ("scaffold", "fed-dyn", "dp-fedsgd")
+    },
 }
 
 

@@ -535,7 +535,7 @@ PLANNED = (
 
 @pytest.mark.parametrize("noise", ["target-epsilon=1.25", "noise-scale=0.02"])
 def test_the_planner_and_the_run_agree_to_the_last_digit(
-    noise: str, tmp_path: Path, no_report: None, monkeypatch: pytest.MonkeyPatch
+    noise: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     planned = privet_json("account", *PLANNED, noise, "colluders=2")

@@ -72,18 +72,6 @@ def test_a_value_that_stands_for_a_default_elsewhere_is_taken_at_its_word(
     assert read_config({"algorithm": "fed-lin", "step-size": 0.0})["step-size"] == 0.0
 
 
-def test_unknown_key_names_the_nearest() -> None:
-    with pytest.raises(
-        ConfigError, match=r"unknown config key 'local-epoch'; did you mean 'local-"
-    ):
-        read_config({"local-epoch": 3})
-
-
-def test_unknown_algorithm_lists_the_known() -> None:
-    with pytest.raises(ConfigError, match=r"unknown algorithm 'fed-ptl': known are .*fed-plt"):
-        read_config({"algorithm": "fed-ptl"})
-
-
 def test_a_number_for_a_key_of_texts_is_its_text() -> None:
     config = read_config({"participation": "probability", "probability": 0.3, "exclude": 7})
     assert (config["probability"], config["exclude"]) == ("0.3", "7")

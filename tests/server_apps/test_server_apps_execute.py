@@ -30,6 +30,7 @@ def summary(folder: Path) -> dict[str, Any]:
     return read
 
 
+@pytest.mark.curves
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_diverging_run_fails_with_its_cause_and_has_its_page(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"round 20: .* not finite, or too large") as caught:

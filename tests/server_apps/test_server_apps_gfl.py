@@ -21,7 +21,7 @@ from privet.privacy import (
     epsilon_of,
     gaussian_epsilon,
 )
-from privet.problems import L2, RidgeRegression
+from privet.problems import L2, RidgeRegression, minimize
 from privet.server_apps import read_config
 from privet.server_apps.build import build_evaluation
 from privet.sim.inline import run_inline
@@ -30,7 +30,6 @@ from privet.strategies.gfl.account import gfl_account
 from privet.strategies.gfl.graph import graph_edges, metropolis
 from privet.strategies.gfl.links import Links, Spending
 from privet.strategies.gfl.measures import GflMeasures
-from support.rounding import Quadratic
 
 RUN: dict[str, Any] = {
     "algorithm": "gfl",
@@ -230,8 +229,7 @@ def test_a_server_of_one_unit_does_not_pass_its_model_off_as_the_centroid() -> N
     """Where the run config has a `unit`, the only model here is that unit's own."""
     config = read_config({**RUN, "unit": "1"})
     evaluation = build_evaluation(config)
-    agents = [Quadratic.of(problem) for problem in evaluation.federation.problems]
-    best = np.linalg.solve(sum(a.bend for a in agents), sum(a.pull for a in agents))
+    best = minimize(evaluation.federation.problems).x
     own = np.array([1.0, -2.0])
     found = evaluation(1, {"last": own, "unit-1": own})
     assert "msd-centroid" not in found

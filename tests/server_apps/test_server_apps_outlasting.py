@@ -24,8 +24,6 @@ from privet.strategies.run.history import HistoryFile
 from privet.wire import RunError
 from privet.wire.files import read_npz
 
-FILES = "privet.wire.files"
-
 
 def settings(folder: Path, **given: Any) -> dict[str, Any]:
     keys = {"num-agents": 4, "num-server-rounds": 4, "output-dir": str(folder), "features": 3}

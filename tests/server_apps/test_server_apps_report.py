@@ -25,9 +25,11 @@ from privet.server_apps.report.rows import csv_table
 from privet.server_apps.report.runs import read_runs
 from privet.sim.cli.config import parse_assignments
 from privet.wire.library import LIBRARY_VERSION
+from support.cli import privet
 from support.reports import Page, render, rounds, run_folder
 
 
+@pytest.mark.curves
 class TestNumbers:
     def test_are_those_of_the_history(self, tmp_path: Path) -> None:
         histories = [rounds(40, seed=1), rounds(25, seed=2)]
@@ -113,6 +115,7 @@ def test_an_epsilon_is_never_shown_smaller_than_it_is(value: float) -> None:
     assert shown <= Decimal(value) * Decimal("1.01001")
 
 
+@pytest.mark.curves
 class TestCurves:
     def coordinates(self, page: Page, figure: str) -> np.ndarray:
         start = page.html.index(f'id="figure-{figure}"')
@@ -387,6 +390,7 @@ class TestPrivacy:
         assert "Privacy account</h2>" not in page.html
 
 
+@pytest.mark.curves
 class TestFailures:
     def test_are_listed_with_their_reasons(self, tmp_path: Path) -> None:
         history = rounds(12)
@@ -432,6 +436,7 @@ class TestFailures:
         assert "The run failed: 2 of 10 agents came" in page.html
 
 
+@pytest.mark.curves
 class TestSafety:
     HOSTILE = "\"><img src=x onerror=alert(1)>'&amp;<b>"
 
@@ -529,6 +534,7 @@ class TestReading:
         assert write_report([folder], folder) == folder / "report.html"
 
 
+@pytest.mark.curves
 class TestMeasures:
     """Columns an algorithm adds to the history."""
 
@@ -588,20 +594,12 @@ def test_runs_named_by_the_command_get_short_labels(
 
 
 class TestCommand:
-    def run(self, *arguments: str | Path) -> int:
-        from privet.sim.cli.main import main
-
-        with pytest.raises(SystemExit) as caught:
-            main(["report", *map(str, arguments)])
-        return int(caught.value.code or 0)
-
-    def test_writes_next_to_the_run_and_prints_where(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_writes_next_to_the_run_and_prints_where(self, tmp_path: Path) -> None:
         folder = run_folder(tmp_path / "run", rounds(3))
         csv_file, parquet_file = tmp_path / "history.csv", tmp_path / "history.parquet"
-        assert self.run(folder, "--csv", csv_file, "--parquet", parquet_file) == 0
-        printed = capsys.readouterr().out.split()
+        code, out, _ = privet("report", folder, "--csv", csv_file, "--parquet", parquet_file)
+        assert code == 0
+        printed = out.split()
         assert printed == [str(folder / "report.html"), str(csv_file), str(parquet_file)]
         assert parquet_file.exists()
         assert (folder / "report.html").exists()
@@ -610,23 +608,15 @@ class TestCommand:
     def test_compares_several_runs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folders = [run_folder(tmp_path / f"run{i}", rounds(3)) for i in range(2)]
         monkeypatch.chdir(tmp_path)
-        assert self.run(*folders) == 0
+        assert privet("report", *folders).code == 0
         assert "Comparison of 2 runs" in (tmp_path / "report.html").read_text()
-        assert self.run(*folders, "--out", tmp_path / "both.html") == 0
+        assert privet("report", *folders, "--out", tmp_path / "both.html").code == 0
         assert (tmp_path / "both.html").exists()
 
-    def test_a_failure_is_one_line_and_exit_1(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        assert self.run(tmp_path / "nowhere") == 1
-        printed = capsys.readouterr()
-        assert printed.out == ""
-        assert printed.err.count("\n") == 1
-        assert "nowhere" in printed.err
-
-    def test_no_run_is_a_usage_error(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert self.run() == 2
-        assert capsys.readouterr().err.count("\n") == 1
+    def test_a_failure_is_one_line_and_exit_1(self, tmp_path: Path) -> None:
+        code, out, err = privet("report", tmp_path / "nowhere")
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert "nowhere" in err
 
 
 EXTREMES = [
@@ -637,6 +627,7 @@ EXTREMES = [
 ]
 
 
+@pytest.mark.curves
 @pytest.mark.parametrize("values", EXTREMES, ids=str)
 def test_a_diverged_run_has_its_page(tmp_path: Path, values: list[float]) -> None:
     keys = ("loss", "accuracy", "stationarity", "residual", "seconds", "epsilon", "bytes-up")
@@ -685,7 +676,6 @@ def test_an_account_of_another_form_claims_nothing(tmp_path: Path, account: str)
 )
 def test_a_target_that_cannot_be_is_one_line(
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
     said: str,
@@ -694,8 +684,8 @@ def test_a_target_that_cannot_be_is_one_line(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link.csv").symlink_to(folder / "history.jsonl")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert TestCommand().run("run", *arguments) == 1
-    err = capsys.readouterr().err
+    code, _, err = privet("report", "run", *arguments)
+    assert code == 1
     assert said in err
     assert err.count("\n") == 1
     assert before.items() <= {path.name: path.read_bytes() for path in folder.iterdir()}.items()

@@ -16,7 +16,7 @@ import pytest
 
 from privet.server_apps.report import ReportError
 from privet.server_apps.report.watch import newest, served
-from privet.sim.cli.main import main
+from support.cli import privet
 from support.reports import Page, rounds, run_folder
 
 
@@ -128,15 +128,13 @@ def test_of_several_runs_the_newest_is_watched(folder: Path) -> None:
 
 
 def test_the_command_says_where_and_ends_with_ctrl_c(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(_: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("socketserver.BaseServer.serve_forever", stop)
-    with pytest.raises(SystemExit) as left:
-        main(["watch", str(folder.parent)])
-    out, err = capsys.readouterr()
-    assert left.value.code == 130
+    code, out, err = privet("watch", folder.parent)
+    assert code == 130
     assert out.startswith(f"{folder}: http://127.0.0.1:")
     assert err == "privet: interrupted; the run itself goes on\n"

@@ -15,7 +15,7 @@ from privet.privacy import AgentLedger
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT, Schedule
 from privet.wire import AGENT_RECORD, ENROL
-from support.federations import logistic_agents, position, zeros
+from support.federations import app_of, logistic_agents, position, zeros
 
 PROBLEMS = logistic_agents(3)
 
@@ -107,12 +107,12 @@ def test_an_agent_turned_away_for_its_number_comes_back_with_the_right_one(later
     problems[1] = few[1]
     strategy.session.roster.doubtful.add("1")
     app: Any = grid._nodes
-    app.client_app = client_app("fed-plt", lambda context: problems[position(context)])
+    app.client_app = app_of(problems)
     refused = strategy.play_round(grid, 2)
     assert "a private run keeps the number" in refused.failures["1"]
     problems[1] = PROBLEMS[1]
     later(61.0)
-    app.client_app = client_app("fed-plt", lambda context: problems[position(context)])
+    app.client_app = app_of(problems)
     assert strategy.play_round(grid, 3).participants == ("0", "1", "2")
 
 
@@ -190,7 +190,7 @@ class Flowers(Grid):
 
 
 def test_every_message_lives_for_what_is_left_of_its_round() -> None:
-    app = client_app("fed-plt", lambda context: PROBLEMS[position(context)])
+    app = app_of(PROBLEMS)
     grid = Flowers(InlineGrid(app, 3))
     strategy = FedPLT(rho=1.0, num_agents=3, round_timeout=25.0, fraction_evaluate=1.0)
     result = strategy.start(grid, zeros(4), num_rounds=2)
@@ -204,7 +204,7 @@ def test_an_expired_message_costs_no_work_and_no_budget(tmp_path: Path) -> None:
     """A node stopped in its work on a round that has ended refuses it when it goes on."""
     ledger = tmp_path / "ledger.jsonl"
     rules = {"max-epsilon": 100.0, "delta": 1e-5, "ledger-path": str(ledger)}
-    app = client_app("fed-plt", lambda context: PROBLEMS[position(context)])
+    app = app_of(PROBLEMS)
 
     class Stopped(InlineGrid):
         late = False
@@ -238,7 +238,7 @@ class Sleeper(InlineGrid):
     node = 1000
 
     def __init__(self) -> None:
-        super().__init__(client_app("fed-plt", lambda context: PROBLEMS[position(context)]), 3)
+        super().__init__(app_of(PROBLEMS), 3)
         self.begun, self.queue, self.worked = time.monotonic(), list[Message](), 0
 
     def dispatch(self, messages: list[Message]) -> None:
@@ -268,7 +268,7 @@ def test_a_node_that_sleeps_costs_its_own_rounds_only() -> None:
     assert grid.worked == took_part.count(("0", "1", "2"))
     naps = 1 + (time.monotonic() - grid.begun) / grid.period
     assert took_part.count(("1", "2")) <= naps * (grid.nap / timeout + 1)
-    app = client_app("fed-plt", lambda context: PROBLEMS[position(context)])
+    app = app_of(PROBLEMS)
     asked = FedPLT(rho=1.0, num_agents=3, participation=Schedule(tuple(took_part)))
     undisturbed = asked.start(InlineGrid(app, 3), zeros(4), num_rounds=rounds)
     ours, theirs = (one.arrays["x"].numpy() for one in (result, undisturbed))
@@ -302,7 +302,7 @@ def test_flowers_word_for_an_expired_message_is_a_late_reply() -> None:
                 return Message(Error(3, "Error: Message Unavailable - ..."), reply_to=message)
             return super().deliver(message)
 
-    app = client_app("fed-plt", lambda context: PROBLEMS[position(context)])
+    app = app_of(PROBLEMS)
     strategy = begun(Expires(app, 3), round_timeout=9.0)
     assert strategy.session is not None
     assert strategy.session.history[0].failures == {"1": "no reply within 9 s"}

@@ -6,14 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from privet.sim.cli.main import main
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """Run ``privet run`` and return its exit code and what it said on stderr."""
-    with pytest.raises(SystemExit) as left:
-        main(["run", *arguments])
-    return int(left.value.code or 0), capsys.readouterr().err
+from support.cli import privet
 
 
 @pytest.mark.parametrize(
@@ -27,12 +20,10 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     ],
     ids=["latin-1", "utf-16", "no value", "digits", "deep"],
 )
-def test_a_file_that_is_no_toml_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, said: str
-) -> None:
+def test_a_file_that_is_no_toml_is_one_line(tmp_path: Path, content: bytes, said: str) -> None:
     file = tmp_path / "run.toml"
     file.write_bytes(content)
-    code, err = run(capsys, "--config", str(file), f"output-dir={tmp_path}")
+    code, _, err = privet("run", "--config", str(file), f"output-dir={tmp_path}")
     assert code == 2
     assert err.startswith(f"privet: {file}: ")
     assert said in err
@@ -41,11 +32,9 @@ def test_a_file_that_is_no_toml_is_one_line(
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_a_diverging_run_ends_in_one_line_with_its_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_diverging_run_ends_in_one_line_with_its_page(tmp_path: Path) -> None:
     keys = ["num-agents=4", "num-server-rounds=40", "step-size=100", f"output-dir={tmp_path}"]
-    code, err = run(capsys, *keys)
+    code, _, err = privet("run", *keys)
     assert code == 1
     assert "Traceback" not in err
     (line,) = [line for line in err.splitlines() if line.startswith("privet: ")]
@@ -56,7 +45,5 @@ def test_a_diverging_run_ends_in_one_line_with_its_page(
     assert 'data-status="failed"' in page
     page_before = folder / "report.html"
     page_before.unlink()
-    with pytest.raises(SystemExit) as left:
-        main(["report", str(folder)])
-    assert left.value.code == 0
+    assert privet("report", folder).code == 0
     assert page_before.read_text() == page

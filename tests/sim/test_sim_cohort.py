@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message, MessageType
 
-from privet.client_apps import client_app
 from privet.client_apps.cohort import BLOCK_BYTES
 from privet.client_apps.half import Local
 from privet.client_apps.masking import new_keys
@@ -27,6 +26,7 @@ from privet.testing import logistic_federation
 from privet.testing.subject import Subject
 from privet.wire import RunError, algorithm, unpack
 from privet.wire.contract import encode_settings, shared_record
+from support.federations import app_of
 
 DIM = 3
 LEDGER = AgentLedger().record(Release("gaussian", 1.0, 1.0)).to_json()
@@ -95,7 +95,7 @@ def play(
     run: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> tuple[PrivetResult, Any]:
-    app = client_app(name, lambda context: problems[int(context.node_config["partition-id"])])
+    app = app_of(problems, name)
     grid = kind(app, list(nodes) or nodes_of(problems))
     strategy = algorithm(name).load_strategy()(num_agents=len(problems), seed=3, **settings)
     start = ArrayRecord({"x": Array(np.full(DIM, 0.5))})
@@ -318,9 +318,7 @@ def test_accounts_of_the_systems_noise_are_those_of_messages(name: str, tmp_path
 def test_agents_that_would_pass_the_target_refuse_by_message() -> None:
     """Some have spent in a run before, on the same nodes."""
     problems = federation([12] * 8)
-    app = client_app(
-        "dp-fedsgd", lambda context: problems[int(context.node_config["partition-id"])]
-    )
+    app = app_of(problems, "dp-fedsgd")
     start = ArrayRecord({"x": Array(np.full(DIM, 0.5))})
     kind = algorithm("dp-fedsgd").load_strategy()
     results, grids = [], []
@@ -356,7 +354,7 @@ def test_a_run_goes_on_on_either_engine(
 
 def test_two_runs_on_one_grid_begin_anew() -> None:
     problems = federation()
-    app = client_app("led", lambda context: problems[int(context.node_config["partition-id"])])
+    app = app_of(problems, "led")
     start = ArrayRecord({"x": Array(np.full(DIM, 0.5))})
     grid = Counting(app, nodes_of(problems))
     kind = algorithm("led").load_strategy()
@@ -389,7 +387,7 @@ def test_a_half_that_is_not_of_rows_is_noticed(
 def test_what_a_node_did_in_another_run_on_the_grid_is_asked_again() -> None:
     """A ledger written since the blocks were made stays with the agent."""
     problems = federation([12] * 5)
-    app = client_app("fed-plt", lambda context: problems[int(context.node_config["partition-id"])])
+    app = app_of(problems)
     start = ArrayRecord({"x": Array(np.full(DIM, 0.5))})
     ledgers = []
     for engine in (InlineGrid, CohortGrid):
@@ -407,7 +405,7 @@ def test_what_a_node_did_in_another_run_on_the_grid_is_asked_again() -> None:
 
 def test_an_agent_enrolled_for_a_secure_sum_is_not_asked_in_the_clear_together() -> None:
     problems = federation([12] * 5)
-    app = client_app("fed-plt", lambda context: problems[int(context.node_config["partition-id"])])
+    app = app_of(problems)
     grid = CohortGrid(app, nodes_of(problems))
     contexts = grid.contexts
     for context in contexts.values():

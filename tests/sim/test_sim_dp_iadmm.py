@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,14 @@ import pytest
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from privet.client_apps import client_app
 from privet.privacy import SeededNoise, gaussian_scale
 from privet.problems import L2, MultinomialLogistic
-from privet.sim.cli.main import main
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
-from privet.sim.logs import SILENT, hushed
 from privet.sim.studies.replays import load_instance, replay_file
 from privet.sim.studies.replays.instance import build_problems
 from privet.strategies import DPIADMM, PrivetResult, Schedule
-from privet.wire import RunError
-from support.federations import FaultyGrid, lose_state, position
+from support.federations import FaultyGrid, app_of, lose_state
 from support.paths import SHARED
 
 GOLDEN = sorted((SHARED / "golden").glob("dp-iadmm-*.json"))
@@ -47,10 +42,6 @@ def softmax_agents(count: int = AGENTS, seed: int = 0) -> list[MultinomialLogist
     ]
 
 
-def app_of(problems: list[Any]) -> Any:
-    return client_app("dp-iadmm", lambda context: problems[position(context)])
-
-
 def train(
     problems: list[Any],
     rounds: int = ROUNDS,
@@ -60,7 +51,7 @@ def train(
     **options: Any,
 ) -> tuple[PrivetResult, DPIADMM]:
     """Run with seeded noise, so that two runs can be compared."""
-    grid = grid or InlineGrid(app_of(problems), len(problems))
+    grid = grid or InlineGrid(app_of(problems, "dp-iadmm"), len(problems))
     settings: dict[str, Any] = {"epsilon": 5.0, "clip": 0.5, "noise_seed": 3, "rho_period": 2}
     strategy = DPIADMM(num_agents=len(problems), **{**settings, **options})
     zeros = ArrayRecord({"x": Array(np.zeros((COLUMNS, CLASSES)))})
@@ -193,54 +184,15 @@ def test_an_instance_of_our_own_with_absent_agents(tmp_path: Path) -> None:
 
 def test_restarted_node_with_several_inner_steps_restarts_them_at_z_p() -> None:
     problems = softmax_agents()
-    grid = FaultyGrid(app_of(problems), AGENTS, {(1, 4): lose_state})
-    restarted, _ = train(problems, grid=grid, local_updates=3)
+    grid = FaultyGrid(app_of(problems, "dp-iadmm"), AGENTS, {(1, 4): lose_state})
+    restarted, strategy = train(problems, grid=grid, local_updates=3)
     note = "agent 1 was sent its state of round 3; its inner iterate restarts at z_p"
     assert restarted.history[3].notes == (note,)
     assert last(restarted) != last(train(problems, local_updates=3)[0])
-    assert last(restarted) == _with_inner_at_z(problems, agent=1, number=4)
-
-
-def _with_inner_at_z(problems: list[Any], *, agent: int, number: int) -> bytes:
-    """The same run in which that agent's inner iterate is put to z_p by hand."""
-    from privet.client_apps.state import read_state, write_state
-
-    class Moved(FaultyGrid):
-        def deliver(self, message: Any) -> Any:
-            record = message.content.get("privet")
-            context = self.contexts[message.metadata.dst_node_id]
-            asked = record is not None and record.get("round") == number
-            if position(context) == agent and asked:
-                held = read_state(context)
-                state = held.at(held.experiment, number - 1)
-                assert state is not None
-                assert strategy.session is not None
-                state["inner"] = strategy.session.state.z[agent].copy()
-                write_state(
-                    context,
-                    held.follow(
-                        held.experiment, -1, state, number - 1, state, held.ledger, held.covered
-                    ),
-                )
-            return super().deliver(message)
-
-    strategy = DPIADMM(
-        num_agents=AGENTS, epsilon=5.0, clip=0.5, noise_seed=3, rho_period=2, local_updates=3
-    )
-    zeros = ArrayRecord({"x": Array(np.zeros((COLUMNS, CLASSES)))})
-    return last(strategy.start(Moved(app_of(problems), AGENTS, {}), zeros, num_rounds=ROUNDS))
-
-
-def test_state_path_keeps_the_inner_iterate_over_a_restart(tmp_path: Path) -> None:
-    problems = softmax_agents()
-    nodes = [
-        {"partition-id": i, "num-partitions": AGENTS, "state-path": str(tmp_path / f"{i}.npz")}
-        for i in range(AGENTS)
-    ]
-    grid = FaultyGrid(app_of(problems), nodes, {(1, 4): lose_state})  # type: ignore[arg-type]
-    restarted, _ = train(problems, grid=grid, local_updates=3)
-    assert restarted.history[3].notes == ()
-    assert last(restarted) == last(train(problems, local_updates=3)[0])
+    assert strategy.session is not None
+    sent = strategy.half.recovery(strategy.session.state, 1)
+    assert sent is not None
+    assert sent["inner"].tobytes() == strategy.session.state.z[1].tobytes()
 
 
 def test_agents_that_are_not_drawn_are_named() -> None:
@@ -274,93 +226,6 @@ def test_agent_that_lacks_a_class_takes_part() -> None:
     assert np.isfinite(result.arrays["x"].numpy()).all()
 
 
-@pytest.mark.parametrize(
-    ("labels", "classes", "line"),
-    [
-        ([0, 1, 2, 5] * 2, 3, "agent 1: labels must be integers 0..2, found 5"),
-        ([-1, 1, 2, 0] * 2, 3, "agent 1: labels must be integers 0..2, found -1"),
-        ([0, 1] * 4, 2, "agent 1: its model has 8 parameters, the server's 12"),
-    ],
-)
-def test_unusable_labels_are_one_line(labels: list[int], classes: int, line: str) -> None:
-    problems: list[Any] = softmax_agents()
-    rows = np.ones((8, COLUMNS))
-
-    def problem(context: Any) -> Any:
-        if position(context) == 1:
-            return MultinomialLogistic(rows, labels, classes, divisor=24.0)
-        return problems[position(context)]
-
-    grid = InlineGrid(client_app("dp-iadmm", problem), AGENTS)
-    with pytest.raises(RunError) as caught:
-        train(problems, grid=grid, min_agents=3, clip=0.0, epsilon=math.inf)
-    assert line in str(caught.value)
-    # With clipping, which means a private run, what data are wrong stays with the agent.
-    with pytest.raises(RunError) as caught:
-        train(problems, grid=InlineGrid(client_app("dp-iadmm", problem), AGENTS), min_agents=3)
-    assert ("found" in line) == ("(text withheld: private run)" in str(caught.value))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["local-updates=0"], "local-updates = 0: must be >= 1"),
-        (["epsilon=0"], "epsilon = 0.0: must be > 0"),
-        (["epsilon=-0.5"], "epsilon = -0.5: must be > 0"),
-        (["rho-growth=0.9"], "rho-growth = 0.9: must be >= 1"),
-        (["epsilon=0.5"], "epsilon = 0.5 needs clip > 0"),
-        (["target-epsilon=1.0"], "target-epsilon needs clip > 0"),
-    ],
-)
-def test_usage_errors_are_one_line_and_exit_2(
-    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["run", "algorithm=dp-iadmm", "num-server-rounds=1", *arguments])
-    assert caught.value.code == 2
-    text = capsys.readouterr().err
-    assert line in text
-    assert text.count("\n") == 1
-
-
-def test_labels_of_a_file_outside_the_classes_exit_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    images = np.zeros((20, 784), np.uint8)
-    labels = np.array([0, 11] * 10, np.uint8)
-    np.savez(tmp_path / "bad.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
-    with pytest.raises(SystemExit) as caught:
-        main(["run", "--preset", "dp-iadmm/mnist", f"data-path={tmp_path / 'bad.npz'}"])
-    assert caught.value.code == 2
-    assert "y_train in 0 ... 9, got 0 ... 11" in capsys.readouterr().err
-
-
-# ------------------------------------------------------------------ long runs
-
-
-@pytest.mark.slow
-def test_20_000_iterations_in_bounded_memory_and_resumed_bit_identically(tmp_path: Path) -> None:
-    """The second 10,000 rounds may keep their history, 2 kB a round, and nothing else."""
-    problems = softmax_agents()
-    path = tmp_path / "checkpoint.npz"
-    megabytes: dict[int, float] = {}
-
-    def watch(done: Any, strategy: Any) -> None:
-        if done.round % 10_000 == 0:
-            pages = int(Path("/proc/self/statm").read_text().split()[1])
-            megabytes[done.round] = pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-    options: dict[str, Any] = {"epsilon": 5.0, "clip": 0.5, "noise_seed": 3}
-    start = {"observers": (watch,), "checkpoint": path, "checkpoint_every": 10_000}
-    with hushed(SILENT):  # pytest keeps every line of a log
-        whole, _ = train(problems, 20_000, start=start, **options)
-    assert megabytes[20_000] - megabytes[10_000] < 10_000 * 2e-3
-    half = tmp_path / "half.npz"
-    train(problems, 10_000, start={"checkpoint": half, "checkpoint_every": 0}, **options)
-    resumed, _ = train(problems, 20_000, start={"resume": half}, **options)
-    assert last(resumed) == last(whole)
-
-
 # ------------------------------------------------------------------ the account of a run
 
 
@@ -375,30 +240,6 @@ def account_of(folder: Path, **settings: Any) -> dict[str, Any]:
     run_inline(raw, "run")
     found: dict[str, Any] = json.loads((folder / "run" / "privacy.json").read_text())
     return found
-
-
-@pytest.mark.parametrize(
-    ("settings", "count"),
-    [
-        ({"local-updates": 3}, 15),
-        ({"mechanism": "laplace"}, 5),
-        ({"perturbation": "output"}, 5),
-        ({"perturbation": "output", "local-updates": 3, "row-norm": 2.0}, 5),
-        ({"set": "l2", "set-radius": 2.0, "local-updates": 2}, 10),
-    ],
-)
-def test_calibrated_run_meets_its_target(
-    settings: dict[str, Any], count: int, tmp_path: Path
-) -> None:
-    found = account_of(tmp_path, clip=1.0, **{"target-epsilon": 2.0}, **settings)
-    assert found["private"] is True
-    for entry in found["accounts"]:
-        assert 1.99 < entry["epsilon"] <= 2.0
-    for agent in found["agents"].values():
-        (release,) = agent["releases"]
-        assert release.get("count", 1) * release["times"] == count
-        # I is the number of training examples of all agents together
-        assert release["sensitivity"] == pytest.approx(2.0 / 455)
 
 
 def test_epsilon_per_release_composes(tmp_path: Path) -> None:
@@ -454,34 +295,13 @@ def test_runs_that_are_not_private_say_so(
     assert found["accounts"] == []
 
 
-def test_node_with_rules_refuses_the_papers_sensitivity() -> None:
-    problems = softmax_agents()
-    nodes = [{"partition-id": i, "min-noise": 0.1} for i in range(AGENTS)]
-    with pytest.raises(RunError, match="refuses a sensitivity computed from the data"):
-        train(
-            problems,
-            grid=InlineGrid(app_of(problems), nodes),
-            clip=0.0,
-            noise_seed=-1,
-            mechanism="laplace",
-            sensitivity="paper",
-        )
-
-
-def test_run_saves_both_averages(tmp_path: Path) -> None:
-    account_of(tmp_path)
-    with np.load(tmp_path / "run" / "model.npz") as file:
-        assert {"x", "mean/x", "average/x", "weighted-average/x"} <= set(file.files)
-
-
 def test_without_noise_the_optimum_is_reached() -> None:
     problems = softmax_agents()
-    grid = InlineGrid(app_of(problems), AGENTS)
+    grid = InlineGrid(app_of(problems, "dp-iadmm"), AGENTS)
     strategy = DPIADMM(num_agents=AGENTS, eta_rule="smooth", rho=0.2, local_updates=2)
-    session = strategy.begin(grid, ArrayRecord({"x": Array(np.zeros((COLUMNS, CLASSES)))}))
-    for number in range(1, 2500):
-        strategy.play_round(grid, number)
-    model = strategy.half.models(session.state)["last"]
+    zeros = ArrayRecord({"x": Array(np.zeros((COLUMNS, CLASSES)))})
+    result = strategy.start(grid, zeros, num_rounds=2500, tolerance=1e-20, log_rounds=False)
+    model = result.arrays["x"].numpy().reshape(-1)
     slope = sum(problem.gradient(model) for problem in problems)
     assert np.linalg.norm(slope) < 1e-9
-    assert strategy.half.residual(session.state) < 1e-18
+    assert result.history[-1].residual <= 1e-20

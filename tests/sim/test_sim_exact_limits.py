@@ -17,8 +17,9 @@ from privet.problems import (
     make_h,
     minimize,
 )
-from privet.strategies import Fraction, Participation, Probability
-from support.federations import logistic_agents, model, train
+from privet.sim.engine import InlineGrid
+from privet.strategies import FedPLT, Fraction, Participation, Probability
+from support.federations import app_of, logistic_agents, model, train, zeros
 
 L1 = {"h-weight": 0.25}
 
@@ -104,9 +105,6 @@ def test_multinomial_agents() -> None:
 
 
 def test_agents_may_use_solvers_and_moduli_of_their_own() -> None:
-    from privet.client_apps import client_app
-    from privet.sim.engine import InlineGrid
-    from support.federations import position
 
     problems = logistic_agents(4, dim=5)
     own = [
@@ -116,7 +114,7 @@ def test_agents_may_use_solvers_and_moduli_of_their_own() -> None:
         {},
     ]
     grid = InlineGrid(
-        client_app("fed-plt", lambda context: problems[position(context)]),
+        app_of(problems),
         [{"partition-id": i, "num-partitions": 4, **settings} for i, settings in enumerate(own)],
     )
     result, _, _ = train(problems, 800, grid=grid, start={"tolerance": 1e-26})
@@ -128,9 +126,6 @@ def test_single_precision_is_kept_from_end_to_end() -> None:
     single = [
         BinaryLogistic(p.features.astype("f4"), p.labels, regularizer=L2(0.5)) for p in double
     ]
-    from privet.sim.engine import InlineGrid
-    from privet.strategies import FedPLT
-    from support.federations import app_of, zeros
 
     strategy = FedPLT(rho=1.0, num_agents=3)
     result = strategy.start(InlineGrid(app_of(single), 3), zeros(4, "float32"), num_rounds=60)

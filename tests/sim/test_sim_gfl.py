@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from privet.client_apps import client_app
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.sim.studies.replays import replay_file
@@ -20,7 +19,7 @@ from privet.strategies import GFL, PrivetResult, Schedule
 from privet.strategies.gfl.graph import graph_edges, metropolis
 from privet.strategies.gfl.mixing import LocalMixer
 from privet.wire import ConfigError, RunError, stream
-from support.federations import FaultyGrid, lose_reply, position, zeros
+from support.federations import FaultyGrid, app_of, lose_reply, zeros
 from support.paths import golden
 
 Array = NDArray[Any]
@@ -46,7 +45,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def app() -> Any:
-    return client_app("gfl", lambda context: PROBLEMS[position(context)])
+    return app_of(PROBLEMS, "gfl")
 
 
 def train(

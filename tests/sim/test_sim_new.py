@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from flwr.app import Context, RecordDict
 
-from privet.sim.cli.main import main
 from privet.sim.cli.new import MODELS
 from privet.sim.engine import InlineGrid
 from privet.sim.flower_run import run_simulation
+from support.cli import privet
 from support.processes import Deployment
 from support.wheel import Built, bare_environment, install, run
 
@@ -26,14 +26,13 @@ Make = Callable[..., Path]
 
 
 @pytest.fixture
-def make(tmp_path: Path, capsys: Any) -> Make:
+def make(tmp_path: Path) -> Make:
     """Return what calls the command for a model and returns the app's folder."""
 
     def call(model: str) -> Path:
         folder = tmp_path / f"my-app-{model}"
-        with pytest.raises(SystemExit) as left:
-            main(["new", str(folder), "--model", model])
-        assert (left.value.code, capsys.readouterr().err) == (0, "")
+        code, _, err = privet("new", folder, "--model", model)
+        assert (code, err) == (0, "")
         return folder
 
     return call
@@ -137,14 +136,10 @@ def test_a_fresh_superlink_installs_what_it_needs(
         ("full", "table", "exists already"),
     ],
 )
-def test_what_cannot_be_is_one_line(
-    folder: str, model: str, says: str, tmp_path: Path, capsys: Any
-) -> None:
+def test_what_cannot_be_is_one_line(folder: str, model: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
-    with pytest.raises(SystemExit) as left:
-        main(["new", str(tmp_path / folder), "--model", model])
-    said = capsys.readouterr().err
-    assert left.value.code == 2
+    code, _, said = privet("new", tmp_path / folder, "--model", model)
+    assert code == 2
     assert said.count("\n") == 1
     assert says in said

@@ -250,7 +250,7 @@ def test_exact_methods_reach_the_optimum_although_an_agent_began_anew(
             grid.online.discard(1001)
             join(grid, OTHER, {"partition-id": 1})
 
-    result = strategy.start(grid, zeros(4), num_rounds=600, observers=[replaced])
+    result = strategy.start(grid, zeros(4), num_rounds=600, tolerance=1e-24, observers=[replaced])
     assert "starts from scratch" in result.history[7].notes[0]
     assert len(result.history[-1].participants) == 3
     best = minimize(PROBLEMS, make_h("zero")).x

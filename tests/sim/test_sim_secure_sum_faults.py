@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
-from privet.client_apps import client_app
 from privet.client_apps.masking import MASK_RECORD, MaskState
 from privet.privacy import AgentLedger
+from privet.problems import minimize
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPDM, FedPLT, Schedule
 from privet.strategies.run.masked import MOST_ATTEMPTS
@@ -23,6 +23,7 @@ from privet.wire import REFUSED, RunError, ring
 from privet.wire.rosters import with_roster
 from support.federations import (
     FaultyGrid,
+    app_of,
     logistic_agents,
     lose_reply,
     lose_state,
@@ -41,7 +42,6 @@ from support.masked import (
     ridge_agents,
     start_at,
 )
-from support.rounding import Quadratic
 
 # ------------------------------------------------------------------ dropouts
 
@@ -132,7 +132,7 @@ def test_a_group_that_fails_leaves_the_others_alone() -> None:
     """GFL: unit 0 loses an agent and has too few left; unit 1 goes on."""
     nodes = [{"partition-id": i, "unit": str(i // 3)} for i in range(6)]
     problems = ridge_agents(6)
-    app = client_app("gfl", lambda context: problems[position(context)])
+    app = app_of(problems, "gfl")
     grid = FaultyGrid(app, 6, {(1, 2): lose_reply})
     for context, node in zip(grid.contexts.values(), nodes, strict=True):
         context.node_config["unit"] = node["unit"]
@@ -163,7 +163,7 @@ def test_attempts_are_bounded() -> None:
 
     count = 20
     problems = ridge_agents(count)
-    app = client_app("fed-plt", lambda context: problems[position(context)])
+    app = app_of(problems)
     grid = Crumbling(app, count, {})
     with pytest.raises(
         RunError, match=r"round 2: 0 of 20 agents replied.*agents 4, 5, 6 and 10 more: its"
@@ -185,7 +185,7 @@ def test_every_attempt_is_charged_and_masks_buy_nothing() -> None:
     problems = logistic_agents(COUNT)
 
     def run(faults: Any, masked: bool) -> Any:
-        app = client_app("fed-pdm", lambda context: problems[position(context)])
+        app = app_of(problems, "fed-pdm")
         strategy = FedPDM(
             preset="private",
             noise_scale=0.5,
@@ -229,7 +229,7 @@ def test_fed_pdm_agent_that_lost_its_dual_begins_again() -> None:
 
 def test_state_path_brings_a_lost_agent_back_with_new_keys(tmp_path: Path) -> None:
     problems = ridge_agents()
-    app = client_app("fed-plt", lambda context: problems[position(context)])
+    app = app_of(problems)
     nodes = [{"partition-id": i, "state-path": str(tmp_path / f"{i}.npz")} for i in range(COUNT)]
 
     class Restarting(FaultyGrid):
@@ -247,7 +247,7 @@ def test_state_path_brings_a_lost_agent_back_with_new_keys(tmp_path: Path) -> No
 def test_another_node_of_a_lost_ones_name_is_sent_nothing_of_it(name: str) -> None:
     """FedPDM's begins anew; a server of Fed-PLT cannot take the lost one's part back out."""
     problems = ridge_agents(COUNT)
-    grid = Recorder(client_app(name, lambda context: problems[position(context)]), COUNT, {})
+    grid = Recorder(app_of(problems, name), COUNT, {})
 
     def replaced(done: Any, strategy: Any) -> None:
         if done.round == 2:
@@ -284,9 +284,7 @@ def test_newcomers_join_with_a_key_of_their_own() -> None:
     options = {"num_agents": 4, "secure_sum": True, "rounds": 300, "start": {"observers": [arrive]}}
     result, strategy, _ = play("fed-plt", grid=grid, **options)
     assert [len(d.participants) for d in result.history[:5]] == [4, 4, 4, 5, 5]
-    agents = [Quadratic.of(problem) for problem in ridge_agents()]
-    optimum = np.linalg.solve(sum(a.bend for a in agents), sum(a.pull for a in agents))
-    assert np.linalg.norm(model(result) - optimum) < 1e-11
+    assert np.linalg.norm(model(result) - minimize(ridge_agents()).x) < 1e-11
     assert len({agent.public_key for agent in strategy.session.roster.agents.values()}) == COUNT
 
 
@@ -306,7 +304,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(name: str, tmp_path: Path) -> No
 def test_an_agent_without_a_key_is_asked_for_one_before_the_next_round() -> None:
     """Flower's own loop knows no second attempt: the unit misses one round, no more."""
     problems = ridge_agents(6)
-    app = client_app("gfl", lambda context: problems[position(context)])
+    app = app_of(problems, "gfl")
     grid = FaultyGrid(app, 6, {(1, 2): lose_state})
     strategy = MAKE["gfl"](num_agents=6, units=2, secure_sum=True)
     taken: list[tuple[str, ...]] = []
@@ -466,7 +464,7 @@ def test_keys_are_fresh_for_every_enrolment_and_stay_with_the_agent() -> None:
 
 def test_an_upload_that_does_not_fit_names_the_limit_and_no_number() -> None:
     problems = ridge_agents()
-    app = client_app("fed-plt", lambda context: problems[position(context)])
+    app = app_of(problems)
     grid = InlineGrid(app, COUNT)
     strategy = FedPLT(num_agents=COUNT, secure_sum=True)
     with pytest.raises(RunError, match=r"at most 1.67772e\+06 in magnitude with 5 agents"):

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message
 
-from privet.client_apps import client_app
 from privet.strategies import FedPLT
 from privet.wire import RunError, digest, pack, ring
-from support.federations import FaultyGrid, lose_state, position
+from support.federations import FaultyGrid, app_of, lose_state, position
 from support.masked import COUNT, DIM, Recorder, grid_for, play, recorded, ridge_agents, start_at
 
 
@@ -87,7 +86,7 @@ def test_an_agent_that_loses_its_key_each_time_costs_the_others_two_attempts() -
             return super().deliver(message)
 
     problems = ridge_agents(8)
-    app = client_app("fed-pdm", lambda context: problems[position(context)])
+    app = app_of(problems, "fed-pdm")
     grid = Amnesiac(app, 8, {})
     result, _, _ = play("fed-pdm", grid=grid, secure_sum=True, rounds=3)
     assert [len(done.participants) for done in result.history] == [8, 6, 8]

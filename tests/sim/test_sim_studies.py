@@ -31,7 +31,7 @@ from privet.sim.studies import (
 )
 from privet.sim.studies.execute import run_studies
 from privet.sim.studies.pages import write_pages, write_study
-from privet.sim.studies.statistics import Estimate, band, difference
+from privet.sim.studies.statistics import Estimate, difference
 from privet.sim.studies.study import ADULT, FEMNIST, MNIST, Results
 from privet.sim.sweep import SweepError
 from privet.wire import ConfigError
@@ -83,11 +83,18 @@ def test_intervals_are_students() -> None:
     assert str(Estimate.of([9.0, None, 9.0])) == "9 (2 of 3 arrive)"
     assert str(Estimate.of([None])) == "0 of 1 arrive"
     assert difference([3.0, None, 5.0], [1.0, 2.0, 3.0]).count == 2
-    mean, low, high = band([[1.0, 2.0, 9.0], [3.0, 2.0]])
-    np.testing.assert_allclose(mean, [2.0, 2.0])
-    np.testing.assert_allclose(
-        high - low, [2 * 12.7062 * math.sqrt(2) / math.sqrt(2), 0], rtol=1e-5
-    )
+
+
+def test_a_course_has_bands_in_rounds_as_far_apart_as_the_first() -> None:
+    """The last rounds are looked at one by one; where runs differ in length the shorter counts."""
+    rounds = [5, 10, 15, 16, 17]
+    results = [{"rounds": rounds, "course": [1.0, 2.0, 9.0, 9.0, 9.0]}, {"course": [3.0, 2.0]}]
+    curve = Curve.course(results)
+    assert curve.x == [5, 10]
+    assert curve.y == [2.0, 2.0]
+    np.testing.assert_allclose(np.subtract(curve.high, curve.low), [2 * 12.7062, 0], rtol=1e-5)
+    every = Curve.course([{"rounds": rounds, "course": [1.0, 2.0, 3.0, 4.0, 5.0]}])
+    assert (every.x, every.y, every.low) == ([5, 10, 15], [1.0, 2.0, 3.0], [1.0, 2.0, 3.0])
 
 
 @pytest.mark.parametrize(

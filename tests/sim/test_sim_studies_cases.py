@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -20,11 +21,12 @@ from privet.sim.studies import (
     fed_plt_rivals,
     gfl,
 )
+from privet.sim.studies.checks import fed_plt_matrix, radius, stability_matrix
 from privet.sim.studies.noises import authors_deviation, penalty
 from privet.sim.studies.runner import FLOWER, build_strategy, play
 from privet.sim.studies.search import FIRST_TUNING_DRAW, searched
 from privet.sim.studies.statistics import Estimate
-from privet.sim.studies.theorems import fed_plt_matrix, judged, radius, stability_matrix
+from privet.sim.studies.theorems import STATEMENTS, judged
 from privet.sim.studies.workloads import Workload, build
 from privet.strategies import Balanced
 from privet.wire import ConfigError
@@ -242,6 +244,16 @@ def _clipped(problem: LinearModel[Any], x: Any) -> Any:
     return total / size + problem.gradient(x) - plain.gradient(x)
 
 
+def test_arms_under_other_noise_or_loss_have_a_panel_of_their_own() -> None:
+    result = {"value": 0.5, "rounds": [5], "course": [0.5]}
+    arms = ("fed-pdm", "scaffold within its theory", "fed-pdm, epsilon 10, (41)")
+    panels = fed_pdm.Claims({f"MNIST: {arm}": [result] for arm in arms}).outcome().panels
+    assert {panel.title: list(panel.curves) for panel in panels} == {
+        "MNIST": ["fed-pdm", "scaffold within its theory"],
+        "MNIST, epsilon 10, (41)": ["fed-pdm"],
+    }
+
+
 @DATA
 def test_a_private_run_is_the_same_again() -> None:
     case = fed_pdm.arm(OPTIONS, "", "Adult", epsilon=0.5)[1]
@@ -304,8 +316,11 @@ def test_optimum_is_the_papers_closed_form() -> None:
     np.testing.assert_allclose(built.optimum, wanted, atol=1e-10)
 
 
-def test_the_ratio_of_figure_3b_by_a_few_lines() -> None:
-    """Noise of single units, from the covariance of w <- A (1 - mu H) w + noise, mean curvature."""
+def test_ratios_of_figures_3a_and_3b_by_a_few_lines() -> None:
+    """Noise of single units and of the centroid, by the covariance of w <- A (1 - mu H) w + noise.
+
+    H is the mean curvature.
+    """
     case = gfl.simulated("random", 0, variance=10.0)
     built = build(case.workload)
     a = np.asarray(built.strategy["weights"])
@@ -317,24 +332,42 @@ def test_the_ratio_of_figure_3b_by_a_few_lines() -> None:
         "random": np.diag(((a - np.diag(np.diag(a))) ** 2).sum(axis=1)),
         "homomorphic": (a - np.eye(10)) @ (a - np.eye(10)).T,
     }
-    sizes = {}
+    sizes, centre = dict.fromkeys(noise, 0.0), 0.0
     for kind, added in noise.items():
-        sizes[kind] = 0.0
         for curvature in shrink:
             step, covariance = a * (1 - gfl.MU * curvature), np.zeros((10, 10))
             for _ in range(400):
                 covariance = step @ covariance @ step.T + added
             sizes[kind] += float(np.trace(covariance)) / 10
-    found = {
-        kind: gfl.steady([play(replace(case, settings={**case.settings, "kind": kind}))], "units")
-        for kind in noise
-    }
-    ratio = (found["random"][0] or 0) / (found["homomorphic"][0] or 1)
-    assert ratio == pytest.approx(sizes["random"] / sizes["homomorphic"], rel=0.35)
-    assert ratio < 0.5
+            centre += float(covariance.mean()) * (kind == "random")
+    runs = {kind: play(replace(case, settings={**case.settings, "kind": kind})) for kind in noise}
+    (random,), (homomorphic,) = (gfl.steady([runs[kind]], "units") for kind in noise)
+    assert random
+    assert homomorphic
+    assert random / homomorphic == pytest.approx(sizes["random"] / sizes["homomorphic"], rel=0.35)
+    assert random / homomorphic < 0.5
+    (centroid,) = gfl.steady([runs["random"]], "centroid")
+    assert centroid
+    assert centroid / random == pytest.approx(centre / sizes["random"], rel=0.35)
 
 
 # ------------------------------------------------------------------ theorems
+
+NUMBERED = {
+    "fed-plt": {"Lemma ": 8, "Proposition ": 4, "Corollary ": 1, "Remark ": 1},
+    "dp-iadmm": {"Lemma ": 1, "Proposition ": 2, "Theorem ": 4, "Corollary ": 1, "Remark ": 1},
+    "fedpdm": {"Lemma ": 3, "Theorem ": 3, "Remark ": 2, "P": 4},
+    "gfl": {"Lemma ": 4, "Theorem ": 4, "Corollary ": 1},
+}
+"""What the papers number; their tables and figures are studies."""
+
+
+@pytest.mark.parametrize("paper", NUMBERED)
+def test_every_numbered_statement_of_a_paper_has_a_row(paper: str) -> None:
+    said = "; ".join(one.what for one in STATEMENTS[paper])
+    for kind, count in NUMBERED[paper].items():
+        for number in range(1, count + 1):
+            assert re.search(rf"\b{kind}{number}\b", said), f"{kind}{number}"
 
 
 def test_the_printed_stability_matrix_has_a_counterexample() -> None:
@@ -353,6 +386,11 @@ def test_the_printed_stability_matrix_has_a_counterexample() -> None:
     [
         ("Proposition 1 with 1/(1 + rho lambda) in S", True),
         ("Lemma 8 with the root", True),
+        ("Corollary 1 with 1/(1 + rho lambda) in S", True),
+        ("Lemma 1: the second moment (28) of the gradient noise", True),
+        ("Proposition 2: the bound (15)", False),
+        ("Proposition 4: a bounded Renyi divergence", False),
+        ("Corollary 1: the bound (16)", False),
         ("Proposition 1: where S is stable Fed-PLT contracts", False),
         ("Proposition 3, Lemma 8: contraction of the accelerated solver", False),
         ("Proposition 2, Theorem 1: every step is eps-DP", False),
@@ -363,8 +401,8 @@ def test_refuted_statements_keep_a_counterexample_and_corrected_ones_hold(
     what: str, holds: bool
 ) -> None:
     found = judged(what, 1)
-    assert found["tried"] == 100
-    assert (found["held"] == 100) is holds
+    assert found["tried"] >= 100
+    assert (found["held"] == found["tried"]) is holds
     assert bool(found["instance"]) is not holds
 
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from privet.problems import L2, Moduli, RidgeRegression
 from privet.server_apps import read_config
 from privet.server_apps.config import keys_of_algorithm
-from privet.sim.cli.main import main
 from privet.sim.race import Task, race
 from privet.sim.tuning import Axis, Budget, axes, fixed, hypercube, moduli_of, tune, tune_task
 from privet.wire import ConfigError, RunError, algorithm, algorithms
+from support.cli import privet
 from support.federations import logistic_agents
 from support.paths import ROOT
 
@@ -276,14 +276,11 @@ def test_moduli_are_those_of_the_keys_where_they_are_given() -> None:
     assert [one.settings["rho"] for one in plain] == [1.0, 1.0]
 
 
-def test_the_command_searches_by_runs(capsys: Any) -> None:
-    def call(*arguments: str) -> tuple[int, str]:
-        with pytest.raises(SystemExit) as left:
-            main(["tune", *arguments])
-        return int(left.value.code or 0), capsys.readouterr().out
-
+def test_the_command_searches_by_runs() -> None:
     here = ("num-agents=3", "local-epochs=4", "--budget", "6")
-    code, out = call("led", *here, "--json", "--top", "6", "--communication-cost", "100")
+    code, out, _ = privet(
+        "tune", "led", *here, "--json", "--top", "6", "--communication-cost", "100"
+    )
     assert code == 0
     rows = [json.loads(line) for line in out.splitlines()]
     assert len(rows) == 6
@@ -293,11 +290,11 @@ def test_the_command_searches_by_runs(capsys: Any) -> None:
     costs = [row["cost"] for row in rows if row["reached"]]
     # Sorted where the measure crosses the tolerance, which whole rounds may tie or turn.
     assert costs[0] <= min(costs) + 3 * 104
-    code, out = call("fed-plt", *here)
+    code, out, _ = privet("tune", "fed-plt", *here)
     assert code == 0
     assert "settings reach 1e-05" in out
     assert "rho" in out
-    assert call("led", "h=l1", "h-weight=0.1")[0] == 2
+    assert privet("tune", "led", "h=l1", "h-weight=0.1").code == 2
 
 
 def test_the_page_on_rivals_states_the_costs_of_the_code() -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.sim.cli.main import main
 from privet.sim.tuning import Budget
 from privet.sim.tuning_apps import AROUND, Search, Started, stages
 from privet.wire import ConfigError
+from support.cli import privet
 
 NUMBERS = count()
 TOML = """
@@ -219,15 +219,12 @@ def test_metrics_and_keys_are_checked(make: Any, tmp_path: Path) -> None:
     assert {line.value for line in most.run()} == {-9.0}
 
 
-def test_the_command_prints_what_it_found(
-    make: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_what_it_found(make: Any, tmp_path: Path) -> None:
     folder, out = make("strategies.FedDyn()"), tmp_path / "out"
     command = ["tune", "--app", str(folder), "num-agents=3", "num-server-rounds=4", "--budget=3"]
-    with pytest.raises(SystemExit) as stop:
-        main([*command, f"--out={out}", "--json"])
-    assert not stop.value.code
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    code, printed, _ = privet(*command, f"--out={out}", "--json")
+    assert not code
+    lines = [json.loads(line) for line in printed.splitlines()]
     assert [line["rounds"] for line in lines] == [4, 2, 2]
     assert out.joinpath("tuning.html").exists()
     for words, said in (
@@ -238,7 +235,6 @@ def test_the_command_prints_what_it_found(
         ([], "tune: name an algorithm, or give --app FOLDER"),
         (["led", "--metric=loss"], "--metric is of an app's folder"),
     ):
-        with pytest.raises(SystemExit) as stop:
-            main(["tune", *words])
-        assert stop.value.code == 2
-        assert said in capsys.readouterr().err
+        code, _, err = privet("tune", *words)
+        assert code == 2
+        assert said in err

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from privet.sim.cli.main import main
 from privet.sim.cli.tune import _figures, _Found
 from privet.sim.race import Outcome
 from privet.sim.tuning import Budget, Trial
 from privet.strategies import FedPLT
+from support.cli import privet
 
 MODULI = ("strong-convexity=0.5", "smoothness=2")
 RUNS = ("led", "num-agents=2", "--budget=1")
@@ -37,12 +37,11 @@ RUNS = ("led", "num-agents=2", "--budget=1")
     ],
 )
 def test_a_flag_without_sense_is_one_line(
-    command: tuple[str, ...], flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    command: tuple[str, ...], flags: list[str], said: str
 ) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["tune", *command, *flags])
-    assert stop.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    code, _, err = privet("tune", *command, *flags)
+    assert code == 2
+    (line,) = err.splitlines()
     assert said in line
 
 
@@ -65,39 +64,32 @@ def test_a_flag_without_sense_is_one_line(
         (("led", "step-size=0.1", "dual-step-size=1"), "tune 'led': nothing is left to search"),
     ],
 )
-def test_what_does_not_go_together_is_one_line(
-    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["tune", *arguments])
-    assert stop.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
+def test_what_does_not_go_together_is_one_line(arguments: tuple[str, ...], said: str) -> None:
+    code, _, err = privet("tune", *arguments)
+    assert code == 2
+    (line,) = err.splitlines()
     assert said in line
 
 
-def rows(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[Any]:
-    with pytest.raises(SystemExit) as stop:
-        main(["tune", *arguments, "--json"])
-    out, err = capsys.readouterr()
-    assert not stop.value.code, err
+def rows(*arguments: str) -> list[Any]:
+    code, out, err = privet("tune", *arguments, "--json")
+    assert not code, err
     return [strict(line) for line in out.splitlines()]
 
 
-def test_the_theory_keeps_to_what_is_given(capsys: pytest.CaptureFixture[str]) -> None:
-    free = rows(capsys, "fed-plt", *MODULI, "--top=400")
+def test_the_theory_keeps_to_what_is_given() -> None:
+    free = rows("fed-plt", *MODULI, "--top=400")
     assert len({row["rho"] for row in free}) > 5
-    some = rows(capsys, "fed-plt", *MODULI, "rho=1.5", "step-size=0.3", "--top=400")
+    some = rows("fed-plt", *MODULI, "rho=1.5", "step-size=0.3", "--top=400")
     assert {(row["rho"], row["step-size"]) for row in some} == {(1.5, 0.3)}
     assert sorted(row["local-epochs"] for row in some) == list(range(1, 41))
-    (one,) = rows(capsys, "fed-plt", *MODULI, "rho=1.5", "local-epochs=4", "local-solver=agd")
+    (one,) = rows("fed-plt", *MODULI, "rho=1.5", "local-epochs=4", "local-solver=agd")
     assert (one["local-epochs"], one["local-solver"]) == (4, "agd")
-    half = rows(capsys, "fed-plt", *MODULI, "participation=fraction", "fraction=0.5", "--top=1")
+    half = rows("fed-plt", *MODULI, "participation=fraction", "fraction=0.5", "--top=1")
     assert half[0]["rounds"] > free[0]["rounds"]
 
 
-def test_a_problem_of_ones_own_is_tuned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_problem_of_ones_own_is_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mean of N numbers, whose f_i have the modulus 2: by runs and by theory."""
     (tmp_path / "own_means.py").write_text(
         "import numpy as np\n"
@@ -110,28 +102,23 @@ def test_a_problem_of_ones_own_is_tuned(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     here = ("--app", "own_means:mean", "num-agents=3")
-    best = rows(capsys, "led", *here, "--budget=8")[0]
+    best = rows("led", *here, "--budget=8")[0]
     assert best["reached"]
-    with pytest.raises(SystemExit):
-        main(["tune", "fed-plt", *here])
-    out = capsys.readouterr().out
+    out = privet("tune", "fed-plt", *here).out
     assert "strong convexity 2, smoothness 2" in out
     strategy = eval(out.splitlines()[-1], {"FedPLT": FedPLT})
     assert strategy.half.settings()["step-size"] > 0
 
 
 @pytest.mark.parametrize("how", [("--budget=4",), ()])
-def test_the_last_line_runs_the_best(how: tuple[str, ...], capsys: Any, tmp_path: Path) -> None:
+def test_the_last_line_runs_the_best(how: tuple[str, ...], tmp_path: Path) -> None:
     given = ("num-agents=4", "tolerance=1e-2", "local-solver=gd", f"output-dir={tmp_path}")
-    best = rows(capsys, "fed-plt", *given, *how)[0]
-    with pytest.raises(SystemExit):
-        main(["tune", "fed-plt", *given, *how])
-    command = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    best = rows("fed-plt", *given, *how)[0]
+    command = shlex.split(privet("tune", "fed-plt", *given, *how).out.splitlines()[-1])
     assert command[:3] == ["privet", "run", "algorithm=fed-plt"]
-    with pytest.raises(SystemExit) as end:
-        main([*command[1:], "--json"])
-    assert end.value.code == 0
-    summary = json.loads(capsys.readouterr().out)
+    code, out, _ = privet(*command[1:], "--json")
+    assert code == 0
+    summary = json.loads(out)
     assert {key: summary["config"][key] for key in ("rho", "step-size")} == {
         key: best[key] for key in ("rho", "step-size")
     }
@@ -140,15 +127,13 @@ def test_the_last_line_runs_the_best(how: tuple[str, ...], capsys: Any, tmp_path
         assert summary["rounds"] == best["rounds"]
 
 
-def test_nothing_is_recommended_where_nothing_arrives(capsys: Any) -> None:
-    with pytest.raises(SystemExit):
-        main(["tune", *RUNS, "num-server-rounds=1"])
-    assert "privet run" not in capsys.readouterr().out
+def test_nothing_is_recommended_where_nothing_arrives() -> None:
+    assert "privet run" not in privet("tune", *RUNS, "num-server-rounds=1").out
 
 
 @pytest.mark.parametrize("free", ["--gradient-cost=0", "--communication-cost=0"])
-def test_one_cost_may_be_nothing(free: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = rows(capsys, "fed-plt", *MODULI, "--max-local-epochs=3", free)
+def test_one_cost_may_be_nothing(free: str) -> None:
+    found = rows("fed-plt", *MODULI, "--max-local-epochs=3", free)
     assert all(0 < row["cost"] < math.inf for row in found)
 
 

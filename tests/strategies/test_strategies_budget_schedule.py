@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from privet.client_apps import client_app
 from privet.privacy import Facts, SystemNoise, Totals
 from privet.problems import L2, BinaryLogistic
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPIADMM, DPFedSGD, FedPDM, FedPLT
 from privet.testing import logistic_federation
 from privet.wire import ConfigError
-from support.federations import position, zeros
+from support.federations import app_of, zeros
 
 COUNT = 4
 MAKE: dict[str, Any] = {
@@ -57,7 +56,7 @@ def agents(weight: float = 0.3) -> list[BinaryLogistic]:
 
 def play(name: str, rounds: int = 6, weight: float = 0.3, **options: Any) -> tuple[Any, Any]:
     problems = agents(weight)
-    app = client_app(name, lambda context: problems[position(context)])
+    app = app_of(problems, name)
     strategy = MAKE[name](num_agents=COUNT, budget_schedule="geometric", **options)
     result = strategy.start(InlineGrid(app, COUNT), zeros(3), num_rounds=rounds, log_rounds=False)
     return result, strategy

@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
 
-from privet.client_apps import client_app
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies import FedDyn, FedPLT, Round
 from privet.strategies.run.observers import Divergence
 from privet.wire import ConfigError, RunError
-from support.federations import logistic_agents, position, zeros
+from support.federations import app_of, logistic_agents, zeros
 
 AGENTS, DIM = 3, 2
 rng = np.random.default_rng(8)
@@ -33,7 +32,7 @@ STEEP: dict[str, Any] = {"step_size_rule": "constant", "max_local_steps": 3, "nu
 
 def play(strategy: Any, rounds: int = 30, **start: Any) -> Any:
     name = strategy.half.name
-    app = client_app(name, lambda context: PROBLEMS[int(context.node_config["partition-id"])])
+    app = app_of(PROBLEMS, name)
     first = start.pop("first", ArrayRecord({"x": Array(np.ones(DIM))}))
     return strategy.start(InlineGrid(app, AGENTS), first, num_rounds=rounds, **start)
 
@@ -136,7 +135,7 @@ def test_uploads_that_are_not_finite_are_divergence_as_well() -> None:
 
 def test_a_private_run_does_not_begin_anew() -> None:
     agents = logistic_agents(3)
-    app = client_app("fed-dyn", lambda context: agents[position(context)])
+    app = app_of(agents, "fed-dyn")
     strategy = FedDyn(
         num_agents=3, clip=1.0, noise_scale=0.1, noise_seed=1, on_divergence="restart-smaller"
     )

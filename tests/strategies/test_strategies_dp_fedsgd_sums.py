@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.client_apps import client_app
 from privet.privacy import Release, Totals
 from privet.problems import make_h
 from privet.sim.engine import InlineGrid
 from privet.sim.trusting import trusting_nodes
-from privet.strategies import DPFedSGD, FedPDM
+from privet.strategies import DPFedSGD
 from privet.strategies.participation import Fraction
 from privet.wire import ConfigError, RunError
-from support.federations import FaultyGrid, lose_reply, position
+from support.federations import FaultyGrid, app_of, lose_reply
 from support.masked import ridge_agents, start_at
 
 COUNT = 6
@@ -28,7 +27,7 @@ def play(
     nodes: Any, rounds: int = 5, faults: Any = None, count: int = COUNT, **options: Any
 ) -> tuple[Any, DPFedSGD, Any]:
     problems = ridge_agents(count)
-    app = client_app("dp-fedsgd", lambda context: problems[position(context)])
+    app = app_of(problems, "dp-fedsgd")
     grid = InlineGrid(app, nodes) if faults is None else FaultyGrid(app, nodes, faults)
     strategy = DPFedSGD(
         num_agents=count,
@@ -60,7 +59,7 @@ def test_shared_noise_has_the_deviation_of_the_sum(tmp_path: Path) -> None:
     scale, step, runs = 0.3, 0.1, 300
     nodes = trusting_nodes(tmp_path, map(str, range(COUNT)), 1)
     problems = ridge_agents(COUNT)
-    app = client_app("dp-fedsgd", lambda context: problems[position(context)])
+    app = app_of(problems, "dp-fedsgd")
     ends = []
     for _ in range(runs):
         strategy = DPFedSGD(
@@ -82,26 +81,6 @@ def test_shared_noise_has_the_deviation_of_the_sum(tmp_path: Path) -> None:
     # Means within five standard errors, variances within five of theirs.
     assert np.all(np.abs(z.mean(axis=0)) < 5 / math.sqrt(runs))
     assert np.all(np.abs((z**2).mean(axis=0) - 1) < 5 * math.sqrt(2 / runs))
-
-
-def test_fed_pdm_without_state_is_fed_sgd() -> None:
-    """Q = 1 and 2 rho eta = 1: its server takes x - mean of the gradients / rho."""
-    rho = 8.0
-    problems = ridge_agents(COUNT)
-    app = client_app("fed-pdm", lambda context: problems[position(context)])
-    pdm = FedPDM(
-        rho=rho,
-        max_local_steps=1,
-        step_size_base=1 / (2 * rho),
-        step_size_rule="constant",
-        dual="public",
-        clip=1.0,
-        num_agents=COUNT,
-    ).start(InlineGrid(app, COUNT), start_at(0.3), num_rounds=9)
-    sgd, _, _ = play(COUNT, 9, momentum=0.0, step_size_base=1 / rho)
-    summed, _, _ = play(COUNT, 9, momentum=0.0, step_size_base=1 / rho, secure_sum=True)
-    assert np.max(np.abs(model(pdm) - model(sgd))) < 1e-13
-    assert np.max(np.abs(model(pdm) - model(summed))) < 1e-10
 
 
 def test_a_target_is_met_by_the_sum_and_not_passed(tmp_path: Path) -> None:

@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Message
 from numpy.typing import NDArray
 
-from privet.client_apps import client_app
 from privet.client_apps.fed_pdm import Agent
 from privet.problems import make_h, minimize
 from privet.server_apps import read_config
@@ -21,11 +19,14 @@ from privet.strategies.half import Turn
 from privet.wire import ConfigError, UploadError
 from privet.wire.payload import ENCODED, encoded
 from privet.wire.sparse import SparseError, decode, encode
-from support.federations import FaultyGrid, logistic_agents, lose_state, model, position, zeros
-
-
-def app_of(problems: list[Any]) -> Any:
-    return client_app("fed-pdm", lambda context: problems[position(context)])
+from support.federations import (
+    FaultyGrid,
+    app_of,
+    logistic_agents,
+    lose_state,
+    model,
+    zeros,
+)
 
 
 def run(
@@ -33,7 +34,7 @@ def run(
 ) -> tuple[PrivetResult, FedPDM]:
     settings = {"step_size_rule": "constant", "step_size_base": 0.3, "max_local_steps": 4}
     strategy = FedPDM(num_agents=len(problems), **{**settings, **options})
-    grid = grid or InlineGrid(app_of(problems), len(problems))
+    grid = grid or InlineGrid(app_of(problems, "fed-pdm"), len(problems))
     return strategy.start(grid, zeros(problems[0].dim), num_rounds=rounds), strategy
 
 
@@ -154,14 +155,6 @@ def test_memory_of_a_fold_does_not_grow_with_the_number_of_agents() -> None:
 # ------------------------------------------------------------------ runs with known ends
 
 
-@pytest.mark.parametrize("options", [{"dual": "private"}, {"dual": "public"}])
-def test_converges_to_the_centralised_minimiser(options: dict[str, Any]) -> None:
-    problems = logistic_agents(5)
-    best = minimize(problems, make_h("zero")).x
-    result, _ = run(problems, 60, **options)
-    assert np.abs(model(result) - best).max() < 1e-9
-
-
 @pytest.mark.parametrize("weight", [0.02, 0.2])
 def test_h_is_weighed_against_the_mean_of_the_losses(weight: float) -> None:
     problems = logistic_agents(5)
@@ -180,27 +173,6 @@ def test_table_converges_exactly_with_five_of_twenty(participation: Any) -> None
     assert np.abs(model(exact) - best).max() < 1e-9
     stalled, _ = run(problems, 60, aggregation="participants", **options)
     assert np.abs(model(stalled) - best).max() > 1e-3
-
-
-@pytest.mark.parametrize("steps", [1, 4])
-@pytest.mark.parametrize("participation", [None, Fraction(0.5)])
-def test_public_dual_has_the_private_duals_iterates(steps: int, participation: Any) -> None:
-    problems = logistic_agents(6)
-    options = {"max_local_steps": steps, "participation": participation, "rho": 0.7}
-    private, _ = run(problems, 12, dual="private", **options)
-    public, strategy = run(problems, 12, dual="public", **options)
-    assert np.abs(model(private) - model(public)).max() < 1e-12
-    assert strategy.session is not None
-    assert np.abs(strategy.session.state.lam).max() > 0.01
-
-
-def test_one_step_with_rho_eta_one_half_is_fed_sgd_with_twice_the_step() -> None:
-    problems = logistic_agents(4)
-    result, _ = run(problems, 25, max_local_steps=1, rho=2.0, step_size_base=0.25)
-    x = np.zeros(4)
-    for _ in range(25):
-        x = x - 2 * 0.25 * np.mean([problem.gradient(x) for problem in problems], axis=0)
-    assert np.abs(model(result) - x).max() < 1e-12
 
 
 def test_fewer_bytes_with_fewer_coordinates() -> None:
@@ -230,23 +202,16 @@ def test_broadcast_is_encoded_once_for_all(monkeypatch: pytest.MonkeyPatch) -> N
 # ------------------------------------------------------------------ faults
 
 
-def corrupt(grid: FaultyGrid, message: Message, agent: int) -> Message | None:
-    reply = grid.normally(message)
-    assert reply is not None
-    payload = bytearray(reply.content["privet"]["payload"])
-    payload[40] ^= 16
-    reply.content["privet"]["payload"] = bytes(payload)
-    return reply
-
-
 def test_lost_private_dual_starts_at_zero_says_so_and_converges() -> None:
     problems = logistic_agents(4)
     best = minimize(problems, make_h("zero")).x
-    grid = FaultyGrid(app_of(problems), 4, {(1, 50): lose_state})
+    grid = FaultyGrid(app_of(problems, "fed-pdm"), 4, {(1, 50): lose_state})
     result, _ = run(problems, 150, grid, dual="private")
     assert result.history[49].notes == ("agent 1 lost its state of round 49: it starts again",)
     assert result.history[49].failures == {}
-    shorter, _ = run(problems, 50, FaultyGrid(app_of(problems), 4, {(1, 50): lose_state}))
+    shorter, _ = run(
+        problems, 50, FaultyGrid(app_of(problems, "fed-pdm"), 4, {(1, 50): lose_state})
+    )
     undisturbed, _ = run(problems, 50)
     before, after = (np.abs(model(r) - best).max() for r in (undisturbed, shorter))
     assert after > 100 * before
@@ -255,7 +220,7 @@ def test_lost_private_dual_starts_at_zero_says_so_and_converges() -> None:
 
 def test_agent_that_joins_later_has_a_dual_of_zero() -> None:
     problems = logistic_agents(3)
-    grid = InlineGrid(app_of(problems), 3)
+    grid = InlineGrid(app_of(problems, "fed-pdm"), 3)
     nodes = sorted(grid.online)
     grid.online = set(nodes[:2])
     strategy = FedPDM(num_agents=2, dual="public", max_local_steps=2)

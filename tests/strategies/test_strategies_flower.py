@@ -23,7 +23,7 @@ from flwr.serverapp.strategy import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privet.client_apps import CallableProblem, Participant, client_app
+from privet.client_apps import CallableProblem, Participant
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPIADMM, FedPDM, FedPLT, Fraction, Scaffold
 from privet.strategies.flower_options import FlowerOptions, NodeSample
@@ -217,7 +217,7 @@ def test_metrics_of_a_problem_are_averaged_with_the_loss() -> None:
 )
 def test_training_loss_is_that_of_the_model_sent(name: str, strategy: Any) -> None:
     problems = [logistic_agents(1, rows=rows, seed=rows)[0] for rows in (10, 20, 40)]
-    app = client_app(name, lambda context: problems[position(context)], train_metrics=True)
+    app = app_of(problems, name, train_metrics=True)
     start = zeros(4)
     result = strategy().start(InlineGrid(app, 3), start, num_rounds=1)
     x = np.zeros(4)
@@ -353,7 +353,7 @@ def test_flowers_mods_leave_the_numbers_alone(name: str, options: dict[str, Any]
     problems = logistic_agents(3)
     models = []
     for mods in ([], [arrays_size_mod, message_size_mod]):
-        app = client_app(name, lambda context: problems[position(context)], mods=mods)
+        app = app_of(problems, name, mods=mods)
         result = strategies[name](num_agents=3, **options).start(
             InlineGrid(app, 3), zeros(4), num_rounds=3
         )

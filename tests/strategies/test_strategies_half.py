@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord
 
-from privet.client_apps import client_app
 from privet.client_apps.fed_plt import Agent
 from privet.client_apps.terms import PrivacyTerms
 from privet.server_apps import read_config
@@ -42,7 +41,7 @@ from privet.strategies.run.checkpoint import load, save
 from privet.strategies.shared_regularizer import RegularizerSettings
 from privet.wire import ConfigError, RunError, algorithms, stream
 from privet.wire.key import keys_of
-from support.federations import logistic_agents, position, zeros
+from support.federations import app_of, logistic_agents, zeros
 
 KINDS: list[type[PrimalDualStrategy]] = [entry.load_strategy() for entry in algorithms().values()]
 
@@ -119,7 +118,7 @@ def test_a_state_survives_its_arrays_and_no_other_does() -> None:
 
 def test_a_checkpoint_of_another_state_is_refused_in_one_line(tmp_path: Path) -> None:
     problems = logistic_agents(2)
-    app = client_app("fed-plt", lambda context: problems[position(context)])
+    app = app_of(problems)
     path = tmp_path / "checkpoint.npz"
     strategy = FedPLT(num_agents=2)
     strategy.start(InlineGrid(app, 2), zeros(4), num_rounds=1, checkpoint=path)
@@ -237,7 +236,7 @@ TARGET: dict[str, Any] = {"clip": 0.5, "target_epsilon": 2.0, "delta": 1e-4, "nu
 
 def private_run(strategy: PrimalDualStrategy, rounds: int = 4) -> PrivetResult:
     problems = logistic_agents(3)
-    app = client_app(strategy.algorithm, lambda context: problems[position(context)])
+    app = app_of(problems, strategy.algorithm)
     return strategy.start(InlineGrid(app, 3), zeros(4), num_rounds=rounds)
 
 
@@ -271,12 +270,7 @@ def test_a_target_needs_a_clip_and_to_know_the_rounds() -> None:
     with pytest.raises(ConfigError, match="target-epsilon needs clip > 0"):
         FedPLT(target_epsilon=1.0)
     problems = logistic_agents(3)
-    grid = InlineGrid(client_app("scaffold", lambda context: problems[position(context)]), 3)
+    grid = InlineGrid(app_of(problems, "scaffold"), 3)
     strategy = Scaffold(**TARGET)
     with pytest.raises(ConfigError, match=r"target-epsilon: needs start\(\), which knows"):
         strategy.configure_train(1, zeros(4), ConfigRecord(), grid)
-
-
-def test_what_cannot_be_certified_is_refused_before_the_first_round() -> None:
-    with pytest.raises(ConfigError, match=r"this run cannot be private: .*private dual"):
-        private_run(FedPDM(dual="private", clip=0.5, noise_scale=1.0, num_agents=3))

@@ -13,6 +13,7 @@ from privet.problems import L2, Moduli, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedDyn, FedPDM, FedPLT, PrimalDualStrategy
 from privet.wire import ConfigError
+from support.federations import app_of
 
 AGENTS, ROWS, DIM = 3, 8, 2
 rng = np.random.default_rng(5)
@@ -126,7 +127,7 @@ def test_dense_fed_pdm_is_fed_dyn() -> None:
     }
     ends = []
     for name, strategy in runs.items():
-        app = client_app(name, lambda context: RIDGES[int(context.node_config["partition-id"])])
+        app = app_of(RIDGES, name)
         start = ArrayRecord({"x": Array(np.ones(DIM))})
         ends.append(strategy.start(InlineGrid(app, AGENTS), start, num_rounds=7).arrays["x"])
     first, other = (end.numpy() for end in ends)
@@ -135,7 +136,7 @@ def test_dense_fed_pdm_is_fed_dyn() -> None:
 
 
 def test_fed_plt_started_at_the_model_has_the_same_limit() -> None:
-    app = client_app("fed-plt", lambda context: RIDGES[int(context.node_config["partition-id"])])
+    app = app_of(RIDGES)
     start = ArrayRecord({"x": Array(np.ones(DIM))})
     ends = [
         FedPLT(rho=1.0, local_start=begin).start(InlineGrid(app, AGENTS), start, num_rounds=300)

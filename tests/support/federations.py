@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,9 +31,9 @@ def position(context: Context) -> int:
     return int(context.node_config["partition-id"])
 
 
-def app_of(problems: list[Any], **options: Any) -> Any:
-    """Return the ClientApp that gives node i problem i."""
-    return client_app("fed-plt", lambda context: problems[position(context)], **options)
+def app_of(problems: Sequence[Any], name: str | None = "fed-plt", **options: Any) -> Any:
+    """Return the ClientApp of an algorithm, or of any, that gives node i problem i."""
+    return client_app(name, lambda context: problems[position(context)], **options)
 
 
 def zeros(dim: int, dtype: str = "float64") -> ArrayRecord:

@@ -2,13 +2,13 @@
 
 Each is named after its algorithm. It takes the agents' problems, the starting point, its parameters
 and an iterable of who is active in each iteration, and returns the coordinator's model. Gradient
-steps only, without noise; no messages.
+steps only, of a size that may depend on the round; without noise; no messages.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,20 +16,42 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
 Active = Iterable[Sequence[int]]
+Steps = Callable[[int], float]
+"""The step size of each round, from 1 on."""
+
+
+def constant(step: float) -> Steps:
+    """Return the same step in all rounds."""
+    return lambda t: step
+
+
+def inverse_sqrt(step: float) -> Steps:
+    """Return step / sqrt(t)."""
+    return lambda t: step / math.sqrt(t)
+
+
+def cosine(step: float, period: int) -> Steps:
+    """Return half a wave from the step down to a hundredth of it, then constant."""
+
+    def falling(t: int) -> float:
+        share = min(t - 1, period) / period
+        return step * (1 + 99 * math.cos(math.pi * share / 2) ** 2) / 100
+
+    return falling
 
 
 def fed_plt(
-    problems: list[Any], start: Vector, active: Active, *, rho: float, step: float, epochs: int
+    problems: list[Any], start: Vector, active: Active, *, rho: float, step: Steps, epochs: int
 ) -> Vector:
     """Algorithm 1 without h: gradient descent from the last x_i, reflection, average of the z_i."""
     count = len(problems)
     x, z = [start] * count, [start] * count
-    for round_ in active:
+    for t, round_ in enumerate(active, 1):
         y = sum(z) / count
         for i in round_:
             w = x[i]
             for _ in range(epochs):
-                w = w - step * (problems[i].gradient(w) + (w - (2 * y - z[i])) / rho)
+                w = w - step(t) * (problems[i].gradient(w) + (w - (2 * y - z[i])) / rho)
             x[i] = w
             z[i] = z[i] + 2 * (w - y)
     return sum(z) / count
@@ -59,9 +81,9 @@ def dp_iadmm(
 
 
 def fed_pdm(
-    problems: list[Any], start: Vector, active: Active, *, rho: float, eta: float, steps: int
+    problems: list[Any], start: Vector, active: Active, *, rho: float, eta: Steps, steps: int
 ) -> Vector:
-    """Algorithm 1 with steps eta / sqrt(t), everything sent and no threshold on the gradient."""
+    """Algorithm 1, everything sent and no threshold on the gradient."""
     x0, lam = start, [0 * start for _ in problems]
     for t, round_ in enumerate(active, 1):
         sent = []
@@ -69,7 +91,7 @@ def fed_pdm(
             x = x0
             for _ in range(steps):
                 v = problems[i].gradient(x) - lam[i] + rho * (x - x0)
-                x = x - eta / math.sqrt(t) * v
+                x = x - eta(t) * v
             lam[i] = lam[i] + rho * (x0 - x)
             sent.append(x - lam[i] / rho)
         x0 = sum(sent) / len(sent)
@@ -81,14 +103,14 @@ def dp_fedsgd(
     start: Vector,
     active: Active,
     *,
-    eta: float,
+    eta: Steps,
     momentum: float,
     l1: float = 0.0,
 ) -> Vector:
-    """The heavy ball with steps eta / sqrt(t), and the proximal step of an l1 norm."""
+    """The heavy ball, and the proximal step of an l1 norm."""
     x, m = start, 0 * start
     for t, round_ in enumerate(active, 1):
-        step = eta / math.sqrt(t)
+        step = eta(t)
         m = momentum * m + np.mean([problems[i].gradient(x) for i in round_], axis=0)
         x = x - step * m
         x = np.sign(x) * np.maximum(np.abs(x) - step * l1, 0)
@@ -100,15 +122,15 @@ def scaffold(
     start: Vector,
     active: Active,
     *,
-    eta: float,
+    eta: Steps,
     steps: int,
     server_step: float,
 ) -> Vector:
-    """Algorithm 1 with option II and local steps eta / sqrt(t)."""
+    """Algorithm 1 with option II."""
     count = len(problems)
     x, c, own = start, 0 * start, [0 * start for _ in problems]
     for t, round_ in enumerate(active, 1):
-        step = eta / math.sqrt(t)
+        step = eta(t)
         moves, changes = [], []
         for i in round_:
             y = x
@@ -128,11 +150,11 @@ def fed_dyn(
     start: Vector,
     active: Active,
     *,
-    eta: float,
+    eta: Steps,
     steps: int,
     alpha: float,
 ) -> Vector:
-    """Algorithm 1, each minimisation by gradient steps of eta / sqrt(t)."""
+    """Algorithm 1, each minimisation by gradient steps."""
     count = len(problems)
     x, h, own = start, 0 * start, [0 * start for _ in problems]
     for t, round_ in enumerate(active, 1):
@@ -141,7 +163,7 @@ def fed_dyn(
             w = x
             for _ in range(steps):
                 slope = problems[i].gradient(w) - own[i] + alpha * (w - x)
-                w = w - eta / math.sqrt(t) * slope
+                w = w - eta(t) * slope
             own[i] = own[i] - alpha * (w - x)
             models.append(w)
         h = h - alpha * sum(w - x for w in models) / count
@@ -182,17 +204,17 @@ def gfl(
 
 
 def fed_pd(
-    problems: list[Any], start: Vector, active: Active, *, eta: float, step: float, epochs: int
+    problems: list[Any], start: Vector, active: Active, *, eta: float, step: Steps, epochs: int
 ) -> Vector:
     """Augmented Lagrangian, dual ascent, average of x_i + eta lam_i."""
     count = len(problems)
     x, lam = [start] * count, [0 * start] * count
     sent, x0 = [start] * count, start
-    for round_ in active:
+    for t, round_ in enumerate(active, 1):
         for i in round_:
             w = x[i]
             for _ in range(epochs):
-                w = w - step * (problems[i].gradient(w) + lam[i] + (w - x0) / eta)
+                w = w - step(t) * (problems[i].gradient(w) + lam[i] + (w - x0) / eta)
             x[i] = w
             lam[i] = lam[i] + (w - x0) / eta
             sent[i] = x[i] + eta * lam[i]
@@ -201,20 +223,21 @@ def fed_pd(
 
 
 def fed_lin(
-    problems: list[Any], start: Vector, active: Active, *, step: float, epochs: int
+    problems: list[Any], start: Vector, active: Active, *, step: Steps, epochs: int
 ) -> Vector:
-    """Two of ``active`` an iteration: who sends a gradient, and who takes local steps."""
+    """Two of ``active`` an iteration: who sends a gradient, and who takes that round's steps."""
     x, own = start, [0 * start for _ in problems]
-    rounds = iter(active)
-    for senders in rounds:
+    rounds = iter(enumerate(active, 1))
+    for _, senders in rounds:
         for i in senders:
             own[i] = problems[i].gradient(x)
         g = sum(own) / len(problems)
         ends = []
-        for i in next(rounds):
+        t, movers = next(rounds)
+        for i in movers:
             w = x
             for _ in range(epochs):
-                w = w - step * (problems[i].gradient(w) - own[i] + g)
+                w = w - step(t) * (problems[i].gradient(w) - own[i] + g)
             ends.append(w)
         x = sum(ends) / len(ends)
     return x
@@ -225,21 +248,21 @@ def led(
     start: Vector,
     active: Active,
     *,
-    alpha: float,
+    alpha: Steps,
     beta: float,
     epochs: int,
 ) -> Vector:
-    """Local exact diffusion with the mean as mixing matrix, in y."""
+    """Local exact diffusion with the mean as mixing matrix, in y / alpha, which may change."""
     x, y = start, [0 * start for _ in problems]
-    for round_ in active:
+    for t, round_ in enumerate(active, 1):
         phi = {}
         for i in round_:
             phi[i] = x
             for _ in range(epochs):
-                phi[i] = phi[i] - alpha * problems[i].gradient(phi[i]) - beta * y[i]
+                phi[i] = phi[i] - alpha(t) * (problems[i].gradient(phi[i]) + beta * y[i])
         x = sum(phi.values()) / len(phi)
         for i in round_:
-            y[i] = y[i] + phi[i] - x
+            y[i] = y[i] + (phi[i] - x) / alpha(t)
     return x
 
 
@@ -248,7 +271,7 @@ def tamuna(
     start: Vector,
     active: Active,
     *,
-    gamma: float,
+    gamma: Steps,
     p: float,
     steps: Iterable[int],
     eta: float | None = None,
@@ -256,18 +279,18 @@ def tamuna(
     """Without sparsification; eta is p n (c - 1) / (c (n - 1)) where it is not given."""
     n = len(problems)
     x, h = start, [0 * start for _ in problems]
-    for cohort, local in zip(active, steps, strict=False):
+    for t, (cohort, local) in enumerate(zip(active, steps, strict=False), 1):
         c = len(cohort)
         ends = {}
         for i in cohort:
             w = x
             for _ in range(local):
-                w = w - gamma * problems[i].gradient(w) + gamma * h[i]
+                w = w - gamma(t) * (problems[i].gradient(w) - h[i])
             ends[i] = w
         x = sum(ends.values()) / c
         rate = p * n * (c - 1) / (c * (n - 1)) if eta is None else eta
         for i in cohort:
-            h[i] = h[i] + rate / gamma * (x - ends[i])
+            h[i] = h[i] + rate / gamma(t) * (x - ends[i])
     return x
 
 
@@ -279,7 +302,7 @@ def five_gcs(
     gamma: float,
     tau: float,
     mu: float,
-    step: float,
+    step: Steps,
     epochs: int,
 ) -> Vector:
     """As the paper scales it: F_m = (f_m - (mu/2) ||.||^2) / M, v the sum of u_m; returns xhat."""
@@ -290,12 +313,12 @@ def five_gcs(
 
     x, u = start, [0 * start for _ in problems]
     v = sum(u)
-    for cohort in active:
+    for t, cohort in enumerate(active, 1):
         hat = (x - gamma * v) / (1 + gamma * mu)
         for i in cohort:
             y = hat
             for _ in range(epochs):
-                y = y - step * (slope(i, y) + tau * (y - (hat + u[i] / tau)))
+                y = y - step(t) * (slope(i, y) + tau * (y - (hat + u[i] / tau)))
             u[i] = slope(i, y)
         x = hat - gamma * m / len(cohort) * (sum(u) - v)
         v = sum(u)

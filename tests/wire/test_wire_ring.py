@@ -41,6 +41,12 @@ def test_sum_is_the_exact_sum_of_the_nearest_multiples(rows: list[list[float]]) 
     assert decoded.tolist() == [float(number * UNIT) for number in exact]
 
 
+def test_the_finest_number_of_a_sum_is_2_to_the_minus_40() -> None:
+    numbers = np.array([2.0**-40, 2.0**-42, 3 * 2.0**-42])
+    held = ring.decode(ring.encode({"x": numbers}, 3))["x"]
+    assert held.tolist() == [2.0**-40, 0.0, 2.0**-40]
+
+
 @given(
     hnp.arrays(
         st.sampled_from([np.float32, np.float64]), 5, elements=st.floats(-9e3, 9e3, width=32)

@@ -58,7 +58,6 @@ from privet.wire.library import library_version
 from privet.wire.payload import to_payload
 from privet.wire.records import record_dict
 from privet.wire.threads import pin_blas_threads
-from privet.wire.value_coding import decode_values
 
 from .flower_mods import mod_around
 from .guard import (
@@ -80,13 +79,12 @@ from .masking import MaskFactory, Masking, new_keys, plan_masking, require_agree
 from .measures import broadcast_model, measures, sent_model
 from .state import LARGE, PRIVATE_RECORD, AgentState, keep_state, read_state, write_state
 from .terms import MEAN_EXAMPLES
+from .value_bits import HEARD, MOST_MISSED, heard, is_difference
 
 log = logging.getLogger("flwr.privet")
 
 METRICS = "metrics"
 """Name of the record of an agent's measures."""
-HEARD = "heard:"
-"""Before the name of an array of the last broadcast, in the state of an agent that keeps it."""
 
 ProblemFn = Callable[[Context], Problem]
 
@@ -410,13 +408,13 @@ class Participant:
         if base is not None and public:
             require_buffers(base, None)  # those of an agent are never sent back to it
         if half.broadcast_width:
-            last = {n: (base or {}).pop(HEARD + n, None) for n in half.hears}
-            heard = _heard(half, broadcast, last, problem)
-            if heard is None:
+            found = _heard(half, broadcast, base or {}, problem)
+            if found is None:
                 return RecordDict({RECORD: need_state_record(name)})
-            if half.private and heard is not broadcast:
-                require_tame(heard.values())
-            broadcast = heard
+            if half.private:
+                require_tame(found.values())
+            broadcast = found
+            base = base and {n: array for n, array in base.items() if not n.startswith(HEARD)}
         if base is None:
             if asked.tag:
                 return RecordDict({RECORD: need_state_record(name)})
@@ -457,8 +455,9 @@ class Participant:
         agreed = 0 if masking else digest(local.agreed)
         state = local.state
         if opened.half.broadcast_width:
-            own = {HEARD + n: opened.broadcast[n] for n in opened.half.hears}
-            state = {**state, **own}
+            places = opened.half.hears.items()
+            kept = {at: opened.broadcast[n] for n, at in places if at.startswith(HEARD)}
+            state = {**state, **kept}
         new = held.follow(
             asked.experiment,
             asked.tag,
@@ -568,19 +567,27 @@ def _agent_half(protocol: str, settings: str, own: tuple[tuple[str, Any, type], 
 def _heard(
     half: Half,
     broadcast: Mapping[str, Any],
-    last: Mapping[str, Any],
+    state: Mapping[str, Any],
     problem: Problem,
 ) -> Mapping[str, Any] | None:
-    """Return a broadcast with its coded arrays decoded, None where the last one is not held."""
-    coded = [name for name in half.hears if broadcast[name].dtype == np.uint8]
-    if not coded:
-        return broadcast
-    shapes = [np.shape(last[name]) for name in coded]
-    if shapes != [(problem.dim,)] * len(coded):
-        return None
-    dtype = np.dtype(problem.dtype)
-    decoded = {n: decode_values(broadcast[n], problem.dim, dtype, last[n]) for n in coded}
-    return Received({**broadcast, **decoded})
+    """Return a broadcast with its arrays of bytes decoded, None where the last is not held.
+
+    The codes of rounds that the agent missed come first.
+    """
+    decoded, dtype = dict(broadcast), np.dtype(problem.dtype)
+    for name, place in half.hears.items():
+        missed: list[Any] = []
+        while (before := f"{name}.{len(missed)}") in decoded and len(missed) < MOST_MISSED:
+            missed.append(decoded.pop(before))
+        array, last = broadcast.get(name), state.get(place)
+        if array is None or array.dtype != np.uint8:
+            continue
+        for code in (*missed, array):
+            if place and is_difference(code) and (last is None or last.shape != (problem.dim,)):
+                return None
+            last = heard(code, problem.dim, dtype, last)
+        decoded[name] = last
+    return Received(decoded)
 
 
 def _note(spent: Spent, masking: Masking | None, round_: int) -> str:

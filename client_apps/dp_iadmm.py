@@ -15,6 +15,7 @@ multiples of 2^-40 before it is used, and sent with its change and ||z_p - w||.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -52,7 +53,7 @@ from .gradient_agents import ClippedGradients, noise
 from .half import Arrays, Half, Local, Streams, Vector
 from .local_task import MOST_STEPS
 from .terms import BudgetSchedule, MessageTerms, PrivacyTerms
-from .value_bits import BroadcastBits, ValueBits
+from .value_bits import HEARD, BroadcastBits, ValueBits
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, Half):
     """Agent half of DP-IADMM; the fields are the run-config keys of the same names."""
 
     name: ClassVar[str] = "dp-iadmm"
-    hears: ClassVar[tuple[str, ...]] = ("w",)
+    hears: ClassVar[Mapping[str, str]] = {"w": HEARD + "w"}
     noise_key: ClassVar[str] = "noise-scale"
     upload: ClassVar[str] = "z_p"
     steady: ClassVar[bool] = True

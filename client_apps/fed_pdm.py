@@ -16,6 +16,7 @@ fixed number of steps, with what is public of the iterate apart from what is noi
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -44,7 +45,7 @@ from .local_task import LocalTask, Walk
 from .solver_agents import penalty
 from .sparsifiers import Choice, choose, choose_shared
 from .terms import BudgetSchedule, MessageTerms
-from .value_bits import BroadcastBits, ValueBits
+from .value_bits import HEARD, BroadcastBits, ValueBits
 
 _BOUND = {"logistic": 1.0, "one-class-logistic": 1.0, "multinomial": math.sqrt(2.0)}
 """Norm of an example's gradient at most, by loss, in units of the norm of its row."""
@@ -85,7 +86,7 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, GradientAgent):
 
     name: ClassVar[str] = "fed-pdm"
     upload: ClassVar[str] = "y"
-    hears: ClassVar[tuple[str, ...]] = ("x",)
+    hears: ClassVar[Mapping[str, str]] = {"x": HEARD + "x"}
     task_alone: ClassVar[bool] = True
 
     rho: float = penalty(0.0, "penalty of the augmented Lagrangian", (1.0, 0.1))

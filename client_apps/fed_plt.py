@@ -36,7 +36,7 @@ from .half import Arrays, Local, Streams, Vector
 from .local_task import LocalTask, Walk
 from .solver_agents import ScheduledSteps, SolverAgent, penalty, solvers
 from .terms import BudgetSchedule, MessageTerms
-from .value_bits import BroadcastBits, ValueBits
+from .value_bits import HEARD, BroadcastBits, ValueBits
 
 
 def reflect(z: Vector, x: Vector, y: Vector, relaxation: float = 1.0) -> Vector:
@@ -52,7 +52,7 @@ class SplittingAgent(ValueBits, BroadcastBits, SolverAgent):
     """Agent half of Peaceman-Rachford splitting with local training, without noise."""
 
     upload: ClassVar[str] = "x_i"
-    hears: ClassVar[tuple[str, ...]] = ("y",)
+    hears: ClassVar[Mapping[str, str]] = {"y": HEARD + "y"}
     sends: ClassVar[Mapping[str, str]] = {"x": "end"}
 
     rho: float = penalty(0.0, "penalty of the splitting", (3.0, 10.0))

@@ -65,8 +65,10 @@ class Half:
     """Arrays of an upload, and the field of the walk that each of them is: what ``finish`` takes
     of these fields is what was sent, so that they may be coded. For halves with `ValueBits`."""
 
-    hears: ClassVar[tuple[str, ...]] = ()
-    """Arrays (d,) of a broadcast that may be coded, for halves with `BroadcastBits`."""
+    hears: ClassVar[Mapping[str, str]] = {}
+    """Arrays (d,) of a broadcast that may be coded, and where the agent's state has the last one,
+    which the next is coded as the difference to; empty: it is coded as it is, as it goes to 0.
+    What begins with `HEARD` is kept beside the half's own. For halves with `BroadcastBits`."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:

@@ -111,8 +111,6 @@ class Server(FoldingHalf[State]):
             raise ConfigError(
                 "aggregation = 'table': the server knows the duals only with dual = 'public'"
             )
-        if self.agent.broadcast_width and (self.downlink_k or self.alpha_d < 1):
-            raise ConfigError("broadcast-bits: not with alpha-d below 1 or downlink-k")
 
     @property
     def public(self) -> bool:
@@ -127,30 +125,31 @@ class Server(FoldingHalf[State]):
         return State(start, start, self.tables(start, count).get("lam", nobody))
 
     def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
-        """Return x0hat = top_k'(x0), encoded once for all participants.
-
-        Where it is coded as a difference to the last one, all of it, as an array.
-        """
-        center = state.center
+        """Return x0hat = top_k'(x0), encoded once for all participants; as ``x`` for coding."""
+        center, chosen = state.center, None
         k = budget(self.downlink_k, self.alpha_d, center.size)
+        state.sent = center
+        if k < center.size:
+            chosen = top_k(center, k)
+            state.sent = np.zeros_like(center)
+            state.sent[chosen] = center[chosen]
         if self.agent.broadcast_width:
-            state.sent = center
-            return state, {"x": center}
-        if k == center.size:
-            state.sent = center
-            return state, encoded(encode(center))
-        chosen = top_k(center, k)
-        state.sent = np.zeros_like(center)
-        state.sent[chosen] = center[chosen]
-        return state, encoded(encode(center[chosen], chosen, center.size))
+            return state, {"x": state.sent}
+        values = center if chosen is None else center[chosen]
+        return state, encoded(encode(values, chosen, center.size))
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
         """Check y and return it as it came, with the digest of the dual (of y if private).
 
-        What is kept until the fold is a view on the message, whatever d and K are.
+        What is kept until the fold is a view on the message, whatever d and K are; a coded y is
+        kept as it decodes.
         """
         vector = self._read(state, position, upload)
         require_finite(vector.values)
+        if self.agent.codes:
+            upload = {"y": vector.values}
+            if vector.positions is not None:
+                upload["places"] = vector.positions
         if not self.public:
             return upload, digest(vector.values)
         return upload, digest(public_dual(state.lam[position], state.sent, vector, self.agent.rho))
@@ -178,7 +177,10 @@ class Server(FoldingHalf[State]):
         total = SparseSum(state.center.size, state.center.dtype)
         before = mean_row(state.lam) if self.aggregation == "table" else state.lam
         for position, upload in uploads.items():
-            vector = self._read(state, position, upload)
+            if self.agent.codes:
+                vector = SparseVector(state.center.size, upload["y"], upload.get("places"))
+            else:
+                vector = self._read(state, position, upload)
             if not self.public:
                 total.add(vector)
                 continue

@@ -20,7 +20,7 @@ from privet.wire.records import read_field
 from privet.wire.sparse import decode, encode
 from privet.wire.value_coding import decode_values, length_of
 
-from .grids import Fate, WatchedGrid, changed, disconnect, lose_reply, lose_state
+from .grids import Fate, Fated, changed, disconnect, lose_reply, lose_state
 from .subject import (
     FAULTS,
     HALF,
@@ -196,8 +196,8 @@ def _spoilt_gradients_cost_their_agent_only(subject: Subject, value: float) -> N
     """Let agents compute with spoilt gradients, so that all that they send fits together."""
     app = app_of(subject.name, [_spoilt(problem, value) for problem in subject.problems])
 
-    def spoil(grid: WatchedGrid, message: Message) -> Message | None:
-        return app(message, grid.contexts[message.metadata.dst_node_id])
+    def spoil(grid: Fated, message: Message) -> Message | None:
+        return grid.deliver_to(app, message)
 
     _costs_its_agent_only(subject, spoil, f"a reply of gradients of {value}")
 

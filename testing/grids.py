@@ -1,12 +1,12 @@
-"""An in-process engine that keeps what is sent and lets chosen messages meet a chosen fate."""
+"""Engines on which chosen messages meet a chosen fate; the in-process one keeps what is sent."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from flwr.app import ConfigRecord, Message, MessageType
+from flwr.app import ConfigRecord, Context, Message, MessageType
 from numpy.typing import NDArray
 
 from privet.client_apps import agent_name
@@ -18,8 +18,30 @@ from privet.wire import AGENT_RECORD, RECORD, Instruction
 from privet.wire.contract import agent_record, read_instruction
 from privet.wire.records import record_dict
 
-Fate = Callable[["WatchedGrid", Message], Message | None]
-"""What becomes of a training message: the reply, or None for one that never arrives."""
+
+class Fated(Protocol):
+    """A grid whose messages may meet a fate."""
+
+    def deliver_as_is(self, message: Message) -> Message | None:
+        """Deliver a message as if nothing were wrong."""
+        ...
+
+    def deliver_to(self, app: App, message: Message) -> Message | None:
+        """Deliver a message to another ClientApp at its node."""
+        ...
+
+    def not_connected(self, message: Message) -> Message:
+        """Return the error reply of a node that is away."""
+        ...
+
+    def lose_state(self, node: int) -> None:
+        """Empty a node's context."""
+        ...
+
+
+Fate = Callable[[Any, Message], Message | None]
+"""What becomes of a training message on a `Fated` grid: the reply, or None for one that never
+arrives."""
 
 Fates = Mapping[tuple[str, int], Fate]
 """Fates by agent and round; each is met once."""
@@ -75,6 +97,14 @@ class WatchedGrid(InlineGrid):
         """Deliver a message as if nothing were wrong."""
         return super().deliver(message)
 
+    def deliver_to(self, app: App, message: Message) -> Message | None:
+        """Deliver a message to another ClientApp at its node."""
+        return app(message, self.contexts[message.metadata.dst_node_id])
+
+    def lose_state(self, node: int) -> None:
+        """Empty a node's context."""
+        forget_all(self.contexts[node])
+
     def node_states(self) -> dict[str, bytes]:
         """Return the packed state of every agent that has one, by agent name."""
         return super().node_states() if self.keeps_states else {}
@@ -88,8 +118,11 @@ class WatchedGrid(InlineGrid):
         ]
 
 
-class WatchedCohort(WatchedGrid, CohortGrid):
-    """The same on the cohort engine: an agent that meets a fate in a round is asked by message."""
+class AskedByMessage:
+    """A grid whose agents work together, but for those that meet a fate in a round."""
+
+    fates: dict[tuple[str, int], Fate]
+    node_configs: dict[int, dict[str, Any]]
 
     def train_together(
         self,
@@ -103,37 +136,46 @@ class WatchedCohort(WatchedGrid, CohortGrid):
         round_ = read_instruction(
             record_dict({RECORD: shared, AGENT_RECORD: agent_record(0)})
         ).round
-        names = [agent_name(self._nodes.contexts[node]) for node in nodes]
+        names = [str(self.node_configs[node]["partition-id"]) for node in nodes]
         free = np.array([(name, round_) not in self.fates for name in names], bool)
         places = np.flatnonzero(free)
         some = [nodes[place] for place in places.tolist()]
         own = states and begun(states, free)
-        done = super().train_together(shared, some, tags[free], own, timeout)
+        work: Any = super()
+        done = work.train_together(shared, some, tags[free], own, timeout)
         return [one._replace(places=places[one.places]) for one in done]
 
 
-def lose_reply(grid: WatchedGrid, message: Message) -> None:
+class WatchedCohort(AskedByMessage, WatchedGrid, CohortGrid):
+    """The same on the cohort engine."""
+
+
+def forget_all(context: Context) -> None:
+    """Empty a context's state."""
+    for record in list(context.state.keys()):
+        del context.state[record]
+
+
+def lose_reply(grid: Fated, message: Message) -> None:
     """Let the agent work and lose what it answers."""
     grid.deliver_as_is(message)
 
 
-def disconnect(grid: WatchedGrid, message: Message) -> Message:
+def disconnect(grid: Fated, message: Message) -> Message:
     """Answer as Flower does for a node that is away."""
     return grid.not_connected(message)
 
 
-def lose_state(grid: WatchedGrid, message: Message) -> Message | None:
+def lose_state(grid: Fated, message: Message) -> Message | None:
     """Empty the node's context before the agent gets the message, as a restart does."""
-    state = grid.contexts[message.metadata.dst_node_id].state
-    for record in list(state.keys()):
-        del state[record]
+    grid.lose_state(message.metadata.dst_node_id)
     return grid.deliver_as_is(message)
 
 
 def changed(change: Callable[[Message], None]) -> Fate:
     """Return the fate of a message whose reply is changed on its way to the server."""
 
-    def fate(grid: WatchedGrid, message: Message) -> Message | None:
+    def fate(grid: Fated, message: Message) -> Message | None:
         reply = grid.deliver_as_is(message)
         if reply is not None and reply.has_content():
             change(reply)

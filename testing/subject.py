@@ -27,6 +27,8 @@ from .grids import Fates, WatchedCohort, WatchedGrid, disconnect
 ROUNDS = 6
 PATIENCE = 0.02
 """Seconds that a round waits for a reply that will not come."""
+RAY_PATIENCE = 2.0
+"""The same where replies come from other processes."""
 FAULTS = {"1": 3, "2": 4}
 """Which agent something happens to, and in which round: two in a row, as a method may alternate."""
 HALF = {"participation": "fraction", "fraction": 0.5}
@@ -144,7 +146,7 @@ class Subject:
         options: Mapping[str, Any] | None = None,
         **start: Any,
     ) -> Played:
-        """Play a run in this process, and once more on the cohort engine, with the same results.
+        """Play a run in this process, and once more on each other engine, with the same results.
 
         Not again where its ``app`` is given, which may count what it sees, or a node keeps a
         ledger. ``options`` go to the Strategy and ``start`` to its ``start``.
@@ -152,21 +154,30 @@ class Subject:
         Raises
         ------
         CheckFailed
-            If the cohort engine gives anything else.
+            If another engine gives anything else.
         """
-        timeouts = {"round-timeout": PATIENCE} if fates else {}
+        patience = RAY_PATIENCE if "ray" in self.engines else PATIENCE
+        timeouts = {"round-timeout": patience} if fates else {}
         asked = {**(self.settings if settings is None else settings), **timeouts}
 
-        def played(kind: type[WatchedGrid]) -> Played:
-            grid = kind(app or self.app(), nodes or self.nodes(), fates, keeps_states=keeps_states)
-            strategy = self.strategy(asked, **(options or {}))
-            return Played(strategy.start(grid, self.start(), num_rounds=rounds, **start), grid)
+        def played(kind: Any, made: Any) -> Played:
+            grid = kind(made, nodes or self.nodes(), fates, keeps_states=keeps_states)
+            with grid if isinstance(grid, AbstractContextManager) else nullcontext():
+                strategy = self.strategy(asked, **(options or {}))
+                return Played(strategy.start(grid, self.start(), num_rounds=rounds, **start), grid)
 
-        found = played(WatchedGrid)
-        kept = any("ledger-path" in node for node in nodes or ())
-        if "cohort" in self.engines and app is None and not kept:
-            drawn = self.noise_key in asked and asked.get("noise-seed", -1) < 0
-            require_alike(played(WatchedCohort).result, found.result, models=not drawn)
+        found = played(WatchedGrid, app or self.app())
+        if app is not None or any("ledger-path" in node for node in nodes or ()):
+            return found
+        drawn = self.noise_key in asked and asked.get("noise-seed", -1) < 0
+        if "cohort" in self.engines:
+            again = played(WatchedCohort, self.app()).result
+            require_alike(again, found.result, "cohort", models=not drawn)
+        if "ray" in self.engines:
+            from .sharded import WatchedRay
+
+            again = played(WatchedRay, partial(app_of, self.name, self.problems)).result
+            require_alike(again, found.result, "ray", models=not drawn)
         return found
 
     @cached_property
@@ -246,20 +257,20 @@ def require_same(found: PrivetResult, expected: PrivetResult, what: str) -> None
             require(one == other, f"{what}: {part} of round {theirs_done.round} differs")
 
 
-def require_alike(cohort: PrivetResult, inline: PrivetResult, *, models: bool) -> None:
-    """Raise ``CheckFailed`` unless the cohort engine's run says what the in-process one says.
+def require_alike(found: PrivetResult, inline: PrivetResult, engine: str, *, models: bool) -> None:
+    """Raise ``CheckFailed`` unless another engine's run says what the in-process one says.
 
     Without ``models``, as where noise is another in every run, of all but the numbers.
     """
     if models:
-        require_same(cohort, inline, "the cohort engine")
+        require_same(found, inline, f"the {engine} engine")
     parts = ("participants", "failures", "notes", "bytes_up", "bytes_down", "epsilon")
-    for ours, theirs in zip(cohort.history, inline.history, strict=True):
+    for ours, theirs in zip(found.history, inline.history, strict=True):
         for part in parts:
             one, other = (repr(getattr(done, part)) for done in (ours, theirs))
             require(
                 one == other,
-                f"the cohort engine: {part} of round {theirs.round}: {one}, not {other}",
+                f"the {engine} engine: {part} of round {theirs.round}: {one}, not {other}",
             )
 
 
@@ -275,10 +286,9 @@ def cohort_engine(subject: Subject) -> AbstractContextManager[LocalGrid]:
 
 def ray_engine(subject: Subject) -> AbstractContextManager[LocalGrid]:
     """Return the Ray engine, with two actors."""
-    from privet.sim.ray.engine import RayGrid
+    from .sharded import WatchedRay
 
-    factory = partial(app_of, subject.name, subject.problems)
-    return RayGrid(factory, subject.nodes(), actors=2)
+    return WatchedRay(partial(app_of, subject.name, subject.problems), subject.nodes())
 
 
 ENGINES: dict[str, Callable[[Subject], AbstractContextManager[LocalGrid]]] = {

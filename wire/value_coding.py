@@ -20,7 +20,10 @@ The numbers are in Golomb-Rice code, its parameter chosen anew for every block o
 little endian::
 
     "PVV" | u8 version | u32 count | f64 step | u64 seed
-    of every 65,536 values: u8 parameter per block | u32 length | unary quotients | bit planes
+    of every 65,536 values: u8 parameter per block | u32 length | unary quotients | low bits
+
+The low bits are those of the parameter: as many whole bytes as it has, one of all values after the
+other, then the bits above them, one plane after the other.
 
 A step of 0 stands for the reference itself, with nothing after it. Whatever decodes is used as
 decoded by the side that encoded it, too, so that both hold the same numbers.
@@ -30,6 +33,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -248,7 +252,7 @@ def _blocks(count: int) -> list[tuple[slice, slice, int]]:
 def _code(numbers: NDArray[np.int64], most: int) -> list[bytes] | None:
     """Return a chunk's code, None where that would be ``most`` bytes or more."""
     largest = int(numbers.max())
-    kind = next(k for k in (np.uint16, np.uint32, np.uint64) if largest <= np.iinfo(k).max)
+    kind = np.dtype("<u2" if largest < 1 << 16 else "<u4" if largest < 1 << 32 else "<u8")
     small: Vector = numbers.astype(kind)
     parameters, ones, planes = b"", np.empty(small.size, np.int64), []
     for values, _, length in _blocks(small.size):
@@ -256,10 +260,13 @@ def _code(numbers: NDArray[np.int64], most: int) -> list[bytes] | None:
         chosen = _cheapest(rows)
         parameters += chosen.astype(np.uint8).tobytes()
         ones[values] = (rows >> chosen[:, None].astype(kind)).reshape(-1)
-        for bit in range(int(chosen.max())):
-            own = rows if chosen.min() > bit else rows[chosen > bit]
-            plane = ((own >> kind(bit)) & kind(1)).astype(np.uint8)
-            planes.append(np.packbits(plane, axis=1, bitorder="little").tobytes())
+        split = rows.view(np.uint8).reshape(*rows.shape, -1)
+        split = np.ascontiguousarray(np.moveaxis(split[..., : (int(chosen.max()) + 7) // 8], 2, 0))
+        for width, at, having in _planes(chosen):
+            own = split[at // 8] if having.all() else split[at // 8, having]
+            if width == 1:
+                own = np.packbits((own >> (at % 8)) & 1, axis=1, bitorder="little")
+            planes.append(own.tobytes())
     ones += 1
     np.cumsum(ones, out=ones)
     length = (int(ones[-1]) + 7) // 8
@@ -267,6 +274,17 @@ def _code(numbers: NDArray[np.int64], most: int) -> list[bytes] | None:
         return None
     ones -= 1
     return [parameters, _LENGTH.pack(length), pack_ones(ones), *planes]
+
+
+def _planes(parameters: NDArray[np.int64]) -> Iterator[tuple[int, int, NDArray[np.bool_]]]:
+    """Yield width in bits and first bit of every plane, and which blocks have it."""
+    whole = parameters & -8
+    for at in range(0, int(whole.max()), 8):
+        yield 8, at, whole > at
+    for at in range(int(whole.min()), int(parameters.max())):
+        having = (whole <= at) & (parameters > at)
+        if having.any():
+            yield 1, at, having
 
 
 def _cheapest(rows: Vector) -> NDArray[np.int64]:
@@ -293,7 +311,10 @@ def _read(raw: NDArray[np.uint8], at: int, count: int) -> tuple[NDArray[np.int64
         raise WireError("coded values end inside a chunk")
     parameters = raw[at : at + blocks].astype(np.int64)
     (length,) = _LENGTH.unpack_from(raw.data, at + blocks)
-    planes = sum(int(parameters[own].sum()) * ((size + 7) // 8) for _, own, size in _blocks(count))
+    planes = 0
+    for _, own, size in _blocks(count):
+        planes += int((parameters[own] // 8).sum()) * size
+        planes += int((parameters[own] % 8).sum()) * ((size + 7) // 8)
     at, end = head + length, head + length + planes
     # Longer than float64 themselves no code is; so is what is unpacked here.
     if end > raw.size or parameters.max() >= 64 or length > 8 * count:
@@ -307,21 +328,19 @@ def _read(raw: NDArray[np.uint8], at: int, count: int) -> tuple[NDArray[np.int64
         if (rows.max(axis=1) * 2.0**shifts >= 2 * _MOST).any() or shifts.max() > 53:
             raise WireError("coded values are too large")
         np.left_shift(rows, shifts[:, None], out=rows)
-        kind = np.uint16 if shifts.max() <= 16 else np.int64
-        low = np.zeros(rows.shape, kind)
-        for bit in range(int(shifts.max())):
-            having = shifts > bit
-            every = bool(having.all())
-            width = (size + 7) // 8
-            stop = at + width * (len(rows) if every else int(having.sum()))
-            bits: Vector = np.unpackbits(
-                raw[at:stop].reshape(-1, width), axis=1, count=size, bitorder="little"
-            ).astype(kind)
-            np.left_shift(bits, bit, out=bits)
-            if every:
-                low |= bits
+        split = np.zeros(((int(shifts.max()) + 7) // 8, *rows.shape), np.uint8)
+        for width, bit, having in _planes(shifts):
+            length = size if width == 8 else (size + 7) // 8
+            stop = at + length * int(having.sum())
+            bits: Vector = raw[at:stop].reshape(-1, length)
+            if width == 1:
+                bits = np.unpackbits(bits, axis=1, count=size, bitorder="little")
+                bits <<= bit % 8
+            if having.all():
+                split[bit // 8] |= bits
             else:
-                low[having] |= bits
+                split[bit // 8, having] |= bits
             at = stop
-        rows |= low
+        for number, part in enumerate(split):
+            rows |= part.astype(np.int64) << (8 * number)
     return numbers, at

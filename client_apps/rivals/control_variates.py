@@ -23,15 +23,16 @@ from ..arithmetic import ascend
 from ..half import Arrays, Local, Streams, Vector
 from ..local_task import LocalTask, Walk
 from ..solver_agents import ScheduledSteps
-from ..value_bits import ValueBits
+from ..value_bits import HEARD, BroadcastBits, ValueBits
 
 
 @dataclass(frozen=True)
-class ControlledAgent(ValueBits, ScheduledSteps):
+class ControlledAgent(ValueBits, BroadcastBits, ScheduledSteps):
     """Agent half with a control variate; its state is h_i and, until x' is known, x_i."""
 
     steps_bind: ClassVar[bool] = True
     sends: ClassVar[Mapping[str, str]] = {"x": "end"}
+    hears: ClassVar[Mapping[str, str]] = {"x": HEARD + "x"}
 
     step_size: float = setting(0.1, "local step size", low=SMALLEST, high=LARGEST)
 

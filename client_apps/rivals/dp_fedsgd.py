@@ -6,6 +6,7 @@ H. B. McMahan et al., "Communication-Efficient Learning of Deep Networks from De
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -20,7 +21,7 @@ from ..gradient_agents import NoisyStepsAgent
 from ..gradients import require_model
 from ..half import Arrays, Local, Streams, Vector
 from ..terms import BudgetSchedule, MessageTerms
-from ..value_bits import BroadcastBits, ValueBits
+from ..value_bits import HEARD, BroadcastBits, ValueBits
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, NoisyStepsAgent):
     """
 
     name: ClassVar[str] = "dp-fedsgd"
-    hears: ClassVar[tuple[str, ...]] = ("x",)
+    hears: ClassVar[Mapping[str, str]] = {"x": HEARD + "x"}
 
     secure_sum: bool = same(MessageTerms, "secure_sum")
     noise_sharing: bool = setting(

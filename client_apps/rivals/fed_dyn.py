@@ -20,7 +20,7 @@ from privet.wire.key import LARGEST, setting
 from ..gradient_agents import SeveralStepsAgent
 from ..half import Arrays, Local, Streams, Vector
 from ..local_task import LocalTask, Walk
-from ..value_bits import BroadcastBits, ValueBits
+from ..value_bits import HEARD, BroadcastBits, ValueBits
 
 
 def dynamic_gradient(g: Vector, x: Vector, center: Vector, alpha: float) -> Vector:
@@ -36,7 +36,7 @@ class Agent(ValueBits, BroadcastBits, SeveralStepsAgent):
     """Agent half of FedDyn; its state is g_i."""
 
     name: ClassVar[str] = "fed-dyn"
-    hears: ClassVar[tuple[str, ...]] = ("x",)
+    hears: ClassVar[Mapping[str, str]] = {"x": HEARD + "x"}
     sends: ClassVar[Mapping[str, str]] = {"x": "end"}
 
     fed_dyn_alpha: float = setting(

@@ -20,15 +20,16 @@ from privet.problems import Problem
 from ..half import Arrays, Local, Streams
 from ..local_task import LocalTask, Walk
 from ..solver_agents import ScheduledSteps, solvers
-from ..value_bits import ValueBits
+from ..value_bits import BroadcastBits, ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, ScheduledSteps):
+class Agent(ValueBits, BroadcastBits, ScheduledSteps):
     """Agent half of FedLin; its state is x and g_i. Round A is an exchange without a local task."""
 
     name: ClassVar[str] = "fed-lin"
     sends: ClassVar[Mapping[str, str]] = {"x": "end"}
+    hears: ClassVar[Mapping[str, str]] = {"x": "x", "g": ""}
 
     local_solver: str = solvers("gd")
     step_size: float = 0.1

@@ -21,7 +21,7 @@ from ..arithmetic import ascend
 from ..half import Arrays, Local, Streams
 from ..local_task import LocalTask, Walk
 from ..solver_agents import ScheduledSteps, penalty
-from ..value_bits import BroadcastBits, ValueBits
+from ..value_bits import HEARD, BroadcastBits, ValueBits
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Agent(ValueBits, BroadcastBits, ScheduledSteps):
     """Agent half of FedPD; ``rho`` is the paper's eta."""
 
     name: ClassVar[str] = "fed-pd"
-    hears: ClassVar[tuple[str, ...]] = ("x",)
+    hears: ClassVar[Mapping[str, str]] = {"x": HEARD + "x"}
     sends: ClassVar[Mapping[str, str]] = {"x": "end"}
 
     rho: float = penalty(3.0, "eta, the inverse penalty of the augmented Lagrangian")

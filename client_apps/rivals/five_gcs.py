@@ -14,6 +14,7 @@ the same as about (xhat + rho u_i) / (1 - mu rho), and defined for mu rho >= 1 t
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,7 +27,7 @@ from privet.wire.key import setting
 from ..half import Arrays, Local, Streams
 from ..local_task import LocalTask, Need, Walk
 from ..solver_agents import ScheduledSteps, penalty, solvers
-from ..value_bits import BroadcastBits, ValueBits
+from ..value_bits import HEARD, BroadcastBits, ValueBits
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Agent(ValueBits, BroadcastBits, ScheduledSteps):
     """Agent half of 5GCS; ``rho`` is 1 / (n tau) and ``common_convexity`` mu of the paper."""
 
     name: ClassVar[str] = "five-gcs"
-    hears: ClassVar[tuple[str, ...]] = ("x",)
+    hears: ClassVar[Mapping[str, str]] = {"x": HEARD + "x"}
     needs: ClassVar[tuple[Need, ...]] = ("end_gradient",)
 
     local_solver: str = solvers("gd", "agd", "sgd")

@@ -20,7 +20,7 @@ from privet.problems import Problem
 from ..gradient_agents import SeveralStepsAgent
 from ..half import Arrays, Local, Streams
 from ..local_task import LocalTask, Need, Walk
-from ..value_bits import BroadcastBits, ValueBits
+from ..value_bits import HEARD, BroadcastBits, ValueBits
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Agent(ValueBits, BroadcastBits, SeveralStepsAgent):
     """Agent half of SCAFFOLD; its state is c_i."""
 
     name: ClassVar[str] = "scaffold"
-    hears: ClassVar[tuple[str, ...]] = ("x",)
+    hears: ClassVar[Mapping[str, str]] = {"x": HEARD + "x", "c": HEARD + "c"}
     needs: ClassVar[tuple[Need, ...]] = ("mean_gradient",)
     sends: ClassVar[Mapping[str, str]] = {"u": "mean_gradient"}
     steps_bind: ClassVar[bool] = True  # the server multiplies u_i by them

@@ -18,7 +18,7 @@ log = logging.getLogger("flwr.privet")
 
 
 class SolverArguments(RunArguments, total=False):
-    """Those of `privet.client_apps.solver_agents.SolverAgent`, and how uploads are coded."""
+    """Those of `privet.client_apps.solver_agents.SolverAgent`, and how messages are coded."""
 
     local_epochs: int
     local_solver: str
@@ -27,6 +27,7 @@ class SolverArguments(RunArguments, total=False):
     strong_convexity: float
     smoothness: float
     value_bits: str
+    broadcast_bits: str
 
 
 class ScheduledArguments(SolverArguments, total=False):
@@ -52,6 +53,7 @@ class GradientArguments(RunArguments, total=False):
     delta: float
     relation: str
     value_bits: str
+    broadcast_bits: str
 
 
 class SeveralStepsArguments(GradientArguments, total=False):

@@ -167,7 +167,6 @@ class DPFedSGD(PrimalDualStrategy):
         budget_schedule: str = Agent.budget_schedule,
         budget_ratio: float = Agent.budget_ratio,
         h: ProximalFunction | None = None,
-        broadcast_bits: str = Agent.broadcast_bits,
         **run: Unpack[GradientArguments],
     ) -> None:
         config = self.resolved(locals())

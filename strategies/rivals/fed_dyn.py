@@ -107,7 +107,6 @@ class FedDyn(PrimalDualStrategy):
         self,
         *,
         fed_dyn_alpha: float = Agent.fed_dyn_alpha,
-        broadcast_bits: str = Agent.broadcast_bits,
         **run: Unpack[SeveralStepsArguments],
     ) -> None:
         config = self.resolved(locals())

@@ -110,8 +110,6 @@ class FedPD(RivalStrategy):
     def __init__(
         self,
         rho: float = Agent.rho,
-        *,
-        broadcast_bits: str = Agent.broadcast_bits,
         **run: Unpack[ScheduledArguments],
     ) -> None:
         config = self.resolved(locals())

@@ -62,7 +62,6 @@ class FedSplit(RivalStrategy):
         *,
         relaxation: float = Agent.relaxation,
         returned_model: str = Server.returned_model,
-        broadcast_bits: str = Agent.broadcast_bits,
         **run: Unpack[SolverArguments],
     ) -> None:
         config = self.resolved(locals())

@@ -124,7 +124,6 @@ class FiveGCS(RivalStrategy):
         *,
         server_step_size: float = Server.server_step_size,
         common_convexity: float = Agent.common_convexity,
-        broadcast_bits: str = Agent.broadcast_bits,
         **run: Unpack[ScheduledArguments],
     ) -> None:
         config = self.resolved(locals())

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from privet.client_apps.cohort import begun
 from privet.client_apps.inputs import Streams
-from privet.client_apps.value_bits import Coder
+from privet.client_apps.value_bits import MOST_MISSED, Coder
 from privet.privacy import AgentLedger
 from privet.wire import (
     AGENT_RECORD,
@@ -82,8 +82,9 @@ class Pending:
         The agents chosen, in folding order.
     shared : dict of str to ConfigRecord
         What the agents of a group are all sent, by group.
-    coded : ConfigRecord, optional
-        The shared record for agents that hold the broadcast of the round before.
+    coded : dict of str to ConfigRecord
+        The same with codes, for agents that hold what they refer to; one object for all that heard
+        the same last.
     own : dict of str to ConfigRecord
         The shared record with what one agent is sent besides, by name; of few agents or none.
     messages : dict of str to Message
@@ -120,7 +121,7 @@ class Pending:
     asked: tuple[str, ...]
     shared: dict[str, ConfigRecord] = field(default_factory=dict)
     own: dict[str, ConfigRecord] = field(default_factory=dict)
-    coded: ConfigRecord | None = None
+    coded: dict[str, ConfigRecord] = field(default_factory=dict)
     messages: dict[str, Message] = field(default_factory=dict)
     states: dict[str, Callable[[], ConfigRecord]] = field(default_factory=dict)
     tries: int = 0
@@ -182,10 +183,8 @@ class Pending:
         """
         half, session, turn = self.half, self.session, self.turn
         session.state, arrays = half.broadcast(session.state, turn)
-        codes: Mapping[str, NDArray[Any]] = {}
         if half.agent.broadcast_width:
-            codes = self._tell(arrays)
-            arrays = {**arrays, **cast(Told, session.told).arrays}
+            arrays = self._tell(arrays)
         arrays = {**arrays, **session.besides}
 
         def record(broadcast: Arrays) -> ConfigRecord:
@@ -202,35 +201,65 @@ class Pending:
             }
         else:
             self.shared = {ALL: record(arrays)}
-            if codes:
-                self.coded = record({**arrays, **codes})
+            codes, coded = self._codes(), dict[int, ConfigRecord]()
             for name in self.asked:
+                tag = session.roster.agents[name].tag
                 if besides := half.own(session.state, position[name], turn):
                     self.own[name] = record({**arrays, **besides})
+                if tag not in codes:
+                    continue
+                if besides:
+                    self.coded[name] = record({**arrays, **codes[tag], **besides})
+                    continue
+                if tag not in coded:
+                    coded[tag] = record({**arrays, **codes[tag]})
+                self.coded[name] = coded[tag]
         self.note_absent(self.asked)
 
-    def _tell(self, arrays: Arrays) -> Mapping[str, NDArray[Any]]:
-        """Code a broadcast by its difference to the last round's; the state goes on with it.
+    def _tell(self, arrays: Arrays) -> Arrays:
+        """Return a broadcast in full; the state goes on with what its codes decode to.
 
-        Once a round, however often it is tried.
+        It is coded once a round, however often that is tried.
         """
         half, session = self.half, self.session
-        last = session.told
-        if last is None or last.round != self.round:
-            told, codes = {}, {}
-            streams = Streams(self.options.seed, "", self.round)
-            coder = Coder(streams, half.agent.broadcast_width)
-            for name in half.tells:
-                told[name] = arrays[name]
-                if last is not None:
-                    told[name], data = coder(arrays[name], last.arrays[name], name)
-                    if data:
-                        codes[name] = np.frombuffer(data, np.uint8)
-            session.told = Told(self.round, told, codes)
-        told_now = cast(Told, session.told)
-        for name, entry in half.tells.items():
-            setattr(session.state, entry, told_now.arrays[name])
-        return told_now.codes
+        names = [name for name in half.tells if name in arrays]
+        told = session.told
+        if told is None or told.round != self.round:
+            told = session.told = self._told({name: arrays[name] for name in names})
+        session.state = half.told(session.state, {name: told.arrays[name] for name in names})
+        full = {name: told.full.get(name, told.arrays[name]) for name in names}
+        return {**arrays, **full}
+
+    def _codes(self) -> dict[int, Arrays]:
+        """Return what agents are sent of the broadcast that heard that of a round, by that round.
+
+        Of the rounds that the codes go back to.
+        """
+        told = self.session.told
+        if told is None or not told.codes[self.round]:
+            return {}
+        alone = [name for name, place in self.half.agent.hears.items() if not place]
+        return {number - 1: told.since(number - 1, alone) for number in told.codes if number > 1}
+
+    def _told(self, arrays: Arrays) -> Told:
+        """Code the arrays of a broadcast, each by its difference to the last of its name."""
+        agent, last = self.half.agent, self.session.told
+        before: Mapping[str, NDArray[Any]] = {} if last is None else last.arrays
+        streams, kept, full, codes = Streams(self.options.seed, "", self.round), {}, {}, {}
+        for name, array in arrays.items():
+            reference = before.get(name) if agent.hears[name] else None
+            known = reference is not None or not agent.hears[name]
+            coder = Coder(streams, agent.broadcast_width if known else 0)
+            kept[name], full[name], codes[name] = coder.broadcast(array, reference, name)
+        own = {name: array for name, array in codes.items() if array is not full[name]}
+        recent: dict[int, Mapping[str, NDArray[Any]]] = {self.round: own}
+        size = sum(array.nbytes for array in own.values())
+        for number, former in () if last is None else last.complete():
+            size += sum(array.nbytes for array in former.values())
+            if size >= sum(array.nbytes for array in full.values()) or len(recent) > MOST_MISSED:
+                break
+            recent[number] = former
+        return Told(self.round, {**before, **kept}, full, recent)
 
     def note_absent(self, names: Iterable[str]) -> None:
         """Note which of these agents cannot be asked now, and why."""
@@ -326,8 +355,8 @@ class Pending:
                     lost = half.recovery_note
                     self.notes.append(f"{sent}; {lost}" if lost else sent)
             record = self.own.get(name) or self._shared_with(name, units)
-            if self.coded is not None and not force and agent.tag in agent.held:
-                record = self.coded if agent.tag == session.round else record
+            if agent.tag in agent.held and not force:
+                record = self.coded.get(name, record)
             self.states.pop(name, None)
             if packed is not None and self.options.folder and self.large(len(packed)):
                 made, packed = partial(self._with_state, position[name], tag, ledger), None
@@ -349,7 +378,9 @@ class Pending:
     def sent_to(self, name: str) -> Arrays:
         """Return what an agent was broadcast, where it was coded as it decodes."""
         record = self.own.get(name) or self._shared_with(name, grouped(self.half))
-        return from_payload(cast(bytes, record["payload"]))
+        sent, told = from_payload(cast(bytes, record["payload"])), self.session.told
+        decoded = {} if told is None else told.arrays
+        return {name: decoded.get(name, array) for name, array in sent.items()}
 
     def _shared_with(self, name: str, units: GroupedHalf[Any] | None) -> ConfigRecord:
         if units is None:
@@ -359,7 +390,7 @@ class Pending:
 
     def forget_sent(self) -> None:
         """Let go of what was sent, as large as the model, before the uploads are folded."""
-        self.shared, self.own, self.messages, self.coded = {}, {}, {}, None
+        self.shared, self.own, self.messages, self.coded = {}, {}, {}, {}
 
     def _with_state(self, position: int, tag: int, ledger: str) -> ConfigRecord:
         recovery = self.half.recovery(self.session.state, position)

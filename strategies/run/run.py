@@ -216,8 +216,8 @@ class Run:
         arrays = dict(saved.arrays)
         session.statistics = arrays.pop(BUFFERS, None)
         if self.half.agent.broadcast_width:
-            told = {name: arrays.pop(TOLD + name) for name in self.half.tells}
-            session.told = Told(session.round, told, {})
+            told = {n: arrays.pop(TOLD + n) for n in self.half.tells if TOLD + n in arrays}
+            session.told = Told(session.round, told, {}, {})
         self.half = self.half.with_settings(
             {key: manifest["settings"][key] for key in self.half.settings() if key != TARGET}
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -98,14 +98,44 @@ def _json(value: Any) -> Any:
 
 
 class Told(NamedTuple):
-    """A broadcast that was coded: its round, what decodes, and the codes of those arrays.
+    """What was broadcast last of the arrays that may be coded, and in which round.
 
-    In the first round, and of an array that is not worth it, there is no code.
+    Attributes
+    ----------
+    arrays : dict of str to array (d,)
+        What decodes; also of arrays that were not in this broadcast.
+    full : dict of str to array
+        How those that were travel without a reference.
+    codes : dict of int to dict of str to array
+        And with one, by round: of this one, and of those before it as long as all are together
+        shorter than the arrays in full. There is none in the first round, nor of an array that
+        is not worth it.
     """
 
     round: int
     arrays: Mapping[str, NDArray[Any]]
-    codes: Mapping[str, NDArray[Any]]
+    full: Mapping[str, NDArray[Any]]
+    codes: Mapping[int, Mapping[str, NDArray[Any]]]
+
+    def complete(self) -> Iterable[tuple[int, Mapping[str, NDArray[Any]]]]:
+        """Return the codes by round, the last first, if they tell all of every broadcast."""
+        if self.full.keys() != self.codes.get(self.round, {}).keys():
+            return ()
+        return sorted(self.codes.items(), reverse=True)
+
+    def since(self, round_: int, alone: Container[str]) -> dict[str, NDArray[Any]]:
+        """Return what an agent that heard the broadcast of a round is sent of this one.
+
+        Codes of rounds that it missed are numbered from 0 behind the array's name; those of arrays
+        that stand ``alone`` are not needed.
+        """
+        rounds, sent = range(round_ + 1, self.round), dict[str, NDArray[Any]]()
+        for name in self.codes[self.round]:
+            missed = [self.codes[one][name] for one in rounds if name in self.codes.get(one, ())]
+            if name not in alone:
+                sent |= {f"{name}.{number}": code for number, code in enumerate(missed)}
+            sent[name] = self.codes[self.round][name]
+        return sent
 
 
 @dataclass

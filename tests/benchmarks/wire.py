@@ -76,7 +76,7 @@ def _values(show: Show, rng: np.random.Generator, dim: int, kind: str, repeats: 
         size = values.nbytes / 1e6
         show(Figure("wire", case, "bits of a normal number", 8 * len(data) / dim))
         # Small vectors are bound by calls, and code in a fraction of a millisecond.
-        goal = 100.0 if dim == DIM and kind == "f8" else None
+        goal = 100.0 if dim == DIM else None
         show(Figure("wire", case, "encode, MB/s", size / there, goal))
         show(Figure("wire", case, "decode, MB/s", size / back, goal))
 

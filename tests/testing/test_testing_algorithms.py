@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from privet.testing import Check, check_algorithm, checks, kit
+from privet.testing.sharded import kept_actors
 from privet.wire import ConfigError, algorithms
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {"gfl": {"units": 2}}
@@ -15,6 +16,8 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {"gfl": {"units": 2}}
 PRIVATE: Mapping[str, Mapping[str, Any]] = {"fed-plt": {"local-solver": "noisy-gd"}}
 """What makes a run private besides a clip and noise."""
 
+QUICK = ("engines_agree_to_the_bit", "lost_state_is_made_good")
+"""Checks that are played on Ray every time."""
 OF_STATE = (
     "lost_reply_is_an_absence",
     "lost_state_is_made_good",
@@ -60,15 +63,17 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 """Settings under which agents hold or send something else than by default."""
 
 
-def every_check() -> list[Check]:
+def every_check(*engines: str) -> list[Check]:
     return [
         check
         for name in sorted(algorithms())
-        for check in checks(name, settings=SETTINGS.get(name), private=PRIVATE.get(name))
+        for check in checks(
+            name, settings=SETTINGS.get(name), private=PRIVATE.get(name), engines=engines
+        )
     ]
 
 
-@pytest.mark.parametrize("check", every_check(), ids=str)
+@pytest.mark.parametrize("check", every_check("inline", "cohort"), ids=str)
 def test_algorithm_keeps_its_promise(check: Check) -> None:
     check()
 
@@ -81,14 +86,22 @@ def test_variant_keeps_the_promises_of_its_state(variant: str) -> None:
             check()
 
 
+@pytest.fixture(scope="module")
+def actors() -> Iterator[None]:
+    with kept_actors():
+        yield
+
+
 @pytest.mark.ray
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_engines_agree() -> None:
-    (check,) = (
-        one
-        for one in checks("scaffold", engines=("inline", "ray"))
-        if one.name == "engines_agree_to_the_bit"
-    )
+@pytest.mark.parametrize(
+    "check",
+    [
+        pytest.param(check, marks=() if check.name in QUICK else pytest.mark.slow, id=str(check))
+        for check in every_check("inline", "ray")
+    ],
+)
+def test_algorithm_keeps_its_promise_on_ray(check: Check, actors: None) -> None:
     check()
 
 

@@ -14,8 +14,10 @@ from privet.client_apps import Local
 from privet.client_apps.gradients import Gradients
 from privet.privacy.node_rules import NodeRules
 from privet.server_apps import read_config
+from privet.sim.inline import app_of
 from privet.strategies import SearchAxis
-from privet.testing import Check, CheckFailed, checks, logistic_federation
+from privet.testing import Check, CheckFailed, checks, logistic_federation, sharded
+from privet.testing.grids import WatchedGrid
 from privet.testing.subject import ENGINES
 from privet.wire import digest, registry
 from privet.wire.key import setting
@@ -442,10 +444,22 @@ def test_secure_sum_that_is_not_the_sum_is_caught(monkeypatch: Patch) -> None:
 def test_engine_that_computes_something_else_is_caught(monkeypatch: Patch) -> None:
     other = logistic_federation(seed=1)
     monkeypatch.setitem(
-        ENGINES, "ray", lambda subject: ENGINES["inline"](replace(subject, problems=other))
+        ENGINES, "cohort", lambda subject: ENGINES["inline"](replace(subject, problems=other))
     )
-    with pytest.raises(CheckFailed, match="the engine 'ray': model 'last' differs by"):
-        check_of("led", "engines_agree_to_the_bit", engines=("inline", "ray"))()
+    with pytest.raises(CheckFailed, match="the engine 'cohort': model 'last' differs by"):
+        check_of("led", "engines_agree_to_the_bit", engines=("inline", "cohort"))()
+
+
+def test_ray_that_computes_something_else_is_caught_by_every_check(monkeypatch: Patch) -> None:
+    other = app_of("led", logistic_federation(seed=1))
+
+    def grid(factory: Any, *arguments: Any, **options: Any) -> WatchedGrid:
+        return WatchedGrid(other, *arguments, **options)
+
+    monkeypatch.setattr(sharded, "WatchedRay", grid)
+    for name in ("run_is_finite_and_makes_progress", "lost_state_is_made_good"):
+        with pytest.raises(CheckFailed, match="the ray engine: model 'last' differs by"):
+            check_of("led", name, engines=("inline", "ray"))()
 
 
 def test_limit_that_a_nodes_own_steps_move_is_caught(monkeypatch: Patch) -> None:

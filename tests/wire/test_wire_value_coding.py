@@ -58,9 +58,15 @@ def by_hand(data: bytes, reference: NDArray[np.float64]) -> list[float]:
         numbers = [0] * size
         whole = len([one for one in sizes if one == BLOCK])
         for some in (range(whole), range(whole, len(sizes))):
-            for bit in range(max([parameters[block] for block in some], default=0)):
+            most = max([parameters[block] for block in some], default=0)
+            for first in range(0, most // 8 * 8, 8):
+                for block in [block for block in some if parameters[block] // 8 * 8 > first]:
+                    for place in range(sizes[block]):
+                        numbers[block * BLOCK + place] |= data[at + place] << first
+                    at += sizes[block]
+            for bit in range(most):
                 for block in some:
-                    if parameters[block] <= bit:
+                    if not parameters[block] // 8 * 8 <= bit < parameters[block]:
                         continue
                     width = (sizes[block] + 7) // 8
                     plane = "".join(f"{byte:08b}"[::-1] for byte in data[at : at + width])
@@ -78,7 +84,7 @@ def by_hand(data: bytes, reference: NDArray[np.float64]) -> list[float]:
 
 
 @pytest.mark.parametrize("count", [60, BLOCK, BLOCK + 300, 3 * BLOCK + 1, CHUNK + BLOCK + 5])
-@pytest.mark.parametrize("bits", [2, 8])
+@pytest.mark.parametrize("bits", [2, 8, 21])
 def test_the_code_is_that_of_the_format(count: int, bits: int) -> None:
     scales = np.exp(RNG.standard_normal(count).cumsum() / 30)
     values, reference = RNG.standard_normal(count) * scales, RNG.standard_normal(count)

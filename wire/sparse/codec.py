@@ -40,7 +40,7 @@ WHOLE, GAPS, REST, SEEDED = range(4)
 
 _HEADER = struct.Struct("<3sBBBBBIIQ")
 _LENGTH = struct.Struct("<I")
-_CHECKSUM_AT = 8
+_DTYPE_AT, _CHECKSUM_AT = 5, 8
 _DTYPES = (np.dtype("<f4"), np.dtype("<f8"))
 _MAX_DIM = 2**32 - 1
 
@@ -194,6 +194,16 @@ def decode(data: Buffer, *, max_dim: int, reference: NDArray[Any] | None = None)
     values = np.frombuffer(raw, dtype, count, begin)
     values.flags.writeable = False
     return SparseVector(dim, values, positions)
+
+
+def is_sparse(data: Buffer) -> bool:
+    """Whether bytes begin as those of ``encode``."""
+    return bytes(data[: len(MAGIC)]) == MAGIC
+
+
+def is_whole(data: Buffer) -> bool:
+    """Whether bytes begin as those of ``encode`` without a code."""
+    return is_sparse(data) and len(data) >= _HEADER.size and data[_DTYPE_AT] < len(_DTYPES)
 
 
 def _decoded(

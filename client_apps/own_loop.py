@@ -143,6 +143,11 @@ class LocalRound:
         def correct(optimizer: Any, *_: Any) -> None:
             groups = optimizer.param_groups
             if any(id(each) in ours for group in groups for each in group["params"]):
+                if getattr(optimizer, "grad_scale", None) is not None:
+                    raise ConfigError(
+                        "a fused optimizer would unscale what hook = True adds to its gradients: "
+                        "call scaler.unscale_(optimizer) before scaler.step(optimizer)"
+                    )
                 self.correct(self._model)
 
         torch: Any = importlib.import_module("torch.optim.optimizer")

@@ -381,8 +381,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             self.run.asked = run.asked
         result.stopped, result.diverged = run.stopped or "rounds", run.diverged
         result.history = run.session.history
-        models = run.models()
         run.arrays = ArrayRecord()  # the last round's goes before
+        models = run.models()
         run.arrays = run.session.restore(models["last"])
         result.models = {
             name: run.arrays if model is models["last"] else run.session.restore(model)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from privet.sim.ray.batches import Arena, new_arena
-from privet.sim.ray.session import cluster_cpus
+from privet.sim.ray.session import cluster_cpus, cluster_gpus
 from privet.wire import RunError
 from privet.wire.errors import one_line
 
@@ -80,9 +80,10 @@ class Actors:
         asked = [seat.ready for seat in self.seats]
         _, missing = self._ray.wait(asked, num_returns=len(asked), timeout=START_PATIENCE)
         if missing:
+            cpus, gpus = cluster_cpus(self._ray), sum(cluster_gpus(self._ray))
             raise RunError(
                 f"{len(missing)} of {len(asked)} actors did not start within {START_PATIENCE:g} s: "
-                f"Ray has {cluster_cpus(self._ray)} CPUs"
+                f"Ray has {cpus} CPUs and {gpus:g} GPUs, which others may use"
             )
         try:
             self._ray.get(asked)

@@ -22,12 +22,14 @@ from privet.client_apps.cohort import Tags, Trained, begun
 from privet.sim.grid import CRASHED, LocalGrid, NodeConfig
 from privet.sim.ray.actors import Actors, Seat
 from privet.sim.ray.batches import pack, unpack
-from privet.sim.ray.session import cluster_cpus, ray_session
+from privet.sim.ray.session import cluster_cpus, cluster_gpus, ray_session
 from privet.sim.ray.shard import Factory, Shard
 from privet.wire import ConfigError
 
 PULL_PATIENCE = 1.0
 """Seconds a pull waits for replies under way; a deadline is overrun by that much at most."""
+GPU_UNIT = 1e-4
+"""The part of a GPU that Ray counts in."""
 UNREADABLE = (pickle.UnpicklingError, AttributeError, ImportError)
 """What reading replies raises if they hold values of classes that are not known here."""
 
@@ -65,14 +67,18 @@ class RayGrid(LocalGrid):
         Passed to the ClientApp's context.
     actors : int, optional
         Processes to shard the nodes over, at most one per node; by default one per core (of the
-        cluster).
+        cluster), or as many as its GPUs have room for.
+    num_gpus : float, optional
+        What every actor takes of a GPU, as Flower's ``client-resources-num-gpus``: a fraction, of
+        one GPU, or a whole number of them. Ray counts them and sets ``CUDA_VISIBLE_DEVICES``; the
+        memory of a GPU it does not divide. With 0 every actor sees all GPUs of its machine.
     address : str, optional
         A running Ray cluster; by default Ray is started here. See ``privet.sim.ray.session``.
 
     Raises
     ------
     ConfigError
-        If Ray is not installed, or ``actors`` is below 1.
+        If Ray is not installed, ``actors`` is below 1, or Ray has no room for ``num_gpus``.
     RunError
         If Ray does not start, or the actors do not: the line says why.
 
@@ -91,20 +97,26 @@ class RayGrid(LocalGrid):
         run_config: Mapping[str, Any] | None = None,
         *,
         actors: int | None = None,
+        num_gpus: float = 0.0,
         address: str | None = None,
     ) -> None:
         if actors is not None and actors < 1:
             raise ConfigError(f"actors = {actors!r}: must be >= 1")
+        if not (GPU_UNIT <= num_gpus < 1 or (num_gpus >= 0 and num_gpus % 1 == 0)):
+            raise ConfigError(
+                f"num_gpus = {num_gpus!r}: must be a fraction >= {GPU_UNIT:g}, or a whole number"
+            )
         self._run_config = dict(run_config or {})
         super().__init__(nodes, self._run_config)
         self._factory = factory
+        self._num_gpus = num_gpus
         self._under_way: dict[Any, Batch] = {}
         self._forgotten: set[str] = set()
         self._open = ExitStack()
         try:
             session = ray_session(address=address, num_cpus=actors)
             self._ray = self._open.enter_context(session)
-            count = min(actors or cluster_cpus(self._ray), max(1, len(self.node_configs)))
+            count = min(self._most_actors(actors), max(1, len(self.node_configs)))
             blocks = np.array_split(list(self.node_configs), count)
             self._actors = Actors(self._ray, self._start, [block.tolist() for block in blocks])
             self._open.callback(self._actors.end)
@@ -269,8 +281,26 @@ class RayGrid(LocalGrid):
         """Return the numbers of the seats with batches under way."""
         return {batch.seat.number for batch in self._under_way.values()}
 
+    def _most_actors(self, wanted: int | None) -> int:
+        """Return how many actors are wanted at most (raises ``ConfigError`` if there is no room).
+
+        Ray itself would wait for GPUs that nobody has.
+        """
+        if not self._num_gpus:
+            return wanted or cluster_cpus(self._ray)
+        share, gpus = self._num_gpus, cluster_gpus(self._ray)
+        on_each = int(1 / GPU_UNIT) // int(share / GPU_UNIT + 1e-6) if share < 1 else 1
+        room = sum(int(gpu // max(1, share)) * on_each for gpu in gpus)
+        if room < (wanted or 1):
+            there = f"GPUs: {sum(gpus):g}" if gpus else "no GPU"
+            raise ConfigError(
+                f"num_gpus = {share:g}: Ray has {there}, room for {room} of {wanted or 1} actors"
+            )
+        return wanted or min(cluster_cpus(self._ray), room)
+
     def _start(self, nodes: list[int], address: str) -> Any:
         """Start an actor for some nodes, which finds its arena at an address."""
         configs = {node: self.node_configs[node] for node in nodes}
-        shard = self._ray.remote(num_cpus=1, max_restarts=0)(Shard)
+        kind = self._ray.remote(num_cpus=1, num_gpus=self._num_gpus, max_restarts=0)
+        shard = kind(Shard)
         return shard.remote(self._factory, self.run.run_id, configs, self._run_config, address)

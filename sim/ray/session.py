@@ -97,6 +97,12 @@ def cluster_cpus(ray: Any) -> int:
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
+def cluster_gpus(ray: Any) -> list[float]:
+    """Return the number of GPUs of each machine of the connected Ray that has some."""
+    alive = (node["Resources"] for node in ray.nodes() if node["Alive"])
+    return [gpus for each in alive if (gpus := each.get("GPU", 0.0)) > 0]
+
+
 def local_cpus() -> int:
     """Return the number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ class Entry:
 
     method: str
     settings: str
-    make: Callable[[], Any]
+    make: Callable[..., Any]
     protocol: str = ""
     step: float = 0.0
     mods: tuple[Any, ...] = field(default=())
@@ -56,29 +57,36 @@ def averaged(step: float) -> Entry:
     return Entry("FedAvg", f"step {step}", lambda: FedAvg(fraction_evaluate=0.0), step=step)
 
 
-def controlled(step: float) -> Entry:
-    """Return SCAFFOLD at a step size."""
-    return Entry(
-        "Scaffold",
-        f"step {step}",
-        lambda: Scaffold(step_size_base=step, step_size_rule="constant"),
-        "scaffold",
-    )
-
-
 def defaults(kind: Any, protocol: str, settings: str = "defaults", **own: Any) -> Entry:
     """Return one of Privet's methods at its defaults, but for what is given."""
-    return Entry(kind.__name__, settings, lambda: kind(**own), protocol)
+    return Entry(kind.__name__, settings, partial(kind, **own), protocol)
+
+
+def weighted(entry: Entry) -> Entry:
+    """Return one of Privet's methods with agents that count by their examples."""
+
+    def make() -> Any:
+        return entry.make(agent_weights="examples")
+
+    return replace(entry, settings=f"{entry.settings}, weighted by examples", make=make)
+
+
+FED_PLT = defaults(FedPLT, "fed-plt")
+FED_PDM = defaults(FedPDM, "fed-pdm")
+FED_DYN = defaults(FedDyn, "fed-dyn")
+SCAFFOLD = defaults(
+    Scaffold, "scaffold", "step 0.02", step_size_base=0.02, step_size_rule="constant"
+)
 
 
 ENTRIES = (
-    defaults(FedPLT, "fed-plt"),
-    defaults(FedPDM, "fed-pdm"),
-    defaults(FedDyn, "fed-dyn"),
+    FED_PLT,
+    FED_PDM,
+    FED_DYN,
     averaged(0.3),
     averaged(0.2),
     averaged(0.4),
-    controlled(0.02),
+    SCAFFOLD,
     defaults(FedPDM, "fed-pdm", "top-k 0.1 up", sparsifier="top-k", alpha_u=0.1),
     Entry(
         "FedAvg",
@@ -102,6 +110,8 @@ ENTRIES = (
     defaults(
         FedPLT, "fed-plt", "local-start own, y returned", local_start="own", returned_model="y"
     ),
+    *map(weighted, (FED_PLT, FED_PDM, FED_DYN, SCAFFOLD)),
+    weighted(defaults(FedPLT, "fed-plt", "step 0.08", step_size=0.08)),
 )
 """The steps of FedAvg are those tried, the best of which FedProx has too; SCAFFOLD collapses at
 longer ones."""

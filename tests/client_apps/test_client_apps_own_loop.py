@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import runpy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
+from sklearn.linear_model import SGDRegressor
 
 from privet.client_apps import LoopParticipant, client_app, initial_arrays
 from privet.client_apps.local_task import LocalTask, Walk
@@ -28,6 +31,7 @@ from privet.strategies import (
     Tamuna,
 )
 from privet.wire import ConfigError, Layout, RunError
+from support.paths import ROOT
 
 AGENTS, ROWS, DIM = 3, 12, 4
 rng = np.random.default_rng(3)
@@ -444,6 +448,130 @@ def test_the_hook_corrects_what_steps_on_the_model_and_nothing_else() -> None:
         found[hook] = [array.numpy() for array in done.arrays.values()]
     for own, hooked in zip(found[False], found[True], strict=True):
         assert np.array_equal(own, hooked)
+
+
+@pytest.mark.parametrize("way", ["correct", "hook", "fused"])
+def test_scaled_gradients_are_corrected_once_they_are_unscaled(way: str) -> None:
+    """The loss is scaled by 65,536, of which a correction of scaled gradients would vanish."""
+    torch = pytest.importorskip("torch", reason="needs the group torch")
+    taking_part = LoopParticipant("fed-dyn", lambda: torch.nn.Linear(3, 1), lambda context: 5)
+    app = taking_part.app()
+    inputs = torch.arange(15.0).reshape(5, 3) / 15
+
+    def train(message: Message, context: Context, scaled: bool) -> Message:
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=way == "fused")
+        scaler = torch.amp.GradScaler("cpu", enabled=scaled)
+        target = float(context.node_config["partition-id"])
+        with taking_part.round(message, context, model, hook=way != "correct") as local:
+            for _ in range(4):
+                optimizer.zero_grad()
+                scaler.scale((model(inputs) - target).square().mean()).backward()
+                if way == "correct":
+                    scaler.unscale_(optimizer)
+                    local.correct(model)
+                scaler.step(optimizer)
+                scaler.update()
+        return local.reply()
+
+    found = []
+    for scaled in (False, True):
+        app = taking_part.app()
+        app.train()(partial(train, scaled=scaled))
+        torch.manual_seed(3)
+        start = initial_arrays(torch.nn.Linear(3, 1))
+        strategy = FedDyn(num_agents=2, step_size_base=0.1, fed_dyn_alpha=0.5)
+        if way == "fused" and scaled:
+            with pytest.raises(RunError, match=r"call scaler.unscale_\(optimizer\) before"):
+                strategy.start(InlineGrid(app, 2), start, num_rounds=3)
+            return
+        done = strategy.start(InlineGrid(app, 2), start, num_rounds=3)
+        found.append(vector({key: each.numpy() for key, each in done.arrays.items()}))
+    assert np.array_equal(*found)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")
+def test_a_trainer_of_hugging_face_trains_as_the_loop_of_the_example(tmp_path: Path) -> None:
+    """LoRA of the example under ``transformers.Trainer``: every step begins with `correct`."""
+    transformers = pytest.importorskip("transformers", reason="needs the group torch")
+    example = runpy.run_path(str(ROOT / "examples" / "torch_text_lora.py"))
+    network, texts = example["network"], example["TEXTS"]
+    taking_part = LoopParticipant("fed-dyn", network, lambda context: texts)
+    app = taking_part.app()
+    options = transformers.TrainingArguments(
+        output_dir=str(tmp_path),
+        use_cpu=True,
+        report_to=[],
+        disable_tqdm=True,
+        save_strategy="no",
+        logging_strategy="no",
+        lr_scheduler_type="constant",
+        per_device_train_batch_size=16,
+        max_steps=6,
+        learning_rate=0.01,
+    )
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        held = example["reviews"](int(context.node_config["partition-id"]))
+        rows = [{name: part[row] for name, part in held.items()} for row in range(texts)]
+        model = network()
+        with taking_part.round(message, context, model, hook=True) as local:
+            transformers.Trainer(model, options, train_dataset=rows).train()
+        return local.reply({"steps": local._taken})
+
+    strategy = FedDyn(num_agents=2, fed_dyn_alpha=0.01)
+    done = strategy.start(InlineGrid(app, 2), initial_arrays(network()), num_rounds=4)
+    assert [each["steps"] for each in done.train_metrics_clientapp.values()] == [6.0] * 4
+    model = network().eval()
+    model.load_state_dict(done.arrays.to_torch_state_dict(), strict=False)
+    unseen = example["reviews"](99)
+    labels = unseen.pop("labels")
+    assert float((model(**unseen).logits.argmax(1) == labels).float().mean()) > 0.9
+
+
+def test_partial_fit_of_scikit_learn_is_a_loop() -> None:
+    """What a call of it moved, over its step, is a gradient: one example is one SGD step."""
+    strategy = STRATEGIES["fed-dyn"]
+    taking_part = participant("fed-dyn")
+    app = taking_part.app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        problem, weights = problem_of(context), model()
+        estimator = SGDRegressor(
+            alpha=0.0, fit_intercept=False, learning_rate="constant", eta0=0.05
+        )
+        with taking_part.round(message, context, weights) as local:
+            for row in range(local.steps):
+                before = vector(weights)
+                estimator.coef_, estimator.intercept_ = before.copy(), np.zeros(1)
+                estimator.partial_fit(problem.features[[row]], problem.targets[[row]])
+                slope = (before - estimator.coef_) / estimator.eta0
+                slopes = {"first": slope[:2].reshape(2, 1), "rest": slope[2:]}
+                local.correct(weights, slopes)
+                for key, part in slopes.items():
+                    weights[key] = weights[key] - estimator.eta0 * part
+        return local.reply()
+
+    @(plain := taking_part.app()).train()
+    def by_hand(message: Message, context: Context) -> Message:
+        problem, weights = problem_of(context), model()
+        with taking_part.round(message, context, weights) as local:
+            for row in range(local.steps):
+                features = problem.features[row]
+                slope = (features @ vector(weights) - problem.targets[row]) * features
+                slopes = {"first": slope[:2].reshape(2, 1), "rest": slope[2:]}
+                local.correct(weights, slopes)
+                for key, part in slopes.items():
+                    weights[key] = weights[key] - 0.05 * part
+        return local.reply()
+
+    fitted, expected = result(strategy(), app), result(strategy(), plain)
+    for key, array in expected.arrays.items():
+        assert np.allclose(fitted.arrays[key].numpy(), array.numpy(), rtol=0, atol=1e-12)
+        assert np.abs(array.numpy()).max() > 0.01
 
 
 def test_a_mapping_of_arrays_has_no_hook() -> None:

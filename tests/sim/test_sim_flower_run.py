@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from privet.sim import flower_run
 from privet.sim.flower_run import FlowerRunError, run_simulation
 from support.paths import ROOT
 
@@ -22,6 +23,38 @@ INTERRUPTED = f"""
 from privet.sim.flower_run import run_simulation
 run_simulation({str(APP)!r}, num_supernodes=2, run_config={{"rounds": 100000}},
                on_line=lambda line: print(line, flush=True))
+"""
+
+
+OWN_LOOP = """
+import os
+from pathlib import Path
+import numpy as np
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+from privet.client_apps import LoopParticipant, initial_arrays
+from privet.strategies import FedPLT
+
+participant = LoopParticipant("fed-plt", {"w": np.zeros(2)}, lambda context: 1)
+client = participant.app()
+server = ServerApp()
+
+@client.train()
+def train(message, context):
+    weights = {"w": np.zeros(2)}
+    with participant.round(message, context, weights) as local:
+        for _ in range(local.steps):
+            gradients = {"w": weights["w"] - context.node_config["partition-id"]}
+            local.correct(weights, gradients)
+            weights["w"] -= local.step_size * gradients["w"]
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
+    Path(context.run_config["message"], str(os.getpid())).write_text(seen)
+    return local.reply()
+
+@server.main()
+def main(grid, context):
+    strategy = FedPLT(num_agents=10, rho=1.0, step_size=0.5)
+    strategy.start(grid, initial_arrays({"w": np.zeros(2)}), num_rounds=3)
 """
 
 
@@ -134,3 +167,42 @@ def test_what_flower_refuses_is_reported_in_one_line(tmp_path: Path) -> None:
         run_simulation(app, num_supernodes=2, on_line=watch)
     assert "\n" not in str(caught.value)
     assert not survivors(watch.processes)
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.parametrize("gpus", [1, 0])
+def test_a_share_of_a_gpu_limits_how_many_agents_run_at_a_time(
+    gpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training loops in Flower's simulation on a GPU that is declared, not there."""
+    app, seen = tmp_path / "app", tmp_path / "seen"
+    app.mkdir()
+    seen.mkdir()
+    (app / "own_loop.py").write_text(OWN_LOOP)
+    text = (APP / "pyproject.toml").read_text()
+    text = text.replace("tiny_server:app", "own_loop:server")
+    (app / "pyproject.toml").write_text(text.replace("tiny_client:app", "own_loop:client"))
+    usual = flower_run._command
+
+    def command(*asked: Any) -> list[str]:
+        return [
+            f"{word} client-resources-num-gpus=0.25 init-args-num-gpus={gpus}"
+            if word.startswith("num-supernodes")
+            else word
+            for word in usual(*asked)
+        ]
+
+    monkeypatch.setattr(flower_run, "_command", command)
+    watch = Watch()
+    config = {"message": str(seen)}
+    outcome = run_simulation(app, num_supernodes=10, run_config=config, num_cpus=6, on_line=watch)
+    assert not survivors(watch.processes)
+    visible = [file.read_text() for file in seen.iterdir()]
+    if gpus:
+        assert outcome.completed
+        assert visible == ["0"] * 4
+    else:
+        assert not outcome.completed
+        assert not visible
+        assert any("Check `num_cpus` and/or `num_gpus` passed" in line for line in watch.lines)

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
 from privet.client_apps import client_app
 from privet.problems import BinaryLogistic
@@ -66,6 +66,7 @@ def session() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         paths = [str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+        patch.setenv("RAY_OVERRIDE_RESOURCES", '{"GPU": 1}')  # which is counted, and not there
         with ray_session(num_cpus=6) as ray:
             folder = Path(ray.nodes()[0]["ObjectStoreSocketName"]).parents[2]
             assert folder.exists()
@@ -387,6 +388,58 @@ def test_client_app_that_cannot_be_made_is_one_line(session: Any) -> None:
     assert session.is_initialized()  # the session was there before, so it stays
 
 
+def seeing() -> Any:
+    def answer(message: Message, context: Context) -> Message:
+        seen = {"process": os.getpid(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES", "all")}
+        return Message(RecordDict({"seen": ConfigRecord(seen)}), reply_to=message)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "actors", "processes", "visible"), [(0.25, None, 4, "0"), (0.0, 2, 2, "all")]
+)
+def test_a_share_of_a_gpu_limits_how_many_actors_there_are(
+    session: Any, num_gpus: float, actors: int | None, processes: int, visible: str
+) -> None:
+    with RayGrid(seeing, 10, num_gpus=num_gpus, actors=actors) as made:
+        messages = [Message(RecordDict(), node, "train") for node in made.node_configs]
+        replies = list(made.send_and_receive(messages, timeout=30.0))
+        assert session.available_resources().get("GPU", 0.0) == (0.0 if num_gpus else 1.0)
+    seen = [dict(reply.content["seen"]) for reply in replies]
+    assert len(seen) == 10
+    assert len({one["process"] for one in seen}) == processes
+    assert {one["gpus"] for one in seen} == {visible}
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"num_gpus": 0.25, "actors": 5}, "0.25: Ray has GPUs: 1, room for 4 of 5 actors"),
+        ({"num_gpus": 1 / 3, "actors": 4}, "0.333333: Ray has GPUs: 1, room for 3 of 4 actors"),
+        ({"num_gpus": 2}, "2: Ray has GPUs: 1, room for 0 of 1 actors"),
+        ({"num_gpus": 1.5}, "1.5: must be a fraction >= 0.0001, or a whole number"),
+        ({"num_gpus": -1.0}, "-1.0: must be a fraction >= 0.0001, or a whole number"),
+    ],
+)
+def test_gpus_that_are_not_there_are_one_line(options: Any, line: str) -> None:
+    """Ray would wait for them."""
+    with pytest.raises(ConfigError) as caught:
+        RayGrid(seeing, 10, **options)
+    assert str(caught.value) == f"num_gpus = {line}"
+
+
+def test_a_gpu_that_others_use_ends_in_one_line(
+    session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_actors, "START_PATIENCE", 5.0)
+    with (
+        RayGrid(seeing, 1, num_gpus=0.75),
+        pytest.raises(RunError, match=r"1 of 1 actors did not start .* 1 GPUs, which others may"),
+    ):
+        RayGrid(seeing, 1, num_gpus=0.5)
+
+
 @pytest.mark.parametrize(
     ("end", "reason"),
     [
@@ -640,6 +693,7 @@ THROUGH_RAY_CLIENT = """
 import sys
 from flwr.app import ConfigRecord, Message, RecordDict
 from privet.sim.ray.engine import RayGrid
+from privet.wire import ConfigError
 
 def echo():
     return lambda message, context: Message(message.content, reply_to=message)
@@ -655,14 +709,19 @@ with RayGrid(echo, 4, actors=2, address=sys.argv[1]) as grid:
         replies = list(grid.send_and_receive(messages, timeout=30.0))
         assert [reply.content["own"]["own"] for reply in replies] == list(held.values())
     assert grid.node_states() == {}
-print("as it was")
+try:
+    RayGrid(echo, 4, num_gpus=0.25, address=sys.argv[1])
+except ConfigError as error:
+    assert str(error) == "num_gpus = 0.25: Ray has no GPU, room for 0 of 1 actors"
+    print("as it was")
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_cluster_is_reached_through_ray_client(tmp_path: Path) -> None:
+def test_cluster_is_reached_through_ray_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large values come back although Ray Client carries nothing beside a pickle."""
+    monkeypatch.delenv("RAY_OVERRIDE_RESOURCES")
     port, client = free_ports(2)
     program = Path(sys.executable).with_name("ray")
     with tempfile.TemporaryDirectory(prefix="privet-", dir="/tmp") as folder:

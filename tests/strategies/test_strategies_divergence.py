@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies import FedDyn, FedPLT, Round
+from privet.strategies.run.observers import Divergence
 from privet.wire import ConfigError, RunError
 from support.federations import app_of, logistic_agents, zeros
 
@@ -71,6 +73,28 @@ def test_a_run_that_converges_is_not_warned_of(caplog: pytest.LogCaptureFixture)
         again = play(FedPLT(num_agents=AGENTS), rounds=50, first=found.arrays)
     assert (found.diverged, again.diverged, warnings(caplog)) == ("", "", [])
     assert found.history[-1].residual < 1e-20
+
+
+@pytest.mark.parametrize(
+    ("residuals", "said"),
+    [
+        # Fed-PLT on a CNN, agents weighted by examples: from 80 % to 10 % in rounds 12 to 15 ...
+        ([1.36, 1.41, 1.37, 2.41, 3.4, 6.3, 6.02, 63.8, 744, 461, 87.4, 48.6], "461 in round 10"),
+        # ... and another seed, which falls to 70 % and is back at 88 % at the end.
+        ([0.47, 0.76, 1.0, 1.43, 5.45, 18.1, 33.7, 16.1, 5.74, 3.96, 8.32, 5.38], ""),
+    ],
+)
+def test_a_network_that_collapses_is_told_from_one_that_recovers(
+    residuals: list[float], said: str
+) -> None:
+    found = Divergence(ends=False, keys=["step-size"])
+    run: Any = SimpleNamespace(diverged="", session=SimpleNamespace(history=[]))
+    for number, residual in enumerate(residuals, 1):
+        run.session.history.append(
+            SimpleNamespace(round=number, residual=residual, loss=math.nan, failures={})
+        )
+        found.on_round(run, run.session.history[-1])
+    assert run.diverged == (f"residual {said}" if said else "")
 
 
 def test_it_ends_where_that_is_asked_for() -> None:

@@ -11,10 +11,11 @@ import logging
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from privet.wire import ConfigError, RunError
@@ -25,6 +26,9 @@ LONGEST_FOLDER = 32
 
 CONNECT_PATIENCE = 10.0
 """Seconds a cluster may take to accept a connection."""
+
+EXIT_PATIENCE = 10.0
+"""Seconds that a process of Ray that was told to end is waited for."""
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -81,9 +85,20 @@ def ray_session(*, address: str | None = None, num_cpus: int | None = None) -> I
             _connect(ray, address, num_cpus, folder)
         yield ray
     finally:
+        started = _processes(ray)
         ray.shutdown()
+        for process in started:  # which Ray kills without waiting for their end
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(EXIT_PATIENCE)
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _processes(ray: Any) -> list[subprocess.Popen[bytes]]:
+    """Return the processes of a Ray that was started here."""
+    node = ray._private.worker._global_node
+    kinds = () if node is None else node.all_processes.values()
+    return [each.process for kind in kinds for each in kind]
 
 
 def is_connected() -> bool:

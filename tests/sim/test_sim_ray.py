@@ -31,7 +31,7 @@ from privet.sim.engine import InlineGrid
 from privet.sim.processes import free_ports
 from privet.sim.ray import actors as ray_actors
 from privet.sim.ray.engine import RayGrid
-from privet.sim.ray.session import ray_session
+from privet.sim.ray.session import _processes, ray_session
 from privet.sim.sweep import SweepError, sweep
 from privet.strategies import FedPDM, FedPLT, Fraction, PrivetResult, Schedule
 from privet.wire import ConfigError, RunError
@@ -70,10 +70,13 @@ def session() -> Iterator[Any]:
         with ray_session(num_cpus=6) as ray:
             folder = Path(ray.nodes()[0]["ObjectStoreSocketName"]).parents[2]
             assert folder.exists()
+            started = _processes(ray)
             yield ray
             assert ray.is_initialized()  # whoever used it on the way has left it as it was
         assert not ray.is_initialized()
         assert not folder.exists()
+        assert started
+        assert None not in [process.returncode for process in started]
 
 
 def kill(ray: Any, actor: Any) -> None:

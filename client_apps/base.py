@@ -79,7 +79,7 @@ from .masking import MaskFactory, Masking, new_keys, plan_masking, require_agree
 from .measures import broadcast_model, measures, sent_model
 from .state import LARGE, PRIVATE_RECORD, AgentState, keep_state, read_state, write_state
 from .terms import MEAN_EXAMPLES
-from .value_bits import HEARD, MOST_MISSED, heard, is_difference
+from .value_bits import MOST_MISSED, heard, is_difference
 
 log = logging.getLogger("flwr.privet")
 
@@ -414,7 +414,8 @@ class Participant:
             if half.private:
                 require_tame(found.values())
             broadcast = found
-            base = base and {n: array for n, array in base.items() if not n.startswith(HEARD)}
+            said = {place for name, place in half.hears.items() if name in found}
+            base = base and {n: array for n, array in base.items() if n not in said}
         if base is None:
             if asked.tag:
                 return RecordDict({RECORD: need_state_record(name)})
@@ -455,9 +456,9 @@ class Participant:
         agreed = 0 if masking else digest(local.agreed)
         state = local.state
         if opened.half.broadcast_width:
-            places = opened.half.hears.items()
-            kept = {at: opened.broadcast[n] for n, at in places if at.startswith(HEARD)}
-            state = {**state, **kept}
+            places = {at: n for n, at in opened.half.hears.items() if at}
+            heard = {at: opened.broadcast.get(n, opened.base.get(at)) for at, n in places.items()}
+            state = {**state, **{at: array for at, array in heard.items() if array is not None}}
         new = held.follow(
             asked.experiment,
             asked.tag,

@@ -221,9 +221,10 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, GradientAgent):
     def as_printed(self, facts: Facts, rounds: int, delta: float) -> float | None:
         """Return Theorem 2's figure with its unknown constant as 1 and p = 1; it is no claim.
 
-        None where the formula has no value: Q b must be below the number of examples.
+        None where the formula has no value: Q b must be below the number of examples. Its share of
+        sampled examples amplifies for one record, not for all of an agent.
         """
-        if not self.private:
+        if not self.private or self.relation == "replace-agent":
             return None
         share = self.max_local_steps * self._batch(facts) / facts.num_examples
         if share >= 1:

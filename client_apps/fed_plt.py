@@ -222,9 +222,11 @@ class Agent(BudgetSchedule, ScheduledSteps, SplittingAgent):
     def as_printed(self, facts: Facts, rounds: int, delta: float) -> float | None:
         """Return the paper's own figure, Proposition 4 with Lemma 5; it is no claim.
 
-        None where the formula has no value, as without an l2 regulariser.
+        None where the formula has no value, as without an l2 regulariser; it is about one record.
         """
         if not self.private or facts.regularizer != "l2" or facts.modulus <= 0:
+            return None
+        if self.relation == "replace-agent":
             return None
         return fed_plt_epsilon(
             sensitivity=2.0 * self.clip,

@@ -103,8 +103,10 @@ class Coder(NamedTuple):
         """
         places = np.flatnonzero(vector)
         if places.size == vector.size:
-            kept, code = self.upload(vector, reference, name)
-            return kept, kept, code
+            kept, data = self(vector, reference, name)
+            if not data:
+                kept = vector.copy()  # the next is coded by it, and the server may change its own
+            return kept, kept, np.frombuffer(data, np.uint8) if data else kept
         near = None if reference is None else reference[places]
         values, data = self(vector[places], near, name)
         kept = np.zeros_like(vector)

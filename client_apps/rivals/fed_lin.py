@@ -20,7 +20,7 @@ from privet.problems import Problem
 from ..half import Arrays, Local, Streams
 from ..local_task import LocalTask, Walk
 from ..solver_agents import ScheduledSteps, solvers
-from ..value_bits import BroadcastBits, ValueBits
+from ..value_bits import HEARD, BroadcastBits, ValueBits
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Agent(ValueBits, BroadcastBits, ScheduledSteps):
 
     name: ClassVar[str] = "fed-lin"
     sends: ClassVar[Mapping[str, str]] = {"x": "end"}
-    hears: ClassVar[Mapping[str, str]] = {"x": "x", "g": ""}
+    hears: ClassVar[Mapping[str, str]] = {"x": HEARD + "x", "g": ""}
 
     local_solver: str = solvers("gd")
     step_size: float = 0.1

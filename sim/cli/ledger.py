@@ -36,7 +36,7 @@ def ledger(
     if as_json:
         typer.echo(json.dumps(_mapping(total, audit)))
     else:
-        _print(total, audit.open_torn, audit.runs)
+        _print(total, audit.running.totals.relation, audit.open_torn, audit.runs)
         if (colluders := audit.running.totals.colluders) is not None:
             typer.echo(
                 f"towards the coordinator and at most {colluders} other agents: noise was shared"
@@ -44,9 +44,10 @@ def ledger(
 
 
 def _mapping(total: Spent, audit: Audit) -> dict[str, Any]:
-    colluders = audit.running.totals.colluders
+    totals = audit.running.totals
     return {
-        **({} if colluders is None else {"colluders": colluders}),
+        **({} if totals.relation is None else {"relation": totals.relation}),
+        **({} if totals.colluders is None else {"colluders": totals.colluders}),
         "epsilon": _number(total.epsilon),
         "delta": total.delta,
         "messages": total.messages,
@@ -68,12 +69,13 @@ def _mapping(total: Spent, audit: Audit) -> dict[str, Any]:
     }
 
 
-def _print(total: Spent, open_torn: int, runs: tuple[RunSpent, ...]) -> None:
+def _print(total: Spent, relation: str | None, open_torn: int, runs: tuple[RunSpent, ...]) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=f"epsilon at delta = {total.delta:g}")
+    unit = f" ({relation})" if relation else ""
+    table = Table(title=f"epsilon at delta = {total.delta:g}{unit}")
     for column in ("run", "agent", "rounds", "first", "last"):
         table.add_column(column)
     for column in ("messages", "torn", "epsilon"):

@@ -330,11 +330,13 @@ class Run:
             "agents": [{"name": name, **roster.agents[name].entry()} for name in roster.names],
         }
         node_states = grid.node_states() if isinstance(grid, EngineGrid) else {}
-        told = {} if session.told is None else session.told.arrays
+        told = session.told
+        # What a round broadcast that was not folded is no reference: no accepted state has it.
+        said = told.arrays if told is not None and told.round == session.round else {}
         arrays = {
             **half.dump(session.state),
             **session.besides,
-            **{TOLD + name: array for name, array in told.items()},
+            **{TOLD + name: array for name, array in said.items()},
         }
         return Checkpoint(manifest, arrays, node_states)
 

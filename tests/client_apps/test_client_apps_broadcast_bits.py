@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ from flwr.app import Array, ArrayRecord, Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privet.client_apps import base
 from privet.client_apps.inputs import Streams
 from privet.client_apps.value_bits import Coder, heard, is_difference
+from privet.problems import L2, BinaryLogistic
 from privet.problems.reference import minimize
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
@@ -152,6 +155,93 @@ def test_errors_of_x_are_fed_back_to_control_variates(monkeypatch: pytest.Monkey
     assert distance("led", **bits) < 1e-13
     monkeypatch.setattr(control_variates, "column_sums", lambda table: np.zeros_like(table[0]))
     assert distance("led", **bits) > 1e-4
+
+
+def played(name: str, grid: Any, strategy_keys: dict[str, Any], **start: Any) -> Any:
+    """Play a run in which every array that an agent hears is compared with what the server told."""
+    config = {"algorithm": name, "num-agents": AGENTS, "seed": 3, **strategy_keys}
+    strategy = algorithm(name).load_strategy().from_config(read_config(config))
+    grid.strategy = strategy
+    dtype, dim = PROBLEMS[0].dtype, start.pop("dim", DIM)
+    begin = ArrayRecord({"x": Array(np.full(dim, 0.01, start.pop("dtype", dtype)))})
+    return strategy.start(grid, begin, log_rounds=False, **start)
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Compare what agents decode with what the server goes on with, in every message."""
+    grids: list[Any] = []
+    decode = base._heard
+
+    def compared(half: Any, broadcast: Any, state: Any, problem: Any) -> Any:
+        found = decode(half, broadcast, state, problem)
+        session = grids[-1].strategy.run.session
+        for name in half.hears if found is not None else ():
+            if name in found:
+                assert found[name].tobytes() == session.told.arrays[name].tobytes(), name
+        return found
+
+    monkeypatch.setattr(base, "_heard", compared)
+
+    def made(problems: Any, name: str, fates: Any = None) -> Any:
+        grids.append(WatchedGrid(app_of(problems, name), NODES, fates))
+        return grids[-1]
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("dim", "dtype", "bits"), [(4, "f8", "8"), (7, "f4", "4"), (DIM, "f4", "32")]
+)
+@pytest.mark.parametrize("name", EXACT)
+def test_what_is_not_worth_a_code_is_no_reference_that_changes(
+    told: Any, name: str, dim: int, dtype: str, bits: str
+) -> None:
+    """A server may go on in the array that it sent: SCAFFOLD adds to c in its place."""
+    problems = [
+        BinaryLogistic(one.features.astype(dtype), one.labels.astype(dtype), regularizer=L2(0.5))
+        for one in logistic_federation(AGENTS, dim=dim)
+    ]
+    keys = {**EXACT[name], "broadcast-bits": bits}
+    result = played(name, told(problems, name), keys, dim=dim, dtype=dtype, num_rounds=6)
+    assert not any(done.failures for done in result.history)
+
+
+@pytest.mark.parametrize("name", [*EXACT, "dp-fedsgd", "fed-dyn"])
+def test_a_state_that_was_sent_is_none_that_heard_a_broadcast(told: Any, name: str) -> None:
+    """An agent lost its state, and then the reply for which it was sent the state."""
+
+    def lose_both(grid: WatchedGrid, message: Message) -> Message | None:
+        asked: Any = message.content["privet"]
+        node: Any = grid.node_configs[message.metadata.dst_node_id]
+        grid.fates[str(node["partition-id"]), int(asked["round"])] = lose_reply
+        return lose_state(grid, message)
+
+    for number in (3, 4):
+        keys = {**EXACT.get(name, STEPS), "broadcast-bits": "8", "round-timeout": 0.05}
+        result = played(name, told(PROBLEMS, name, {("1", number): lose_both}), keys, num_rounds=8)
+        assert [done.round for done in result.history if done.failures] == [number]
+
+
+@pytest.mark.parametrize("name", [*EXACT, "dp-fedsgd", "fed-dyn"])
+def test_a_round_that_failed_is_no_reference_after_a_resume(
+    told: Any, name: str, tmp_path: Path
+) -> None:
+    """A run is asked to end while it waits to try a round again."""
+
+    def stop(grid: Any, message: Message) -> Message | None:
+        grid.strategy.run.stopping.set()
+        return disconnect(grid, message)
+
+    keys = {"broadcast-bits": "8", "min-agents": AGENTS, "patience": 60.0, "round-timeout": 5.0}
+    keys = {**EXACT.get(name, STEPS), **keys}
+    path = tmp_path / "checkpoint.npz"
+    run = {"checkpoint": path, "checkpoint_every": 0}
+    cut = played(name, told(PROBLEMS, name, {("1", 5): stop}), keys, num_rounds=8, **run)
+    assert (cut.stopped, len(cut.history)) == ("request", 4)
+    whole = played(name, told(PROBLEMS, name), keys, num_rounds=8, resume=path)
+    assert len(whole.history) == 8
+    assert not any(done.failures for done in whole.history)
 
 
 def test_zeros_of_a_broadcast_do_not_travel() -> None:

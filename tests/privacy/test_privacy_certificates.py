@@ -379,6 +379,16 @@ def test_as_printed_fed_plt_is_bounded_and_optimised() -> None:
     assert agent.as_printed(replace(FACTS, regularizer="none", modulus=0.0), 30, 1e-5) is None
 
 
+def test_as_printed_says_nothing_of_whole_agents_where_it_is_about_one_record() -> None:
+    """Proposition 4 has 1/q of a record's sensitivity, Theorem 2 amplifies by the sampled share."""
+    sampled = {"batch": "sample", "batch_size": 10}
+    for agent in (fed_plt(), fed_pdm(**sampled)):
+        whole = replace(agent, relation="replace-agent")
+        assert whole.release(FACTS, 1).loss > 9 * agent.release(FACTS, 1).loss
+        assert agent.as_printed(FACTS, 30, 1e-5) is not None
+        assert whole.as_printed(FACTS, 30, 1e-5) is None
+
+
 def test_as_printed_fed_pdm_and_gfl() -> None:
     assert as_printed.fed_pdm_theorem_2(
         epsilon=0.5, participation=0.3, sampled_share=0.5, rounds=200

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,14 @@ def test_table(path: Path) -> None:
     for text in ("17", "18", "1-3", "4-9", "[b]x", f"{total:.6g}", "delta = 1e-05"):
         assert text in out
     assert "every line is as it was written" in out
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove", "replace-agent"])
+def test_the_unit_of_an_epsilon_stands_beside_it(tmp_path: Path, relation: Any) -> None:
+    path = tmp_path / "ledger.jsonl"
+    LedgerFile(path).charge(Release("gaussian", scale=5.0, relation=relation), DELTA)
+    assert f"delta = 1e-05 ({relation})" in privet("ledger", path)[1]
+    assert json.loads(privet("ledger", path, "--json")[1])["relation"] == relation
 
 
 def test_torn_lines_are_shown_and_counted(path: Path) -> None:

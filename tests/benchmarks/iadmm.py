@@ -25,7 +25,7 @@ from .figure import Figure, Show, best_seconds
 
 AGENTS, ROWS, FEATURES, CLASSES = 10, 1000, 784, 10
 CLIP, EPSILON, RHO, DECAY, DEVIATION = 0.5, 0.5, 12.0, 2e-7, 1e-3
-FLOOR_GOAL, SCRIPT_GOAL = 1.4, 0.7
+FLOOR_GOAL, SCRIPT_GOAL = 1.25, 0.7
 ROW = 10
 
 Arrays = list[NDArray[Any]]

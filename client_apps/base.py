@@ -79,7 +79,7 @@ from .masking import MaskFactory, Masking, new_keys, plan_masking, require_agree
 from .measures import broadcast_model, measures, sent_model
 from .state import LARGE, PRIVATE_RECORD, AgentState, keep_state, read_state, write_state
 from .terms import MEAN_EXAMPLES
-from .value_bits import MOST_MISSED, heard, is_difference
+from .value_bits import MOST_MISSED, heard, is_difference, missed_name
 
 log = logging.getLogger("flwr.privet")
 
@@ -457,8 +457,8 @@ class Participant:
         state = local.state
         if opened.half.broadcast_width:
             places = {at: n for n, at in opened.half.hears.items() if at}
-            heard = {at: opened.broadcast.get(n, opened.base.get(at)) for at, n in places.items()}
-            state = {**state, **{at: array for at, array in heard.items() if array is not None}}
+            last = {at: opened.broadcast.get(n, opened.base.get(at)) for at, n in places.items()}
+            state = {**state, **{at: array for at, array in last.items() if array is not None}}
         new = held.follow(
             asked.experiment,
             asked.tag,
@@ -578,8 +578,8 @@ def _heard(
     decoded, dtype = dict(broadcast), np.dtype(problem.dtype)
     for name, place in half.hears.items():
         missed: list[Any] = []
-        while (before := f"{name}.{len(missed)}") in decoded and len(missed) < MOST_MISSED:
-            missed.append(decoded.pop(before))
+        while len(missed) < MOST_MISSED and (own := missed_name(name, len(missed))) in decoded:
+            missed.append(decoded.pop(own))
         array, last = broadcast.get(name), state.get(place)
         if array is None or array.dtype != np.uint8:
             continue

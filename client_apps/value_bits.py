@@ -118,6 +118,11 @@ class Coder(NamedTuple):
         return kept, full, code if data else full
 
 
+def missed_name(name: str, place: int) -> str:
+    """Return the name under which the code of a broadcast that was missed travels, oldest first."""
+    return f"{name}.{place}"
+
+
 def is_difference(array: Vector) -> bool:
     """Whether an array of `Coder.broadcast` is of use only together with its reference."""
     return array.dtype == np.uint8 and not (array.ndim == 1 and codec.is_whole(array))

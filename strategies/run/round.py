@@ -203,10 +203,9 @@ class Pending:
             self.shared = {ALL: record(arrays)}
             codes, coded = self._codes(), dict[int, ConfigRecord]()
             for name in self.asked:
-                tag = session.roster.agents[name].tag
                 if besides := half.own(session.state, position[name], turn):
                     self.own[name] = record({**arrays, **besides})
-                if tag not in codes:
+                if not codes or (tag := session.roster.agents[name].tag) not in codes:
                     continue
                 if besides:
                     self.coded[name] = record({**arrays, **codes[tag], **besides})

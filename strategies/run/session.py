@@ -11,6 +11,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
+from privet.client_apps.value_bits import missed_name
 from privet.wire import Enrolment, Layout, UploadError
 from privet.wire.errors import one_line
 from privet.wire.magnitude import finite
@@ -133,7 +134,7 @@ class Told(NamedTuple):
         for name in self.codes[self.round]:
             missed = [self.codes[one][name] for one in rounds if name in self.codes.get(one, ())]
             if name not in alone:
-                sent |= {f"{name}.{number}": code for number, code in enumerate(missed)}
+                sent |= {missed_name(name, place): code for place, code in enumerate(missed)}
             sent[name] = self.codes[self.round][name]
         return sent
 

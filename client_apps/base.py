@@ -423,6 +423,7 @@ class Participant:
         base = Received(base)
         if sum(map(len, held.states)) > LARGE:
             held = held.only(asked.experiment, asked.tag)
+            keep_state(context, held)
         masked = bool(settings.get("secure-sum", False))
         require_agreement(context, asked, masked)
         masking = None
@@ -446,13 +447,10 @@ class Participant:
     def _close(self, opened: Opened, local: Local, context: Context, name: str) -> RecordDict:
         """Keep the agent's new state, and return the upload.
 
-        Each of the vectors, as large as the model, goes as soon as it is packed; the state before
-        the base, which no round goes on from any more, before the new one is.
+        Each of the vectors, as large as the model, goes as soon as it is packed.
         """
         asked, held, spent, masking = opened.asked, opened.held, opened.spent, opened.masking
         spent.noise.settle()
-        if sum(map(len, held.states)) > LARGE:
-            keep_state(context, held)
         agreed = 0 if masking else digest(local.agreed)
         state = local.state
         if opened.half.broadcast_width:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,15 @@ from privet.wire import stream
 
 Vector = NDArray[Any]
 Arrays = Mapping[str, Vector]
+
+PART = 1 << 16
+"""Numbers of a large vector that are worked on together, so that they stay in the cache."""
+
+
+def parts(size: int) -> Iterator[slice]:
+    """Yield the parts of a vector of this many numbers, in order."""
+    for begin in range(0, size, PART):
+        yield slice(begin, begin + PART)
 
 
 @dataclass(frozen=True, slots=True)

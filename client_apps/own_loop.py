@@ -28,7 +28,7 @@ import importlib
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar, Self
 
@@ -45,15 +45,13 @@ from privet.wire.payload import BUFFERS
 from .base import METRICS, Opened, Participant, agent_name
 from .guard import is_private, speaks_little
 from .half import Half, Local, Vector
+from .inputs import parts
 from .local_task import LocalTask, Walk
 from .private_steps import LossFn, PrivateSteps
 from .state import read_state
 
 MOST_APART = 2.0
 """Factor by which a loop may move further, or less far, than steps that its method counts on."""
-
-PART = 1 << 16
-"""Numbers of a vector that are looked at together."""
 BUFFERS_ARE = ("average", "local", "constant")
 """What becomes of a module's buffers. Averaged: the mean of those with which the agents of a round
 end is what the next one begins with, as in FedAvg. Local: an agent goes on from its own, as in
@@ -102,7 +100,7 @@ class LocalRound:
         self._task = task if opened.half.steps_bind else task._replace(shift=None, center=None)
         self._taken = 0
         self._finish: Callable[[LocalTask, Walk], Local] | None = None
-        self._close: Callable[[Local], RecordDict] | None = None
+        self._close: Callable[[Opened, Local, Context, str], RecordDict] | None = None
         self._message: Message | None = None
 
     def correct(self, model: Model, gradients: Mapping[str, Any] | None = None) -> None:
@@ -213,7 +211,9 @@ class LocalRound:
         half: Any = self._opened.half
         if metrics and (half.private or is_private(self._context)):
             raise ConfigError("reply(metrics=...) of a private agent would be an un-noised release")
-        content = self._close(self._local())
+        # No name is given to what the steps came to: it goes as soon as it is packed.
+        name = agent_name(self._context)
+        content = self._close(self._opened, self._local(), self._context, name)
         if metrics:
             numbers = {name: float(value) for name, value in metrics.items()}
             content[METRICS] = MetricRecord(
@@ -241,18 +241,19 @@ class LocalRound:
                 f"{half.name} needs exactly {task.steps} local steps with correct(), "
                 f"this loop took {self._taken}"
             )
-        walk = self._parameters.walk(self._taken)
-        if half.steps_bind:
-            apart = length(task, walk, self._parameters.coarseness())
+        moved, mean = self._parameters, self._parameters.mean_gradient(self._taken)
+        if half.steps_bind and mean is not None:
+            apart = length(task, mean, moved.ends(), moved.coarseness())
             if apart > MOST_APART or apart < 1.0 / MOST_APART:
                 raise ConfigError(
                     f"{half.name} counts on {task.steps} plain gradient steps of "
                     f"{task.step_size:.3g}, this loop moved {apart:.2g} times as far: train with "
                     "SGD of local.step_size, or set the strategy's step size to the loop's"
                 )
+        # What is of no more use goes before the end of the walk is made a vector.
         task = self._task = task._replace(shift=None, center=None)
-        self._parameters.end()
-        return self._finish(task, walk)
+        moved.forget()
+        return self._finish(task, Walk(moved.vector(), self._taken, mean))
 
 
 class LoopParticipant(Participant):
@@ -315,6 +316,8 @@ class LoopParticipant(Participant):
             )
         if "end_gradient" in half.needs:
             raise ConfigError(f"{protocol} needs a gradient of all examples after its local steps")
+        if not callable(num_examples):
+            raise ConfigError(f"num_examples is {num_examples!r}, expected context -> int")
         made = model
         if isinstance(model, type) or not hasattr(model, "named_parameters"):
             made = model() if callable(model) else model
@@ -384,7 +387,7 @@ class LoopParticipant(Participant):
             return done
 
         local._message, local._finish = message, left
-        local._close = lambda done: self._close(opened, done, context, name)
+        local._close = self._close
 
     def recall(self, model: Model, context: Context) -> None:
         """Write the agent's own buffers of its last round into a model; for ``buffers="local"``.
@@ -622,8 +625,15 @@ class Parameters(ABC):
         for name, part in parts(task.start).items():
             self.fill(name, part)
         self._dtype, self._pull, self._weight = task.start.dtype, 1.0 / task.rho, weight
-        terms = [(task.shift, 1.0), (task.center if self._pull else None, -self._pull)]
-        self._terms = [(placed(term), by) for term, by in terms if term is not None]
+        fixed, factor = task.shift, 1.0
+        if self._pull and task.center is not None:
+            if fixed is None:
+                fixed, factor = task.center, -self._pull
+            else:
+                pulled = task.center * -self._pull
+                pulled += fixed
+                fixed = pulled
+        self._fixed, self._factor = None if fixed is None else placed(fixed), factor
         self._total = np.zeros_like(task.start) if summed else None
         self._totals = {} if self._total is None else parts(self._total)
         self._slopes = None if self._total is None else placed(self._total)
@@ -640,30 +650,34 @@ class Parameters(ABC):
             self.add(held, held, self._weight - 1.0)
         if self._slopes is not None:
             self.add(list(self._slopes.values()), held)
-        for term, factor in self._terms:
-            self.add(held, list(term.values()), factor)
+        if self._fixed is not None:
+            self.add(held, list(self._fixed.values()), self._factor)
         if self._pull:
             self.add(held, [self.value(name) for name in self.names], self._pull)
 
-    def walk(self, steps: int) -> Walk:
-        """Return the walk that ends where the model is now."""
-        mean, sums = None, self._slopes
-        if sums is not None and steps:
-            for name, total in self._totals.items():
-                sums[name] /= steps
-                total[...] = as_numpy(sums[name])  # itself, but from a device
-            mean = self._total
-        return Walk(self._flat(self.read), steps, mean)
+    def mean_gradient(self, steps: int) -> Vector | None:
+        """Return the mean of the gradients that were summed up, None where none were."""
+        sums = self._slopes
+        if sums is None or not steps:
+            return None
+        for name, total in self._totals.items():
+            sums[name] /= steps
+            total[...] = as_numpy(sums[name])  # itself, but from a device
+        return self._total
 
-    def end(self) -> None:
+    def forget(self) -> None:
         """Let go of the task's vectors."""
-        self._slopes = self._total = None
-        self._terms.clear()
+        self._slopes = self._total = self._fixed = None
         self._totals.clear()
 
-    def _flat(self, part: Callable[[str], Vector]) -> Vector:
-        whole = np.concatenate([part(name).reshape(-1) for name in self.names])
-        return whole.astype(self._dtype, copy=False)
+    def ends(self) -> Iterator[Vector]:
+        """Yield every parameter as it is now, flat."""
+        for name in self.names:
+            yield self.read(name).reshape(-1)
+
+    def vector(self) -> Vector:
+        """Return the parameters as they are now, as one vector."""
+        return np.concatenate(list(self.ends())).astype(self._dtype, copy=False)
 
 
 class ArrayParameters(Parameters):
@@ -783,19 +797,22 @@ def as_numpy(values: Any) -> Vector:
     return wide if wide.dtype == np.float64 else wide.astype(np.float32, copy=False)
 
 
-def length(task: LocalTask, walk: Walk, coarseness: float) -> float:
+def length(task: LocalTask, mean: Vector, ends: Iterable[Vector], coarseness: float) -> float:
     """Return how far a walk came, in units of the task's gradient steps along the same path.
 
-    Of tasks without a proximal term, of which a walk's mean gradient says all. 1 where the rounding
-    of the iterates, relative to them at most ``coarseness``, could be a quarter of the steps.
+    Of tasks without a proximal term, of which a walk's mean gradient says all; ``ends`` are the
+    parts of its end. 1 where the rounding of the iterates, relative to them at most ``coarseness``,
+    could be a quarter of the steps.
     """
-    mean = walk.supplied("mean_gradient")
-    square = moved = 0.0
-    for begin in range(0, len(mean), PART):  # no vectors of the model's length
-        part = slice(begin, begin + PART)
-        slope = mean[part] if task.shift is None else mean[part] + task.shift[part]
-        square += float(slope @ slope)
-        moved += float((task.start[part] - walk.end[part]) @ slope)
+    square, moved, at = 0.0, 0.0, 0
+    for end in ends:
+        for part in parts(len(end)):  # no vectors of the model's length
+            reached = end[part]
+            place = slice(at, at + len(reached))
+            at = place.stop
+            slope = mean[place] if task.shift is None else mean[place] + task.shift[place]
+            square += float(slope @ slope)
+            moved += float((task.start[place] - reached) @ slope)
     if task.step_size * math.sqrt(square) <= 2.0 * coarseness * float(np.linalg.norm(task.start)):
         return 1.0
     return moved / (task.step_size * task.steps * square)

@@ -367,12 +367,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         for restarts in range(MOST_RESTARTS + 1):
             run, result = self.run, PrivetResult(restarts=restarts)
             again = restarting and restarts < MOST_RESTARTS
-            try:
-                observe(run, watching(result), num_rounds, play)
-            except RunError as error:
-                if NOT_FINITE not in str(error) or not again:
-                    raise
-                run.stopped = "divergence"
+            observe(run, watching(result), num_rounds, play)
             if not again or run.stopped != "divergence":
                 break
             log.warning("restarting with half the step size")

@@ -37,11 +37,11 @@ from .half import (
     SummingHalf,
     Turn,
     Vector,
-    agreed,
+    advance,
     mean_row,
+    next_row,
     present,
     put,
-    require_finite,
     squared_gaps,
 )
 from .hooks import Cost, SearchAxis
@@ -113,11 +113,13 @@ class Server(FoldingHalf[State]):
         return state, {"y": state.y}
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check x_i and return it with z_i + 2 a (x_i - y), Algorithm 1 line 10."""
+        """Check x_i and z_i + 2 a (x_i - y), Algorithm 1 line 10."""
         x = present(upload, "x", state.y)
-        z = reflect(state.z[position], x, state.y, self.agent.relaxation)
-        require_finite(z)  # as it is not where x is not, or overflows
-        return {"x": x, "z": z}, agreed(upload, z)
+        z, agreed = next_row("z", upload, self._reflected, state.z[position], x, state.y)
+        return {"x": x, **z}, agreed
+
+    def _reflected(self, z: Vector, x: Vector, y: Vector) -> Vector:
+        return reflect(z, x, y, self.agent.relaxation)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         """Put the participants' x_i and z_i into the tables and take the next consensus."""
@@ -127,7 +129,7 @@ class Server(FoldingHalf[State]):
         for gap in squared_gaps(uploads, state.y):
             moved += gap
         put(state.x, uploads, "x")
-        put(state.z, uploads, "z")
+        advance(state.z, "z", uploads, self._reflected, "x", state.y)
         state.residual = moved / len(uploads)
         return self.completed(state)
 

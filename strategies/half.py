@@ -20,11 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.client_apps.half import Half
+from privet.client_apps.inputs import parts
 from privet.client_apps.solver_agents import USUAL_SMOOTHNESS
+from privet.client_apps.state import LARGE
 from privet.client_apps.terms import PrivacyTerms
 from privet.privacy import Facts
 from privet.wire import RunError, Settings, UploadError, WireError, digest, finite, mapped, stream
-from privet.wire.dense import digests
+from privet.wire.dense import digest_of, digests
 from privet.wire.key import keys_of, owned, read
 from privet.wire.mapped import blocks, column_sums, empty, release
 from privet.wire.payload import ENCODED
@@ -33,6 +35,10 @@ from privet.wire.value_coding import decode_values
 
 Vector = NDArray[Any]
 Arrays = dict[str, Vector]
+
+Follow = Callable[[Vector, Vector, Vector], Vector]
+"""What an agent's row of a table, its upload and what it was told make of the row, all (d,) and
+entry by entry."""
 
 NOT_FINITE = "not finite"
 """What the refusal of an upload that has overflowed says."""
@@ -520,6 +526,56 @@ class Uploads(Mapping[int, Arrays]):
 def agreed(upload: Arrays, vector: Vector) -> Any:
     """Return the digest of what both sides must agree on, of `Rows` one each."""
     return digests(vector) if isinstance(upload, Rows) else digest(vector)
+
+
+def next_row(
+    name: str, upload: Arrays, follow: Follow, row: Vector, sent: Vector, told: Vector
+) -> tuple[Arrays, Any]:
+    """Return what follows of an agent's row of a table under its name, and the row's digest.
+
+    A large row is looked at in parts and not kept: `advance` makes it once more, in its place.
+
+    Raises
+    ------
+    UploadError
+        If a number is not finite, as where one of the upload is not.
+    """
+    if isinstance(upload, Rows) or told.nbytes <= LARGE:
+        new = follow(row, sent, told)
+        require_finite(new)
+        return {name: new}, agreed(upload, new)
+
+    def made() -> Iterator[Vector]:
+        for part in parts(told.size):
+            new = follow(row[part], sent[part], told[part])
+            require_finite(new)
+            yield new
+
+    return {}, digest_of(made())
+
+
+def advance(
+    table: Vector,
+    name: str,
+    uploads: Mapping[int, Arrays],
+    follow: Follow,
+    sent: str,
+    told: Vector,
+) -> None:
+    """Write what follows of the uploads' arrays ``sent`` into a table (N, d), as `next_row` has it.
+
+    ``told`` is what the agents were broadcast.
+    """
+    if isinstance(uploads, Uploads):
+        put(table, uploads, name)
+        return
+    for position, arrays in uploads.items():
+        row = table[position]
+        if name in arrays:
+            row[...] = arrays[name]
+            continue
+        for part in parts(told.size):
+            row[part] = follow(row[part], arrays[sent][part], told[part])
 
 
 def present(upload: Arrays, name: str, like: Vector) -> Vector:

@@ -11,7 +11,7 @@ Each array's data begin at a multiple of 8 bytes so that a view can be taken wit
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Any
 
@@ -138,12 +138,19 @@ def digest(array: NDArray[Any]) -> int:
     Not cryptographic: it guards against two honest copies that drifted apart. It is the sum of
     the bytes taken as 64-bit words, mixed with the rest and the length, at the speed of memory.
     """
-    flat, tail = np.ascontiguousarray(array).reshape(-1), 0
-    size = flat.nbytes
-    if rest := size % 8:
-        raw = flat.view(np.uint8)
-        flat, tail = raw[: size - rest], int.from_bytes(raw[size - rest :].tobytes(), "little")
-    total = int(np.add.reduce(flat.view(np.uint64)))
+    return digest_of((array,))
+
+
+def digest_of(parts: Iterable[NDArray[Any]]) -> int:
+    """Return the ``digest`` of an array given in parts, all but the last of whole 64-bit words."""
+    total = tail = size = 0
+    for part in parts:
+        flat = np.ascontiguousarray(part).reshape(-1)
+        size += flat.nbytes
+        if rest := flat.nbytes % 8:
+            raw = flat.view(np.uint8)
+            flat, tail = raw[:-rest], int.from_bytes(raw[-rest:].tobytes(), "little")
+        total += int(np.add.reduce(flat.view(np.uint64)))
     mixed = total * _OF_SUM + tail * _OF_TAIL + size * _OF_LENGTH
     # The top bit is kept, the lowest dropped: a changed sign is a changed top bit and nothing else.
     return (mixed & _WORD) >> 1

@@ -25,10 +25,10 @@ from ..half import (
     HalfState,
     Turn,
     Vector,
-    agreed,
-    checked,
+    advance,
     mean_of,
-    put,
+    next_row,
+    present,
     squared_gap,
 )
 from ..hooks import SearchAxis
@@ -66,9 +66,12 @@ class Server(FoldingHalf[State]):
         return super().renew(state, position, start)
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        x = checked(upload, "x", state.x)
-        g = dynamic_gradient(state.g[position], x, state.x, self.agent.fed_dyn_alpha)
-        return {"x": x, "g": g}, agreed(upload, g)
+        x = present(upload, "x", state.x)
+        g, agreed = next_row("g", upload, self._next, state.g[position], x, state.x)
+        return {"x": x, **g}, agreed
+
+    def _next(self, g: Vector, x: Vector, center: Vector) -> Vector:
+        return dynamic_gradient(g, x, center, self.agent.fed_dyn_alpha)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         if not uploads:
@@ -80,7 +83,7 @@ class Server(FoldingHalf[State]):
         state.h -= moved
         np.divide(state.h, kind(alpha), out=moved)
         x -= moved
-        put(state.g, uploads, "g")
+        advance(state.g, "g", uploads, self._next, "x", state.x)
         return State(x, state.h, state.g, residual=squared_gap(x, state.x, out=moved))
 
 

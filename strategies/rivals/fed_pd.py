@@ -30,12 +30,12 @@ from ..half import (
     HalfState,
     Turn,
     Vector,
-    agreed,
+    advance,
     apart,
-    checked,
     mean_row,
+    next_row,
+    present,
     put,
-    require_finite,
 )
 from ..hooks import Cost, SearchAxis
 from .base import RivalStrategy, ScheduledArguments
@@ -68,18 +68,20 @@ class Server(FoldingHalf[State]):
         return {"x": start, "lam": np.zeros_like(start)}
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check x_i and return it with the lam_i that follows."""
-        x = checked(upload, "x", state.x0)
-        lam = ascend(state.lam[position], x, state.x0, 1.0 / self.agent.rho)
-        require_finite(lam)
-        return {"x": x, "lam": lam}, agreed(upload, lam)
+        """Check x_i and the lam_i that follows."""
+        x = present(upload, "x", state.x0)
+        lam, agreed = next_row("lam", upload, self._ascended, state.lam[position], x, state.x0)
+        return {"x": x, **lam}, agreed
+
+    def _ascended(self, lam: Vector, x: Vector, x0: Vector) -> Vector:
+        return ascend(lam, x, x0, 1.0 / self.agent.rho)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         if not uploads:
             return state
         state.residual = apart(uploads, state.x0)
         put(state.x, uploads, "x")
-        put(state.lam, uploads, "lam")
+        advance(state.lam, "lam", uploads, self._ascended, "x", state.x0)
         eta = state.x0.dtype.type(self.agent.rho)
         state.x0 = mean_row(state.x) + eta * mean_row(state.lam)
         return state

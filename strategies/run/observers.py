@@ -35,6 +35,7 @@ REQUEST = "request"
 
 OWN_FIELDS = ("loss", "accuracy", "stationarity")
 """What of a monitor's numbers has a field of its own in a round's record."""
+UPLOADS = "uploads that are not finite"
 FIRST, GROWN, LASTING = 3, 30.0, 3
 """Rounds that say what is usual, the factor that is no more, and for how many rounds: networks that
 train pass 10 times their first residuals, and 30 in a single round; one that collapses may pass 300
@@ -58,6 +59,10 @@ class Observer:
         """
         return None
 
+    def on_failure(self, run: Run, few: TooFewError) -> str | None:
+        """Look at a round that failed for good; a text ends the run with it, without the error."""
+        return None
+
     def on_end(self, run: Run) -> None:
         """Look at a run that came to its end; not called for one that failed."""
 
@@ -78,10 +83,13 @@ def observe(
     for number in range(run.session.round + 1, last_round + 1):
         try:
             play(number)
-        except TooFewError:
-            if not run.stopping.is_set():
+        except TooFewError as few:
+            said = [observer.on_failure(run, few) for observer in observers]
+            if run.stopping.is_set():  # while it waited to try again
+                said.append(REQUEST)
+            if not any(said):
                 raise
-            run.stopped = REQUEST  # while it waited to try again
+            run.stopped = next(filter(None, said))
             break
         asked_to = REQUEST if run.stopping.is_set() else ""
         run.stopped = "rounds" if number == last_round else asked_to
@@ -152,16 +160,25 @@ class Divergence(Observer):
     def on_round(self, run: Run, done: Round) -> str | None:
         """Look at the round's numbers; those that were not measured are of no account."""
         what = self._found(run, done)
-        if not what or run.diverged:
+        return self._say(run, f"{what} in round {done.round}") if what else None
+
+    def on_failure(self, run: Run, few: TooFewError) -> str | None:
+        """Say so of a round too few could be folded in, where that is why."""
+        if NOT_FINITE not in str(few):
             return None
-        run.diverged = f"{what} in round {done.round}"
+        return self._say(run, f"{UPLOADS} in round {run.session.round + 1}")
+
+    def _say(self, run: Run, what: str) -> str | None:
+        if run.diverged:
+            return None
+        run.diverged = what
         hint = f": try a smaller {self.keys}" if self.keys else ""
-        log.warning("this run diverges, %s%s", run.diverged, hint)
+        log.warning("this run diverges, %s%s", what, hint)
         return "divergence" if self.ends else None
 
     def _found(self, run: Run, done: Round) -> str:
         if any(NOT_FINITE in why for why in done.failures.values()):
-            return "uploads that are not finite"
+            return UPLOADS
         if not math.isfinite(done.residual):
             return f"residual {done.residual:g}"
         for name in self.lasting:

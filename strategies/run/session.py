@@ -17,6 +17,7 @@ from privet.wire.errors import one_line
 from privet.wire.magnitude import finite
 from privet.wire.payload import BUFFERS
 
+from ..half import NOT_FINITE
 from .roster import Roster
 
 
@@ -194,7 +195,9 @@ class Session:
             trained = self.layout.chosen(model) or trained
             buffers = beside and self.layout.chosen(beside)
         if said.dim != trained.dim:
-            return f"its model has {said.dim} parameters, the server's {trained.dim}"
+            apart = "" if model is None else model.difference(trained)
+            numbers = f"its model has {said.dim} parameters, the server's {trained.dim}"
+            return f"{numbers}: {apart}" if apart else numbers
         if model is not None and (apart := model.difference(trained)):
             return f"its model has {apart} by the starting model"
         if said.dtype != str(trained.dtype):
@@ -241,8 +244,10 @@ class Session:
         own = self.statistics
         if found is None:
             return None
-        if own is None or (found.shape, found.dtype) != (own.shape, own.dtype) or not finite(found):
-            raise UploadError("upload holds buffers that do not fit the model, or are not finite")
+        if own is None or (found.shape, found.dtype) != (own.shape, own.dtype):
+            raise UploadError("upload holds buffers that do not fit the model")
+        if not finite(found):
+            raise UploadError(f"upload holds buffers that are {NOT_FINITE}")
         return found.copy()
 
     def average(self, statistics: Iterable[NDArray[Any] | None]) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ConfigRecord, Context, Message, RecordDict
 from sklearn.linear_model import SGDRegressor
 
 from privet.client_apps import LoopParticipant, client_app, initial_arrays
-from privet.client_apps.local_task import LocalTask, Walk
+from privet.client_apps.local_task import LocalTask
 from privet.client_apps.own_loop import length, parameters_of, require_same
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
@@ -145,6 +145,9 @@ def test_a_start_in_another_order_is_refused_by_name() -> None:
     turned = initial_arrays({"rest": np.zeros(DIM - 2), "first": np.zeros((2, 1))})
     with pytest.raises(RunError, match=r"its model has 'first' of shape \(2, 1\) where 'rest'"):
         FedPLT(num_agents=AGENTS).start(InlineGrid(loop_app("fed-plt"), AGENTS), turned)
+    turned["beside"] = Array(np.zeros(3))
+    with pytest.raises(RunError, match=r"\d+ parameters, the server's \d+: 'first' of .* 'rest'"):
+        FedPLT(num_agents=AGENTS).start(InlineGrid(loop_app("fed-plt"), AGENTS), turned)
 
 
 def test_metrics_of_the_loop_reach_the_server() -> None:
@@ -176,6 +179,11 @@ def test_what_breaks_in_the_loop_costs_that_agent_only(caplog: pytest.LogCapture
     assert done.failures == {"1": "agent 1: the loop broke"}
 
 
+def test_a_number_of_examples_is_a_function() -> None:
+    with pytest.raises(ConfigError, match=r"num_examples is 600, expected context -> int"):
+        LoopParticipant("fed-plt", {"w": np.zeros(2)}, 600)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", ["dp-iadmm", "dp-fedsgd", "fed-lin"])
 def test_algorithms_that_step_by_themselves_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} does its local steps itself"):
@@ -201,9 +209,9 @@ def test_steps_that_rounding_swallows_are_not_called_short() -> None:
     """At the optimum nothing of a step may be left, whose length then says nothing."""
     slope = np.full(2, 1e-4, np.float32)
     task = LocalTask(np.full(2, 1e3, np.float32), 0.05, 4, needs=("mean_gradient",))
-    stuck = Walk(task.start, 4, slope)
-    assert length(task, stuck, float(np.finfo("f4").eps)) == 1.0
-    assert length(task, stuck, 0.0) == 0.0
+    stuck = (task.start[:1], task.start[1:])
+    assert length(task, slope, stuck, float(np.finfo("f4").eps)) == 1.0
+    assert length(task, slope, stuck, 0.0) == 0.0
 
 
 def test_private_runs_and_nodes_with_a_budget_refuse(tmp_path: Path) -> None:
@@ -644,7 +652,9 @@ def test_a_wrapped_module_is_the_same_model_and_a_sparse_gradient_is_filled() ->
     table(torch.tensor([1])).sum().backward()
     parameters.correct(None)
     assert table.weight.grad.tolist() == [[1.0, 1.0], [2.0, 2.0], [1.0, 1.0]]
-    assert parameters.walk(1).supplied("mean_gradient").tolist() == [0, 0, 1, 1, 0, 0]
+    mean = parameters.mean_gradient(1)
+    assert mean is not None
+    assert mean.tolist() == [0, 0, 1, 1, 0, 0]
     with pytest.raises(ConfigError, match=r"a module holds its gradients: call correct\(module\)"):
         parameters.correct({"module.weight": table.weight.grad})
 

@@ -124,10 +124,19 @@ def test_a_step_that_is_made_of_moduli_is_halved_by_twice_the_smoothness() -> No
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
-def test_uploads_that_are_not_finite_are_divergence_as_well() -> None:
-    beyond = {"step_size_base": 1e60, **STEEP}
-    with pytest.raises(RunError, match="numbers that are not finite"):
-        play(FedDyn(**beyond), rounds=9)
+def test_uploads_that_are_not_finite_are_divergence_as_well(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    beyond = {**STEEP, "step_size_base": 1e100, "max_local_steps": 4}
+    with caplog.at_level(logging.WARNING, "flwr.privet"):
+        with pytest.raises(RunError, match="numbers that are not finite"):
+            play(FedDyn(**beyond), rounds=9)
+        (line,) = warnings(caplog)
+        assert line.endswith("try a smaller step-size-base")
+        ended = play(FedDyn(on_divergence="stop", **beyond), rounds=9)
+    assert (ended.stopped, ended.history) == ("divergence", [])
+    assert ended.diverged == "uploads that are not finite in round 1"
+    assert ended.arrays["x"].numpy().tolist() == [1.0] * DIM
     found = play(FedDyn(step_size_base=8.0, on_divergence="restart-smaller", **STEEP), rounds=200)
     assert found.stopped == "rounds"
     assert found.restarts >= 2

@@ -18,9 +18,12 @@ from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.strategies import (
     DPFedSGD,
+    FedDyn,
     FedLin,
+    FedPD,
     FedPDM,
     FedPLT,
+    FedSplit,
     Fraction,
     PrimalDualStrategy,
     PrivetResult,
@@ -39,7 +42,7 @@ from privet.strategies.half import (
 from privet.strategies.rivals.base import SeveralStepsArguments, SolverArguments
 from privet.strategies.run.checkpoint import load, save
 from privet.strategies.shared_regularizer import RegularizerSettings
-from privet.wire import ConfigError, RunError, algorithms, stream
+from privet.wire import ConfigError, RunError, UploadError, algorithms, stream
 from privet.wire.key import keys_of
 from support.federations import app_of, logistic_agents, zeros
 
@@ -274,3 +277,34 @@ def test_a_target_needs_a_clip_and_to_know_the_rounds() -> None:
     strategy = Scaffold(**TARGET)
     with pytest.raises(ConfigError, match=r"target-epsilon: needs start\(\), which knows"):
         strategy.configure_train(1, zeros(4), ConfigRecord(), grid)
+
+
+@pytest.mark.parametrize("kind", [FedPLT, FedDyn, FedPD, FedSplit])
+def test_large_rows_are_followed_in_parts_to_the_bit(
+    kind: type[PrimalDualStrategy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that are not kept between the check of an upload and the fold, three numbers a part."""
+
+    def played() -> tuple[Any, list[Any]]:
+        strategy: Any = kind(num_agents=3, participation=Fraction(0.7))
+        app = app_of(logistic_agents(3), kind.algorithm)
+        result = strategy.start(InlineGrid(app, 3), zeros(4), num_rounds=6)
+        saved = strategy.half.dump(strategy.session.state)
+        assert not any(one.failures for one in result.history)
+        return [one.residual for one in result.history], saved
+
+    residuals, whole = played()
+    monkeypatch.setattr("privet.strategies.half.LARGE", 0)
+    monkeypatch.setattr("privet.client_apps.inputs.PART", 3)
+    again, parts = played()
+    assert again == residuals
+    for name, array in whole.items():
+        assert np.array_equal(parts[name], array), name
+
+
+def test_a_large_row_that_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("privet.strategies.half.LARGE", 0)
+    half = FedDyn().half
+    state = half.initialise(np.zeros(4), 2)
+    with pytest.raises(UploadError, match="not finite"):
+        half.accept(state, 0, {"x": np.array([0.0, 1.0, np.nan, 0.0])})

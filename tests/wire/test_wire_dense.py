@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from privet.wire import WireError, digest, pack, unpack
+from privet.wire.dense import digest_of
 
 DTYPES = ["f8", "f4", "i8", "i4", "u1", "u8"]
 ARRAYS = st.dictionaries(
@@ -97,6 +98,12 @@ def test_digest_of_any_length(size: int) -> None:
     array = np.arange(1, size + 1, dtype="f4")
     assert digest(array) == digest(array.copy())
     assert digest(array) != digest(np.append(array, np.float32(0)))
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 8, 33])
+def test_digest_of_parts_is_that_of_the_whole(size: int) -> None:
+    array = np.random.default_rng(size).standard_normal(size).astype(np.float32)
+    assert digest_of(array[at : at + 4] for at in range(0, size, 4)) == digest(array)
 
 
 def test_digest_notices_a_changed_sign() -> None:

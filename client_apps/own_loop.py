@@ -28,7 +28,7 @@ import importlib
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar, Self
 
@@ -241,19 +241,18 @@ class LocalRound:
                 f"{half.name} needs exactly {task.steps} local steps with correct(), "
                 f"this loop took {self._taken}"
             )
-        moved, mean = self._parameters, self._parameters.mean_gradient(self._taken)
-        if half.steps_bind and mean is not None:
-            apart = length(task, mean, moved.ends(), moved.coarseness())
+        walk = self._parameters.walk(self._taken)
+        if half.steps_bind:
+            apart = length(task, walk, self._parameters.coarseness())
             if apart > MOST_APART or apart < 1.0 / MOST_APART:
                 raise ConfigError(
                     f"{half.name} counts on {task.steps} plain gradient steps of "
                     f"{task.step_size:.3g}, this loop moved {apart:.2g} times as far: train with "
                     "SGD of local.step_size, or set the strategy's step size to the loop's"
                 )
-        # What is of no more use goes before the end of the walk is made a vector.
         task = self._task = task._replace(shift=None, center=None)
-        moved.forget()
-        return self._finish(task, Walk(moved.vector(), self._taken, mean))
+        self._parameters.end()
+        return self._finish(task, walk)
 
 
 class LoopParticipant(Participant):
@@ -655,29 +654,21 @@ class Parameters(ABC):
         if self._pull:
             self.add(held, [self.value(name) for name in self.names], self._pull)
 
-    def mean_gradient(self, steps: int) -> Vector | None:
-        """Return the mean of the gradients that were summed up, None where none were."""
-        sums = self._slopes
-        if sums is None or not steps:
-            return None
-        for name, total in self._totals.items():
-            sums[name] /= steps
-            total[...] = as_numpy(sums[name])  # itself, but from a device
-        return self._total
+    def walk(self, steps: int) -> Walk:
+        """Return the walk that ends where the model is now."""
+        mean, sums = None, self._slopes
+        if sums is not None and steps:
+            for name, total in self._totals.items():
+                sums[name] /= steps
+                total[...] = as_numpy(sums[name])  # itself, but from a device
+            mean = self._total
+        end = np.concatenate([self.read(name).reshape(-1) for name in self.names])
+        return Walk(end.astype(self._dtype, copy=False), steps, mean)
 
-    def forget(self) -> None:
+    def end(self) -> None:
         """Let go of the task's vectors."""
         self._slopes = self._total = self._fixed = None
         self._totals.clear()
-
-    def ends(self) -> Iterator[Vector]:
-        """Yield every parameter as it is now, flat."""
-        for name in self.names:
-            yield self.read(name).reshape(-1)
-
-    def vector(self) -> Vector:
-        """Return the parameters as they are now, as one vector."""
-        return np.concatenate(list(self.ends())).astype(self._dtype, copy=False)
 
 
 class ArrayParameters(Parameters):
@@ -797,22 +788,18 @@ def as_numpy(values: Any) -> Vector:
     return wide if wide.dtype == np.float64 else wide.astype(np.float32, copy=False)
 
 
-def length(task: LocalTask, mean: Vector, ends: Iterable[Vector], coarseness: float) -> float:
+def length(task: LocalTask, walk: Walk, coarseness: float) -> float:
     """Return how far a walk came, in units of the task's gradient steps along the same path.
 
-    Of tasks without a proximal term, of which a walk's mean gradient says all; ``ends`` are the
-    parts of its end. 1 where the rounding of the iterates, relative to them at most ``coarseness``,
-    could be a quarter of the steps.
+    Of tasks without a proximal term, of which a walk's mean gradient says all. 1 where the rounding
+    of the iterates, relative to them at most ``coarseness``, could be a quarter of the steps.
     """
-    square, moved, at = 0.0, 0.0, 0
-    for end in ends:
-        for part in parts(len(end)):  # no vectors of the model's length
-            reached = end[part]
-            place = slice(at, at + len(reached))
-            at = place.stop
-            slope = mean[place] if task.shift is None else mean[place] + task.shift[place]
-            square += float(slope @ slope)
-            moved += float((task.start[place] - reached) @ slope)
+    mean = walk.supplied("mean_gradient")
+    square = moved = 0.0
+    for part in parts(len(mean)):  # no vectors of the model's length
+        slope = mean[part] if task.shift is None else mean[part] + task.shift[part]
+        square += float(slope @ slope)
+        moved += float((task.start[part] - walk.end[part]) @ slope)
     if task.step_size * math.sqrt(square) <= 2.0 * coarseness * float(np.linalg.norm(task.start)):
         return 1.0
     return moved / (task.step_size * task.steps * square)

@@ -34,6 +34,9 @@ from .peers.work import Work
 
 AGENTS, STEPS, BATCH, STEP = 4, 10, 32, 0.05
 GOAL, MEMORY_GOAL = 1.05, 1.3
+HELD = {"fed-plt": 4, "fed-dyn": 3, "scaffold": 3}
+"""Vectors of the model's length that an agent costs a method, where FedAvg keeps none: the agent's
+dual after this round and the one before, the server's copy; for Fed-PLT the server's x_i."""
 LOCAL: Any = {"step_size_base": STEP, "step_size_rule": "constant", "max_local_steps": STEPS}
 STRATEGIES: dict[str, Callable[[int], Any]] = {
     "fed-avg": lambda agents: FedAvg(
@@ -64,12 +67,16 @@ def bench_torch(show: Show, *, quick: bool = False, peers: Sequence[str] = ()) -
             show(Figure("torch", case, f"{name} / fed-avg", ratio, goal, at_least=False))
     _bench_peers(torch, show, quick, peers)
     # A server and its agents in one process, which keeps what each of them would keep for itself.
+    size = 4 / 1024 * sum(each.numel() for each in network(torch, "CNN 8M").parameters())
     for agents in (1, AGENTS):
         peaks = {name: _peak(name, agents) for name in STRATEGIES}
         for name in list(STRATEGIES)[1:]:
             ratio = peaks[name] / peaks["fed-avg"]
             case, figure = f"CNN 8M, agents: {agents}", f"peak memory, {name} / fed-avg"
             show(Figure("torch", case, figure, ratio, MEMORY_GOAL, at_least=False))
+            more = (peaks[name] - peaks["fed-avg"]) / (size * agents)
+            figure = f"{name}, vectors an agent (keeps {HELD[name]})"
+            show(Figure("torch", case, figure, more))
     clipped = _clipping(torch, 3 if quick else 10)
     if clipped is not None:
         figure = "clipped gradient / Opacus's step"

@@ -15,7 +15,19 @@ from typing import Any
 
 from .search import tuned
 from .statistics import Estimate, difference
-from .study import ADULT, MNIST, Case, Curve, Options, Outcome, Panel, Results, Rows, Setting, Study
+from .study import (
+    ADULT,
+    MNIST,
+    Case,
+    Curve,
+    Options,
+    Outcome,
+    Panel,
+    Results,
+    Rows,
+    Study,
+    settings_of,
+)
 
 DATA = {"MNIST": "digits-by-label", "Adult": "adult-by-class"}
 STEP = {"MNIST": 0.04, "Adult": 0.01}
@@ -437,76 +449,31 @@ def figure_8(found: Results) -> Outcome:
     return rows.outcome()
 
 
-# ------------------------------------------------------------------ settings
-
-PARTITION = Setting(
-    "data",
-    "MNIST 60,000, 600 a client of 4 labels; Adult, 325 of one class; n = 785 and 81",
-    "10,000 digits, 100 a client of 4 random labels; Adult as printed; dealt anew for each seed",
-    "10,000 are at hand",
-)
-LOSS = Setting(
-    "loss",
-    "(41): ln(1 + exp(-Tr XY)), one-hot labels",
-    "softmax cross entropy where a row does not say (41)",
-    "(41) learns one centroid a class; Figures 3 to 7 have both",
-)
-WEIGHT_SETTING = Setting(
-    "beta, gamma",
-    ".5 and .5",
-    "1e-4 and 1e-4",
-    "the printed ones do not train: Figure 6 has them as printed",
-)
-KNOWN = Setting("K, b, rho, eta_t", "30, 10, 10, .04 or .01 / sqrt(1 + t)", "as printed")
-LOCAL_STEPS = Setting("local steps", "until nu = .01; Q_max not printed", "10", "not printed")
-BEGIN = Setting("start", "five random ones; law not printed", "zero (as printed: N(0, I))")
-WITHOUT = Setting(
-    "noise",
-    "epsilon .5 (Adult), 20 (MNIST) of (36)",
-    "none",
-    "(36) has an unknown constant; noised top-k releases its index set in clear",
-)
-CERTIFIED = Setting(
-    "noise",
-    "epsilon of (36), an asymptotic formula with an unknown constant c_0",
-    "certified totals at delta 1e-4: one clipped full-batch step a round, balanced turns",
-    "unknown constant; data-dependent Q",
-)
-LENGTH = Setting("rounds", "200", f"{ROUNDS} (200 with `--full`); mean of the last {TAIL}", "time")
-SEEDS = Setting("repetitions", "5 starts", "5 seeds: other data, batches, participants, noise")
-ALIKE = Setting(
-    "tuning",
-    "not said",
-    "6 settings for each without noise, 4 with, on one draw, by accuracy on a fifth of the "
-    "training examples that no agent has",
-    "no settings of rivals are printed",
-)
-UNKNOWN = "bounds of FedAvg and FedProx need the agents' dissimilarity, which is not known"
-THEORY = Setting(
-    "theory",
-    "not said",
-    "SCAFFOLD also with its own, a local step of (K/N)^(2/3) / (24 Q L), without noise",
-    f"{UNKNOWN}; those of FedDyn and FedPDM ask for local problems solved to an accuracy and name "
-    "no step",
-)
-NO_THEORY = Setting("theory", "not said", "tuned freely only", UNKNOWN)
-BASE = (PARTITION, LOSS, WEIGHT_SETTING, KNOWN, LOCAL_STEPS, BEGIN, LENGTH, SEEDS)
+BASE = ("data", "loss", "weights", "known", "local-steps", "start", "length", "seeds")
 STUDIES = tuple(
     Study(
         f"fedpdm/figure-{number}",
         f"FedPDM: {title}",
         partial(_cases, arms),
         conclude,
-        (*BASE, *more),
+        settings_of("fedpdm", *BASE, *more, rounds=ROUNDS, tail=TAIL),
         MNIST + ADULT,
     )
-    for number, title, arms, conclude, more in (
-        (2, "uplink compression", _uplink, figure_2, (WITHOUT,)),
-        (3, "downlink compression", _downlink, figure_3, (WITHOUT,)),
-        (4, "accuracy and privacy", _privacy, figure_4, (CERTIFIED, ALIKE)),
-        (5, "weight of the nonconvex regulariser", _beta, figure_5, (WITHOUT,)),
-        (6, "weight of the l1 norm", _gamma, figure_6, (CERTIFIED,)),
-        (7, "rivals", _rivals, figure_7, (CERTIFIED, ALIKE, THEORY)),
-        (8, "rivals with sparse messages", _sparse_rivals, figure_8, (WITHOUT, ALIKE, NO_THEORY)),
+    for number, title, arms, conclude, *more in (
+        (2, "uplink compression", _uplink, figure_2, "without"),
+        (3, "downlink compression", _downlink, figure_3, "without"),
+        (4, "accuracy and privacy", _privacy, figure_4, "certified", "alike"),
+        (5, "weight of the nonconvex regulariser", _beta, figure_5, "without"),
+        (6, "weight of the l1 norm", _gamma, figure_6, "certified"),
+        (7, "rivals", _rivals, figure_7, "certified", "alike", "theory"),
+        (
+            8,
+            "rivals with sparse messages",
+            _sparse_rivals,
+            figure_8,
+            "without",
+            "alike",
+            "no-theory",
+        ),
     )
 )

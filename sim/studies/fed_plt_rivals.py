@@ -12,10 +12,22 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from .fed_plt import DATA, DRAWS, FIRST_DRAW, MONTE_CARLO, START, TOLERANCE, values
+from .fed_plt import FIRST_DRAW, MONTE_CARLO, TOLERANCE, values
 from .search import tuned
 from .statistics import Estimate, difference
-from .study import Case, Curve, Options, Outcome, Panel, Results, Row, Rows, Setting, Study, Verdict
+from .study import (
+    Case,
+    Curve,
+    Options,
+    Outcome,
+    Panel,
+    Results,
+    Row,
+    Rows,
+    Study,
+    Verdict,
+    settings_of,
+)
 
 LOCAL_EPOCHS = 5
 COSTS = (0.1, 1.0, 10.0, 100.0)
@@ -308,59 +320,25 @@ def table_5(found: Results) -> Outcome:
     return Outcome(rows, [bars(found, LARGE)])
 
 
-SHARED = (
-    DATA,
-    START,
-    Setting("local steps", "N_e = 5; TAMUNA geometric of mean 5", "as printed"),
-    Setting(
-        "step sizes, penalties",
-        '"tuned to achieve the best performance possible"; values not printed',
-        "best of 30 settings on 4 draws, alike for all, one or two numbers each (5GCS's local step "
-        "is its subproblem's best); those draws are not reported",
-        "not printed",
-    ),
-    Setting(
-        "theory",
-        "not said",
-        "LED and TAMUNA: dual step at most 1/N_e; FedLin: step 1/(L N_e); both kinds are shown. "
-        "Fed-PLT's free settings of the convex problems are within its own (S is stable). FedPD "
-        "and 5GCS have the free kind only: their theory asks for local problems solved to an "
-        "accuracy and names no step for N_e = 5",
-        "the best free settings of the three lie beyond their published theory",
-    ),
-    Setting(
-        "measure",
-        "||sum grad f_i||^2 <= 1e-5 at the mean of the x_i",
-        "as printed; LED, FedLin and TAMUNA at the coordinator's model, 5GCS at the mean of its "
-        "y_i",
-        "their agents' models and the coordinator's coincide at the end of a round",
-    ),
-    DRAWS,
-)
-START_2 = Setting(
-    "nonconvex start",
-    "not printed",
-    "N(0, I), 3 N(0, I) and 10 N(0, I), with the settings tuned at N(0, I)",
-    "not printed, and the ranking depends on it",
-)
+SHARED = ("data", "start", "solver-rivals", "tuned", "theory", "measure", "draws")
 STUDIES = tuple(
-    Study(f"fed-plt/table-{number}", title, partial(_cases, compared), conclude, settings)
-    for number, title, compared, conclude, settings in (
+    Study(
+        f"fed-plt/table-{number}",
+        title,
+        partial(_cases, compared),
+        conclude,
+        settings_of("fed-plt", *SHARED, *more),
+    )
+    for number, title, compared, conclude, *more in (
         (
             2,
             "Fed-PLT and its rivals, convex and nonconvex",
             (CONVEX, *NONCONVEX),
             table_2,
-            (*SHARED, START_2),
+            "start-nonconvex",
         ),
-        (3, "Fed-PLT and its rivals at other costs of communication", (CONVEX,), table_3, SHARED),
-        (
-            4,
-            "Other local solvers and half of the agents",
-            (HALF, AGD, AGD_HALF, CONVEX),
-            table_4,
-            SHARED,
-        ),
-        (5, "100 features", (LARGE,), table_5, SHARED),
+        (3, "Fed-PLT and its rivals at other costs of communication", (CONVEX,), table_3),
+        (4, "Other local solvers and half of the agents", (HALF, AGD, AGD_HALF, CONVEX), table_4),
+        (5, "100 features", (LARGE,), table_5),
     )
 )

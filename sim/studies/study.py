@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+from functools import cache
 from hashlib import sha256
+from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -113,6 +116,18 @@ class Setting:
     printed: str
     ours: str
     why: str = ""
+
+
+@cache
+def said_of(paper: str) -> Mapping[str, Any]:
+    """Return what the data file of a paper holds."""
+    return tomllib.loads(files(__package__).joinpath(f"{paper}.toml").read_text())
+
+
+def settings_of(paper: str, *names: str, **numbers: Any) -> tuple[Setting, ...]:
+    """Return settings of a paper's data file by name, with the ``numbers`` that they speak of."""
+    own = said_of(paper)["settings"]
+    return tuple(Setting(*(text.format(**numbers) for text in own[name])) for name in names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -51,11 +51,11 @@ class Statement:
     count: int = 100
 
     @classmethod
-    def read(cls, paper: str) -> tuple[Self, ...]:
+    def read(cls, paper: str) -> tuple[Statement, ...]:
         """Return the statements of a paper's data file; ``{name}`` is one of its reasons."""
         said = said_of(paper)
 
-        def filled(why: str = "", held: str = Verdict.REPRODUCED, **own: Any) -> Self:
+        def filled(why: str = "", held: str = Verdict.REPRODUCED, **own: Any) -> Statement:
             return cls(why=why.format(**said["reasons"]), held=Verdict(held), **own)
 
         return tuple(filled(**own) for own in said["statements"])

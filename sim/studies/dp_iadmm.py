@@ -216,7 +216,7 @@ def figure_1(half: Half, found: Results) -> Outcome:
             what = f"{better} below {worse} at epsilon {epsilon:g}"
             rows.claim(what, gap, f"{pair[0]} against {pair[1]} %", why=why)
             if worse == "OutP, fair":
-                rows[-1] = rows[-1].beyond()
+                rows.beyond()
     for method, name in (("ObjPM", "close to"), ("ObjP", "not close to")):
         free = found[_label(method, math.inf)][0]["value"]
         gap = Estimate.of([value - free for value in _of(found, method, 1.0)])

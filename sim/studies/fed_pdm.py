@@ -287,7 +287,7 @@ def figure_5(found: Results) -> Outcome:
         rows.rising(data, ": the smaller beta the better, loss (41)", labels)
         labels = ["beta 0.5, softmax", "beta 0, softmax"]
         rows.rising(data, ": the smaller beta the better, cross entropy (ours)", labels)
-        rows[-1] = rows[-1].beyond()
+        rows.beyond()
     return rows.outcome()
 
 
@@ -401,7 +401,7 @@ def figure_7(found: Results) -> Outcome:
                 rows.above(data, f": FedPDM above {name}{on}", f"fed-pdm{on}", f"{name}{on}")
             theory = f"{IN_THEORY}{on}"
             rows.above(data, f": FedPDM above {theory}", f"fed-pdm{on}", theory)
-            rows[-1] = rows[-1].beyond()
+            rows.beyond()
             for name in PRIVATE_RIVALS:
                 pair = f"fed-pdm{tail}{on}", f"{name}{tail}{on}"
                 rows.above(data, f": FedPDM above {name}{tail}{on}", *pair)

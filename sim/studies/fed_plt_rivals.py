@@ -172,8 +172,8 @@ def numbers(found: Results, one: Comparison) -> Rows:
     return rows
 
 
-def fastest(found: Results, one: Comparison, cost: float) -> Row:
-    """Return whether the algorithm that is fastest in print is so here."""
+def fastest(rows: Rows, found: Results, one: Comparison, cost: float) -> None:
+    """Add whether the algorithm that is fastest in print is so here."""
     first = _order(one, cost)[0]
     said, gaps = [], []
     for kind in (THEORY, FREE):
@@ -188,13 +188,8 @@ def fastest(found: Results, one: Comparison, cost: float) -> Row:
         best = min(rivals, key=rivals.__getitem__)
         gaps.append(difference(times[best], times[first]))
         said.append(f"{kind}: {best} {_longer(times, best, first)}")
-    return Row.claim(
-        f"{first} is fastest at t_C = {cost:g}, {one.name}",
-        first,
-        gaps[0],
-        ours="; ".join(said),
-        unprinted=UNPRINTED,
-    )
+    what = f"{first} is fastest at t_C = {cost:g}, {one.name}"
+    rows.claim(what, gaps[0], "; ".join(said), printed=first)
 
 
 def _order(one: Comparison, cost: float) -> list[str]:
@@ -202,17 +197,13 @@ def _order(one: Comparison, cost: float) -> list[str]:
     return sorted(one.printed, key=lambda name: time_of(one, name, one.printed[name], cost))
 
 
-def order(found: Results, one: Comparison, cost: float) -> Row:
-    """Return whether the printed order of all algorithms, by time, comes out."""
+def order(rows: Rows, found: Results, one: Comparison, cost: float) -> None:
+    """Add whether the printed order of all algorithms, by time, comes out."""
     printed, times = _order(one, cost), _times(found, one, cost, THEORY)
     ours = sorted(one.printed, key=lambda name: Estimate.of(times[name]).mean)
-    return Row.claim(
-        f"order at t_C = {cost:g}, {one.name}",
-        " < ".join(printed),
-        Estimate(1.0 if ours == printed else -1.0),
-        ours=" < ".join(ours),
-        unprinted=UNPRINTED,
-    )
+    same = Estimate(1.0 if ours == printed else -1.0)
+    what = f"order at t_C = {cost:g}, {one.name}"
+    rows.claim(what, same, " < ".join(ours), printed=" < ".join(printed))
 
 
 def bars(found: Results, one: Comparison) -> Panel:
@@ -232,7 +223,9 @@ def bars(found: Results, one: Comparison) -> Panel:
 
 def table_2(found: Results) -> Outcome:
     """Conclude Table II, its nonconvex half from several starts."""
-    rows = [*numbers(found, CONVEX), fastest(found, CONVEX, 10.0), *_nonconvex(found)]
+    rows = numbers(found, CONVEX)
+    fastest(rows, found, CONVEX, 10.0)
+    rows += _nonconvex(found)
     return Outcome(rows, [bars(found, one) for one in (CONVEX, *NONCONVEX)])
 
 
@@ -248,7 +241,9 @@ def _nonconvex(found: Results) -> Rows:
         first = Estimate.of(_own(found, NONCONVEX[0], algorithm, kinds(algorithm)[0]))
         why = f"{rows.unprinted}; {'; '.join(said)}"
         rows.number(f"{algorithm}, nonconvex: iterations", printed, first, why=why)
-    claims = [fastest(found, one, 10.0) for one in NONCONVEX]
+    claims = Rows(UNPRINTED)
+    for one in NONCONVEX:
+        fastest(claims, found, one, 10.0)
     said = [f"{_start(one)}: {claim.ours}" for one, claim in zip(NONCONVEX, claims, strict=True)]
     same = len({claim.verdict for claim in claims}) == 1
     verdict = claims[0].verdict if same else Verdict.NOT_DETERMINED
@@ -264,8 +259,11 @@ def _start(one: Comparison) -> str:
 def table_3(found: Results) -> Outcome:
     """Conclude Table III: who is fastest, and in what order, at each t_C."""
     rows = Rows(UNPRINTED)
-    rows += [fastest(found, CONVEX, cost) for cost in COSTS if cost != 10.0]
-    rows += [order(found, CONVEX, cost) for cost in COSTS]
+    for cost in COSTS:
+        if cost != 10.0:
+            fastest(rows, found, CONVEX, cost)
+    for cost in COSTS:
+        order(rows, found, CONVEX, cost)
     for cost, quicker, slower in ((0.1, "fed-lin", "fed-plt"), (100.0, "fed-plt", "fed-lin")):
         both = {kind: _times(found, CONVEX, cost, kind) for kind in (THEORY, FREE)}
         said = [f"{kind}: {slower} {_longer(own, slower, quicker)}" for kind, own in both.items()]
@@ -299,7 +297,8 @@ def table_4(found: Results) -> Outcome:
     rows = Rows(UNPRINTED)
     for one in comparisons:
         rows += numbers(found, one)
-    rows += [fastest(found, one, 10.0) for one in comparisons]
+    for one in comparisons:
+        fastest(rows, found, one, 10.0)
     plain = {name: _own(found, CONVEX, name, FREE) for name in ("fed-plt", "five-gcs")}
     half = {name: _own(found, HALF, name, FREE) for name in plain}
     rows.claim(
@@ -316,7 +315,9 @@ def table_4(found: Results) -> Outcome:
 
 def table_5(found: Results) -> Outcome:
     """Conclude Table V: 100 features."""
-    rows = [*numbers(found, LARGE), *(fastest(found, LARGE, cost) for cost in LARGE.costs)]
+    rows = numbers(found, LARGE)
+    for cost in LARGE.costs:
+        fastest(rows, found, LARGE, cost)
     return Outcome(rows, [bars(found, LARGE)])
 
 

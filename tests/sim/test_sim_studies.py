@@ -32,7 +32,7 @@ from privet.sim.studies import (
 from privet.sim.studies.execute import run_studies
 from privet.sim.studies.pages import write_pages, write_study
 from privet.sim.studies.statistics import Estimate, difference
-from privet.sim.studies.study import ADULT, FEMNIST, MNIST, Results
+from privet.sim.studies.study import ADULT, FEMNIST, MNIST, Results, Rows
 from privet.sim.sweep import SweepError
 from privet.wire import ConfigError
 
@@ -55,12 +55,12 @@ def squares(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def conclude(found: Results) -> Outcome:
     value = Estimate(list(found.values())[-1][0]["value"])
-    rows = [
-        Row.number("four squared", 16.0, value, within=0.1),
-        Row.number("off", 20.0, value, within=0.1),
-        Row.number("open", 20.0, value, within=0.1, unprinted="rho is not printed"),
-        Row("a drawing", "-", "-", Verdict.NOT_TESTABLE, "nothing to measure"),
-    ]
+    rows, open_ = Rows(), Rows("rho is not printed")
+    rows.number("four squared", 16.0, value, within=0.1)
+    rows.number("off", 20.0, value, within=0.1)
+    open_.number("open", 20.0, value, within=0.1)
+    drawing = Row("a drawing", "-", "-", Verdict.NOT_TESTABLE, "nothing to measure")
+    rows += [*open_, drawing]
     panel = Panel("squares", "n", "n^2", {"n^2": Curve([2], [4])}, {"printed": Curve([2], [4])})
     return Outcome(rows, [panel], ["a remark"])
 
@@ -110,20 +110,24 @@ def test_a_course_has_bands_in_rounds_as_far_apart_as_the_first() -> None:
 def test_a_claim_is_judged_by_the_interval(
     values: list[float], unprinted: str, expected: Verdict
 ) -> None:
-    row = Row.claim("a above b", "yes", Estimate.of(values), unprinted=unprinted)
+    rows = Rows(unprinted)
+    rows.claim("a above b", Estimate.of(values))
+    (row,) = rows
     assert row.verdict is expected
     if expected is Verdict.NOT_DETERMINED:
         assert row.why.startswith(("the opposite was measured", "alike within the spread"))
 
 
 def test_a_number_is_contradicted_only_where_everything_is_printed() -> None:
-    far = Estimate(30.0, 1.0, 5, 5)
-    assert Row.number("x", 20.0, far).verdict is Verdict.CONTRADICTED
-    assert Row.number("x", 20.0, far, unprinted="rho").verdict is Verdict.NOT_DETERMINED
-    wide = Estimate(30.0, 12.0, 5, 5)
-    assert Row.number("x", 20.0, wide).verdict is Verdict.NOT_DETERMINED
+    far, wide = Estimate(30.0, 1.0, 5, 5), Estimate(30.0, 12.0, 5, 5)
     lost = Estimate(20.0, 1.0, 4, 5)
-    assert Row.number("x", 20.0, lost, unprinted="rho").verdict is Verdict.NOT_DETERMINED
+    printed, open_ = Rows(), Rows("rho")
+    printed.number("x", 20.0, far)
+    printed.number("x", 20.0, wide)
+    open_.number("x", 20.0, far)
+    open_.number("x", 20.0, lost)
+    assert [row.verdict for row in printed] == [Verdict.CONTRADICTED, Verdict.NOT_DETERMINED]
+    assert {row.verdict for row in open_} == {Verdict.NOT_DETERMINED}
 
 
 # ------------------------------------------------------------------ running

@@ -13,7 +13,6 @@ from functools import partial
 from itertools import pairwise, product
 from typing import Any
 
-from .search import tuned
 from .statistics import Estimate, difference
 from .study import (
     ADULT,
@@ -26,7 +25,9 @@ from .study import (
     Results,
     Rows,
     Study,
+    said_of,
     settings_of,
+    tuned,
 )
 
 DATA = {"MNIST": "digits-by-label", "Adult": "adult-by-class"}
@@ -97,7 +98,7 @@ def arm(
     run: dict[str, Any] = {"every": 5, "tail": TAIL}
     if whole or epsilon:
         run["participation"] = {"balanced": 0.3}
-        own = {**ONE_STEP, **tuned(f"{data}, private{ON[loss]}", algorithm)}
+        own = {**ONE_STEP, **tuned("fedpdm", f"{data}, private{ON[loss]}", algorithm)}
         if algorithm != "dp-fedsgd":  # it has no other number of steps
             own["max_local_steps"] = 1
     else:
@@ -323,22 +324,7 @@ def figure_6(found: Results) -> Outcome:
     return rows.outcome()
 
 
-PLAIN_GRIDS: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]] = {
-    "softmax": {
-        "fed-pdm": {"step_size_base": [0.1, 0.3, 0.7], "rho": [1.0, 10.0]},
-        "fed-avg": {"step_size_base": [0.05, 0.1, 0.2, 0.35, 0.5, 0.7]},
-        "fed-prox": {"step_size_base": [0.1, 0.3, 0.7], "mu": [0.1, 1.0]},
-        "scaffold": {"step_size_base": [0.05, 0.1, 0.2, 0.35, 0.5, 0.7]},
-        "fed-dyn": {"step_size_base": [0.1, 0.3, 0.7], "fed_dyn_alpha": [0.1, 1.0]},
-    },
-    "(41)": {
-        "fed-pdm": {"step_size_base": [0.02, 0.1, 0.7], "rho": [1.0, 10.0]},
-        "fed-avg": {"step_size_base": [0.005, 0.02, 0.05, 0.2, 0.7, 1.5]},
-        "fed-prox": {"step_size_base": [0.02, 0.2, 0.7], "mu": [0.1, 1.0]},
-        "scaffold": {"step_size_base": [0.005, 0.02, 0.05, 0.2, 0.7, 1.5]},
-        "fed-dyn": {"step_size_base": [0.02, 0.2, 0.7], "fed_dyn_alpha": [0.1, 1.0]},
-    },
-}
+PLAIN_GRIDS: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]] = said_of("fedpdm")["grids"]
 """Six settings for each by loss, without noise."""
 PRIVATE_KNOBS: Mapping[str, tuple[str, tuple[float, float]]] = {
     "dp-fedsgd": ("momentum", (0.0, 0.9)),
@@ -372,7 +358,7 @@ def _rivals(data: str, full: bool) -> Arms:
             points = [dict(zip(grid, point, strict=True)) for point in product(*grid.values())]
             arms[f"{name}{named}"] = {
                 "algorithm": name,
-                "settings": tuned(f"{data}{named}", name),
+                "settings": tuned("fedpdm", f"{data}{named}", name),
                 "search": {"points": points},
                 "loss": loss,
             }
@@ -428,12 +414,12 @@ def _chosen(found: Results, data: str, loss: str) -> str:
 def _sparse_rivals(data: str, full: bool) -> Arms:
     arms: dict[str, Mapping[str, Any]] = {}
     for up, down in SPARSE:
-        ours = {**tuned(data, "fed-pdm"), "sparsifier": "top-k", "alpha_u": up}
+        ours = {**tuned("fedpdm", data, "fed-pdm"), "sparsifier": "top-k", "alpha_u": up}
         arms[f"fed-pdm {up:g}/{down:g}"] = {
             "settings": {**ours, "alpha_d": down} if down < 1 else ours
         }
         for name in RIVALS[:2]:
-            settings = {**tuned(data, name), "share": up}
+            settings = {**tuned("fedpdm", data, name), "share": up}
             arms[f"{name} {up:g}"] = {"algorithm": name, "settings": settings}
     return arms
 

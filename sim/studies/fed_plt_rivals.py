@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from .fed_plt import FIRST_DRAW, MONTE_CARLO, TOLERANCE, values
-from .search import tuned
 from .statistics import Estimate, difference
 from .study import (
     Case,
@@ -27,6 +26,7 @@ from .study import (
     Study,
     Verdict,
     settings_of,
+    tuned,
 )
 
 LOCAL_EPOCHS = 5
@@ -112,7 +112,7 @@ def case_of(one: Comparison, algorithm: str, kind: str, draw: int, *, search: bo
         options["search"] = {**SEARCH, "axes": axes}
     else:
         name = one.name.split(", from ")[0]  # nonconvex starts share the search from N(0, I)
-        settings |= tuned(f"{name}, {kind}" if kind == THEORY else name, algorithm)
+        settings |= tuned("fed-plt", f"{name}, {kind}" if kind == THEORY else name, algorithm)
     workload = {"name": "logistic", "draw": FIRST_DRAW + draw, **one.workload}
     label = _label(one, algorithm, kind)
     return Case(label, draw, workload, algorithm, settings, ROUNDS, "iterations", options)

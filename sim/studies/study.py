@@ -130,6 +130,11 @@ def settings_of(paper: str, *names: str, **numbers: Any) -> tuple[Setting, ...]:
     return tuple(Setting(*(text.format(**numbers) for text in own[name])) for name in names)
 
 
+def tuned(paper: str, comparison: str, algorithm: str) -> dict[str, Any]:
+    """Return the settings that an earlier search found; a full run searches again."""
+    return dict(said_of(paper)["tuned"][comparison][algorithm])
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One entry of a table, or one claim, beside what was measured.

@@ -25,14 +25,16 @@ from privet.sim.studies import (
     Study,
     Verdict,
     catalogue,
+    checks,
     execute,
     fed_plt,
     fed_plt_rivals,
+    theorems,
 )
 from privet.sim.studies.execute import run_studies
 from privet.sim.studies.pages import write_pages, write_study
 from privet.sim.studies.statistics import Estimate, difference
-from privet.sim.studies.study import ADULT, FEMNIST, MNIST, Results, Rows
+from privet.sim.studies.study import ADULT, FEMNIST, MNIST, Results, Rows, said_of
 from privet.sim.sweep import SweepError
 from privet.wire import ConfigError
 
@@ -242,6 +244,22 @@ def test_the_catalogue_names_every_table_and_figure() -> None:
         *("gfl/steady-state", "gfl/theorems"),
     )
     assert names == list(wanted)
+
+
+@pytest.mark.parametrize("paper", catalogue.PAPERS)
+def test_every_line_of_a_data_file_is_used(paper: str) -> None:
+    said = said_of(paper)
+    settings = [setting for one in catalogue.studies_of(paper) for setting in one.settings]
+    shown = {(setting.what, setting.printed) for setting in settings}
+    assert {tuple(line[:2]) for line in said["settings"].values()} <= shown
+    assert not [setting for setting in settings if "{" in setting.ours + setting.why]
+    checked = [one for one in theorems.STATEMENTS[paper] if one.check]
+    assert checked
+    assert all(callable(getattr(checks, one.check)) for one in checked)
+    assert all(
+        any(f"{{{name}}}" in one.get("why", "") for one in said["statements"])
+        for name in said["reasons"]
+    )
 
 
 @pytest.mark.parametrize("full", [False, True])

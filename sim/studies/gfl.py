@@ -145,9 +145,9 @@ def figure_2(found: Results) -> Outcome:
 
 # ------------------------------------------------------------------ Figures 3 and 4
 
-
 VARIED = "{kind}, sigma^2 {variance:g}"
 READ = "{kind}, {graph}, covariances x {scale:g}, mu {mu:g}"
+"""What runs of Figure 3 are called."""
 GROWING = {
     **_arms(VARIED, kind=NOISY, variance=VARIANCES),
     **_arms(READ, kind=NOISY, **READINGS),

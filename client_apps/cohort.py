@@ -39,8 +39,8 @@ from .state import AgentState, read_state, state_path, write_state
 
 log = logging.getLogger("flwr.privet")
 
-BLOCK_BYTES = 1 << 20
-"""Bytes of a block's features: its local steps find them in the cache."""
+BLOCK_BYTES = 1 << 22
+"""Bytes of a block's features: its local steps find them in the cache (the third level's)."""
 FEWEST = 4
 """Agents below which a stack gains nothing."""
 LARGEST_MODEL = 1 << 18
@@ -379,7 +379,7 @@ class _Block:
         local = self.half.local_update(base, told, cast(Any, stack), streams, noise)
         noise.settle()
         if verify:
-            own, stream = stack.models[0], streams.each()[0]
+            own, stream = stack.models[0], Streams(self._seed, first.name, guard.round)
             alone = self.half.local_update(row_of(base, 0), broadcast, own, stream, noise.first())
             _require_same(local, alone, len(rows))
         return local

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message, MessageType
 
-from privet.client_apps.cohort import BLOCK_BYTES
 from privet.client_apps.half import Local
 from privet.client_apps.masking import new_keys
 from privet.client_apps.rivals.led import Agent as LED
@@ -134,9 +133,9 @@ def test_all_work_together_and_leave_the_same_bits(title: str, share: float) -> 
         assert cohort.sent == 0
 
 
-def test_blocks_of_a_large_group_are_one_group() -> None:
-    rows = 1 + BLOCK_BYTES // (12 * DIM * 8)
-    problems = federation([12] * (rows + 5))
+def test_blocks_of_a_large_group_are_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("privet.client_apps.cohort.BLOCK_BYTES", 20 * 12 * DIM * 8)
+    problems = federation([12] * 45)
     alone, _ = play(InlineGrid, "fed-plt", problems, rounds=2, local_epochs=1)
     together, grid = play(Counting, "fed-plt", problems, rounds=2, local_epochs=1)
     require_same(together, alone)

@@ -161,6 +161,20 @@ def test_those_who_cannot_are_asked_by_message_in_the_same_round(
     assert caplog.text.count("1 of 9 agents work one by one, by message") == 1
 
 
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [({"secure_sum": True}, "uploads are masked"), ({"value_bits": "8"}, "a code is one agent's")],
+    ids=str,
+)
+def test_a_run_by_message_says_so_in_one_line(
+    caplog: pytest.LogCaptureFixture, settings: dict[str, Any], why: str
+) -> None:
+    with caplog.at_level(logging.INFO, "flwr.privet"):
+        _, grid = play(Counting, "fed-plt", federation(), rounds=3, **settings)
+    assert grid.sent == 3 * 9
+    assert caplog.text.count(f"agents work one by one, by message: {why}") == 1
+
+
 def test_a_node_with_rules_refuses_as_ever(tmp_path: Path) -> None:
     problems = federation()
     nodes = [dict(node) for node in nodes_of(problems)]

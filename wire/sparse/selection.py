@@ -57,7 +57,9 @@ def _candidates(vector: NDArray[Any], k: int) -> Indices | None:
     sample.partition(place := max(len(sample) - rank, half))
     low = sample[place]
     if low > 0:
-        some = np.flatnonzero((vector >= low) | (vector <= -low)) if place > half else ()
+        if place == half:
+            return None
+        some = np.flatnonzero((vector >= low) | (vector <= -low))
         return some if len(some) >= k else None
     chosen = vector != 0
     missing = k - int(np.count_nonzero(chosen))

@@ -133,6 +133,11 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, Half):
     def _scaled_by_data(self) -> bool:
         return self.noisy and self.sensitivity == "paper"
 
+    @property
+    def stacks(self) -> bool:
+        # Each agent has its own norm, modulus and noise otherwise.
+        return self.set != "l2" and self.eta_rule == "nonsmooth" and not self._scaled_by_data
+
     @cached_property
     def _domain(self) -> ConvexSet:
         return make_set(self.set, self.set_radius)

@@ -117,7 +117,7 @@ class ClippedSums(ABC):
         """Return the clipped data term in float64, and the regulariser's gradient if there is one.
 
         `clipped_gradient` (or, for whole batches, `batch_clipped_gradient`) is their sum. Float32
-        products take blocks of 256 examples, which are added up in float64.
+        products take blocks of one size, of 256 examples at most, which are added up in float64.
 
         Privacy: the module's `clipped_term` gives the value with its sensitivity.
         """
@@ -148,7 +148,8 @@ class ClippedSums(ABC):
             _drop(residuals, limits.dropped)
         self._clip_residuals(residuals, limits, norm)
         count = design.shape[-2]
-        step = count if self.dtype == np.float64 else BLOCK
+        # Blocks of one size: the kernels of a short last one are slower.
+        step = count if self.dtype == np.float64 else -(-count // -(-count // BLOCK))
         if count <= step:
             total = self._product(design, residuals)
         else:

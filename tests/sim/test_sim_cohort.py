@@ -49,6 +49,11 @@ LOCAL: Mapping[str, Mapping[str, Any]] = {
     "dp-iadmm": {"rho": 2.0, "local_updates": 3},
     "dp-iadmm noise": {"rho": 2.0, "epsilon": 1.0, "clip": 1.0, "noise_seed": 4},
     "dp-iadmm laplace": {"epsilon": 1.0, "clip": 1.0, "noise_seed": 4, "mechanism": "laplace"},
+    "dp-iadmm output": {
+        **{"epsilon": 1.0, "clip": 1.0, "noise_seed": 4, "perturbation": "output"},
+        **{"local_updates": 2, "set": "box", "set_radius": 0.2},
+    },
+    "dp-iadmm ball": {"set": "l2", "set_radius": 0.2},
     "fed-pdm": {"max_local_steps": 3},
     "fed-pdm public": {"dual": "public", "clip": 1.0, "noise_scale": 0.2, "noise_seed": 4},
     "fed-pdm sparse": {"sparsifier": "rand-k", "uplink_k": 2, "dual": "public"},

@@ -285,17 +285,21 @@ class Pending:
             return names
         session, agents = self.session, self.session.roster.agents
         position, units = session.roster.positions, grouped(self.half)
-        asked: dict[tuple[str, bool], list[str]] = {}
+        asked: dict[tuple[str, bool, tuple[Any, ...]], list[str]] = {}
+        told: dict[str, Arrays] = {}
         for name in names:
             agent = agents[name]
-            if name in self.own or agent.foreign:
+            if agent.foreign:
                 continue
+            if name in self.own:
+                told[name] = self.half.own(session.state, position[name], self.turn)
+            shapes = tuple((key, array.shape) for key, array in told.get(name, {}).items())
             group = ALL if units is None else units.group(session.state, position[name])
             # Who begins with an account is told what he is charged with.
             if agent.tag in agent.held if agent.tag else not agent.ledger:
-                asked.setdefault((group, agent.tag == 0), []).append(name)
+                asked.setdefault((group, agent.tag == 0, shapes), []).append(name)
         parts = []
-        for (group, begins), some in asked.items():
+        for (group, begins, shapes), some in asked.items():
             half, places = cast("FoldingHalf[Any]", self.half), [position[name] for name in some]
             states = states_of(half, session.state, places) if begins else None
             if begins and states is None:
@@ -303,13 +307,13 @@ class Pending:
             nodes, tags = zip(
                 *((agents[name].node, agents[name].tag) for name in some), strict=True
             )
-            shared = self.shared[group]
-            timeout = self.options.round_timeout
-            done = together.train_together(shared, nodes, np.array(tags), states, timeout)
+            shared, timeout = self.shared[group], self.options.round_timeout
+            besides = {key: np.stack([told[name][key] for name in some]) for key, _ in shapes}
+            done = together.train_together(shared, nodes, np.array(tags), states, besides, timeout)
             if not done:
                 continue
             parts.append(Together.of(some, places, done))
-            size = _payload_bytes(shared)
+            size = _payload_bytes(self.own[some[0]] if besides else shared)
             if states is not None:
                 size += len(pack(begun(states, 0)))
             self.bytes_down += size * len(parts[-1].names)

@@ -643,8 +643,8 @@ def noise_cancels(rng: Generator) -> Gap:
     return float(np.abs(total).max()) - 1e-10, {"P": units}
 
 
-def _exponent(rng: Generator, *, homomorphic: bool) -> float:
-    """Return the exponent p of sigma^2 mu^p in the centroid's steady state.
+def steady_noise(rng: Generator, *, homomorphic: bool) -> Gap:
+    """sigma^2 mu^p of the centroid's steady state: p is -1, of homomorphic noise not negative.
 
     The noise's own recursion: w <- A (1 - mu h_p) w + noise with unlike curvatures h_p, exact
     covariances by iteration.
@@ -662,19 +662,8 @@ def _exponent(rng: Generator, *, homomorphic: bool) -> float:
         for _ in range(2500):
             covariance = step @ covariance @ step.T + added
         found.append(float(covariance.mean()))
-    return math.log(found[1] / max(found[0], 1e-300)) / math.log(4.0)
-
-
-def random_noise_like_one_over_mu(rng: Generator) -> Gap:
-    """The exponent is -1."""
-    exponent = _exponent(rng, homomorphic=False)
-    return abs(exponent + 1) - 0.2, {"exponent": exponent}
-
-
-def homomorphic_noise_falls_with_mu(rng: Generator) -> Gap:
-    """The exponent is not negative: nothing grows as mu falls."""
-    exponent = _exponent(rng, homomorphic=True)
-    return -exponent, {"exponent": exponent}
+    exponent = math.log(found[1] / max(found[0], 1e-300)) / math.log(4.0)
+    return -exponent if homomorphic else abs(exponent + 1) - 0.2, {"exponent": exponent}
 
 
 def privacy_of_a_trajectory(rng: Generator, *, dim: int) -> Gap:

@@ -18,8 +18,6 @@ import numpy as np
 from .noises import DELTA, STRETCH
 from .statistics import Estimate, difference
 from .study import (
-    FEMNIST,
-    MNIST,
     Case,
     Curve,
     Options,
@@ -31,6 +29,8 @@ from .study import (
     Setting,
     Study,
     Verdict,
+    said_of,
+    settings_of,
 )
 
 PRINTED = (0.05, 0.1, 1.0, 5.0)
@@ -45,9 +45,12 @@ class Half:
 
     Attributes
     ----------
-    ratio : float
-        Examples of the paper over examples here: what epsilon is multiplied by for the same noise.
-    scaled : str
+    workload : str
+        Of `workloads`.
+    files : sequence of str
+    examples_printed, examples : int
+        Of the paper, and here.
+    scaled, fewer : str
         What the page says of that.
     rounds : int
         Without ``--full``.
@@ -55,24 +58,29 @@ class Half:
         The printed constants of (24).
     free, best, best_of_outp : float
         Printed errors in per cent: without noise, and the best at epsilon .05 of ObjPM and OutP.
-    fewer : str
-        What the data are in place of.
-    data, penalty : Setting
+    data, penalty : sequence of str
+        Settings.
     """
 
     name: str
     workload: str
-    ratio: float
+    files: Sequence[str]
+    examples_printed: int
+    examples: int
     scaled: str
+    fewer: str
     rounds: int
     rho: Mapping[str, Any]
     free: float
     best: float
     best_of_outp: float
-    fewer: str
-    data: Setting
-    penalty: Setting
-    files: tuple[str, ...]
+    data: Sequence[str]
+    penalty: Sequence[str]
+
+    @property
+    def ratio(self) -> float:
+        """What epsilon is multiplied by for the same noise on fewer examples."""
+        return self.examples_printed / self.examples
 
 
 OBJECTIVE = {"mechanism": "laplace", "sensitivity": "paper"}
@@ -208,7 +216,7 @@ def figure_1(half: Half, found: Results) -> Outcome:
             what = f"{better} below {worse} at epsilon {epsilon:g}"
             rows.claim(what, gap, f"{pair[0]} against {pair[1]} %", why=why)
             if worse == "OutP, fair":
-                rows[-1] = rows[-1].beyond()
+                rows.beyond()
     for method, name in (("ObjPM", "close to"), ("ObjP", "not close to")):
         free = found[_label(method, math.inf)][0]["value"]
         gap = Estimate.of([value - free for value in _of(found, method, 1.0)])
@@ -319,77 +327,22 @@ def errors_at_length(half: Half, runs: Runs, found: Results) -> Outcome:
     return Outcome(rows, [Panel("", "round", "test error, %", curves, marks, x_log=True)])
 
 
-# ------------------------------------------------------------------ the data and the settings
+# ------------------------------------------------------------------ the data and the studies
 
-OUTP = Setting(
-    "OutP",
-    'the algorithm of "[2]", delta 1e-6',
-    "as the authors coded it: step and noise; beside it a fair one, clipped at 10",
-    "its text leaves the noise to the code",
-)
-ETA = Setting("eta of ObjP, ObjPM", "of Theorem 3: 1 / sqrt(t)", "as printed")
-ZERO = Setting("start, set W", "not printed", "zero, none", "as in the authors' code")
-MNIST_HALF = Half(
-    name="MNIST",
-    workload="digits-in-ten",
-    ratio=6.0,
-    scaled="six times as large, so that the noise is that of the printed one on 60,000",
-    rounds=100,
-    rho={"rho_c1": 2.0, "rho_c2": 5.0, "rho_period": 10_000},
-    free=9.1,
-    best=11.74,
-    best_of_outp=21.79,
-    fewer="10,000 digits in place of 60,000",
-    data=Setting(
-        "data",
-        "MNIST, 60,000 digits over 10 agents, iid",
-        "10,000 digits over 10 agents, iid, x/255",
-        "10,000 are at hand",
-    ),
-    penalty=Setting("rho", "(24): c_1 = 2, c_2 = 5, T_c = 10,000", "as printed"),
-    files=MNIST,
-)
-FEMNIST_HALF = Half(
-    name="FEMNIST",
-    workload="femnist",
-    ratio=36_708 / 15_440,
-    scaled="2.4 times as large, so that the noise is that of the printed one on 36,708",
-    rounds=15,
-    rho={"rho_c1": 0.005, "rho_c2": 0.05, "rho_period": 2_000},
-    free=37.27,
-    best=59.42,
-    best_of_outp=91.05,
-    fewer="114 writers in place of 195",
-    data=Setting(
-        "data",
-        "36,708 images of 195 writers",
-        "15,440 of 114 writers, 1 - x/255",
-        "those of the authors' files that are whole",
-    ),
-    penalty=Setting("rho", "(24): c_1 = .005, c_2 = .05, T_c = 2,000", "as printed"),
-    files=FEMNIST,
-)
-HALVES = (MNIST_HALF, FEMNIST_HALF)
+HALVES = tuple(Half(name, **own) for name, own in said_of("dp-iadmm")["halves"].items())
+MNIST_HALF, FEMNIST_HALF = HALVES
 
 
 def _settings(half: Half, long: str = "") -> tuple[Setting, ...]:
     """Return the settings of the figures, or of single runs at the printed horizon, so ``long``."""
-    why = "fewer examples; the page names the printed value"
-    if long:
-        run = (
-            Setting("epsilon", ".05 of a release, and none", half.scaled, why),
-            Setting("iterations", "20,000", "as printed"),
-            Setting("repetitions", "10", "1", f"time: {long}"),
-        )
-    else:
-        some = f"{half.scaled}; .05 and 1 (all with `--full`)"
-        rounds = f"{half.rounds} (20,000 with `--full`)"
-        run = (
-            Setting("epsilon", ".05, .1, 1, 5 of a release", some, f"{why}; time"),
-            Setting("iterations", "20,000", rounds, "time"),
-            Setting("repetitions", "10", "5 (10 with `--full`)", "time"),
-        )
-    return (half.data, *run, half.penalty, OUTP, ETA, ZERO)
+    numbers = {"scaled": half.scaled, "rounds": half.rounds, "time": long}
+    varied = [f"{name}-long" if long else name for name in ("epsilon", "iterations", "repetitions")]
+    return (
+        Setting(*half.data),
+        *settings_of("dp-iadmm", *varied, **numbers),
+        Setting(*half.penalty),
+        *settings_of("dp-iadmm", "outp", "eta", "zero"),
+    )
 
 
 FIGURES: tuple[tuple[int, str, Callable[..., Sequence[Case]], Callable[..., Outcome]], ...] = (
@@ -416,7 +369,7 @@ STUDIES = (
             partial(plan, half),
             partial(conclude, half),
             _settings(half),
-            half.files,
+            tuple(half.files),
         )
         for half in HALVES
         for number, title, plan, conclude in FIGURES
@@ -428,7 +381,7 @@ STUDIES = (
             partial(at_length, half, runs),
             partial(errors_at_length, half, runs),
             _settings(half, time),
-            half.files,
+            tuple(half.files),
             full_only=True,
         )
         for name, half, runs, time in AT_LENGTH

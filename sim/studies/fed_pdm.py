@@ -13,9 +13,22 @@ from functools import partial
 from itertools import pairwise, product
 from typing import Any
 
-from .search import tuned
 from .statistics import Estimate, difference
-from .study import ADULT, MNIST, Case, Curve, Options, Outcome, Panel, Results, Rows, Setting, Study
+from .study import (
+    ADULT,
+    MNIST,
+    Case,
+    Curve,
+    Options,
+    Outcome,
+    Panel,
+    Results,
+    Rows,
+    Study,
+    said_of,
+    settings_of,
+    tuned,
+)
 
 DATA = {"MNIST": "digits-by-label", "Adult": "adult-by-class"}
 STEP = {"MNIST": 0.04, "Adult": 0.01}
@@ -85,7 +98,7 @@ def arm(
     run: dict[str, Any] = {"every": 5, "tail": TAIL}
     if whole or epsilon:
         run["participation"] = {"balanced": 0.3}
-        own = {**ONE_STEP, **tuned(f"{data}, private{ON[loss]}", algorithm)}
+        own = {**ONE_STEP, **tuned("fedpdm", f"{data}, private{ON[loss]}", algorithm)}
         if algorithm != "dp-fedsgd":  # it has no other number of steps
             own["max_local_steps"] = 1
     else:
@@ -275,7 +288,7 @@ def figure_5(found: Results) -> Outcome:
         rows.rising(data, ": the smaller beta the better, loss (41)", labels)
         labels = ["beta 0.5, softmax", "beta 0, softmax"]
         rows.rising(data, ": the smaller beta the better, cross entropy (ours)", labels)
-        rows[-1] = rows[-1].beyond()
+        rows.beyond()
     return rows.outcome()
 
 
@@ -311,22 +324,7 @@ def figure_6(found: Results) -> Outcome:
     return rows.outcome()
 
 
-PLAIN_GRIDS: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]] = {
-    "softmax": {
-        "fed-pdm": {"step_size_base": [0.1, 0.3, 0.7], "rho": [1.0, 10.0]},
-        "fed-avg": {"step_size_base": [0.05, 0.1, 0.2, 0.35, 0.5, 0.7]},
-        "fed-prox": {"step_size_base": [0.1, 0.3, 0.7], "mu": [0.1, 1.0]},
-        "scaffold": {"step_size_base": [0.05, 0.1, 0.2, 0.35, 0.5, 0.7]},
-        "fed-dyn": {"step_size_base": [0.1, 0.3, 0.7], "fed_dyn_alpha": [0.1, 1.0]},
-    },
-    "(41)": {
-        "fed-pdm": {"step_size_base": [0.02, 0.1, 0.7], "rho": [1.0, 10.0]},
-        "fed-avg": {"step_size_base": [0.005, 0.02, 0.05, 0.2, 0.7, 1.5]},
-        "fed-prox": {"step_size_base": [0.02, 0.2, 0.7], "mu": [0.1, 1.0]},
-        "scaffold": {"step_size_base": [0.005, 0.02, 0.05, 0.2, 0.7, 1.5]},
-        "fed-dyn": {"step_size_base": [0.02, 0.2, 0.7], "fed_dyn_alpha": [0.1, 1.0]},
-    },
-}
+PLAIN_GRIDS: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]] = said_of("fedpdm")["grids"]
 """Six settings for each by loss, without noise."""
 PRIVATE_KNOBS: Mapping[str, tuple[str, tuple[float, float]]] = {
     "dp-fedsgd": ("momentum", (0.0, 0.9)),
@@ -360,7 +358,7 @@ def _rivals(data: str, full: bool) -> Arms:
             points = [dict(zip(grid, point, strict=True)) for point in product(*grid.values())]
             arms[f"{name}{named}"] = {
                 "algorithm": name,
-                "settings": tuned(f"{data}{named}", name),
+                "settings": tuned("fedpdm", f"{data}{named}", name),
                 "search": {"points": points},
                 "loss": loss,
             }
@@ -389,7 +387,7 @@ def figure_7(found: Results) -> Outcome:
                 rows.above(data, f": FedPDM above {name}{on}", f"fed-pdm{on}", f"{name}{on}")
             theory = f"{IN_THEORY}{on}"
             rows.above(data, f": FedPDM above {theory}", f"fed-pdm{on}", theory)
-            rows[-1] = rows[-1].beyond()
+            rows.beyond()
             for name in PRIVATE_RIVALS:
                 pair = f"fed-pdm{tail}{on}", f"{name}{tail}{on}"
                 rows.above(data, f": FedPDM above {name}{tail}{on}", *pair)
@@ -416,12 +414,12 @@ def _chosen(found: Results, data: str, loss: str) -> str:
 def _sparse_rivals(data: str, full: bool) -> Arms:
     arms: dict[str, Mapping[str, Any]] = {}
     for up, down in SPARSE:
-        ours = {**tuned(data, "fed-pdm"), "sparsifier": "top-k", "alpha_u": up}
+        ours = {**tuned("fedpdm", data, "fed-pdm"), "sparsifier": "top-k", "alpha_u": up}
         arms[f"fed-pdm {up:g}/{down:g}"] = {
             "settings": {**ours, "alpha_d": down} if down < 1 else ours
         }
         for name in RIVALS[:2]:
-            settings = {**tuned(data, name), "share": up}
+            settings = {**tuned("fedpdm", data, name), "share": up}
             arms[f"{name} {up:g}"] = {"algorithm": name, "settings": settings}
     return arms
 
@@ -437,76 +435,31 @@ def figure_8(found: Results) -> Outcome:
     return rows.outcome()
 
 
-# ------------------------------------------------------------------ settings
-
-PARTITION = Setting(
-    "data",
-    "MNIST 60,000, 600 a client of 4 labels; Adult, 325 of one class; n = 785 and 81",
-    "10,000 digits, 100 a client of 4 random labels; Adult as printed; dealt anew for each seed",
-    "10,000 are at hand",
-)
-LOSS = Setting(
-    "loss",
-    "(41): ln(1 + exp(-Tr XY)), one-hot labels",
-    "softmax cross entropy where a row does not say (41)",
-    "(41) learns one centroid a class; Figures 3 to 7 have both",
-)
-WEIGHT_SETTING = Setting(
-    "beta, gamma",
-    ".5 and .5",
-    "1e-4 and 1e-4",
-    "the printed ones do not train: Figure 6 has them as printed",
-)
-KNOWN = Setting("K, b, rho, eta_t", "30, 10, 10, .04 or .01 / sqrt(1 + t)", "as printed")
-LOCAL_STEPS = Setting("local steps", "until nu = .01; Q_max not printed", "10", "not printed")
-BEGIN = Setting("start", "five random ones; law not printed", "zero (as printed: N(0, I))")
-WITHOUT = Setting(
-    "noise",
-    "epsilon .5 (Adult), 20 (MNIST) of (36)",
-    "none",
-    "(36) has an unknown constant; noised top-k releases its index set in clear",
-)
-CERTIFIED = Setting(
-    "noise",
-    "epsilon of (36), an asymptotic formula with an unknown constant c_0",
-    "certified totals at delta 1e-4: one clipped full-batch step a round, balanced turns",
-    "unknown constant; data-dependent Q",
-)
-LENGTH = Setting("rounds", "200", f"{ROUNDS} (200 with `--full`); mean of the last {TAIL}", "time")
-SEEDS = Setting("repetitions", "5 starts", "5 seeds: other data, batches, participants, noise")
-ALIKE = Setting(
-    "tuning",
-    "not said",
-    "6 settings for each without noise, 4 with, on one draw, by accuracy on a fifth of the "
-    "training examples that no agent has",
-    "no settings of rivals are printed",
-)
-UNKNOWN = "bounds of FedAvg and FedProx need the agents' dissimilarity, which is not known"
-THEORY = Setting(
-    "theory",
-    "not said",
-    "SCAFFOLD also with its own, a local step of (K/N)^(2/3) / (24 Q L), without noise",
-    f"{UNKNOWN}; those of FedDyn and FedPDM ask for local problems solved to an accuracy and name "
-    "no step",
-)
-NO_THEORY = Setting("theory", "not said", "tuned freely only", UNKNOWN)
-BASE = (PARTITION, LOSS, WEIGHT_SETTING, KNOWN, LOCAL_STEPS, BEGIN, LENGTH, SEEDS)
+BASE = ("data", "loss", "weights", "known", "local-steps", "start", "length", "seeds")
 STUDIES = tuple(
     Study(
         f"fedpdm/figure-{number}",
         f"FedPDM: {title}",
         partial(_cases, arms),
         conclude,
-        (*BASE, *more),
+        settings_of("fedpdm", *BASE, *more, rounds=ROUNDS, tail=TAIL),
         MNIST + ADULT,
     )
-    for number, title, arms, conclude, more in (
-        (2, "uplink compression", _uplink, figure_2, (WITHOUT,)),
-        (3, "downlink compression", _downlink, figure_3, (WITHOUT,)),
-        (4, "accuracy and privacy", _privacy, figure_4, (CERTIFIED, ALIKE)),
-        (5, "weight of the nonconvex regulariser", _beta, figure_5, (WITHOUT,)),
-        (6, "weight of the l1 norm", _gamma, figure_6, (CERTIFIED,)),
-        (7, "rivals", _rivals, figure_7, (CERTIFIED, ALIKE, THEORY)),
-        (8, "rivals with sparse messages", _sparse_rivals, figure_8, (WITHOUT, ALIKE, NO_THEORY)),
+    for number, title, arms, conclude, *more in (
+        (2, "uplink compression", _uplink, figure_2, "without"),
+        (3, "downlink compression", _downlink, figure_3, "without"),
+        (4, "accuracy and privacy", _privacy, figure_4, "certified", "alike"),
+        (5, "weight of the nonconvex regulariser", _beta, figure_5, "without"),
+        (6, "weight of the l1 norm", _gamma, figure_6, "certified"),
+        (7, "rivals", _rivals, figure_7, "certified", "alike", "theory"),
+        (
+            8,
+            "rivals with sparse messages",
+            _sparse_rivals,
+            figure_8,
+            "without",
+            "alike",
+            "no-theory",
+        ),
     )
 )

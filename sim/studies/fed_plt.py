@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from .statistics import Estimate, difference
-from .study import Case, Curve, Options, Outcome, Panel, Result, Results, Rows, Setting, Study
+from .study import Case, Curve, Options, Outcome, Panel, Result, Results, Rows, Study, settings_of
 
 TOLERANCE = 1e-5
 FIRST_DRAW = 100
@@ -37,27 +37,7 @@ TABLE_IX: Mapping[float, float] = {1: 29, 2: 15, 5: 9, 8: 8, 10: 8, 20: 8}
 BEST_EPOCHS = {0.1: 2, 1.0: 2, 10.0: 5, 100.0: 8}
 """t_C -> N_e with the least time in Table IX."""
 
-DATA = Setting(
-    "data",
-    "N = 100, n = 5, q_i = 250, eps = .5, about half of each class; generator not printed",
-    "scikit-learn's make_classification, dealt iid; another draw for each repetition",
-    "the generator is not printed",
-)
-START = Setting("start", "not printed", "one point of N(0, 100 I) for all agents", "not printed")
-SOLVER = Setting(
-    "local steps",
-    "N_e = 5; step not printed",
-    "N_e = 5 (Table IX: as printed); each agent's best fixed step 2 / (L + lambda + 2/rho)",
-    "not printed",
-)
-FITTED = Setting(
-    "rho",
-    '"tuned"; value not printed',
-    f"{RHO:g}, **fitted** to the 13 entries of Tables VI and IX",
-    "one free parameter; agreement of these two tables is a fit, not a prediction",
-)
-DRAWS = Setting("repetitions", "100 Monte Carlo", "5 draws (100 with `--full`)", "time")
-COMMON = (DATA, START, SOLVER, FITTED, DRAWS)
+COMMON = ("data", "start", "solver", "fitted", "draws")
 FIT = f"rho = {RHO:g}"
 OPEN = "rho, step and the generator of the data are not printed"
 
@@ -229,42 +209,20 @@ def table_9(found: Results) -> Outcome:
     return Outcome(rows, [_panel("local epochs", "iterations", TABLE_IX, {"ours": ours})])
 
 
-ONE_STEP = Setting(
-    "step",
-    "not printed",
-    f"{STEP:g} for all rho, **fitted** to Table VIII; the best step for each beside it",
-    "not printed",
-)
-NOISE = (
-    Setting(
-        "noise", "N(0, 2 gamma tau^2 I) in every local step, (13)", "as printed, full variance"
-    ),
-    Setting(
-        "rho, step",
-        "not printed",
-        "three readings; the rows have the one whose step Table VIII suggests",
-        "not printed",
-    ),
-    Setting("start", "not printed", "the optimum, so that noise is left"),
-)
+NOISY = ("data", "noise", "noise-readings", "start-noise", "draws")
+STEPPED = ("data", "start", "one-step", "draws")
 STUDIES = tuple(
-    Study(f"fed-plt/table-{number}", title, plan, conclude, settings)
+    Study(
+        f"fed-plt/table-{number}",
+        title,
+        plan,
+        conclude,
+        settings_of("fed-plt", *settings, rho=RHO, step=STEP),
+    )
     for number, title, plan, conclude, settings in (
         (6, "Fed-PLT with a share of the agents", partial(_cases, SIX), table_6, COMMON),
-        (
-            7,
-            "Fed-PLT's error under noisy gradients",
-            noisy_cases,
-            table_7,
-            (DATA, *NOISE, DRAWS),
-        ),
-        (
-            8,
-            "Fed-PLT and its penalty",
-            partial(_cases, EIGHT),
-            table_8,
-            (DATA, START, ONE_STEP, DRAWS),
-        ),
+        (7, "Fed-PLT's error under noisy gradients", noisy_cases, table_7, NOISY),
+        (8, "Fed-PLT and its penalty", partial(_cases, EIGHT), table_8, STEPPED),
         (9, "Fed-PLT and its local epochs", partial(_cases, NINE), table_9, COMMON),
     )
 )

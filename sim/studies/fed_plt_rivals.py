@@ -12,10 +12,22 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from .fed_plt import DATA, DRAWS, FIRST_DRAW, MONTE_CARLO, START, TOLERANCE, values
-from .search import tuned
+from .fed_plt import FIRST_DRAW, MONTE_CARLO, TOLERANCE, values
 from .statistics import Estimate, difference
-from .study import Case, Curve, Options, Outcome, Panel, Results, Row, Rows, Setting, Study, Verdict
+from .study import (
+    Case,
+    Curve,
+    Options,
+    Outcome,
+    Panel,
+    Results,
+    Row,
+    Rows,
+    Study,
+    Verdict,
+    settings_of,
+    tuned,
+)
 
 LOCAL_EPOCHS = 5
 COSTS = (0.1, 1.0, 10.0, 100.0)
@@ -100,7 +112,7 @@ def case_of(one: Comparison, algorithm: str, kind: str, draw: int, *, search: bo
         options["search"] = {**SEARCH, "axes": axes}
     else:
         name = one.name.split(", from ")[0]  # nonconvex starts share the search from N(0, I)
-        settings |= tuned(f"{name}, {kind}" if kind == THEORY else name, algorithm)
+        settings |= tuned("fed-plt", f"{name}, {kind}" if kind == THEORY else name, algorithm)
     workload = {"name": "logistic", "draw": FIRST_DRAW + draw, **one.workload}
     label = _label(one, algorithm, kind)
     return Case(label, draw, workload, algorithm, settings, ROUNDS, "iterations", options)
@@ -160,8 +172,8 @@ def numbers(found: Results, one: Comparison) -> Rows:
     return rows
 
 
-def fastest(found: Results, one: Comparison, cost: float) -> Row:
-    """Return whether the algorithm that is fastest in print is so here."""
+def fastest(rows: Rows, found: Results, one: Comparison, cost: float) -> None:
+    """Add whether the algorithm that is fastest in print is so here."""
     first = _order(one, cost)[0]
     said, gaps = [], []
     for kind in (THEORY, FREE):
@@ -176,13 +188,8 @@ def fastest(found: Results, one: Comparison, cost: float) -> Row:
         best = min(rivals, key=rivals.__getitem__)
         gaps.append(difference(times[best], times[first]))
         said.append(f"{kind}: {best} {_longer(times, best, first)}")
-    return Row.claim(
-        f"{first} is fastest at t_C = {cost:g}, {one.name}",
-        first,
-        gaps[0],
-        ours="; ".join(said),
-        unprinted=UNPRINTED,
-    )
+    what = f"{first} is fastest at t_C = {cost:g}, {one.name}"
+    rows.claim(what, gaps[0], "; ".join(said), printed=first)
 
 
 def _order(one: Comparison, cost: float) -> list[str]:
@@ -190,17 +197,13 @@ def _order(one: Comparison, cost: float) -> list[str]:
     return sorted(one.printed, key=lambda name: time_of(one, name, one.printed[name], cost))
 
 
-def order(found: Results, one: Comparison, cost: float) -> Row:
-    """Return whether the printed order of all algorithms, by time, comes out."""
+def order(rows: Rows, found: Results, one: Comparison, cost: float) -> None:
+    """Add whether the printed order of all algorithms, by time, comes out."""
     printed, times = _order(one, cost), _times(found, one, cost, THEORY)
     ours = sorted(one.printed, key=lambda name: Estimate.of(times[name]).mean)
-    return Row.claim(
-        f"order at t_C = {cost:g}, {one.name}",
-        " < ".join(printed),
-        Estimate(1.0 if ours == printed else -1.0),
-        ours=" < ".join(ours),
-        unprinted=UNPRINTED,
-    )
+    same = Estimate(1.0 if ours == printed else -1.0)
+    what = f"order at t_C = {cost:g}, {one.name}"
+    rows.claim(what, same, " < ".join(ours), printed=" < ".join(printed))
 
 
 def bars(found: Results, one: Comparison) -> Panel:
@@ -220,7 +223,9 @@ def bars(found: Results, one: Comparison) -> Panel:
 
 def table_2(found: Results) -> Outcome:
     """Conclude Table II, its nonconvex half from several starts."""
-    rows = [*numbers(found, CONVEX), fastest(found, CONVEX, 10.0), *_nonconvex(found)]
+    rows = numbers(found, CONVEX)
+    fastest(rows, found, CONVEX, 10.0)
+    rows += _nonconvex(found)
     return Outcome(rows, [bars(found, one) for one in (CONVEX, *NONCONVEX)])
 
 
@@ -236,7 +241,9 @@ def _nonconvex(found: Results) -> Rows:
         first = Estimate.of(_own(found, NONCONVEX[0], algorithm, kinds(algorithm)[0]))
         why = f"{rows.unprinted}; {'; '.join(said)}"
         rows.number(f"{algorithm}, nonconvex: iterations", printed, first, why=why)
-    claims = [fastest(found, one, 10.0) for one in NONCONVEX]
+    claims = Rows(UNPRINTED)
+    for one in NONCONVEX:
+        fastest(claims, found, one, 10.0)
     said = [f"{_start(one)}: {claim.ours}" for one, claim in zip(NONCONVEX, claims, strict=True)]
     same = len({claim.verdict for claim in claims}) == 1
     verdict = claims[0].verdict if same else Verdict.NOT_DETERMINED
@@ -252,8 +259,11 @@ def _start(one: Comparison) -> str:
 def table_3(found: Results) -> Outcome:
     """Conclude Table III: who is fastest, and in what order, at each t_C."""
     rows = Rows(UNPRINTED)
-    rows += [fastest(found, CONVEX, cost) for cost in COSTS if cost != 10.0]
-    rows += [order(found, CONVEX, cost) for cost in COSTS]
+    for cost in COSTS:
+        if cost != 10.0:
+            fastest(rows, found, CONVEX, cost)
+    for cost in COSTS:
+        order(rows, found, CONVEX, cost)
     for cost, quicker, slower in ((0.1, "fed-lin", "fed-plt"), (100.0, "fed-plt", "fed-lin")):
         both = {kind: _times(found, CONVEX, cost, kind) for kind in (THEORY, FREE)}
         said = [f"{kind}: {slower} {_longer(own, slower, quicker)}" for kind, own in both.items()]
@@ -287,7 +297,8 @@ def table_4(found: Results) -> Outcome:
     rows = Rows(UNPRINTED)
     for one in comparisons:
         rows += numbers(found, one)
-    rows += [fastest(found, one, 10.0) for one in comparisons]
+    for one in comparisons:
+        fastest(rows, found, one, 10.0)
     plain = {name: _own(found, CONVEX, name, FREE) for name in ("fed-plt", "five-gcs")}
     half = {name: _own(found, HALF, name, FREE) for name in plain}
     rows.claim(
@@ -304,63 +315,31 @@ def table_4(found: Results) -> Outcome:
 
 def table_5(found: Results) -> Outcome:
     """Conclude Table V: 100 features."""
-    rows = [*numbers(found, LARGE), *(fastest(found, LARGE, cost) for cost in LARGE.costs)]
+    rows = numbers(found, LARGE)
+    for cost in LARGE.costs:
+        fastest(rows, found, LARGE, cost)
     return Outcome(rows, [bars(found, LARGE)])
 
 
-SHARED = (
-    DATA,
-    START,
-    Setting("local steps", "N_e = 5; TAMUNA geometric of mean 5", "as printed"),
-    Setting(
-        "step sizes, penalties",
-        '"tuned to achieve the best performance possible"; values not printed',
-        "best of 30 settings on 4 draws, alike for all, one or two numbers each (5GCS's local step "
-        "is its subproblem's best); those draws are not reported",
-        "not printed",
-    ),
-    Setting(
-        "theory",
-        "not said",
-        "LED and TAMUNA: dual step at most 1/N_e; FedLin: step 1/(L N_e); both kinds are shown. "
-        "Fed-PLT's free settings of the convex problems are within its own (S is stable). FedPD "
-        "and 5GCS have the free kind only: their theory asks for local problems solved to an "
-        "accuracy and names no step for N_e = 5",
-        "the best free settings of the three lie beyond their published theory",
-    ),
-    Setting(
-        "measure",
-        "||sum grad f_i||^2 <= 1e-5 at the mean of the x_i",
-        "as printed; LED, FedLin and TAMUNA at the coordinator's model, 5GCS at the mean of its "
-        "y_i",
-        "their agents' models and the coordinator's coincide at the end of a round",
-    ),
-    DRAWS,
-)
-START_2 = Setting(
-    "nonconvex start",
-    "not printed",
-    "N(0, I), 3 N(0, I) and 10 N(0, I), with the settings tuned at N(0, I)",
-    "not printed, and the ranking depends on it",
-)
+SHARED = ("data", "start", "solver-rivals", "tuned", "theory", "measure", "draws")
 STUDIES = tuple(
-    Study(f"fed-plt/table-{number}", title, partial(_cases, compared), conclude, settings)
-    for number, title, compared, conclude, settings in (
+    Study(
+        f"fed-plt/table-{number}",
+        title,
+        partial(_cases, compared),
+        conclude,
+        settings_of("fed-plt", *SHARED, *more),
+    )
+    for number, title, compared, conclude, *more in (
         (
             2,
             "Fed-PLT and its rivals, convex and nonconvex",
             (CONVEX, *NONCONVEX),
             table_2,
-            (*SHARED, START_2),
+            "start-nonconvex",
         ),
-        (3, "Fed-PLT and its rivals at other costs of communication", (CONVEX,), table_3, SHARED),
-        (
-            4,
-            "Other local solvers and half of the agents",
-            (HALF, AGD, AGD_HALF, CONVEX),
-            table_4,
-            SHARED,
-        ),
-        (5, "100 features", (LARGE,), table_5, SHARED),
+        (3, "Fed-PLT and its rivals at other costs of communication", (CONVEX,), table_3),
+        (4, "Other local solvers and half of the agents", (HALF, AGD, AGD_HALF, CONVEX), table_4),
+        (5, "100 features", (LARGE,), table_5),
     )
 )

@@ -21,9 +21,9 @@ from .study import (
     Results,
     Row,
     Rows,
-    Setting,
     Study,
     Verdict,
+    settings_of,
 )
 
 MU, VARIANCE = 0.7, 0.1
@@ -33,44 +33,58 @@ VARIANCES = (0.001, 0.01, 0.1, 1.0, 2.0, 10.0)
 STEPS = (0.1, 0.5, 1.0, 5.0)
 SCALES = (1.0, 0.3, 0.1, 0.05)
 GRAPHS = ("erdos-renyi", "ring")
-READINGS = tuple(product(GRAPHS, SCALES, (0.1, MU)))
-"""Graph, scale of the covariances and mu that single units are looked at under."""
-ROUNDS, BURN_IN = 150, 50
-PLAYED, FULL_PLAYED = 40, 300
+READINGS: Mapping[str, Sequence[Any]] = {"graph": GRAPHS, "scale": SCALES, "mu": (0.1, MU)}
+"""What is not printed, and the readings that single units are looked at under."""
+ROUNDS, FULL_ROUNDS = 80, 300
 OPEN = "the covariances, the noise of the data and the graph are not printed"
 Deviations = list[float | None]
 """Steady deviations by seed; None where a run diverges."""
 
 
-def simulated(
-    kind: str,
+def case_of(
+    label: str,
     seed: int,
+    kind: str,
     *,
-    label: str = "",
     mu: float = MU,
     variance: float = VARIANCE,
-    scale: float = 1.0,
-    graph: str = "erdos-renyi",
-    **more: Any,
+    rounds: int = ROUNDS,
+    lazy: bool = False,
+    measure: str = "deviation",
+    options: Mapping[str, Any] | None = None,
+    **workload: Any,
 ) -> Case:
-    """Return a run of the recursion on arrays, on a draw of the regression problem."""
-    settings = {"kind": kind, "mu": mu, "variance": variance, **more}
-    workload = {"name": "regression", "draw": seed, "scale": scale, "graph": graph}
-    return Case(label, seed, workload, "gfl", settings, ROUNDS, "deviation-on-arrays")
+    """Return a run, on a draw of the regression problem where ``workload`` names no other."""
+    settings = {
+        "step_size": mu,
+        "batch": "sample",
+        "perturbation": kind,
+        "noise_variance": 0.0 if kind == "none" else variance,
+        "mechanism": "laplace",
+        "graph_lazy": lazy,
+        "noise_seed": seed,
+    }
+    drawn = {"name": "regression", "draw": seed, **workload}
+    return Case(label, seed, drawn, "gfl", settings, rounds, measure, options or {})
 
 
-def _sweep(arms: Mapping[str, Mapping[str, Any]], options: Options) -> Sequence[Case]:
+def _arms(label: str, **axes: Sequence[Any]) -> dict[str, dict[str, Any]]:
+    """Return all combinations of values, by what they are called."""
+    points = (dict(zip(axes, values, strict=True)) for values in product(*axes.values()))
+    return {label.format(**point): point for point in points}
+
+
+def _cases(arms: Mapping[str, Mapping[str, Any]], options: Options) -> Sequence[Case]:
     return [
-        simulated(seed=seed, label=label, **asked)
+        case_of(label, seed, **{"rounds": FULL_ROUNDS if options.full else ROUNDS, **asked})
         for label, asked in arms.items()
         for seed in options.seeds(10)
     ]
 
 
 def steady(results: Sequence[Result], what: str) -> Deviations:
-    """Return the mean deviation after the burn-in, by seed; None where a run diverges."""
-    courses = [one[what] for one in results]
-    means = [fmean(course[min(BURN_IN, len(course) // 2) :]) for course in courses]
+    """Return the mean deviation of the second half, by seed; None where a run diverges."""
+    means = [fmean(one[what][len(one[what]) // 2 :]) for one in results]
     return [mean if math.isfinite(mean) and mean < 1e6 else None for mean in means]
 
 
@@ -96,54 +110,18 @@ def least(estimates: Iterable[Estimate]) -> Estimate:
     return min(estimates, key=lambda one: one.low)
 
 
-def _levels(values: Mapping[float, Deviations]) -> Curve:
-    """Return steady deviations where all runs arrive."""
-    return Curve.of({x: one for x, v in values.items() if (one := Estimate.of(v)).complete})
+def _levels(
+    title: str, x_label: str, y_label: str, own: Mapping[str, Mapping[float, Deviations]]
+) -> Panel:
+    """Return a plot of the steady deviations of each kind of noise, where all runs arrive."""
+    curves = {
+        kind: Curve.of({x: one for x, v in values.items() if (one := Estimate.of(v)).complete})
+        for kind, values in own.items()
+    }
+    return Panel(title, x_label, y_label, curves, x_log=True, y_log=True)
 
 
-# ------------------------------------------------------------------ Figure 2, by real messages
-
-
-def by_messages(
-    options: Options,
-    mu: float,
-    variance: float,
-    rounds: tuple[int, int],
-    workload: Mapping[str, Any],
-    measure: str,
-    **more: Any,
-) -> Sequence[Case]:
-    """Return runs of the three variants with Strategy, ClientApps and messages.
-
-    ``rounds`` are those of a short and of a full run; ``more`` goes to the runner.
-    """
-    return [
-        Case(
-            kind,
-            seed,
-            {**workload, "draw": seed},
-            "gfl",
-            {
-                "step_size": mu,
-                "batch": "sample",
-                "perturbation": kind,
-                "noise_variance": 0.0 if kind == "none" else variance,
-                "mechanism": "laplace",
-                "noise_seed": seed,
-            },
-            rounds[options.full],
-            measure,
-            more,
-        )
-        for kind in KINDS
-        for seed in options.seeds(10)
-    ]
-
-
-def played(options: Options) -> Sequence[Case]:
-    """Return the runs of Figure 2."""
-    drawn = {"name": "regression"}
-    return by_messages(options, MU, VARIANCE, (PLAYED, FULL_PLAYED), drawn, "deviation")
+THREE = {kind: {"kind": kind} for kind in KINDS}
 
 
 def figure_2(found: Results) -> Outcome:
@@ -167,19 +145,12 @@ def figure_2(found: Results) -> Outcome:
 
 # ------------------------------------------------------------------ Figures 3 and 4
 
-
-def _reading(kind: str, graph: str, scale: float, mu: float) -> str:
-    return f"{kind}, {graph}, covariances x {scale:g}, mu {mu:g}"
-
-
-GROWING: Mapping[str, Mapping[str, Any]] = {
-    f"{kind}, sigma^2 {variance:g}": {"kind": kind, "variance": variance}
-    for kind in NOISY
-    for variance in VARIANCES
-} | {
-    _reading(kind, *one): dict(zip(("kind", "graph", "scale", "mu"), (kind, *one), strict=True))
-    for one in READINGS
-    for kind in NOISY
+VARIED = "{kind}, sigma^2 {variance:g}"
+READ = "{kind}, {graph}, covariances x {scale:g}, mu {mu:g}"
+"""What runs of Figure 3 are called."""
+GROWING = {
+    **_arms(VARIED, kind=NOISY, variance=VARIANCES),
+    **_arms(READ, kind=NOISY, **READINGS),
 }
 
 
@@ -187,7 +158,8 @@ def figure_3(found: Results) -> Outcome:
     """Conclude Figure 3: growing variances, for the centroid (a) and single units (b)."""
     own = {
         (what, kind): {
-            variance: steady(found[f"{kind}, sigma^2 {variance:g}"], what) for variance in VARIANCES
+            variance: steady(found[VARIED.format(kind=kind, variance=variance)], what)
+            for variance in VARIANCES
         }
         for what in ("centroid", "units")
         for kind in NOISY
@@ -197,11 +169,10 @@ def figure_3(found: Results) -> Outcome:
     grown = {
         kind: ratio(own["centroid", kind][highest], own["centroid", kind][lowest]) for kind in NOISY
     }
-    factors = [f"x {factor(grown[kind])}" for kind in ("random", "homomorphic")]
     rows.claim(
         "(a) centroid: random noise is the more sensitive to the variance",
         grown["random"].minus(grown["homomorphic"]),
-        f"{factors[0]} against {factors[1]} from .001 to 10",
+        f"x {factor(grown['random'])} against x {factor(grown['homomorphic'])} from .001 to 10",
     )
     for kind in NOISY:
         units = own["units", kind].values()
@@ -220,13 +191,11 @@ def figure_3(found: Results) -> Outcome:
         why=f"{_readings(found)}; {OPEN}",
     )
     panels = [
-        Panel(
+        _levels(
             f"{what}: steady state",
             "variance of the noise",
             "MSD",
-            {kind: _levels(own[what, kind]) for kind in NOISY},
-            x_log=True,
-            y_log=True,
+            {kind: own[what, kind] for kind in NOISY},
         )
         for what in ("centroid", "units")
     ]
@@ -235,35 +204,32 @@ def figure_3(found: Results) -> Outcome:
 
 def _readings(found: Results) -> str:
     """Return in how many readings of what is not printed single units are better off."""
-    better = 0
-    for one in READINGS:
-        homomorphic, random = (
-            Estimate.of(steady(found[_reading(kind, *one)], "units")).mean for kind in NOISY
-        )
-        better += homomorphic < random
+    homomorphic, random = (
+        [
+            Estimate.of(steady(found[label], "units")).mean
+            for label in _arms(READ, **READINGS, kind=[kind])
+        ]
+        for kind in ("homomorphic", "random")
+    )
+    better = [ours < other for ours, other in zip(homomorphic, random, strict=True)]
     return (
-        f"better in {better} of {len(READINGS)} readings (2 graphs, 4 scales of the covariances, "
-        "2 steps); the own share -(1 - a_pp) g_p stays in a unit's model: a round adds "
-        "sigma^2 (1 - a_pp)^2 more than independent noise does, for any graph"
+        f"better in {sum(better)} of {len(better)} readings (2 graphs, 4 scales of the "
+        "covariances, 2 steps); the own share -(1 - a_pp) g_p stays in a unit's model: a round "
+        "adds sigma^2 (1 - a_pp)^2 more than independent noise does, for any graph"
     )
 
 
-def _four(kind: str, mu: float, scale: float) -> str:
-    return f"{kind}, mu {mu:g}, covariances x {scale:g}"
-
-
-STEPPING = {
-    _four(kind, mu, scale): {"kind": kind, "mu": mu, "scale": scale}
-    for kind in NOISY
-    for mu in STEPS
-    for scale in SCALES
-}
+STEPPED = "{kind}, mu {mu:g}, covariances x {scale:g}"
+STEPPING = _arms(STEPPED, kind=NOISY, mu=STEPS, scale=SCALES)
 
 
 def figure_4(found: Results) -> Outcome:
     """Conclude Figure 4: steps of different sizes, whatever the covariances are."""
     own = {
-        (kind, scale): {mu: steady(found[_four(kind, mu, scale)], "centroid") for mu in STEPS}
+        (kind, scale): {
+            mu: steady(found[STEPPED.format(kind=kind, mu=mu, scale=scale)], "centroid")
+            for mu in STEPS
+        }
         for kind in NOISY
         for scale in SCALES
     }
@@ -292,19 +258,18 @@ def figure_4(found: Results) -> Outcome:
         why="covariances times the scale; brackets are intervals",
     )
     slow, fast = (
-        [_tenth(one) for one in found[_four("homomorphic", mu, 0.1)]] for mu in (0.1, 0.5)
+        [_tenth(one) for one in found[STEPPED.format(kind="homomorphic", mu=mu, scale=0.1)]]
+        for mu in (0.1, 0.5)
     )
     slower = difference(slow, fast)
     what = "the rate slows down as mu falls (.1 against .5, covariances x .1)"
     rows.claim(what, slower, f"{slower} rounds more to a tenth of the first deviation")
     panels = [
-        Panel(
+        _levels(
             f"covariances x {scale:g}",
             "mu",
             "steady MSD of the centroid",
-            {kind: _levels(own[kind, scale]) for kind in NOISY},
-            x_log=True,
-            y_log=True,
+            {kind: own[kind, scale] for kind in NOISY},
         )
         for scale in SCALES
     ]
@@ -322,8 +287,16 @@ def _tenth(result: Result) -> float:
 
 def adult(options: Options) -> Sequence[Case]:
     """Return the runs of Section V-B on Adult."""
-    dealt = {"name": "adult-on-ring", "folder": str(options.data_path)}
-    return by_messages(options, 0.5, 0.6, (80, 400), dealt, "accuracy", every=4, tail=20)
+    own = {
+        "mu": 0.5,
+        "variance": 0.6,
+        "rounds": (80, 400)[options.full],
+        "measure": "accuracy",
+        "options": {"every": 4, "tail": 20},
+        "name": "adult-on-ring",
+        "folder": str(options.data_path),
+    }
+    return _cases({kind: {**asked, **own} for kind, asked in THREE.items()}, options)
 
 
 def figure_5(found: Results) -> Outcome:
@@ -351,7 +324,7 @@ def figure_5(found: Results) -> Outcome:
 REMEDIES: Mapping[str, Mapping[str, Any]] = {
     "plain": {"kind": "homomorphic"},
     "lazy": {"kind": "homomorphic", "lazy": True},
-    "closing": {"kind": "homomorphic", "closing": 30},
+    "closing": {"kind": "homomorphic", "options": {"closing": 30}},
 }
 
 
@@ -370,60 +343,19 @@ def steady_state(found: Results) -> Outcome:
     return Outcome(rows)
 
 
-NETWORK = Setting(
-    "network",
-    "P = 10, K = 100, L = 11; graph not printed",
-    "as printed; random graph of probability .4 (and a ring), Metropolis weights",
-    "not printed",
-)
-MODEL = Setting(
-    "data",
-    "u ~ N(0, R_k), unlike random covariances and noises; laws not printed",
-    "eigenvalues uniform in [.05, 1] times a scale (1 where none is said), noises in [.1, .3]",
-    "not printed; Figure 4 and the readings of Figure 3 sweep the scale",
-)
-LOCAL = Setting("agents", "mu = .7, rho = .1; E_k, B_k random", "as printed; E_k 1-10, B_k 5-10")
-SEEDS = Setting("repetitions", "not printed", "5 (10 with `--full`): data, graph, draws, noise")
-ARRAYS = Setting(
-    "engine",
-    "-",
-    f"recursion on arrays, {ROUNDS} rounds, steady after {BURN_IN}",
-    "a test holds it against the real messages",
-)
-REAL = Setting(
-    "engine",
-    "-",
-    f"Strategy, ClientApps, messages; {PLAYED} rounds (300 with "
-    "`--full`), steady after the first half",
-)
-CLICKS = Setting(
-    "data",
-    "Avazu, 5,101 examples, 256 clean test samples",
-    "Adult, 5,101 examples dealt unequally, its test set",
-    "not at hand",
-)
-REST = Setting(
-    "settings",
-    "P = 5, K = 10, rho = .03, mu = .5; variance printed as .6",
-    "as printed; ring; 80 rounds (400 with `--full`)",
-)
-SWEPT = (NETWORK, MODEL, LOCAL, ARRAYS, SEEDS)
+NAMES = ("network", "data", "agents", "engine", "seeds")
+OWN = settings_of("gfl", *NAMES, short=ROUNDS, full=FULL_ROUNDS)
+CLICKS = settings_of("gfl", "clicks", "clicks-settings", "seeds")
 STUDIES = (
-    Study(
-        "gfl/figure-2",
-        "GFL: the three variants",
-        played,
-        figure_2,
-        (NETWORK, MODEL, LOCAL, REAL, SEEDS),
-    ),
-    Study("gfl/figure-3", "GFL: growing variance", partial(_sweep, GROWING), figure_3, SWEPT),
-    Study("gfl/figure-4", "GFL: step sizes", partial(_sweep, STEPPING), figure_4, SWEPT),
-    Study("gfl/figure-5", "GFL: classification", adult, figure_5, (CLICKS, REST, SEEDS), ADULT),
+    Study("gfl/figure-2", "GFL: the three variants", partial(_cases, THREE), figure_2, OWN),
+    Study("gfl/figure-3", "GFL: growing variance", partial(_cases, GROWING), figure_3, OWN),
+    Study("gfl/figure-4", "GFL: step sizes", partial(_cases, STEPPING), figure_4, OWN),
+    Study("gfl/figure-5", "GFL: classification", adult, figure_5, CLICKS, ADULT),
     Study(
         "gfl/steady-state",
         "GFL: what is left in single units",
-        partial(_sweep, REMEDIES),
+        partial(_cases, REMEDIES),
         steady_state,
-        SWEPT,
+        OWN,
     ),
 )

@@ -24,6 +24,7 @@ from privet.sim.inline import grid_of
 from privet.sim.logs import SILENT, hushed
 from privet.sim.race import Course, Task
 from privet.strategies import (
+    GFL,
     Balanced,
     Fraction,
     Participation,
@@ -33,7 +34,6 @@ from privet.strategies import (
 )
 from privet.wire import ConfigError, algorithm
 
-from .gfl_arrays import deviations_on_arrays
 from .noises import Recorder
 from .study import Case, Result
 from .workloads import Workload, build
@@ -55,7 +55,8 @@ def play(case: Case) -> Result:
     between evaluations, ``tail`` rounds that a final mean is taken over, ``tolerance``, ``at``
     "last-gradient" to measure at the mean of the agents' last gradient points, ``noise`` "authors"
     for the deviation of the authors' OutP, ``epsilon`` a total to calibrate Gaussian noise to,
-    ``over-smoothness`` {setting: factor} for settings in units of 1/L.
+    ``over-smoothness`` {setting: factor} for settings in units of 1/L, ``closing`` exchanges that
+    a deviation is measured after.
 
     Raises
     ------
@@ -296,20 +297,24 @@ def error_and_noise(case: Case, workload: Workload) -> Result:
 
 
 def deviation(case: Case, workload: Workload) -> Result:
-    """Return the squared deviations of the centroid (58) and of the units' mean (59) by round."""
-    optimum, courses = workload.optimum, {"centroid": list[float](), "units": list[float]()}
+    """Return the squared deviations of the centroid (58) and of the units' mean (59) by round.
 
-    def square(model: Vector) -> float:
-        gap = model - optimum
-        return float(gap @ gap)
+    With ``closing`` they are taken after so many exchanges without noise.
+    """
+    courses = {"centroid": list[float](), "units": list[float]()}
 
-    def monitor(number: int, models: Models) -> dict[str, float]:
-        courses["centroid"].append(square(models["last"]))
-        own = [square(model) for name, model in models.items() if name != "last"]
-        courses["units"].append(float(np.mean(own)))
-        return {}
+    def watch(done: Round, strategy: PrimalDualStrategy) -> None:
+        assert isinstance(strategy, GFL)
+        assert strategy.session is not None
+        exchanges = np.linalg.matrix_power(
+            strategy.server.mixer.weights, case.options.get("closing", 0)
+        )
+        gaps = exchanges @ strategy.session.state.models - workload.optimum
+        centre = gaps.mean(axis=0)
+        courses["centroid"].append(float(centre @ centre))
+        courses["units"].append(float(np.mean(np.sum(gaps * gaps, axis=1))))
 
-    run(case, workload, monitor)
+    run(case, workload, lambda number, models: {}, watch=watch)
     return dict(courses)
 
 
@@ -319,5 +324,4 @@ MEASURES: Mapping[str, Callable[[Case, Workload], Result]] = {
     "accuracy": accuracy,
     "error-and-noise": error_and_noise,
     "deviation": deviation,
-    "deviation-on-arrays": deviations_on_arrays,
 }

@@ -14,7 +14,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -30,19 +29,6 @@ FIRST_TUNING_DRAW = 1000
 FAR = 1.5
 """A run is given up at this many times the iterations of the best settings so far."""
 Settings = dict[str, Any]
-
-
-@cache
-def _kept() -> dict[str, dict[str, Settings]]:
-    found: dict[str, dict[str, Settings]] = json.loads(
-        files(__package__).joinpath("tuned.json").read_text()
-    )
-    return found
-
-
-def tuned(comparison: str, algorithm: str) -> Settings:
-    """Return what an earlier search found; a full run searches again."""
-    return _kept()[comparison][algorithm]
 
 
 def searched(case: Case) -> Case:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+from functools import cache
 from hashlib import sha256
+from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -115,6 +118,23 @@ class Setting:
     why: str = ""
 
 
+@cache
+def said_of(paper: str) -> Mapping[str, Any]:
+    """Return what the data file of a paper holds."""
+    return tomllib.loads(files(__package__).joinpath(f"{paper}.toml").read_text())
+
+
+def settings_of(paper: str, *names: str, **numbers: Any) -> tuple[Setting, ...]:
+    """Return settings of a paper's data file by name, with the ``numbers`` that they speak of."""
+    own = said_of(paper)["settings"]
+    return tuple(Setting(*(text.format(**numbers) for text in own[name])) for name in names)
+
+
+def tuned(paper: str, comparison: str, algorithm: str) -> dict[str, Any]:
+    """Return the settings that an earlier search found; a full run searches again."""
+    return dict(said_of(paper)["tuned"][comparison][algorithm])
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One entry of a table, or one claim, beside what was measured.
@@ -138,81 +158,56 @@ class Row:
     verdict: Verdict
     why: str = ""
 
-    def beyond(self) -> Row:
-        """Return the row as one that is not in the paper: what its verdict would be is said."""
-        why = "; ".join(part for part in (self.verdict, self.why) if part)
-        return replace(self, verdict=Verdict.BEYOND, why=why)
 
-    @classmethod
+class Rows(list[Row]):
+    """The rows of a study, judged as they are added.
+
+    Parameters
+    ----------
+    unprinted : str
+        Settings that all entries depend on and the paper does not print or ours changes. Where
+        there are any, what is off is not determined; where there are none it is contradicted if
+        the 95 % interval, from the spread over the seeds, excludes what is printed.
+    """
+
+    def __init__(self, unprinted: str = "") -> None:
+        super().__init__()
+        self.unprinted = unprinted
+
     def number(
-        cls,
+        self,
         what: str,
         printed: float,
         ours: Estimate,
         *,
         within: float = 0.2,
-        unprinted: str = "",
         why: str = "",
         fitted: str = "",
-    ) -> Row:
-        """Return the row of a number, reproduced where ours is within a share of it.
+    ) -> None:
+        """Add a number, reproduced where ours is within a share of it.
 
-        Parameters
-        ----------
-        unprinted : str
-            Settings that the entry depends on and the paper does not print or ours changes. Where
-            there are any, a number that is off is not determined; where there are none it is
-            contradicted if the interval excludes the printed one too.
-        fitted : str
-            The setting of ours that was chosen on entries like this one.
+        ``fitted`` is the setting of ours that was chosen on entries like this one.
         """
-        off = abs(ours.mean - printed)
+        off, verdict = abs(ours.mean - printed), Verdict.CONTRADICTED
         if ours.complete and off <= within * abs(printed) + 1e-12:
-            parts = (why or f"within {100 * within:g} %", fitted and f"fitted: {fitted}")
-            said = "; ".join(part for part in parts if part)
-            return cls(what, printed, ours, Verdict.REPRODUCED, said)
-        if unprinted or off <= ours.half_width:
-            return cls(what, printed, ours, Verdict.NOT_DETERMINED, why or unprinted)
-        return cls(what, printed, ours, Verdict.CONTRADICTED, why)
-
-    @classmethod
-    def claim(
-        cls,
-        what: str,
-        printed: str,
-        difference: Estimate,
-        *,
-        ours: str = "",
-        unprinted: str = "",
-        why: str = "",
-    ) -> Row:
-        """Return the row of a claim that says that a difference is positive.
-
-        Reproduced where the 95 % interval of the difference, from the spread over the seeds, lies
-        above zero; where it lies below, contradicted if nothing is ``unprinted``.
-        """
-        said = ours or f"difference {difference}"
-        if difference.low > 0:
-            return cls(what, printed, said, Verdict.REPRODUCED, why)
-        if difference.high < 0 and not unprinted:
-            return cls(what, printed, said, Verdict.CONTRADICTED, why)
-        found = "the opposite was measured" if difference.high < 0 else "alike within the spread"
-        rest = "; ".join(part for part in (found, why or unprinted) if part)
-        return cls(what, printed, said, Verdict.NOT_DETERMINED, rest)
-
-
-class Rows(list[Row]):
-    """The rows of a study whose entries all depend on the same unprinted settings."""
-
-    def __init__(self, unprinted: str) -> None:
-        super().__init__()
-        self.unprinted = unprinted
+            verdict, why = Verdict.REPRODUCED, why or f"within {100 * within:g} %"
+            why = f"{why}; fitted: {fitted}" if fitted else why
+        elif self.unprinted or off <= ours.half_width:
+            verdict, why = Verdict.NOT_DETERMINED, why or self.unprinted
+        self.append(Row(what, printed, ours, verdict, why))
 
     def claim(
         self, what: str, gap: Estimate, ours: str = "", *, printed: str = "yes", why: str = ""
     ) -> None:
-        """Add a claim that says that a difference is positive."""
-        self.append(Row.claim(what, printed, gap, ours=ours, unprinted=self.unprinted, why=why))
+        """Add a claim that says that a difference is positive, reproduced where its interval is."""
+        verdict = Verdict.REPRODUCED
+        if gap.high < 0 and not self.unprinted:
+            verdict = Verdict.CONTRADICTED
+        elif not gap.low > 0:
+            verdict = Verdict.NOT_DETERMINED
+            found = "the opposite was measured" if gap.high < 0 else "alike within the spread"
+            why = "; ".join(part for part in (found, why or self.unprinted) if part)
+        self.append(Row(what, printed, ours or f"difference {gap}", verdict, why))
 
     def falling(self, what: str, values: Sequence[Sequence[float | None]]) -> None:
         """Add the claim that values, by seed, fall from each place to the next."""
@@ -220,9 +215,10 @@ class Rows(list[Row]):
         said = " > ".join(str(Estimate.of(own)) for own in values)
         self.claim(what, min(steps, key=lambda step: step.low), said)
 
-    def number(self, what: str, printed: float, ours: Estimate, **more: Any) -> None:
-        """Add a number, see `Row.number`."""
-        self.append(Row.number(what, printed, ours, unprinted=self.unprinted, **more))
+    def beyond(self) -> None:
+        """Say of the last row that it is not in the paper, and what its verdict would be."""
+        why = "; ".join(part for part in (self[-1].verdict, self[-1].why) if part)
+        self[-1] = replace(self[-1], verdict=Verdict.BEYOND, why=why)
 
 
 @dataclass(frozen=True, slots=True)

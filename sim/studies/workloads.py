@@ -26,7 +26,6 @@ from privet.problems import (
     minimize,
 )
 from privet.sim.grid import NodeConfig
-from privet.strategies.gfl.graph import graph_edges, metropolis
 from privet.wire import ConfigError, stream
 
 Vector = NDArray[Any]
@@ -46,7 +45,7 @@ class Workload:
     nodes : tuple of mappings
         Node configs beyond ``partition-id``, one an agent; empty for none.
     strategy : mapping
-        Arguments of the Strategy that belong to the workload, e.g. a graph's weights.
+        Arguments of the Strategy that belong to the workload, e.g. a graph.
     """
 
     problems: tuple[LinearModel[Any], ...]
@@ -258,8 +257,9 @@ def regression(
     for _ in range(agents):
         u, d = linear_examples(rng, truth, examples, scale)
         problems.append(RidgeRegression(u, d, regularizer=L2(0.2)))
-    weights = metropolis(graph_edges(graph, units, seed=draw, probability=0.4), units)
-    return _graph_workload(problems, weights, units, min(11, each), rng)
+    drawn = {"graph_seed": draw, "graph_probability": 0.4} if graph == "erdos-renyi" else {}
+    strategy = {"graph": graph, "units": units, "participants": min(11, each), **drawn}
+    return _graph_workload(problems, strategy, rng)
 
 
 def adult_on_ring(folder: str, draw: int) -> Workload:
@@ -281,23 +281,21 @@ def adult_on_ring(folder: str, draw: int) -> Workload:
         spread = rng.uniform(0.0, 1.0)
         features[:, :-1] += spread * rng.standard_normal((len(rows), features.shape[1] - 1))
         problems.append(BinaryLogistic(features, data.train_labels[rows], regularizer=L2(0.06)))
-    weights = metropolis(graph_edges("ring", units), units)
 
     def score(model: Vector) -> float:
         return BinaryLogistic.accuracy(model, data.test_features, data.test_labels)
 
-    return _graph_workload(problems, weights, units, agents // units, rng, score)
+    strategy = {"graph": "ring", "units": units, "participants": agents // units}
+    return _graph_workload(problems, strategy, rng, score)
 
 
 def _graph_workload(
     problems: Sequence[LinearModel[Any]],
-    weights: Vector,
-    units: int,
-    participants: int,
+    strategy: Mapping[str, Any],
     rng: np.random.Generator,
     score: Callable[[Vector], float] | None = None,
 ) -> Workload:
-    each = len(problems) // units
+    each = len(problems) // strategy["units"]
     nodes: list[NodeConfig] = [
         {
             "unit": str(agent // each),
@@ -306,9 +304,7 @@ def _graph_workload(
         }
         for agent in range(len(problems))
     ]
-    strategy = {"weights": weights, "participants": participants}
-    start = np.zeros(problems[0].dim)
-    return Workload(tuple(problems), start, score, tuple(nodes), strategy)
+    return Workload(tuple(problems), np.zeros(problems[0].dim), score, tuple(nodes), strategy)
 
 
 BUILDERS: Mapping[str, Callable[..., Workload]] = {

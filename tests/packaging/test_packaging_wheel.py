@@ -64,8 +64,7 @@ def test_contents_are_the_rooms_and_nothing_else(installed: Installed) -> None:
         f"privet/{path.relative_to(installed.source)}"
         for room in ROOMS
         for path in (installed.source / room).rglob("*")
-        if path.suffix in {".py", ".toml", ".template"}
-        or path.name in {"py.typed", "tuned.json", "README.md"}
+        if path.suffix in {".py", ".toml", ".template"} or path.name in {"py.typed", "README.md"}
     }
     assert packaged == expected
     assert {f"privet/{room}/py.typed" for room in ROOMS} <= packaged

@@ -25,14 +25,16 @@ from privet.sim.studies import (
     Study,
     Verdict,
     catalogue,
+    checks,
     execute,
     fed_plt,
     fed_plt_rivals,
+    theorems,
 )
 from privet.sim.studies.execute import run_studies
 from privet.sim.studies.pages import write_pages, write_study
 from privet.sim.studies.statistics import Estimate, difference
-from privet.sim.studies.study import ADULT, FEMNIST, MNIST, Results
+from privet.sim.studies.study import ADULT, FEMNIST, MNIST, Results, Rows, said_of
 from privet.sim.sweep import SweepError
 from privet.wire import ConfigError
 
@@ -55,12 +57,12 @@ def squares(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def conclude(found: Results) -> Outcome:
     value = Estimate(list(found.values())[-1][0]["value"])
-    rows = [
-        Row.number("four squared", 16.0, value, within=0.1),
-        Row.number("off", 20.0, value, within=0.1),
-        Row.number("open", 20.0, value, within=0.1, unprinted="rho is not printed"),
-        Row("a drawing", "-", "-", Verdict.NOT_TESTABLE, "nothing to measure"),
-    ]
+    rows, open_ = Rows(), Rows("rho is not printed")
+    rows.number("four squared", 16.0, value, within=0.1)
+    rows.number("off", 20.0, value, within=0.1)
+    open_.number("open", 20.0, value, within=0.1)
+    drawing = Row("a drawing", "-", "-", Verdict.NOT_TESTABLE, "nothing to measure")
+    rows += [*open_, drawing]
     panel = Panel("squares", "n", "n^2", {"n^2": Curve([2], [4])}, {"printed": Curve([2], [4])})
     return Outcome(rows, [panel], ["a remark"])
 
@@ -110,20 +112,24 @@ def test_a_course_has_bands_in_rounds_as_far_apart_as_the_first() -> None:
 def test_a_claim_is_judged_by_the_interval(
     values: list[float], unprinted: str, expected: Verdict
 ) -> None:
-    row = Row.claim("a above b", "yes", Estimate.of(values), unprinted=unprinted)
+    rows = Rows(unprinted)
+    rows.claim("a above b", Estimate.of(values))
+    (row,) = rows
     assert row.verdict is expected
     if expected is Verdict.NOT_DETERMINED:
         assert row.why.startswith(("the opposite was measured", "alike within the spread"))
 
 
 def test_a_number_is_contradicted_only_where_everything_is_printed() -> None:
-    far = Estimate(30.0, 1.0, 5, 5)
-    assert Row.number("x", 20.0, far).verdict is Verdict.CONTRADICTED
-    assert Row.number("x", 20.0, far, unprinted="rho").verdict is Verdict.NOT_DETERMINED
-    wide = Estimate(30.0, 12.0, 5, 5)
-    assert Row.number("x", 20.0, wide).verdict is Verdict.NOT_DETERMINED
+    far, wide = Estimate(30.0, 1.0, 5, 5), Estimate(30.0, 12.0, 5, 5)
     lost = Estimate(20.0, 1.0, 4, 5)
-    assert Row.number("x", 20.0, lost, unprinted="rho").verdict is Verdict.NOT_DETERMINED
+    printed, open_ = Rows(), Rows("rho")
+    printed.number("x", 20.0, far)
+    printed.number("x", 20.0, wide)
+    open_.number("x", 20.0, far)
+    open_.number("x", 20.0, lost)
+    assert [row.verdict for row in printed] == [Verdict.CONTRADICTED, Verdict.NOT_DETERMINED]
+    assert {row.verdict for row in open_} == {Verdict.NOT_DETERMINED}
 
 
 # ------------------------------------------------------------------ running
@@ -238,6 +244,22 @@ def test_the_catalogue_names_every_table_and_figure() -> None:
         *("gfl/steady-state", "gfl/theorems"),
     )
     assert names == list(wanted)
+
+
+@pytest.mark.parametrize("paper", catalogue.PAPERS)
+def test_every_line_of_a_data_file_is_used(paper: str) -> None:
+    said = said_of(paper)
+    settings = [setting for one in catalogue.studies_of(paper) for setting in one.settings]
+    shown = {(setting.what, setting.printed) for setting in settings}
+    assert {tuple(line[:2]) for line in said["settings"].values()} <= shown
+    assert not [setting for setting in settings if "{" in setting.ours + setting.why]
+    checked = [one for one in theorems.STATEMENTS[paper] if one.check]
+    assert checked
+    assert all(callable(getattr(checks, one.check)) for one in checked)
+    assert all(
+        any(f"{{{name}}}" in one.get("why", "") for one in said["statements"])
+        for name in said["reasons"]
+    )
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -29,6 +29,7 @@ from privet.sim.studies.statistics import Estimate
 from privet.sim.studies.theorems import STATEMENTS, judged
 from privet.sim.studies.workloads import Workload, build
 from privet.strategies import Balanced
+from privet.strategies.gfl.graph import graph_edges, metropolis
 from privet.wire import ConfigError
 from support.paths import SHARED
 
@@ -147,10 +148,9 @@ def test_every_strategy_takes_the_settings_of_its_cases(full: bool) -> None:
     problems = [BinaryLogistic(np.ones((2, 3)), np.array([-1.0, 1.0]), regularizer=L2(0.5))] * 2
     for study in catalogue.chosen(["all"], full=full):
         for case in {one.label: one for one in study.cases(Options(full, SHARED))}.values():
-            if case.measure in ("theorem", "deviation-on-arrays") or case.algorithm in FLOWER:
+            if case.measure == "theorem" or case.algorithm in FLOWER:
                 continue
-            graph = {"weights": np.full((2, 2), 0.5)} if case.algorithm == "gfl" else {}
-            workload = Workload(tuple(problems), np.zeros(3), strategy=graph)
+            workload = Workload(tuple(problems), np.zeros(3))
             options = {key: value for key, value in case.options.items() if key != "epsilon"}
             build_strategy(replace(case, options=options), workload)
 
@@ -280,31 +280,24 @@ def test_accuracy_by_a_few_lines(loss: str) -> None:
 # ------------------------------------------------------------------ GFL, by a few lines
 
 
-def test_arrays_and_messages_agree_where_nothing_is_random() -> None:
+@pytest.mark.parametrize("closing", [0, 3])
+def test_deviations_by_a_few_lines_where_nothing_is_random(closing: int) -> None:
+    """w <- A (w - mu mean grad), all agents with full batches and one epoch."""
     workload = {"name": "regression", "draw": 2, "units": 4, "each": 6, "graph": "ring"}
-    played = Case(
-        "",
-        0,
-        workload,
-        "gfl",
-        {
-            "step_size": 0.3,
-            "batch": "full",
-            "perturbation": "none",
-            "participants": 0,
-            "local_epochs": 1,
-        },
-        5,
-        "deviation",
-    )
-    arrays = Case(
-        "", 0, workload, "gfl", {"mu": 0.3, "kind": "none", "whole": True}, 5, "deviation-on-arrays"
-    )
+    settings = {"step_size": 0.3, "local_epochs": 1, "batch": "full", "participants": 0}
     built = build(workload)
-    object.__setattr__(built, "nodes", tuple({**node, "local-epochs": 1} for node in built.nodes))
-    found, wanted = play(played), play(arrays)
-    for name in ("centroid", "units"):
-        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-9)
+    object.__setattr__(built, "nodes", tuple({"unit": node["unit"]} for node in built.nodes))
+    found = play(Case("", 0, workload, "gfl", settings, 5, "deviation", {"closing": closing}))
+    a, w = np.eye(4) / 3, np.zeros((4, 2))
+    for unit in range(4):
+        a[unit, [unit - 1, (unit + 1) % 4]] = 1 / 3
+    for number in range(5):
+        steps = slopes(built.problems, np.repeat(w, 6, axis=0)).reshape(4, 6, 2).mean(axis=1)
+        w = a @ (w - 0.3 * steps)
+        gaps = np.linalg.matrix_power(a, closing) @ w - built.optimum
+        assert found["units"][number] == pytest.approx((gaps**2).sum(axis=1).mean(), rel=1e-9)
+        centre = gaps.mean(axis=0)
+        assert found["centroid"][number] == pytest.approx(centre @ centre, rel=1e-9)
 
 
 def test_optimum_is_the_papers_closed_form() -> None:
@@ -321,9 +314,9 @@ def test_ratios_of_figures_3a_and_3b_by_a_few_lines() -> None:
 
     H is the mean curvature.
     """
-    case = gfl.simulated("random", 0, variance=10.0)
+    case = gfl.case_of("", 0, "random", variance=10.0)
     built = build(case.workload)
-    a = np.asarray(built.strategy["weights"])
+    a = metropolis(graph_edges("erdos-renyi", 10, seed=0, probability=0.4), 10)
     hessians = [
         2 * p.features.T @ p.features / p.num_examples + 0.2 * np.eye(2) for p in built.problems
     ]
@@ -340,7 +333,7 @@ def test_ratios_of_figures_3a_and_3b_by_a_few_lines() -> None:
                 covariance = step @ covariance @ step.T + added
             sizes[kind] += float(np.trace(covariance)) / 10
             centre += float(covariance.mean()) * (kind == "random")
-    runs = {kind: play(replace(case, settings={**case.settings, "kind": kind})) for kind in noise}
+    runs = {kind: play(gfl.case_of("", 0, kind, variance=10.0)) for kind in noise}
     (random,), (homomorphic,) = (gfl.steady([runs[kind]], "units") for kind in noise)
     assert random
     assert homomorphic

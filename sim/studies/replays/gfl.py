@@ -55,7 +55,7 @@ class GivenBatches:
         return self._problem.gradient(x, np.asarray(next(self._batches)))
 
 
-def play(instance: Instance) -> Iterator[Found]:
+def play_gfl(instance: Instance) -> Iterator[Found]:
     """Yield, after every round, psi, w, their centroid and the noise in it."""
     config = instance.config
     units, each = int(config["units"]), int(config["agents-per-unit"])

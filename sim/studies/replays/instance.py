@@ -1,15 +1,14 @@
-"""The format of worked instances and how one is replayed.
+"""The format of worked instances, and the in-process engine that plays one.
 
 An instance gives the problem, the parameters, the starting state, who takes part and the arrays
-after every round; replaying it runs the in-process engine and reports the largest difference.
+after every round.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from importlib import import_module
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +36,6 @@ from privet.strategies import All, Participation, PrimalDualStrategy, Schedule
 from privet.wire import ConfigError
 
 FORMAT = 1
-REPLAYERS = {
-    "dp-iadmm": "privet.sim.studies.replays.dp_iadmm",
-    "fed-pdm": "privet.sim.studies.replays.fed_pdm",
-    "fed-plt": "privet.sim.studies.replays.fed_plt",
-    "gfl": "privet.sim.studies.replays.gfl",
-}
-"""Algorithm -> module with ``play(instance) -> iterator of {name: array} per round``."""
-
 Arrays = dict[str, NDArray[Any]]
 Found = dict[str, list[NDArray[Any]]]
 """Every copy of an array after a round, by name."""
@@ -83,13 +74,13 @@ class Instance:
     """One worked instance as read from its file."""
 
     algorithm: str
-    compare: tuple[str, ...]
+    compare: Sequence[str]
     problem: Mapping[str, Any]
     config: Mapping[str, Any]
     init: Mapping[str, Any]
-    participation: list[list[int]] | None
-    noise: Any
     rounds: list[Mapping[str, Any]]
+    participation: list[list[int]] | None = None
+    noise: Any = None
     batches: Any = None
 
     @property
@@ -127,33 +118,13 @@ class Instance:
             yield session.state
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """What came of a replay."""
-
-    file: str
-    algorithm: str
-    rounds: int
-    max_abs_error: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the line that ``privet replay`` prints."""
-        error = self.max_abs_error
-        return {
-            "file": self.file,
-            "algorithm": self.algorithm,
-            "rounds": self.rounds,
-            "max-abs-error": error if np.isfinite(error) else "inf",
-        }
-
-
 def load_instance(path: Path) -> Instance:
     """Read an instance.
 
     Raises
     ------
     ConfigError
-        If the file is missing, not of this format, or of an unknown algorithm.
+        If the file is missing or not of this format.
     """
     try:
         raw = json.loads(path.read_text())
@@ -163,48 +134,10 @@ def load_instance(path: Path) -> Instance:
         raise ConfigError(f"{path}: not JSON ({error})") from None
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         raise ConfigError(f"{path}: not a worked instance of format {FORMAT}")
-    if raw.get("algorithm") not in REPLAYERS:
-        known = ", ".join(sorted(REPLAYERS))
-        raise ConfigError(f"{path}: unknown algorithm {raw.get('algorithm')!r}: known are {known}")
-    try:
-        return Instance(
-            raw["algorithm"],
-            tuple(raw["compare"]),
-            raw["problem"],
-            raw["config"],
-            raw["init"],
-            raw.get("participation"),
-            raw.get("noise"),
-            raw["rounds"],
-            raw.get("batches"),
-        )
-    except KeyError as error:
-        raise ConfigError(f"{path}: field {error} is missing") from None
-
-
-def replay_file(path: Path) -> Replay:
-    """Replay one file and return the largest absolute difference over all rounds and arrays."""
-    instance = load_instance(path)
-    play: Callable[[Instance], Any] = import_module(REPLAYERS[instance.algorithm]).play
-    worst, count = 0.0, 0
-    for number, found in enumerate(play(instance)):
-        expected = instance.rounds[number]
-        count += 1
-        for name in instance.compare:
-            wanted = np.asarray(expected[name], float)
-            for array in found[name]:
-                worst = max(worst, _difference(array, wanted))
-    if count != len(instance.rounds):
-        raise ConfigError(f"{path}: {len(instance.rounds)} rounds expected, {count} were played")
-    return Replay(str(path), instance.algorithm, count, worst)
-
-
-def _difference(found: NDArray[Any], wanted: NDArray[Any]) -> float:
-    if found.shape != wanted.shape:
-        return float("inf")
-    gap = np.abs(found - wanted)
-    # A difference that is not a number is as bad as any.
-    return float(np.max(np.where(np.isnan(gap), np.inf, gap), initial=0.0))
+    for one in fields(Instance):
+        if one.default is MISSING and one.name not in raw:
+            raise ConfigError(f"{path}: field {one.name!r} is missing")
+    return Instance(**{one.name: raw[one.name] for one in fields(Instance) if one.name in raw})
 
 
 def arguments(config: Mapping[str, Any]) -> dict[str, Any]:

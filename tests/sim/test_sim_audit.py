@@ -156,6 +156,10 @@ def test_runs_that_promise_nothing_are_refused() -> None:
         audit({**plain, "algorithm": "dp-fedsgd", "noise-scale": 0.1, "noise-seed": 1})
     with pytest.raises(ConfigError, match="a column for each"):
         audit({**RUN, **SHARED, "features": 5}, colluders=2)
+    with pytest.raises(ConfigError, match="give --colluders"):
+        audit({**RUN, **SHARED})
+    with pytest.raises(ConfigError, match="colluders: not used without noise-sharing"):
+        audit({**RUN, "algorithm": "dp-fedsgd"}, colluders=2)
 
 
 def test_the_command_audits_the_settings_of_a_run_folder(

@@ -39,8 +39,8 @@ from .state import AgentState, read_state, state_path, write_state
 
 log = logging.getLogger("flwr.privet")
 
-BLOCK_BYTES = 1 << 20
-"""Bytes of a block's features: its local steps find them in the cache."""
+BLOCK_BYTES = 1 << 22
+"""Bytes of a block's features: its local steps find them in the cache (the third level's)."""
 FEWEST = 4
 """Agents below which a stack gains nothing."""
 LARGEST_MODEL = 1 << 18
@@ -108,6 +108,7 @@ class Cohort:
         nodes: Sequence[int],
         tags: Tags,
         states: Mapping[str, Vector] | None,
+        besides: Mapping[str, Vector],
     ) -> list[Trained]:
         """Do a round's local work of those of these agents who can do it together.
 
@@ -120,6 +121,8 @@ class Cohort:
             The round of the upload last accepted from each.
         states : mapping of str to array (k, d) or (d,), optional
             What they go on from; None for what they hold after the round of their tag.
+        besides : mapping of str to array (k, d)
+            What each is told besides; empty for nothing.
         """
         asked = read_instruction(record_dict({RECORD: shared, AGENT_RECORD: agent_record(0)}))
         if asked.roster:
@@ -146,6 +149,7 @@ class Cohort:
                     tags[places],
                     given,
                     broadcast,
+                    begun(besides, places),
                     verify=one.half not in verified,
                 )
             except Exception as error:  # each agent then says itself what is wrong
@@ -298,6 +302,7 @@ class _Block:
         tags: Tags,
         states: Mapping[str, Vector] | None,
         broadcast: Mapping[str, Vector],
+        besides: Mapping[str, Vector],
         *,
         verify: bool,
     ) -> Trained | None:
@@ -317,6 +322,7 @@ class _Block:
         if not held.all():
             places, rows, tags = places[held], rows[held], tags[held]
             spent = [spent[place] for place in np.flatnonzero(held).tolist()]
+            besides = begun(besides, held)
             if states is not None:
                 states = begun(states, held)
         whole = len(rows) == len(self.members) and bool((np.diff(rows) == 1).all())
@@ -328,15 +334,17 @@ class _Block:
         else:
             base = {name: table[rows] for name, table in self._now.items()}
         if self.half.private:
-            require_tame(base.values())
-            for arrays in (broadcast, row_of(base, 0)):
+            require_tame([*base.values(), *besides.values()])
+            for arrays in (broadcast, row_of(besides, 0), row_of(base, 0)):
                 require_vectors(arrays, self.members[rows[0]].problem)
         guard, release = self._guard(asked.round), spent[0].noise.release
         if self.stack is None:
-            local = self._in_turn(guard, rows, base, broadcast, release)
+            local = self._in_turn(guard, rows, base, broadcast, besides, release)
         else:
             stack = self.stack if whole else self.stack.take(rows.tolist())
-            local = self._at_once(guard, rows, stack, base, broadcast, release, verify=verify)
+            local = self._at_once(
+                guard, rows, stack, base, broadcast, besides, release, verify=verify
+            )
         self._keep(rows, whole, asked.round, tags, base, local.state)
         known = states is not None  # by the server, as what they begin with
         self._covered[rows] = spent[0].covered and (known | self._covered[rows])
@@ -361,6 +369,7 @@ class _Block:
         stack: Stack,
         base: Arrays,
         broadcast: Arrays,
+        besides: Arrays,
         release: Release,
         *,
         verify: bool,
@@ -376,16 +385,24 @@ class _Block:
             first.facts,
         )
         told = {name: _rows(array, stack.shape) for name, array in broadcast.items()}
+        told.update(besides)
         local = self.half.local_update(base, told, cast(Any, stack), streams, noise)
         noise.settle()
         if verify:
-            own, stream = stack.models[0], streams.each()[0]
-            alone = self.half.local_update(row_of(base, 0), broadcast, own, stream, noise.first())
+            own, stream = stack.models[0], Streams(self._seed, first.name, guard.round)
+            heard = {**broadcast, **row_of(besides, 0)}
+            alone = self.half.local_update(row_of(base, 0), heard, own, stream, noise.first())
             _require_same(local, alone, len(rows))
         return local
 
     def _in_turn(
-        self, guard: Guard, rows: Places, base: Arrays, broadcast: Arrays, release: Release
+        self,
+        guard: Guard,
+        rows: Places,
+        base: Arrays,
+        broadcast: Arrays,
+        besides: Arrays,
+        release: Release,
     ) -> Local:
         """Return what rows come to one after the other."""
         members, each = [self.members[row] for row in rows.tolist()], []
@@ -393,8 +410,8 @@ class _Block:
         noises = perturbers(release, sources, [one.facts for one in members])
         for place, (one, noise) in enumerate(zip(members, noises, strict=True)):
             streams = Streams(self._seed, one.name, guard.round)
-            own = row_of(base, place)
-            each.append(self.half.local_update(own, broadcast, one.problem, streams, noise))
+            own, told = row_of(base, place), {**broadcast, **row_of(besides, place)}
+            each.append(self.half.local_update(own, told, one.problem, streams, noise))
             noise.settle()
         first = each[0]
         return Local(

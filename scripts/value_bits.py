@@ -1,10 +1,10 @@
 """Accuracy against bytes with uploads of a few bits a number: the page docs/results/value-bits.md.
 
-    .venv/bin/python scripts/value_bits.py docs/results/value-bits --data-path mnist.npz
+    python scripts/value_bits.py docs/results mnist.npz
 
 Softmax regression on 10,000 digits (d = 7,850, float32) through the real messages of the in-process
 engine. Every finished run is a line of the ``.jsonl``; a command that was interrupted goes on where
-it was. It ends with the page, the ``.md``.
+it was. It ends with the tables of the page.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from unittest.mock import patch
 import numpy as np
 from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import FedAvg
+from marked import fill
 from resumable import Runs
 from scipy.stats import norm
 
@@ -78,71 +79,6 @@ EXACT: Mapping[str, Mapping[str, Any]] = {
     "fed-pdm": {**STEPS, "dual": "public", "aggregation": "table"},
 }
 """Methods whose limit is exact also where agents are absent, and settings with which it is."""
-
-
-HEAD = f"""# Messages of a few bits a number
-
-`value-bits` codes an upload as its difference to what both sides hold, by a dithered uniform
-quantiser and a Golomb-Rice code ([sparse messages](../sparse-messages.md)). Softmax regression on
-10,000 digits of MNIST, d = 7,850, float32, four labels an agent, {ROUNDS} rounds, mean and 95 %
-interval of {len(SEEDS)} seeds on the 10,000 test digits. Without privacy: {AGENTS} agents of 100
-examples, {FRACTION:.0%} of them in a round, 10 steps of 10 examples. Private: 10 agents of 1,000
-examples, all in every round, one clipped full-batch step, epsilon 8 in total for every line, as
-coding costs nothing in privacy. FedAvg is Flower's own, with `sparse_mod`.
-
-| method | value-bits | bytes of an upload | share | accuracy, % | against uncoded, points |
-|---|---|---|---|---|---|"""
-BYTES = """
-A top-k upload of 785 float32 numbers has 3,140 bytes of values and 460 of indices, one of float64
-numbers twice the values, 6,761 bytes in all; a private one, as Flower serialises it, 7,306. The
-8.2 kB by which the goal of a quarter was set could not be measured again. Coded with 8 bits it is
-1,299 bytes, less than a quarter of every float64 figure, with 4 bits 907, a quarter of float32's as
-well."""
-BOTH = """
-## Both ways
-
-`value-bits` and `broadcast-bits` alike; FedPDM with a public dual. Bytes of a message, the first
-broadcast, which is in full, counted in. 30% of 100 agents, else all of 10 agents of 1,000 examples.
-Who was away is sent the differences that it missed, or the numbers in full where these are shorter.
-FedAvg's broadcasts are Flower's own and are not coded.
-
-| method | bits | up | down | accuracy, % |
-|---|---|---|---|---|"""
-LIMIT = """
-## The limit
-
-The difference goes to zero where a method converges, and with it the step: the limit is that of
-float64. Norm of the gradient of the agents' mean loss after 60 rounds, logistic regression, 6
-agents of 30 examples, d = 60, defaults.
-
-| | uncoded, float64 | 32 | 16 | 8 | 4 bits |
-|---|---|---|---|---|---|"""
-LIMIT_BOTH = """
-The same after 100 rounds with `value-bits` and `broadcast-bits` alike, of methods that are exact
-also with half of the agents, drawn anew, in every round.
-
-| | uncoded | 8 bits | 4 bits | half, uncoded | half, 8 bits |
-|---|---|---|---|---|---|"""
-BESIDE = """
-## Beside DRIVE and EDEN
-
-EDEN (S. Vargaftik et al., 2022; with one bit it is DRIVE, 2021) rotates a vector, quantises every
-coordinate to b bits by the Lloyd-Max levels of a normal law and scales it to be unbiased. On normal
-vectors that leaves an error over ||x||^2 of 1 / (1 - D_b) - 1, with D_b the distortion of these
-levels: pi / 2 - 1 for one bit. Theirs are figures of this formula, not runs of their code. Ours are
-measured at d = 2^20, without a rotation.
-
-| bits of EDEN | its error | our bits at that error | bits and error at value-bits of as many |
-|---|---|---|---|"""
-END = """
-At one bit DRIVE is better: a Rice code spends a bit on every number. From two bits on the entropy
-code is.
-
-```
-.venv/bin/python scripts/value_bits.py docs/results/value-bits --data-path mnist.npz
-```"""
-
-
 BOTH_WAYS = {method for method, _, _ in DOWN.values()}
 
 
@@ -250,9 +186,10 @@ def lloyd_max(bits: int) -> float:
 
 
 def normal_rows(dim: int = 1 << 20) -> list[str]:
-    """Return the rows of the comparison on normal vectors."""
+    """Return the table of the comparison on normal vectors."""
     values = np.random.default_rng(0).standard_normal(dim).astype(np.float32)
-    rows = []
+    ours = "our bits at that error | bits and error at value-bits of as many"
+    rows = [f"| bits of EDEN | its error | {ours} |", "|---|---|---|---|"]
     for bits in (1, 2, 3, 4):
         distortion = lloyd_max(bits)
         theirs = 1.0 / (1.0 - distortion) - 1.0
@@ -268,8 +205,8 @@ def normal_rows(dim: int = 1 << 20) -> list[str]:
 
 
 def both_rows(runs: Runs) -> list[str]:
-    """Return the rows of messages that are coded both ways."""
-    rows = []
+    """Return the table of messages that are coded both ways."""
+    rows = ["| method | bits | up | down | accuracy, % |", "|---|---|---|---|---|"]
     for title, (method, share, widths) in DOWN.items():
         for bits in widths:
             found = [runs(method=method, share=share, bits=bits, seed=seed) for seed in SEEDS]
@@ -281,19 +218,12 @@ def both_rows(runs: Runs) -> list[str]:
 
 
 def limit_rows() -> list[str]:
-    """Return the rows of exact methods: the mean gradient at the end, by width."""
-    problems = logistic_federation(6, examples=30, dim=60)
-    start = ArrayRecord({"x": Array(np.zeros(60))})
-    rows = []
+    """Return the table of exact methods: the mean gradient at the end, by width."""
+    rows = ["| | uncoded, float64 | 32 | 16 | 8 | 4 bits |", "|---|---|---|---|---|---|"]
     for name in ("fed-plt", "fed-split", "fed-pd", "led", "tamuna", "fed-lin", "five-gcs"):
-        cells = []
-        for bits in ("0", "32", "16", "8", "4"):
-            strategy = algorithm(name).load_strategy()(value_bits=bits, num_agents=len(problems))
-            result = strategy.start(grid_of(name, problems), start, num_rounds=60)
-            x = result.arrays["x"].numpy()
-            slope = np.linalg.norm(sum(one.gradient(x) for one in problems))
-            cells.append(f"{slope:.2e}")
-        rows.append(f"| {name} | {' | '.join(cells)} |")
+        widths = ("0", "32", "16", "8", "4")
+        slopes = (slope_of(name, 60, **{"value-bits": bits}) for bits in widths)
+        rows.append(f"| {name} | {' | '.join(f'{slope:.2e}' for slope in slopes)} |")
     return rows
 
 
@@ -309,11 +239,11 @@ def slope_of(name: str, rounds: int = 100, **settings: Any) -> float:
 
 
 def limit_rows_both_ways() -> list[str]:
-    """Return the rows of exact methods with both directions coded, and what would not be exact."""
+    """Return the table of exact methods with both directions coded; what would not be exact."""
     half = {"participation": "fraction", "fraction": 0.5}
     coded = [{"value-bits": bits, "broadcast-bits": bits} for bits in ("0", "8", "4")]
     runs = (*coded, half, {**half, **coded[1]})
-    rows = []
+    rows = ["| | uncoded | 8 bits | 4 bits | half, uncoded | half, 8 bits |", "|---" * 6 + "|"]
     for name, own in EXACT.items():
         cells = " | ".join(f"{slope_of(name, **own, **run):.2e}" for run in runs)
         rows.append(f"| {name} | {cells} |")
@@ -340,9 +270,10 @@ def _own_coded(self: Any, state: Any, position: int, turn: Any) -> dict[str, Any
     return {"h": state.h[position].copy()}
 
 
-def page(runs: Runs) -> list[str]:
-    """Return the lines of the page."""
-    lines = [HEAD]
+def upload_rows(runs: Runs) -> list[str]:
+    """Return the table of coded uploads."""
+    head = ("method", "value-bits", "bytes of an upload", "share", "accuracy, %")
+    rows = [f"| {' | '.join(head)} | against uncoded, points |", "|---" * 6 + "|"]
     for title, (method, share, widths) in METHODS.items():
         found = {
             bits: [runs(method=method, share=share, bits=bits, seed=seed) for seed in SEEDS]
@@ -359,22 +290,26 @@ def page(runs: Runs) -> list[str]:
             ]
             gap = "" if bits == "0" else f"{Estimate.of(gaps)}"
             width = "none" if bits == "0" else bits
-            lines.append(
+            rows.append(
                 f"| {title} | {width} | {size:,.0f} | {size / whole:.3f} | {score} | {gap} |"
             )
-    lines += [BYTES, BOTH, *both_rows(runs), LIMIT, *limit_rows()]
-    return [*lines, LIMIT_BOTH, *limit_rows_both_ways(), BESIDE, *normal_rows(), END]
+    return rows
 
 
 def main() -> None:
-    """Play what is missing, and write the page."""
+    """Play what is missing, and fill the tables of the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("page", type=Path, help="file without its ending")
-    parser.add_argument("--data-path", type=Path, required=True)
+    parser.add_argument("results", type=Path, help="docs/results")
+    parser.add_argument("data_path", type=Path, help="MNIST's file")
     arguments = parser.parse_args()
     logging.disable(logging.ERROR)
-    runs = Runs(arguments.page.with_suffix(".jsonl"), partial(play, arguments.data_path))
-    arguments.page.with_suffix(".md").write_text("\n".join(page(runs)) + "\n")
+    file = arguments.results / "value-bits.jsonl"
+    runs, page = Runs(file, partial(play, arguments.data_path)), file.with_suffix(".md")
+    fill(page, "uploads", upload_rows(runs))
+    fill(page, "both ways", both_rows(runs))
+    fill(page, "limit", limit_rows())
+    fill(page, "limit both ways", limit_rows_both_ways())
+    fill(page, "normal vectors", normal_rows())
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from privet.server_apps.build import build_federation, build_strategy, starting_
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App, NodeConfig
 from privet.sim.inline import app_of
-from privet.sim.trusting import trusting_nodes
+from privet.sim.trusting import require_colluders, trusting_nodes
 from privet.wire import ConfigError, RunError, ring
 from privet.wire.contract import Instruction, Update, read_instruction, read_update
 from privet.wire.payload import ENCODED
@@ -143,6 +143,7 @@ def audit(
         If the run fails.
     """
     config = read_config({key: value for key, value in raw.items() if key not in CODES})
+    require_colluders(config, colluders)
     rng = rng or np.random.default_rng()
     problems = build_federation(config).problems
     if not config.get("clip", 0.0):

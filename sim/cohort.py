@@ -44,9 +44,12 @@ class CohortNodes(Nodes):
         nodes: Sequence[int],
         tags: Tags,
         states: Mapping[str, NDArray[Any]] | None,
+        besides: Mapping[str, NDArray[Any]],
     ) -> list[Trained]:
         """Do a round's local work of those of these nodes that can do it together."""
-        return [] if self._cohort is None else self._cohort.train(shared, nodes, tags, states)
+        if self._cohort is None:
+            return []
+        return self._cohort.train(shared, nodes, tags, states, besides)
 
     def answer(self, message: Message) -> Message:
         """Return a node's reply to a message, as `Nodes.answer`."""
@@ -87,9 +90,10 @@ class CohortGrid(InlineGrid):
         nodes: Sequence[int],
         tags: Tags,
         states: Mapping[str, NDArray[Any]] | None,
+        besides: Mapping[str, NDArray[Any]],
         timeout: float,
     ) -> list[Trained]:
         """Do a round's local work of those of these nodes that can do it together, however long."""
         if not self.online.issuperset(nodes):
             return []
-        return self._nodes.train(shared, nodes, tags, states)
+        return self._nodes.train(shared, nodes, tags, states, besides)

@@ -17,8 +17,7 @@ from privet.server_apps import Finished, execute, read_config
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import NodeConfig
-from privet.sim.trusting import trusting_nodes
-from privet.wire import ConfigError
+from privet.sim.trusting import require_colluders, trusting_nodes
 
 
 def run_inline(
@@ -38,13 +37,7 @@ def run_inline(
     config = read_config(raw)
     agents = int(config["num-agents"])
     kind = _kind(engine, agents)
-    sharing = bool(config.get("noise-sharing", False))
-    if colluders is not None and not sharing:
-        raise ConfigError("--colluders: not used without noise-sharing = true")
-    if colluders is None and sharing:
-        raise ConfigError(
-            "noise-sharing = true: give --colluders, how many of the nodes may collude"
-        )
+    require_colluders(config, colluders)
     if colluders is None:
         return execute(kind(configured_app(), agents, config), raw, run_id)
     with TemporaryDirectory() as folder:

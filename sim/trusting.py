@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from privet.privacy.node_rules import ALLOW_RUN_DATA
+from privet.wire import ConfigError
+
+
+def require_colluders(config: Mapping[str, Any], colluders: int | None) -> None:
+    """Raise ``ConfigError`` unless a number is given where noise is shared, and only there."""
+    sharing = bool(config.get("noise-sharing", False))
+    if colluders is not None and not sharing:
+        raise ConfigError("--colluders: not used without noise-sharing = true")
+    if colluders is None and sharing:
+        raise ConfigError(
+            "noise-sharing = true: give --colluders, how many of the nodes may collude"
+        )
 
 
 def trusting_nodes(

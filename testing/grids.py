@@ -130,6 +130,7 @@ class AskedByMessage:
         nodes: Sequence[int],
         tags: Tags,
         states: Mapping[str, NDArray[Any]] | None,
+        besides: Mapping[str, NDArray[Any]],
         timeout: float,
     ) -> list[Trained]:
         """Do a round's local work of those that nothing happens to."""
@@ -140,9 +141,9 @@ class AskedByMessage:
         free = np.array([(name, round_) not in self.fates for name in names], bool)
         places = np.flatnonzero(free)
         some = [nodes[place] for place in places.tolist()]
-        own = states and begun(states, free)
+        own = states and begun(states, free), begun(besides, free)
         work: Any = super()
-        done = work.train_together(shared, some, tags[free], own, timeout)
+        done = work.train_together(shared, some, tags[free], *own, timeout)
         return [one._replace(places=places[one.places]) for one in done]
 
 

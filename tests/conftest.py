@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from flwr.serverapp import Grid
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from privet.server_apps.report import plots
 from privet.sim.grid import LocalGrid
 from privet.strategies.run import roster
 from support.wheel import Built, build_wheel
 
-# Work is bounded, not seconds: on a busy machine a deadline fails where nothing is wrong.
-settings.register_profile("privet", deadline=None)
+# Work is bounded, not seconds: on a busy machine a deadline fails where nothing is wrong. Every run
+# of the suite looks at the same examples; PYTEST_ARGS=--hypothesis-profile=search looks at others.
+settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("privet", settings.get_profile("search"), derandomize=True)
 settings.load_profile("privet")
 
 
@@ -51,6 +54,16 @@ def _curves_only_where_they_are_looked_at(
     """Drawing them takes nineteen twentieths of a short run; without them the page is whole."""
     if request.node.get_closest_marker("curves") is None:
         monkeypatch.setattr(plots, "have_matplotlib", lambda: False)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let time pass only while somebody sleeps: no work is too slow for a timeout."""
+    begun = time.time()
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    monkeypatch.setattr("time.monotonic", lambda: sum(slept))
+    monkeypatch.setattr("time.time", lambda: begun + sum(slept))
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,10 @@ TESTS = Path(__file__).resolve().parents[2] / "tests"
 
 def bench(
     name: Annotated[
-        str, typer.Argument(help="Benchmark: engine, clipping, iadmm, masks, privacy, torch, wire.")
+        str,
+        typer.Argument(
+            help="Benchmark: engine, clipping, gfl, iadmm, masks, privacy, torch, wire."
+        ),
     ],
     json_lines: JsonLinesOption = False,
     quick: Annotated[bool, typer.Option(help="Fewer repetitions.")] = False,

@@ -228,6 +228,7 @@ class RayGrid(LocalGrid):
         nodes: Sequence[int],
         tags: Tags,
         states: Mapping[str, NDArray[Any]] | None,
+        besides: Mapping[str, NDArray[Any]],
         timeout: float,
     ) -> list[Trained]:
         """Have every actor do a round's local work of those of its nodes that can do it together.
@@ -243,9 +244,9 @@ class RayGrid(LocalGrid):
         asked: dict[Any, NDArray[np.intp]] = {}
         for number, share in shares.items():
             own = np.array(share)
-            rows = states and begun(states, own)
+            rows = states and begun(states, own), begun(besides, own)
             actor = self._actors.seats[number].actor
-            asked[actor.train.remote(shared, [nodes[one] for one in share], tags[own], rows)] = own
+            asked[actor.train.remote(shared, [nodes[one] for one in share], tags[own], *rows)] = own
         if not asked:
             return []
         there, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=timeout)

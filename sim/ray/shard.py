@@ -75,9 +75,10 @@ class Shard:
         nodes: Sequence[int],
         tags: Tags,
         states: Mapping[str, NDArray[Any]] | None,
+        besides: Mapping[str, NDArray[Any]],
     ) -> list[Trained]:
         """Do a round's local work of those of these nodes that can do it together."""
-        return self._nodes.train(shared, nodes, tags, states)
+        return self._nodes.train(shared, nodes, tags, states, besides)
 
     def states(self) -> dict[str, bytes]:
         """Return the packed states of the agents here, by name."""

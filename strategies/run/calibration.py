@@ -211,7 +211,10 @@ def _with_ratio(half: ServerHalf[Any], session: Session) -> ServerHalf[Any]:
         agents = session.roster.agents.items()
         rate = max((half.contraction(facts_of(name, agent)) for name, agent in agents), default=1.0)
         if not 0 < rate < 1:
-            raise ConfigError(f"{RATIO}: no contraction is known of these settings: give a ratio")
+            raise ConfigError(
+                f"{RATIO}: no contraction is known of these settings, theory's rate a round is "
+                f"{rate:.4g}: give a ratio"
+            )
         ratio = math.sqrt(rate)
         log.info("%s %.4g for a contraction by %.4g a round", RATIO, ratio, rate)
     return half.with_settings({RATIO: ratio})

@@ -85,8 +85,12 @@ class Pending:
     coded : dict of str to ConfigRecord
         The same with codes, for agents that hold what they refer to; one object for all that heard
         the same last.
-    own : dict of str to ConfigRecord
-        The shared record with what one agent is sent besides, by name; of few agents or none.
+    own : dict of str to arrays
+        What one agent is sent besides, by name; of few agents or none.
+    arrays : dict of str to array
+        What all are sent, where they are sent the same.
+    settings : str
+        The agents', as they travel.
     messages : dict of str to Message
         The last one to each agent.
     states : dict of str to callable
@@ -120,7 +124,9 @@ class Pending:
     opened: float
     asked: tuple[str, ...]
     shared: dict[str, ConfigRecord] = field(default_factory=dict)
-    own: dict[str, ConfigRecord] = field(default_factory=dict)
+    own: dict[str, Arrays] = field(default_factory=dict)
+    arrays: Arrays = field(default_factory=dict)
+    settings: str = ""
     coded: dict[str, ConfigRecord] = field(default_factory=dict)
     messages: dict[str, Message] = field(default_factory=dict)
     states: dict[str, Callable[[], ConfigRecord]] = field(default_factory=dict)
@@ -181,16 +187,12 @@ class Pending:
 
         ``settings`` are the agents' settings, as they travel.
         """
-        half, session, turn = self.half, self.session, self.turn
+        half, session, turn, record = self.half, self.session, self.turn, self._record_of
+        self.settings = settings
         session.state, arrays = half.broadcast(session.state, turn)
         if half.agent.broadcast_width:
             arrays = self._tell(arrays)
         arrays = {**arrays, **session.besides}
-
-        def record(broadcast: Arrays) -> ConfigRecord:
-            return shared_record(
-                half.name, half.version, session.experiment, self.round, settings, broadcast
-            )
 
         units, position = grouped(half), session.roster.positions
         if units is not None:
@@ -200,11 +202,11 @@ class Pending:
                 for group in sorted(groups)
             }
         else:
-            self.shared = {ALL: record(arrays)}
+            self.shared, self.arrays = {ALL: record(arrays)}, arrays
             codes, coded = self._codes(), dict[int, ConfigRecord]()
             for name in self.asked:
                 if besides := half.own(session.state, position[name], turn):
-                    self.own[name] = record({**arrays, **besides})
+                    self.own[name] = besides
                 if not codes or (tag := session.roster.agents[name].tag) not in codes:
                     continue
                 if besides:
@@ -285,17 +287,18 @@ class Pending:
             return names
         session, agents = self.session, self.session.roster.agents
         position, units = session.roster.positions, grouped(self.half)
-        asked: dict[tuple[str, bool], list[str]] = {}
+        asked: dict[tuple[str, bool, tuple[Any, ...]], list[str]] = {}
         for name in names:
             agent = agents[name]
-            if name in self.own or agent.foreign:
+            if agent.foreign:
                 continue
+            shapes = tuple((key, array.shape) for key, array in self.own.get(name, {}).items())
             group = ALL if units is None else units.group(session.state, position[name])
             # Who begins with an account is told what he is charged with.
             if agent.tag in agent.held if agent.tag else not agent.ledger:
-                asked.setdefault((group, agent.tag == 0), []).append(name)
+                asked.setdefault((group, agent.tag == 0, shapes), []).append(name)
         parts = []
-        for (group, begins), some in asked.items():
+        for (group, begins, shapes), some in asked.items():
             half, places = cast("FoldingHalf[Any]", self.half), [position[name] for name in some]
             states = states_of(half, session.state, places) if begins else None
             if begins and states is None:
@@ -303,13 +306,13 @@ class Pending:
             nodes, tags = zip(
                 *((agents[name].node, agents[name].tag) for name in some), strict=True
             )
-            shared = self.shared[group]
-            timeout = self.options.round_timeout
-            done = together.train_together(shared, nodes, np.array(tags), states, timeout)
+            shared, timeout = self.shared[group], self.options.round_timeout
+            besides = {key: np.stack([self.own[name][key] for name in some]) for key, _ in shapes}
+            done = together.train_together(shared, nodes, np.array(tags), states, besides, timeout)
             if not done:
                 continue
             parts.append(Together.of(some, places, done))
-            size = _payload_bytes(shared)
+            size = _payload_bytes(self._record_for(some[0], units))
             if states is not None:
                 size += len(pack(begun(states, 0)))
             self.bytes_down += size * len(parts[-1].names)
@@ -353,7 +356,7 @@ class Pending:
                     sent = f"agent {name} was sent its state of round {agent.tag}"
                     lost = half.recovery_note
                     self.notes.append(f"{sent}; {lost}" if lost else sent)
-            record = self.own.get(name) or self._shared_with(name, units)
+            record = self._record_for(name, units)
             if agent.tag in agent.held and not force:
                 record = self.coded.get(name, record)
             self.states.pop(name, None)
@@ -376,12 +379,19 @@ class Pending:
 
     def sent_to(self, name: str) -> Arrays:
         """Return what an agent was broadcast, where it was coded as it decodes."""
-        record = self.own.get(name) or self._shared_with(name, grouped(self.half))
+        record = self._record_for(name, grouped(self.half))
         sent, told = from_payload(cast(bytes, record["payload"])), self.session.told
         decoded = {} if told is None else told.arrays
         return {name: decoded.get(name, array) for name, array in sent.items()}
 
-    def _shared_with(self, name: str, units: GroupedHalf[Any] | None) -> ConfigRecord:
+    def _record_of(self, arrays: Arrays) -> ConfigRecord:
+        half, experiment = self.half, self.session.experiment
+        name, version = half.name, half.version
+        return shared_record(name, version, experiment, self.round, self.settings, arrays)
+
+    def _record_for(self, name: str, units: GroupedHalf[Any] | None) -> ConfigRecord:
+        if own := self.own.get(name):
+            return self._record_of({**self.arrays, **own})
         if units is None:
             return self.shared[ALL]
         session = self.session
@@ -390,6 +400,7 @@ class Pending:
     def forget_sent(self) -> None:
         """Let go of what was sent, as large as the model, before the uploads are folded."""
         self.shared, self.own, self.messages, self.coded = {}, {}, {}, {}
+        self.arrays = {}
 
     def _with_state(self, position: int, tag: int, ledger: str) -> ConfigRecord:
         recovery = self.half.recovery(self.session.state, position)

@@ -42,6 +42,7 @@ from .roster import (
 )
 from .round import Pending, TooFewError
 from .session import Round, Session, Told
+from .together import WorksTogether, by_message
 
 log = logging.getLogger("flwr.privet")
 
@@ -374,6 +375,8 @@ class Run:
                 f"{len(roster.agents)} agents could be enrolled, below min-agents = "
                 f"{options.min_agents}{reasons and f': {reasons}'}"
             )
+        if isinstance(grid, WorksTogether) and (why := by_message(self.half)):
+            log.info("agents work one by one, by message: %s", why)
 
     def _enrol_newcomers(self, grid: Grid) -> list[str]:
         """Enrol who came since the last round, and return the new names."""

@@ -36,6 +36,7 @@ class WorksTogether(Protocol):
         nodes: Sequence[int],
         tags: Tags,
         states: Mapping[str, NDArray[Any]] | None,
+        besides: Mapping[str, NDArray[Any]],
         timeout: float,
     ) -> list[Trained]:
         """Do a round's local work of those of these nodes that can, as `Cohort.train`.
@@ -47,11 +48,16 @@ class WorksTogether(Protocol):
 
 def working_together(half: ServerHalf[Any], grid: Grid) -> WorksTogether | None:
     """Return the grid as one that works together, None where it or the algorithm does not."""
-    if not isinstance(grid, WorksTogether) or summing(half):
-        return None
-    if half.agent.codes or half.agent.broadcast_width:  # a code is one agent's at a time
-        return None
-    return grid if isinstance(half, FoldingHalf) else None
+    return grid if isinstance(grid, WorksTogether) and not by_message(half) else None
+
+
+def by_message(half: ServerHalf[Any]) -> str:
+    """Return why all agents of a half are asked by message, empty where they need not be."""
+    if summing(half):
+        return "uploads are masked"
+    if half.agent.codes or half.agent.broadcast_width:
+        return "a code is one agent's at a time"
+    return "" if isinstance(half, FoldingHalf) else "its server takes no rows"
 
 
 def states_of(half: FoldingHalf[Any], state: Any, positions: Sequence[int]) -> Arrays | None:

@@ -97,7 +97,7 @@ def test_a_node_that_sleeps_costs_its_own_rounds_only(tmp_path: Path) -> None:
         start(deployment)
         chaos = Chaos(deployment, {}, tmp_path, 0.0)
         with chaos.sleeping("1", 2.0, 6.0):
-            run, folder = submitted(deployment, tmp_path)
+            run, folder = submitted(deployment, tmp_path, **{"round-timeout": 120.0})
             assert run.wait().completed
     rounds = history(folder)
     assert len(rounds) == CONFIG["num-server-rounds"]

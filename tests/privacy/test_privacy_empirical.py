@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.integrate import quad
+from scipy.stats import binom, chi, norm
 
 from privet.privacy import gaussian_epsilon
 from privet.privacy.empirical import (
@@ -114,3 +115,28 @@ def test_mu_is_measured_in_either_direction_and_needs_a_spread() -> None:
     assert mu_bound(first, first, error=1e-3) == 0.0
     with pytest.raises(ValueError, match="samples"):
         mu_bound(np.ones(3), np.ones(3), error=0.1)
+
+
+@pytest.mark.parametrize(
+    ("each", "seen", "error"),
+    [(2, 4.0, 0.3), (3, 60.0, 0.1), (50, 5.0, 1e-3), (375, 68.7, 5e-7), (375, 100.0, 1e-9)],
+)
+def test_at_the_bound_what_was_seen_has_half_the_chance(
+    each: int, seen: float, error: float
+) -> None:
+    """P[T >= t] by an adaptive rule over scipy's chi, for samples whose t is known by hand."""
+    signs = np.tile([1.0, -1.0], each)  # mean 0, and as many squares as numbers
+    freedom, spread = 4 * each - 2, math.sqrt(1.0 / each)
+    gap = seen * spread * math.sqrt(4 * each / freedom)
+    shift = mu_bound(signs, signs + gap, error=error) / spread
+
+    def chance(s: float) -> float:
+        root = math.sqrt(freedom)
+        return float(chi.pdf(s * root, freedom) * root * norm.cdf(shift - seen * s))
+
+    near, width = shift / seen, 10.0 / math.sqrt(2 * freedom)
+    found, _ = quad(
+        chance, 0.0, 1.0 + width, points=[near, 1.0], epsabs=0.0, epsrel=1e-9, limit=400
+    )
+    assert 0.0 < shift < seen
+    assert found == pytest.approx(error / 2, rel=1e-6)

@@ -92,7 +92,8 @@ def test_noise_of_several_agents_is_bound_to_what_was_charged() -> None:
         noise.settle()
     with pytest.raises(NoiseError, match="in addition"):
         noise.unaccounted(zero, 1.0)
-    assert len(np.unique(noise.perturb(Clipped(zero, 0.5, "l2")))) == 6
+    # On a grid of 2^-15 two of six agree once in 8000 runs, and two pairs once in 1e8.
+    assert len(np.unique(noise.perturb(Clipped(zero, 0.5, "l2")))) >= 5
     with pytest.raises(NoiseError, match="more than the 1 draws"):
         noise.perturb(Clipped(zero, 0.5, "l2"))
 

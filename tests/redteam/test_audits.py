@@ -1,8 +1,8 @@
 """What an observer of the real agent's uploads can prove stays under the epsilon they say.
 
-Each audit sends the same message to two agents whose data differ in one record, 2500 times to
-each, and bounds epsilon from below by Clopper and Pearson over all thresholds together: a false
-alarm once in 10,000 audits that are tight. Where the upload is exactly Gaussian with the same
+Each audit sends the same message to two agents whose data differ in one record, up to 10000 times
+to each, and bounds epsilon from below by Clopper and Pearson over all thresholds together: a false
+alarm once in a million audits that are tight. Where the upload is exactly Gaussian with the same
 deviation on both sides, the Gaussian-DP parameter is bounded as well, by the gap of the means
 (`privet.privacy.empirical`): a false alarm once in three million.
 """
@@ -29,7 +29,6 @@ from privet.problems import (
 from redteam.harness import DELTA, Node, gaussian_epsilon
 from support.audit import epsilon_lower_bound
 
-MESSAGES = 2500
 ROWS = 4
 RARE = 3e-7
 
@@ -43,8 +42,13 @@ class Audit(NamedTuple):
     exact: bool = True
     """Whether the upload's first coordinate is Gaussian, with one deviation on both sides."""
     power: float = 0.0
-    """Share of the claimed epsilon that the bound must reach, lest the audit show nothing."""
+    """Share of the claimed epsilon that the bound must reach, lest the audit show nothing.
+
+    The bound is seven standard deviations above it, or more.
+    """
     dtype: str = "float64"
+    messages: int = 10_000
+    """To each side; those of a Laplace ledger cost several times as much."""
 
 
 MU = 1.5
@@ -68,7 +72,8 @@ AUDITS: dict[str, Audit] = {
     "dp-iadmm": Audit("dp-iadmm", {"noise_scale": SCALE}, power=0.15),
     "dp-iadmm adaptive": Audit("dp-iadmm", {"noise_scale": 2 * SCALE, "local_updates": 4}),
     "dp-iadmm laplace": Audit(
-        "dp-iadmm", {"noise_scale": 0.3, "mechanism": "laplace"}, exact=False, power=0.3),
+        "dp-iadmm", {"noise_scale": 0.3, "mechanism": "laplace"}, exact=False, power=0.3,
+        messages=2500),
     "dp-iadmm output": Audit(
         "dp-iadmm", {"noise_scale": SCALE, "perturbation": "output"}, power=0.15),
     "dp-iadmm output adaptive": Audit(
@@ -120,8 +125,8 @@ def uploads(audit: Audit, side: int, folder: Path) -> tuple[NDArray[np.float64],
     """
     open_ = dict.fromkeys(("delta", "ledger_path", "num_examples"))
     node = Node(folder, problem(audit.data, side, audit.dtype), max_epsilon=None, **open_)
-    values, claim = np.empty(MESSAGES), 0.0
-    for number in range(MESSAGES):
+    values, claim = np.empty(audit.messages), 0.0
+    for number in range(audit.messages):
         answer = node.train(audit.protocol, 0.0, **audit.settings)
         assert answer.upload is not None, answer.refusal
         values[number] = answer.upload[0]
@@ -152,7 +157,7 @@ def test_an_observer_proves_no_more_than_is_said(name: str, tmp_path: Path) -> N
     first, claim = uploads(audit, 0, tmp_path)
     second, same = uploads(audit, 1, tmp_path)
     assert 0 < claim == same < 50
-    bound = epsilon_lower_bound(first, second, DELTA, confidence=1 - 1e-4)
+    bound = epsilon_lower_bound(first, second, DELTA, confidence=1 - 1e-6)
     assert audit.power * claim <= bound <= claim
     if audit.exact:
         assert mu_bound(first, second, error=RARE) <= mu_of(claim)

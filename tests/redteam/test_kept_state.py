@@ -107,6 +107,7 @@ SUMMED = FedPLT(local_solver="noisy-gd", clip=1.0, row_norm=1.0, noise_variance=
     "strategy", [DPFedSGD(num_agents=5, clip=1.0, noise_scale=0.5, round_timeout=0.2), SUMMED],
     ids=["in clear", "masked"],
 )  # fmt: skip
+@pytest.mark.usefixtures("clock")
 def test_a_reply_that_is_lost_counts_until_the_agent_speaks(strategy: PrimalDualStrategy) -> None:
     """Its upload may have been seen; the agent's own account then takes the place of ours."""
     grid = Deaf(client_app(strategy.algorithm, lambda context: problem()), 5)

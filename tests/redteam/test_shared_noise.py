@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ from privet.wire.contract import (
 from privet.wire.enrolment import read_enrolment
 from privet.wire.payload import to_payload
 from privet.wire.rosters import with_roster
-from redteam.harness import DELTA, privet, privet_json
+from redteam.harness import DELTA, differ, privet, privet_json
 from support.adversary import ZeroNoise
 from support.audit import epsilon_lower_bound
 
@@ -276,7 +277,8 @@ def test_a_coordinator_with_keys_of_its_own_in_the_roster_sees_random_numbers(
 ) -> None:
     """It agrees on the run's keys with the victim, but lacks the long-lived ones."""
     left = unmasked_with_own_keys(Federation(tmp_path))
-    assert abs(int(left.view(np.int64)[DIM])) > 2**45
+    # Unmasked it is 2^40, as the test below finds; a random word is as small once in four million.
+    assert abs(int(left.view(np.int64)[DIM])) > 2**41
 
 
 def test_without_pinned_keys_that_attack_works_and_so_all_is_charged(tmp_path: Path) -> None:
@@ -327,10 +329,8 @@ def test_every_attempt_draws_afresh_and_is_charged(tmp_path: Path) -> None:
     federation.enrol()
     sums = [cancelled(federation.asked_all(attempt=attempt)) for attempt in (1, 2, 3)]
     assert all(one is not None for one in sums)
-    assert all(
-        np.all(sums[i] != sums[j])  # type: ignore[operator]
-        for i, j in ((0, 1), (0, 2), (1, 2))
-    )
+    for one, other in combinations(sums, 2):
+        assert differ(one, other)  # type: ignore[arg-type]
     assert all(len(federation.charged(name)) == 3 for name in federation.keys)
 
 
@@ -563,7 +563,7 @@ def test_more_colluders_cost_more(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------ audits of the sum
 
-SUMS, AUDITED, KNOWN = 2500, 6, 2
+SUMS, AUDITED, KNOWN = 5000, 6, 2
 
 
 def audited_sums(folder: Path, side: int, scale: float) -> tuple[NDArray[np.float64], float]:
@@ -621,7 +621,8 @@ def test_an_observer_of_the_sum_with_all_colluders_proves_no_more_than_is_said(
 ) -> None:
     """By Clopper and Pearson, and, as the sum is Gaussian, by the gap of its means.
 
-    With the noise of one agent more in the account the second would fail.
+    With the noise of one agent more in the account the second would fail. Margins: 40 standard
+    deviations below the claim and 8 above the share of it, and 5.3 for the last line.
     """
     honest, mu = AUDITED - KNOWN, 1.5
     scale = SENSITIVITY / (mu * math.sqrt(honest))

@@ -268,7 +268,7 @@ def test_sigterm_ends_a_run_after_its_round(tmp_path: Path) -> None:
         while not list(tmp_path.glob("*/checkpoint.npz")) and process.poll() is None:
             time.sleep(0.05)
         os.kill(process.pid, signal.SIGTERM)
-        text, _ = process.communicate(timeout=120)
+        text, _ = process.communicate(timeout=600)
     finally:
         process.kill()
     assert process.returncode == 0, text

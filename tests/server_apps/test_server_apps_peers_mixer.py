@@ -23,6 +23,8 @@ from support.graphs import without_edges
 DIM = 5
 TRIANGLE = metropolis(graph_edges("complete", 3), 3)
 PATH = metropolis(graph_edges("path", 3), 3)
+SHORT = 2.0
+"""Seconds that a lost edge is waited for; the others take 0.1 where 18 programs share two cores."""
 
 
 def outgoing(
@@ -58,7 +60,7 @@ def test_noise_cancels_while_a_link_is_cut_for_two_rounds(tmp_path: Path) -> Non
     cut = (0, 1)
     effective = without_edges(TRIANGLE, [cut])
     local = LocalMixer(TRIANGLE, cut={2: [cut], 3: [cut]})
-    with Hosts(tmp_path, 3, [cut]) as hosts, Mixers(hosts, TRIANGLE, DIM, 1.0) as mixers:
+    with Hosts(tmp_path, 3, [cut]) as hosts, Mixers(hosts, TRIANGLE, DIM, SHORT) as mixers:
         for round_ in (1, 2, 3, 4):
             if round_ == 2:
                 hosts.cut(cut)
@@ -88,7 +90,7 @@ def test_a_server_that_waits_for_a_third_is_waited_for(tmp_path: Path) -> None:
     """The ends of a cut link are late for unit 2, which does not give them up."""
     cut = (0, 1)
     local = LocalMixer(TRIANGLE, cut={2: [cut], 3: [cut]})
-    with Hosts(tmp_path, 3, [cut]) as hosts, Mixers(hosts, TRIANGLE, DIM, 0.8) as mixers:
+    with Hosts(tmp_path, 3, [cut]) as hosts, Mixers(hosts, TRIANGLE, DIM, SHORT) as mixers:
         sent = {round_: outgoing(round_, TRIANGLE) for round_ in (1, 2, 3, 4)}
         cutting = threading.Barrier(3)
 
@@ -119,7 +121,7 @@ def test_a_link_cut_in_one_direction_is_dropped_by_both(
 ) -> None:
     with Hosts(tmp_path, 2, [(0, 1)]) as hosts:
         weights = metropolis([(0, 1)], 2)
-        with Mixers(hosts, weights, DIM, 0.7) as mixers:
+        with Mixers(hosts, weights, DIM, SHORT) as mixers:
             hosts.proxies[way].cut()
             sent = outgoing(1, weights)
             mixed = mixers.mix(1, split(sent))
@@ -136,7 +138,7 @@ def test_an_edge_in_doubt_is_made_good_when_the_other_end_says_that_it_counted(
     def fate(path: str) -> str:
         return "answer" if path == "/commit" and lost["now"] else "whole"
 
-    with Hosts(tmp_path, 3) as hosts, Mixers(hosts, TRIANGLE, DIM, 0.6) as mixers:
+    with Hosts(tmp_path, 3) as hosts, Mixers(hosts, TRIANGLE, DIM, SHORT) as mixers:
         LossyLink(mixers.all[0].peers, "2", fate)
         debt = np.zeros(DIM)
         for round_ in (1, 2, 3):
@@ -169,7 +171,7 @@ def test_an_edge_in_doubt_that_did_not_count_costs_nothing(tmp_path: Path) -> No
         return "request" if path == "/commit" and lost["now"] else "whole"
 
     weights = metropolis([(0, 1)], 2)
-    with Hosts(tmp_path, 2) as hosts, Mixers(hosts, weights, DIM, 0.6) as mixers:
+    with Hosts(tmp_path, 2) as hosts, Mixers(hosts, weights, DIM, SHORT) as mixers:
         LossyLink(mixers.all[0].peers, "1", fate)
         for round_ in (1, 2):
             sent = outgoing(round_, weights)
@@ -186,7 +188,7 @@ def test_doubt_to_the_end_is_named_with_its_size(
 ) -> None:
     weights = metropolis([(0, 1)], 2)
     with Hosts(tmp_path, 2) as hosts:
-        with Mixers(hosts, weights, DIM, 0.5) as mixers:
+        with Mixers(hosts, weights, DIM, SHORT) as mixers:
             LossyLink(mixers.all[0].peers, "1", lambda p: "answer" if p == "/commit" else "whole")
             sent = outgoing(1, weights)
             mixed = mixers.mix(1, split(sent))
@@ -267,7 +269,7 @@ def test_a_round_that_only_the_others_remember_is_taken_back(tmp_path: Path) -> 
 
 
 def test_a_server_that_fell_behind_plays_alone_until_it_meets_the_others(tmp_path: Path) -> None:
-    with Hosts(tmp_path, 3) as hosts, Mixers(hosts, TRIANGLE, DIM, 0.6) as mixers:
+    with Hosts(tmp_path, 3) as hosts, Mixers(hosts, TRIANGLE, DIM, SHORT) as mixers:
         mixers.mix(1, split(outgoing(1, TRIANGLE)))
         mixers.all[1].close()
         for round_ in (2, 3):

@@ -101,7 +101,7 @@ def chromium(html: str, width: int, folder: Path, *arguments: str) -> str:
             [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", size, *arguments, frame.as_uri()],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=True,
         ).stdout
     finally:

@@ -27,7 +27,7 @@ class Browser:
         self.port = port
 
     def get(self, path: str = "/", host: str = "127.0.0.1") -> tuple[HTTPResponse, str]:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=600)
         connection.request("GET", path, headers={"Host": host})
         answer = connection.getresponse()
         text = answer.read().decode()
@@ -91,7 +91,7 @@ def test_a_browser_that_leaves_before_the_page_is_sent_is_no_error(folder: Path)
             with socket.create_connection(server.server_address) as left:
                 left.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 left.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-            assert done.acquire(timeout=60)
+            assert done.acquire(timeout=600)
         server.shutdown()
         thread.join()
     assert errors == []

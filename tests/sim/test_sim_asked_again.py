@@ -200,6 +200,7 @@ def test_every_message_lives_for_what_is_left_of_its_round() -> None:
     assert isinstance(result.evaluate_metrics_clientapp[2], MetricRecord)
 
 
+@pytest.mark.usefixtures("clock")
 def test_an_expired_message_costs_no_work_and_no_budget(tmp_path: Path) -> None:
     """A node stopped in its work on a round that has ended refuses it when it goes on."""
     ledger = tmp_path / "ledger.jsonl"
@@ -242,6 +243,8 @@ class Sleeper(InlineGrid):
         self.begun, self.queue, self.worked = time.monotonic(), list[Message](), 0
 
     def dispatch(self, messages: list[Message]) -> None:
+        for one in messages:
+            one.metadata.__dict__["_created_at"] = time.time()  # Flower's own clock goes on
         train = [one for one in messages if one.metadata.message_type != ENROL]
         self.queue += [one for one in train if one.metadata.dst_node_id == self.node]
         super().dispatch([one for one in messages if one not in self.queue])
@@ -257,6 +260,7 @@ class Sleeper(InlineGrid):
         return super().pull_messages(message_ids)
 
 
+@pytest.mark.usefixtures("clock")
 def test_a_node_that_sleeps_costs_its_own_rounds_only() -> None:
     """As a minute in every three, on a smaller scale: it never works on a closed round."""
     grid, timeout, rounds = Sleeper(), 0.15, 40

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message, MessageType
 
-from privet.client_apps.cohort import BLOCK_BYTES
 from privet.client_apps.half import Local
 from privet.client_apps.masking import new_keys
 from privet.client_apps.rivals.led import Agent as LED
@@ -140,13 +139,13 @@ def test_all_work_together_and_leave_the_same_bits(title: str, share: float) -> 
     assert states(cohort) == states(inline) or share < 1
     if title == "fed-pdm":  # nobody but the agent knows how its private dual begins
         assert cohort.sent == len(problems)
-    elif share == 1 or name not in ("led", "tamuna"):  # who missed an x is sent control variates
+    else:
         assert cohort.sent == 0
 
 
-def test_blocks_of_a_large_group_are_one_group() -> None:
-    rows = 1 + BLOCK_BYTES // (12 * DIM * 8)
-    problems = federation([12] * (rows + 5))
+def test_blocks_of_a_large_group_are_one_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("privet.client_apps.cohort.BLOCK_BYTES", 20 * 12 * DIM * 8)
+    problems = federation([12] * 45)
     alone, _ = play(InlineGrid, "fed-plt", problems, rounds=2, local_epochs=1)
     together, grid = play(Counting, "fed-plt", problems, rounds=2, local_epochs=1)
     require_same(together, alone)
@@ -170,6 +169,20 @@ def test_those_who_cannot_are_asked_by_message_in_the_same_round(
     # Of the others, three are in no stack.
     assert grid.sent == 4
     assert caplog.text.count("1 of 9 agents work one by one, by message") == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [({"secure_sum": True}, "uploads are masked"), ({"value_bits": "8"}, "a code is one agent's")],
+    ids=str,
+)
+def test_a_run_by_message_says_so_in_one_line(
+    caplog: pytest.LogCaptureFixture, settings: dict[str, Any], why: str
+) -> None:
+    with caplog.at_level(logging.INFO, "flwr.privet"):
+        _, grid = play(Counting, "fed-plt", federation(), rounds=3, **settings)
+    assert grid.sent == 3 * 9
+    assert caplog.text.count(f"agents work one by one, by message: {why}") == 1
 
 
 def test_a_node_with_rules_refuses_as_ever(tmp_path: Path) -> None:
@@ -424,4 +437,4 @@ def test_an_agent_enrolled_for_a_secure_sum_is_not_asked_in_the_clear_together()
     states = {"x": np.zeros(DIM), "z": np.zeros(DIM)}
     told = shared_record("fed-plt", 1, "e", 1, settings, {"y": np.zeros(DIM)})
     tags = np.zeros(5, np.int64)
-    assert grid.train_together(told, list(contexts), tags, states, 1.0) == []
+    assert grid.train_together(told, list(contexts), tags, states, {}, 1.0) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from privet.wire import FAILED, REFUSED, RunError
 from support.federations import FaultyGrid, app_of, logistic_agents, lose_reply, model, train, zeros
 from support.masked import recorded
 
+pytestmark = pytest.mark.usefixtures("clock")
 ROUNDS = 4
 PROBLEMS = logistic_agents(3)
 LOOKS = 3
@@ -70,7 +72,7 @@ def test_who_answered_is_not_asked_again_and_its_reply_counts() -> None:
 
 
 class Away(InlineGrid):
-    """Nodes are away from some look at the grid on, for some looks."""
+    """Nodes are away from some look at the grid on, for some looks of a hundredth of a second."""
 
     def __init__(self, nodes: set[int], first: int, looks: int) -> None:
         super().__init__(app_of(PROBLEMS), len(PROBLEMS))
@@ -78,6 +80,7 @@ class Away(InlineGrid):
         self.looks = itertools.count()
 
     def get_node_ids(self) -> Any:
+        time.sleep(0.01)
         gone = self.nodes if next(self.looks) in self.away else set[int]()
         self.online = set(self.contexts) - gone
         return super().get_node_ids()

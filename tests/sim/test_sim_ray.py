@@ -130,7 +130,7 @@ class Killing(RayGrid):
         trap, self.armed = self.armed, None
         if trap is None:
             return super().train_together(*asked)
-        caught, deadline = trap.with_suffix(".caught"), time.monotonic() + 30.0
+        caught, deadline = trap.with_suffix(".caught"), time.monotonic() + 120.0
         caught.unlink(missing_ok=True)
         trap.touch()
 
@@ -274,7 +274,7 @@ def test_node_that_is_away_is_answered_for(grid: Killing) -> None:
     away = max(grid.node_configs)
     content = RecordDict({"any": ConfigRecord({"number": 1})})
     messages = [Message(content, node, MessageType.EVALUATE) for node in (away, away - 1)]
-    first, second = grid.send_and_receive(messages, timeout=30.0)
+    first, second = grid.send_and_receive(messages, timeout=120.0)
     assert first.error.code == 5
     assert str(away) in str(first.error.reason)
     assert first.metadata.reply_to_message_id == messages[0].metadata.message_id
@@ -288,7 +288,7 @@ def test_reply_that_is_late_is_left_for_later(grid: Killing, trap: Path) -> None
     messages = [Message(content, node, MessageType.EVALUATE) for node in sorted(grid.online)]
     late = set(grid.push_messages(messages))
     assert late == {message.metadata.message_id for message in messages}
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 120.0
     found: list[Message] = []
     while len(found) < AGENTS and time.monotonic() < deadline:
         found += grid.pull_messages(late)
@@ -301,11 +301,11 @@ def test_reply_that_is_late_is_left_for_later(grid: Killing, trap: Path) -> None
 def test_checkpoint_does_not_wait_for_agents_at_work_and_their_late_replies_are_dropped(
     session: Any, grid: Killing, trap: Path, caplog: Any
 ) -> None:
-    strategy = FedPLT(num_agents=AGENTS, round_timeout=30.0, **PLT)
+    strategy = FedPLT(num_agents=AGENTS, round_timeout=120.0, **PLT)
     strategy.start(grid, zeros(DIM), num_rounds=2)
     assert sorted(grid.node_states()) == list(NAMES)
     assert "holds no state" not in caplog.text
-    strategy.run.options = replace(strategy.run.options, round_timeout=1.0)
+    strategy.run.options = replace(strategy.run.options, round_timeout=4.0)
     trap.touch()
     try:
         for number in (3, 4):
@@ -313,7 +313,7 @@ def test_checkpoint_does_not_wait_for_agents_at_work_and_their_late_replies_are_
             assert late.participants == ("3", "4")
         begun = time.monotonic()
         assert sorted(grid.node_states()) == ["3", "4"]
-        assert time.monotonic() - begun < 10.0
+        assert time.monotonic() - begun < 60.0
     finally:
         trap.unlink()
     said = [line for line in caplog.messages if "holds no state" in line]
@@ -322,9 +322,9 @@ def test_checkpoint_does_not_wait_for_agents_at_work_and_their_late_replies_are_
     ]
     assert len(grid._forgotten) == 6
     late_batches = list(grid._under_way)
-    session.wait(late_batches, num_returns=len(late_batches), timeout=30.0)
+    session.wait(late_batches, num_returns=len(late_batches), timeout=120.0)
     assert sorted(grid.node_states()) == list(NAMES)  # what has ended does not count as at work
-    strategy.run.options = replace(strategy.run.options, round_timeout=30.0)
+    strategy.run.options = replace(strategy.run.options, round_timeout=120.0)
     for number in (5, 6):
         assert strategy.play_round(grid, number).participants == NAMES
     assert (grid._replies, grid._forgotten, grid._under_way) == ({}, set(), {})
@@ -340,17 +340,17 @@ def test_replies_that_came_too_late_for_send_and_receive_are_dropped(
     def messages() -> list[Message]:
         return [Message(content, node, MessageType.EVALUATE) for node in sorted(grid.online)]
 
-    grid.actors[0].__ray_call__.remote(lambda _: time.sleep(1.0))
+    grid.actors[0].__ray_call__.remote(lambda _: time.sleep(4.0))
     kept = list(grid.push_messages(messages()))
     assert len(list(grid.send_and_receive(messages(), timeout=0.0))) < AGENTS
     assert len(grid._forgotten) >= 3
     grid.forget(["no such message"])
     found: list[Message] = []
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 120.0
     while len(found) < AGENTS and time.monotonic() < deadline:
         found += grid.pull_messages(kept)
     assert {reply.metadata.reply_to_message_id for reply in found} == set(kept)
-    assert len(list(grid.send_and_receive(messages(), timeout=30.0))) == AGENTS
+    assert len(list(grid.send_and_receive(messages(), timeout=120.0))) == AGENTS
     assert (grid._replies, grid._forgotten) == ({}, set())
 
 
@@ -364,14 +364,14 @@ def test_actor_that_does_not_answer_costs_a_checkpoint_its_agents_only(
     blocked = grid.actors[0].__ray_call__.remote(lambda _: wait_for_the_end_of(file))
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(ray_actors, "STATES_PATIENCE", 0.3)
+            patch.setattr(ray_actors, "STATES_PATIENCE", 3.0)
             assert grid.node_states() == {name: whole[name] for name in ("3", "4")}
-            with pytest.raises(RunError, match=r"could not be put back: no answer within 0.3 s$"):
+            with pytest.raises(RunError, match=r"could not be put back: no answer within 3 s$"):
                 grid.restore_node_states(whole)
     finally:
         trap.unlink()
     session.get(blocked)
-    assert "no state of 3 of 6 agents: no answer within 0.3 s (3)" in caplog.text
+    assert "no state of 3 of 6 agents: no answer within 3 s (3)" in caplog.text
     with pytest.raises(RunError, match=r"could not be put back: .*not a dense payload") as caught:
         grid.restore_node_states({"4": b"nonsense"})
     assert "\n" not in str(caught.value)
@@ -407,7 +407,7 @@ def test_a_share_of_a_gpu_limits_how_many_actors_there_are(
 ) -> None:
     with RayGrid(seeing, 10, num_gpus=num_gpus, actors=actors) as made:
         messages = [Message(RecordDict(), node, "train") for node in made.node_configs]
-        replies = list(made.send_and_receive(messages, timeout=30.0))
+        replies = list(made.send_and_receive(messages, timeout=120.0))
         assert session.available_resources().get("GPU", 0.0) == (0.0 if num_gpus else 1.0)
     seen = [dict(reply.content["seen"]) for reply in replies]
     assert len(seen) == 10
@@ -465,7 +465,7 @@ def test_actor_that_cannot_be_replaced_ends_the_run_with_the_cause(
     def asked(grid: RayGrid) -> list[str]:
         content = RecordDict({"any": ConfigRecord({"number": 1})})
         messages = [Message(content, node, "train") for node in sorted(grid.node_configs)]
-        replies = grid.send_and_receive(messages, timeout=30.0)
+        replies = grid.send_and_receive(messages, timeout=120.0)
         return [str(one.error.reason) if one.has_error() else "" for one in replies]
 
     with RayGrid(make_app, 2, actors=2) as made:
@@ -549,7 +549,7 @@ def sent(grid: RayGrid, number: int) -> tuple[list[str], list[bytes]]:
 def pulled(grid: RayGrid, ids: list[str]) -> list[bytes]:
     """Wait for the replies; return what each of them holds."""
     found: dict[str, bytes] = {}
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 120.0
     while len(found) < len(ids) and time.monotonic() < deadline:
         for reply in grid.pull_messages(ids):
             both: Any = [reply.content[name] for name in ("all", "own")]
@@ -568,7 +568,7 @@ def test_every_reply_holds_what_its_own_message_held(plain: RayGrid) -> None:
 def test_reply_that_cannot_be_sent_costs_its_own_agent_only(plain: RayGrid) -> None:
     content = RecordDict({"strange": ConfigRecord({"number": 1})})
     messages = [Message(content, node, "train") for node in sorted(plain.node_configs)]
-    replies = list(plain.send_and_receive(messages, timeout=30.0))
+    replies = list(plain.send_and_receive(messages, timeout=120.0))
     assert [reply.has_error() for reply in replies] == [True] * 3 + [False]
     reasons = ("returned NoneType", "local object", "no reply to the one")
     for reply, reason in zip(replies, reasons, strict=False):
@@ -590,7 +590,7 @@ def test_agents_that_change_what_they_were_sent_do_not_see_one_another(
         Message(one, node, "train")
         for one, node in zip(contents, sorted(made.node_configs), strict=True)
     ]
-    replies = list(made.send_and_receive(messages, timeout=30.0))
+    replies = list(made.send_and_receive(messages, timeout=120.0))
     assert [dict(one.content["count"]) for one in replies] == [{"round": 4, "list": [1, 4]}] * 4
     assert all(message.content["count"] is config for message in messages)
     assert dict(config) == {"round": 3, "list": [1]}
@@ -607,7 +607,7 @@ def test_sweep_uses_the_session_that_is_open_unless_asked_for_one_worker(
 
     def meet(case: int) -> tuple[int, int]:
         (tmp_path / str(case)).touch()
-        deadline = time.monotonic() + 30.0
+        deadline = time.monotonic() + 120.0
         while (met := len(list(tmp_path.iterdir()))) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
         return met, os.getpid()
@@ -709,7 +709,7 @@ with RayGrid(echo, 4, actors=2, address=sys.argv[1]) as grid:
             Message(RecordDict({"all": everyone, "own": ConfigRecord({"own": one})}), n, "train")
             for n, one in held.items()
         ]
-        replies = list(grid.send_and_receive(messages, timeout=30.0))
+        replies = list(grid.send_and_receive(messages, timeout=120.0))
         assert [reply.content["own"]["own"] for reply in replies] == list(held.values())
     assert grid.node_states() == {}
 try:
@@ -746,7 +746,7 @@ def test_cluster_is_reached_through_ray_client(monkeypatch: pytest.MonkeyPatch) 
                 [sys.executable, "-c", THROUGH_RAY_CLIENT, f"ray://127.0.0.1:{client}"],
                 capture_output=True,
                 text=True,
-                timeout=120.0,
+                timeout=300.0,
                 check=False,
             )
         finally:
@@ -756,7 +756,7 @@ def test_cluster_is_reached_through_ray_client(monkeypatch: pytest.MonkeyPatch) 
 
 
 def wait_for_listener(port: int) -> None:
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 300.0
     while time.monotonic() < deadline:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
             return

@@ -144,8 +144,9 @@ def test_no_upload_alone_can_be_decoded_and_all_but_one_cannot(name: str) -> Non
         total = ring.Words(uploads[0].layout, np.zeros_like(uploads[0].words))
         for index in some:
             ring.add(total, uploads[index])
-        for array in ring.decode(total).values():
-            assert np.all(np.abs(array) > 1.0)  # of 2^24 values, 2 would be smaller
+        found = np.concatenate([array.ravel() for array in ring.decode(total).values()])
+        # Of 2^24 values 10 are as small: one number is in 1e5 runs, two are in 1e10.
+        assert np.count_nonzero(np.abs(found) < 1.0 + len(some)) <= 1
     total = ring.Words(uploads[0].layout, np.zeros_like(uploads[0].words))
     for upload in uploads:
         ring.add(total, upload)

@@ -43,6 +43,8 @@ from support.masked import (
     start_at,
 )
 
+pytestmark = pytest.mark.usefixtures("clock")
+
 # ------------------------------------------------------------------ dropouts
 
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Array, ArrayRecord
+from scipy import stats
 
 from privet.privacy import Release, SeededNoise, Totals
-from privet.problems import make_h
+from privet.problems import RidgeRegression, make_h
 from privet.sim.engine import InlineGrid
 from privet.sim.trusting import trusting_nodes
 from privet.strategies import DPFedSGD, FedPDM
@@ -19,6 +21,7 @@ from privet.wire import ConfigError, RunError
 from support.federations import FaultyGrid, app_of, lose_reply
 from support.masked import ridge_agents, start_at
 
+pytestmark = pytest.mark.usefixtures("clock")
 COUNT = 6
 DELTA = 1e-5
 
@@ -55,32 +58,33 @@ def test_masked_sums_are_the_run_in_clear(who: Any) -> None:
 
 
 def test_shared_noise_has_the_deviation_of_the_sum(tmp_path: Path) -> None:
-    """One round from one start: x moves by the step times the mean of all noise."""
-    scale, step, runs = 0.3, 0.1, 300
-    nodes = trusting_nodes(tmp_path, map(str, range(COUNT)), 1)
-    problems = ridge_agents(COUNT)
+    """One round from one start: x moves by the step times the mean of all noise.
+
+    False alarms: 1e-8 for each of seven bounds, by the laws of the sums.
+    """
+    scale, step, runs, dim = 0.3, 0.1, 10, 300
+    rng = np.random.default_rng(6)
+    problems = [
+        RidgeRegression(rng.standard_normal((8, dim)), rng.standard_normal(8)) for _ in range(COUNT)
+    ]
     app = app_of(problems, "dp-fedsgd")
-    ends = []
-    for _ in range(runs):
+    start = ArrayRecord({"x": Array(np.full(dim, 0.3))})
+
+    def end(nodes: Any, **options: Any) -> Any:
         strategy = DPFedSGD(
-            num_agents=COUNT,
-            clip=1.0,
-            step_size_base=step,
-            step_size_rule="constant",
-            noise_scale=scale,
-            secure_sum=True,
-            noise_sharing=True,
+            num_agents=COUNT, clip=1.0, step_size_base=step, step_size_rule="constant", **options
         )
-        result = strategy.start(
-            InlineGrid(app, nodes), start_at(0.3), num_rounds=1, log_rounds=False
-        )
-        ends.append(model(result))
-    clear, _, _ = play(COUNT, 1)
-    deviation = step * scale / math.sqrt(COUNT)
-    z = (np.array(ends) - model(clear)) / deviation
-    # Means within five standard errors, variances within five of theirs.
-    assert np.all(np.abs(z.mean(axis=0)) < 5 / math.sqrt(runs))
-    assert np.all(np.abs((z**2).mean(axis=0) - 1) < 5 * math.sqrt(2 / runs))
+        grid = InlineGrid(app, nodes)
+        return model(strategy.start(grid, start, num_rounds=1, log_rounds=False))
+
+    nodes = trusting_nodes(tmp_path, map(str, range(COUNT)), 1)
+    options = {"noise_scale": scale, "secure_sum": True, "noise_sharing": True}
+    ends = np.array([end(nodes, **options) for _ in range(runs)])
+    z = (ends - end(COUNT)) / (step * scale / math.sqrt(COUNT))
+    assert abs(z.sum()) < stats.norm.isf(0.5e-8) * math.sqrt(z.size)
+    # The deviation, and that neither runs nor the coordinates of one have their noise in common.
+    for squares in (z**2, runs * z.mean(axis=0) ** 2, dim * z.mean(axis=1) ** 2):
+        assert 1e-8 < stats.chi2.cdf(squares.sum(), squares.size) < 1 - 1e-8
 
 
 class Mirrored(SeededNoise):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 from ..streams import hash_of
 from .index_coding import Indices, SparseError
 
+_SAMPLE = 1 << 12
+"""Entries looked at to find those that may be chosen."""
 _BLOCK = 1 << 15
 """Entries searched for ties at a time."""
 
@@ -35,17 +38,33 @@ def top_k(vector: NDArray[Any], k: int) -> Indices:
         raise SparseError(f"top-k: k = {k}, expected 0 ... {dim}")
     if k in (0, dim):
         return np.arange(k, dtype=np.intp)
-    sample = vector[:: 1 + dim // 4096]
-    if 2 * np.count_nonzero(sample) > len(sample):
-        return _largest(vector, k)
-    # A partition over very many equal entries is slow: without the zeros, if possible.
-    support = np.flatnonzero(vector)
-    if len(support) > k:
-        return support[_largest(vector[support], k)]
     if np.isnan(vector.max()):
         raise SparseError("top-k: the vector holds numbers that are not numbers")
+    some = _candidates(vector, k)
+    return _largest(vector, k) if some is None else some[_largest(vector[some], k)]
+
+
+def _candidates(vector: NDArray[Any], k: int) -> Indices | None:
+    """Return indices, ascending, that hold the k sought, None where those are not few.
+
+    A partition of all is slow, and slower among many equal entries, such as zeros. A magnitude that
+    a few more than k entries have is found in a sample.
+    """
+    dim = vector.size
+    sample = np.abs(vector[:: 1 + dim // _SAMPLE])
+    share = k / dim * len(sample)
+    rank, half = math.ceil(share + 4 * math.sqrt(share)), len(sample) // 2
+    sample.partition(place := max(len(sample) - rank, half))
+    low = sample[place]
+    if low > 0:
+        if place == half:
+            return None
+        some = np.flatnonzero((vector >= low) | (vector <= -low))
+        return some if len(some) >= k else None
     chosen = vector != 0
-    chosen[np.flatnonzero(~chosen)[: k - len(support)]] = True
+    missing = k - int(np.count_nonzero(chosen))
+    if missing > 0:
+        chosen[np.flatnonzero(~chosen)[:missing]] = True
     return np.flatnonzero(chosen)
 
 
@@ -54,12 +73,8 @@ def _largest(vector: NDArray[Any], k: int) -> Indices:
     size = np.abs(vector)
     size.partition(size.size - k)
     threshold = size[size.size - k]
-    if np.isnan(size[size.size - k :].max()):
-        raise SparseError("top-k: the vector holds numbers that are not numbers")
     # The partition has scrambled the magnitudes; comparing twice is cheaper than a copy of them.
-    mask, chosen = _mask(vector.size, k)
-    np.greater_equal(vector, threshold, out=chosen)
-    chosen |= vector <= -threshold
+    chosen = (vector >= threshold) | (vector <= -threshold)
     excess, end = int(np.count_nonzero(chosen)) - k, vector.size
     while excess > 0:  # of entries as large as the threshold, those of the largest index go
         start = max(0, end - _BLOCK)
@@ -67,7 +82,7 @@ def _largest(vector: NDArray[Any], k: int) -> Indices:
         dropped = ties[max(0, len(ties) - excess) :]
         chosen[dropped] = False
         excess, end = excess - len(dropped), start
-    return np.flatnonzero(mask)[:k]
+    return np.flatnonzero(chosen)
 
 
 def _mask(dim: int, k: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
+from privet.wire.sparse import selection
 from privet.wire.sparse.index_coding import SparseError
 from privet.wire.sparse.selection import index_seed, rand_k, top_k
 
@@ -54,6 +55,30 @@ def test_ties_over_several_blocks_go_to_the_smaller_index(levels: int) -> None:
     same = np.full(150_001, -2.0)
     same[140_000] = 3.0
     assert top_k(same, 70_000).tolist() == [*range(69_999), 140_000]
+
+
+def test_top_k_does_not_gather_most_entries_or_sort_out_what_is_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Equal entries, and those of a sample that is smaller than all else, are no few."""
+    sizes, largest = [], selection._largest
+
+    def counted(vector: NDArray[np.float64], k: int) -> NDArray[np.intp]:
+        sizes.append(vector.size)
+        return largest(vector, k)
+
+    monkeypatch.setattr(selection, "_largest", counted)
+    dim = 20_000
+    small = np.where(np.arange(dim) % (1 + dim // selection._SAMPLE), 1.0, 1e-300)
+    for vector in (np.ones(dim), small):
+        assert selection._candidates(vector, 100) is None
+        assert top_k(vector, 100).tolist() == np.flatnonzero(vector == 1.0)[:100].tolist()
+    few = np.zeros(dim)
+    few[-50:] = 1.0
+    sizes.clear()
+    assert top_k(few, 15_000).tolist() == [*range(14_950), *range(dim - 50, dim)]
+    assert top_k(few, 50).tolist() == [*range(dim - 50, dim)]
+    assert not sizes
 
 
 @pytest.mark.parametrize("zeros", [0.0, 0.9])

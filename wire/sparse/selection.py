@@ -41,7 +41,9 @@ def top_k(vector: NDArray[Any], k: int) -> Indices:
     if np.isnan(vector.max()):
         raise SparseError("top-k: the vector holds numbers that are not numbers")
     some = _candidates(vector, k)
-    return _largest(vector, k) if some is None else some[_largest(vector[some], k)]
+    if some is None:
+        return _largest(vector, k)
+    return some if len(some) == k else some[_largest(vector[some], k)]
 
 
 def _candidates(vector: NDArray[Any], k: int) -> Indices | None:
@@ -59,8 +61,8 @@ def _candidates(vector: NDArray[Any], k: int) -> Indices | None:
     if low > 0:
         if place == half:
             return None
-        some = np.flatnonzero((vector >= low) | (vector <= -low))
-        return some if len(some) >= k else None
+        large = (vector >= low) | (vector <= -low)
+        return np.flatnonzero(large) if k <= np.count_nonzero(large) <= dim // 2 else None
     chosen = vector != 0
     missing = k - int(np.count_nonzero(chosen))
     if missing > 0:

@@ -421,9 +421,6 @@ class Participant:
                 return RecordDict({RECORD: need_state_record(name)})
             base, public = dict(half.restart(broadcast, problem)), True
         base = Received(base)
-        if sum(map(len, held.states)) > LARGE:
-            held = held.only(asked.experiment, asked.tag)
-            keep_state(context, held)
         masked = bool(settings.get("secure-sum", False))
         require_agreement(context, asked, masked)
         masking = None
@@ -440,6 +437,9 @@ class Participant:
                 require_vectors(arrays, problem)
         spent = guard.charge(half, facts, held.ledger or asked.ledger)
         streams = Streams(int(settings.get("seed", 0)), name, asked.round)
+        if sum(map(len, held.states)) > LARGE:  # what is refused costs no state
+            held = held.only(asked.experiment, asked.tag)
+            keep_state(context, held)
         return Opened(
             asked, half, held, base, public, broadcast, problem, facts, streams, spent, masking
         )

@@ -431,6 +431,25 @@ def test_a_mask_is_used_once_and_no_agent_is_told_from_two_rosters() -> None:
     assert said(round=5, attempt=1, roster=list("0124")) == "uploads"
 
 
+@pytest.mark.parametrize("name", ["fed-plt", "dp-iadmm"])
+def test_a_refused_message_costs_a_large_model_no_state(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The round's own, once more: nobody else holds what the agent answered with."""
+    monkeypatch.setattr("privet.client_apps.base.LARGE", 0)
+    refusals = []
+
+    def twice(grid: FaultyGrid, message: Message, agent: int) -> Message | None:
+        reply, again = grid.normally(message), grid.normally(message)
+        assert again is not None
+        refusals.append(again.error.reason)
+        return reply
+
+    result, _, _ = recorded(name, {(2, 2): twice}, rounds=4)
+    assert ["a mask is used once" in said for said in refusals] == [True]
+    assert not any(done.failures for done in result.history)
+
+
 def test_an_agent_of_a_secure_sum_sends_nothing_in_the_clear() -> None:
     _, strategy, grid = play("fed-plt", secure_sum=True, rounds=2)
     shared = dict(strategy.run.pending.shared[""])

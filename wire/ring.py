@@ -105,8 +105,8 @@ def encode(arrays: Mapping[str, NDArray[Any]], count: int) -> Words:
             scaled = _scaled(flat[start : start + _CHUNK])
             if not (float(scaled.max()) <= most and float(scaled.min()) >= -most):
                 raise WireError(
-                    f"array {name!r} does not fit the secure sum: numbers must be finite and at "
-                    f"most {largest(count):.6g} in magnitude with {count} agents"
+                    f"array {name!r} does not fit the secure sum: numbers are not finite, or not "
+                    f"at most {largest(count):.6g} in magnitude with {count} agents"
                 )
             words[at : at + scaled.size] = scaled
             at += scaled.size

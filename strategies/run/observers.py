@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -164,7 +164,7 @@ class Divergence(Observer):
 
     def on_failure(self, run: Run, few: TooFewError) -> str | None:
         """Say so of a round too few could be folded in, where that is why."""
-        if NOT_FINITE not in str(few):
+        if not _overflowed(run.pending.failures):
             return None
         return self._say(run, f"{UPLOADS} in round {run.session.round + 1}")
 
@@ -177,7 +177,7 @@ class Divergence(Observer):
         return "divergence" if self.ends else None
 
     def _found(self, run: Run, done: Round) -> str:
-        if any(NOT_FINITE in why for why in done.failures.values()):
+        if _overflowed(done.failures):
             return UPLOADS
         if not math.isfinite(done.residual):
             return f"residual {done.residual:g}"
@@ -190,6 +190,11 @@ class Divergence(Observer):
             if value == math.inf or self.lasting[name] >= LASTING:
                 return f"{name} {value:.3g}"
         return ""
+
+
+def _overflowed(failures: Mapping[str, str]) -> bool:
+    """Whether one of these agents was not folded for numbers that are not finite."""
+    return any(NOT_FINITE in why for why in failures.values())
 
 
 class RoundLog(Observer):

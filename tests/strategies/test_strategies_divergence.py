@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, Error, Message, MessageType, MetricRecord
 
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
@@ -121,6 +121,28 @@ def test_a_step_that_is_made_of_moduli_is_halved_by_twice_the_smoothness() -> No
     found = play(strategy)
     assert found.restarts >= 1
     assert strategy.half.settings()["smoothness"] == 0.05 * 2**found.restarts
+
+
+@pytest.mark.parametrize("secure_sum", [False, True])
+@pytest.mark.parametrize("away", [{}, {"0": "no reply", "1": "disk full", "2": "is away"}], ids=len)
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+def test_it_is_divergence_however_many_other_reasons_there_are(
+    secure_sum: bool, away: dict[str, str]
+) -> None:
+    class Failing(InlineGrid):
+        def deliver(self, message: Message) -> Message | None:
+            agent = str(self.contexts[message.metadata.dst_node_id].node_config["partition-id"])
+            if message.metadata.message_type == MessageType.TRAIN and agent in away:
+                return Message(Error(101, away[agent]), reply_to=message)
+            return super().deliver(message)
+
+    problems = [PROBLEMS[i % AGENTS] for i in range(6)]
+    first = ArrayRecord({"x": Array(np.ones(DIM))})
+    steep: dict[str, Any] = {"min_agents": 4, "step_size": 1e100, "on_divergence": "stop"}
+    strategy = FedPLT(num_agents=6, patience=0.0, secure_sum=secure_sum, **steep)
+    found = strategy.start(Failing(app_of(problems), 6), first, num_rounds=9)
+    assert found.stopped == "divergence"
+    assert found.diverged == "uploads that are not finite in round 1"
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")

@@ -98,6 +98,9 @@ class LocalRound:
             self._private = PrivateSteps(model, trained, task, problem, opened.spent.noise)
         # What is as large as the model and of no more use goes at once.
         self._task = task if opened.half.steps_bind else task._replace(shift=None, center=None)
+        self._corrects = (
+            bool(task.needs) or task.shift is not None or task.rho < math.inf or self._weight != 1
+        )
         self._taken = 0
         self._finish: Callable[[LocalTask, Walk], Local] | None = None
         self._close: Callable[[Opened, Local, Context, str], RecordDict] | None = None
@@ -234,8 +237,10 @@ class LocalRound:
                     f"a private round takes exactly {task.steps} private steps, this loop took "
                     f"{self._taken}"
                 )
-        if (task.needs or self._weight != 1) and not self._taken:
-            raise ConfigError(f"{half.name} needs a call of correct() in every local step")
+        if self._corrects and not self._taken:
+            raise ConfigError(
+                f"{half.name} needs a call of correct() in every local step, this loop made none"
+            )
         if half.steps_bind and self._taken != task.steps:
             raise ConfigError(
                 f"{half.name} needs exactly {task.steps} local steps with correct(), "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import re
@@ -16,6 +17,8 @@ from privet.server_apps.config import changed
 from privet.server_apps.report.format import Number, setting
 from privet.strategies import Round
 from privet.wire.errors import PrivetError, said_of
+
+log = logging.getLogger("flwr.privet")
 
 IDENTITY = ("algorithm", "dataset", "num-agents", "partition", "partition-seed", "seed")
 """Of the summary and configuration, what tells runs apart in every table."""
@@ -118,6 +121,9 @@ class Run:
 def read_runs(folders: Sequence[Path]) -> list[Run]:
     """Read run folders in the order given; runs whose folders share a name get distinct ones.
 
+    Of several, those of runs that were refused before their first round are left out, with a
+    warning.
+
     Raises
     ------
     ReportError
@@ -127,6 +133,12 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
     if not folders:
         raise ReportError("expected at least one run folder")
     # Of a folder's name, bytes that are no text could not be written.
+    played = [folder for folder in folders if not _was_refused(folder)]
+    if played and len(played) < len(folders):
+        for folder in folders:
+            if folder not in played:
+                log.warning("%s: its run was refused before the first round, left out", folder)
+        folders = played
     resolved = [Path(os.fsencode(folder.resolve()).decode(errors="replace")) for folder in folders]
     names = [folder.name for folder in resolved]
     if len(set(names)) < len(names):
@@ -136,6 +148,11 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
     runs = [_read_run(folder, name) for folder, name in zip(folders, names, strict=True)]
     labels = _labels_by_settings(runs) or _labels(names)
     return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
+
+
+def _was_refused(folder: Path) -> bool:
+    """Whether a folder is that of a run which ended before it played a round."""
+    return (folder / "summary.json").is_file() and not (folder / "history.jsonl").exists()
 
 
 def settings_of(run: Run) -> dict[str, Any]:

@@ -74,7 +74,10 @@ def _benchmarks() -> dict[str, Any]:
         If the package does not lie in a checkout.
     """
     if not (TESTS / "benchmarks" / "__init__.py").is_file():
-        raise ConfigError("bench: the benchmarks are part of the source, not of the wheel")
+        raise ConfigError(
+            "bench: the benchmarks are in a checkout only: `make venv` there, then "
+            ".venv/bin/privet bench"
+        )
     sys.path.insert(0, str(TESTS))
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]

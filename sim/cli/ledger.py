@@ -76,10 +76,12 @@ def _print(total: Spent, relation: str | None, open_torn: int, runs: tuple[RunSp
 
     unit = f" ({relation})" if relation else ""
     table = Table(title=f"epsilon at delta = {total.delta:g}{unit}")
-    for column in ("run", "agent", "rounds", "first", "last"):
-        table.add_column(column)
+    for column in ("run", "agent"):
+        table.add_column(column, overflow="fold")
+    for column in ("rounds", "first", "last"):
+        table.add_column(column, no_wrap=True)
     for column in ("messages", "torn", "epsilon"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     for run in runs:
         rounds = "" if run.rounds is None else f"{run.rounds[0]}-{run.rounds[1]}"
         texts = (run.run or "-", ", ".join(run.agents), rounds, _day(run.first), _day(run.last))

@@ -208,7 +208,7 @@ class _Found:
         print(self.summary)
         table = Table("settings")
         for name in self.rows[0][1]:
-            table.add_column(name, justify="right")
+            table.add_column(name, justify="right", overflow="fold")
         for settings, figures in self.rows[:top]:
             chosen = ", ".join(f"{key} {_cell(value)}" for key, value in settings.items())
             table.add_row(chosen, *map(_cell, figures.values()))

@@ -153,7 +153,8 @@ class ClearUploads:
         for name, one in accepted.items():
             pending.note_remark(name, one.update)
         uploads = Lazy({places[name]: one.folded for name, one in accepted.items()})
-        session.state = half.fold(session.state, uploads, pending.turn)
+        with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges says so itself
+            session.state = half.fold(session.state, uploads, pending.turn)
         pending.spool = None
         session.average(one.statistics for one in accepted.values())
         return pending.record({name: one.update for name, one in accepted.items()}, failures)
@@ -180,7 +181,8 @@ def _closed(half: FoldingHalf[Any], pending: Pending, together: Together) -> Rou
     for name, update in updates.items():
         pending.note_cost(name, update)
         pending.note_remark(name, update)
-    session.state = half.fold(session.state, uploads, pending.turn)
+    with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges says so itself
+        session.state = half.fold(session.state, uploads, pending.turn)
     return pending.record(updates, pending.absent)
 
 

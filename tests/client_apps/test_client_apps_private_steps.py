@@ -425,6 +425,10 @@ def test_a_private_reply_takes_nothing_that_was_put_in_afterwards() -> None:
         with participant.round(message, context, model) as local:
             if private:
                 all_steps(local, model, data(0))
+            else:
+                for parameter in model.parameters():
+                    parameter.grad = torch.zeros_like(parameter)
+                local.correct(model)
         reply = local.reply()
         reply.content["metrics"] = MetricRecord({"num-examples": ROWS, "loss": 0.5})
         return reply

@@ -53,6 +53,16 @@ def test_table(path: Path) -> None:
     assert "every line is as it was written" in out
 
 
+def test_a_narrow_table_cuts_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    number = "16186853022414738161"
+    LedgerFile(path).charge(DEAR, DELTA, note=f"run {number} round 1 agent a")
+    _, out, _ = privet("ledger", path)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in out
+    day = json.loads(path.read_text().splitlines()[0])["time"][:10]
+    assert day in out
+
+
 @pytest.mark.parametrize("relation", ["replace-one", "add-remove", "replace-agent"])
 def test_the_unit_of_an_epsilon_stands_beside_it(tmp_path: Path, relation: Any) -> None:
     path = tmp_path / "ledger.jsonl"

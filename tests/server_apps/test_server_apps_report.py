@@ -702,3 +702,15 @@ def test_a_folder_whose_name_is_no_text_is_reported(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / os.fsdecode(b"caf\xe9"), rounds(2))
     assert "caf\N{REPLACEMENT CHARACTER}" in render(folder).html
     assert b"\xef\xbf\xbd" in csv_table(read_runs([folder]))
+
+
+def test_of_several_runs_those_that_were_refused_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    played, refused = run_folder(tmp_path / "a", rounds(2)), tmp_path / "b"
+    refused.mkdir()
+    (refused / "summary.json").write_text("{}")
+    assert [run.folder for run in read_runs([refused, played])] == [played]
+    assert f"{refused}: its run was refused before the first round" in caplog.text
+    with pytest.raises(ReportError, match="no such file"):
+        read_runs([refused])

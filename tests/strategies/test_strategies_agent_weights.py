@@ -24,7 +24,7 @@ from privet.strategies import (
     Scaffold,
     Tamuna,
 )
-from privet.wire import ConfigError, RunError
+from privet.wire import ConfigError, RunError, algorithm
 from support.federations import app_of
 
 DIM, SIZES = 3, (4, 6, 9, 14, 27)
@@ -115,9 +115,13 @@ def test_correct_multiplies_the_gradients_of_a_loop(name: str) -> None:
     assert not np.allclose(found, loop(name, "equal", scale=False), rtol=0, atol=1e-3)
 
 
-def test_a_loop_without_correct_is_told() -> None:
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("fed-dyn", {"agent_weights": "examples"}), ("fed-dyn", {}), ("fed-plt", {})],
+)
+def test_a_loop_without_correct_is_told(name: str, options: dict[str, Any]) -> None:
     model = {"x": np.zeros(DIM)}
-    taking_part = LoopParticipant("fed-dyn", model, lambda context: 7 + int(context.node_id % 2))
+    taking_part = LoopParticipant(name, model, lambda context: 7 + int(context.node_id % 2))
     app = taking_part.app()
 
     @app.train()
@@ -126,9 +130,10 @@ def test_a_loop_without_correct_is_told() -> None:
             pass
         return local.reply()
 
-    strategy = FedDyn(num_agents=2, min_agents=2, patience=0.0, agent_weights="examples")
+    kind = algorithm(name).load_strategy()
+    strategy = kind(num_agents=2, min_agents=2, patience=0.0, **options)
     nodes = [{"partition-id": 0}, {"partition-id": 1}]
-    with pytest.raises(RunError, match=r"fed-dyn needs a call of correct\(\) in every local step"):
+    with pytest.raises(RunError, match=rf"{name} needs a call of correct\(\) in every local step"):
         strategy.start(InlineGrid(app, nodes), START, num_rounds=1)
 
 

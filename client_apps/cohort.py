@@ -149,7 +149,7 @@ class Cohort:
                     tags[places],
                     given,
                     broadcast,
-                    begun(besides, places),
+                    row_of(besides, places),
                     verify=one.half not in verified,
                 )
             except Exception as error:  # each agent then says itself what is wrong
@@ -322,7 +322,7 @@ class _Block:
         if not held.all():
             places, rows, tags = places[held], rows[held], tags[held]
             spent = [spent[place] for place in np.flatnonzero(held).tolist()]
-            besides = begun(besides, held)
+            besides = row_of(besides, held)
             if states is not None:
                 states = begun(states, held)
         whole = len(rows) == len(self.members) and bool((np.diff(rows) == 1).all())
@@ -522,8 +522,8 @@ def _digests(rows: Vector) -> NDArray[np.uint64]:
     return np.array(list(map(digest, rows)), np.uint64) if rows.dtype == object else digests(rows)
 
 
-def row_of(arrays: Arrays, row: int) -> dict[str, Vector]:
-    """Return the arrays of one agent."""
+def row_of(arrays: Arrays, row: Any) -> dict[str, Vector]:
+    """Return the arrays of one agent, or the rows of some."""
     return {name: array[row] for name, array in arrays.items()}
 
 

@@ -142,8 +142,8 @@ def write_state(context: Context, state: AgentState) -> None:
 
 
 LARGE = 1 << 20
-"""Bytes above which what a round goes on without is let go of: older states before a new one is
-packed, and a broadcast once it is read."""
+"""Bytes above which what a round goes on without is let go of: older states once it is charged, and
+a broadcast once it is read."""
 
 
 def keep_state(context: Context, state: AgentState) -> None:

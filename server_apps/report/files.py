@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from privet.server_apps.report.runs import ReportError
+from privet.server_apps.report.runs import HISTORY, SUMMARY, ReportError
 from privet.wire.files import write_whole
 
 PAGE = "report.html"
-HISTORY = "history.jsonl"
-SUMMARY = "summary.json"
 _OWN = (HISTORY, SUMMARY, "privacy.json", "model.npz", "checkpoint.npz")
 _SUFFIXES = {"--out": (".html", ".htm"), "--csv": (".csv",), "--parquet": (".parquet",)}
 """How the names of a report's files end, by the option that a user gives them with."""

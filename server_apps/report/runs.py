@@ -20,6 +20,8 @@ from privet.wire.errors import PrivetError, said_of
 
 log = logging.getLogger("flwr.privet")
 
+HISTORY = "history.jsonl"
+SUMMARY = "summary.json"
 IDENTITY = ("algorithm", "dataset", "num-agents", "partition", "partition-seed", "seed")
 """Of the summary and configuration, what tells runs apart in every table."""
 COUNTS = ("participants", "failures")
@@ -133,12 +135,11 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
     if not folders:
         raise ReportError("expected at least one run folder")
     # Of a folder's name, bytes that are no text could not be written.
-    played = [folder for folder in folders if not _was_refused(folder)]
-    if played and len(played) < len(folders):
-        for folder in folders:
-            if folder not in played:
-                log.warning("%s: its run was refused before the first round, left out", folder)
-        folders = played
+    refused = [folder for folder in folders if _was_refused(folder)]
+    if len(refused) < len(folders):
+        for folder in refused:
+            log.warning("%s: its run was refused before the first round, left out", folder)
+        folders = [folder for folder in folders if folder not in refused]
     resolved = [Path(os.fsencode(folder.resolve()).decode(errors="replace")) for folder in folders]
     names = [folder.name for folder in resolved]
     if len(set(names)) < len(names):
@@ -152,7 +153,7 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
 
 def _was_refused(folder: Path) -> bool:
     """Whether a folder is that of a run which ended before it played a round."""
-    return (folder / "summary.json").is_file() and not (folder / "history.jsonl").exists()
+    return (folder / SUMMARY).is_file() and not (folder / HISTORY).exists()
 
 
 def settings_of(run: Run) -> dict[str, Any]:
@@ -211,8 +212,8 @@ def extras_of(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def _read_run(folder: Path, name: str) -> Run:
-    summary = _read_json(folder / "summary.json")
-    history, notes = _read_history(folder / "history.jsonl")
+    summary = _read_json(folder / SUMMARY)
+    history, notes = _read_history(folder / HISTORY)
     extras = tuple(dict.fromkeys(key for done in history for key in done.measures))
     keys = (*COUNTS, *MEASURES, *extras)
     return Run(

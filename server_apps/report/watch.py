@@ -8,9 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from privet.server_apps.report.assemble import page
-from privet.server_apps.report.files import HISTORY, SUMMARY
 from privet.server_apps.report.format import text
-from privet.server_apps.report.runs import ReportError, read_runs
+from privet.server_apps.report.runs import HISTORY, SUMMARY, ReportError, read_runs
 
 REFRESH = 3
 """Seconds after which a browser looks again, until the run has ended."""

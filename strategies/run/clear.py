@@ -26,7 +26,7 @@ from privet.wire.contract import is_need_state
 from privet.wire.flower_internals import held_by
 from privet.wire.payload import BUFFERS
 
-from ..half import FoldingHalf, Lazy, ServerHalf
+from ..half import Arrays, FoldingHalf, Lazy, ServerHalf
 from .exchange import Reply
 from .roster import Question, Recovery
 from .round import Accepted, Pending
@@ -153,11 +153,17 @@ class ClearUploads:
         for name, one in accepted.items():
             pending.note_remark(name, one.update)
         uploads = Lazy({places[name]: one.folded for name, one in accepted.items()})
-        with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges says so itself
-            session.state = half.fold(session.state, uploads, pending.turn)
+        _fold(half, pending, uploads)
         pending.spool = None
         session.average(one.statistics for one in accepted.values())
         return pending.record({name: one.update for name, one in accepted.items()}, failures)
+
+
+def _fold(half: FoldingHalf[Any], pending: Pending, uploads: Mapping[int, Arrays]) -> None:
+    """Put the uploads into the run's state."""
+    session = pending.session
+    with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges says so itself
+        session.state = half.fold(session.state, uploads, pending.turn)
 
 
 def _closed(half: FoldingHalf[Any], pending: Pending, together: Together) -> Round | None:
@@ -181,8 +187,7 @@ def _closed(half: FoldingHalf[Any], pending: Pending, together: Together) -> Rou
     for name, update in updates.items():
         pending.note_cost(name, update)
         pending.note_remark(name, update)
-    with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges says so itself
-        session.state = half.fold(session.state, uploads, pending.turn)
+    _fold(half, pending, uploads)
     return pending.record(updates, pending.absent)
 
 

@@ -1,4 +1,8 @@
-"""Files that are whole or not there: temporary name, fsync, rename."""
+"""Files that are whole or not there, and their owner's alone: temporary name, fsync, rename.
+
+States, checkpoints, models and histories can hold what no noise covers, so no other account of the
+machine may read them, whatever the umask is.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +54,7 @@ def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
+            os.fchmod(file.fileno(), 0o600)
             write(file)
             file.flush()
             os.fsync(file.fileno())

@@ -19,6 +19,7 @@ from privet.strategies.run.checkpoint import Checkpoint, read_manifest
 from privet.strategies.run.observers import REQUEST
 from privet.strategies.run.roster import in_simulation
 from privet.wire import PrivetError, RunError
+from privet.wire.contract import means_privacy
 from privet.wire.errors import one_line
 from privet.wire.library import LIBRARY_VERSION, library_version
 from privet.wire.threads import pin_blas_threads
@@ -77,7 +78,9 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
     strategy = build_strategy(config)  # before anything is read: settings may not fit each other
     earlier, saved = None, config["resume"] or None
     if saved == NEWEST:
-        earlier, saved = RunFolder.newest(config["output-dir"]) or (None, None)
+        private = means_privacy(strategy.half.settings()) or config.get("target-epsilon", 0.0) > 0
+        newest = RunFolder.newest(config["output-dir"], private=private)
+        earlier, saved = newest or (None, None)
         config["resume"] = str(earlier.path) if earlier else ""
     elif config["resume"]:
         read_manifest(Path(config["resume"]))

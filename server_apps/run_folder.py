@@ -45,19 +45,22 @@ class RunFolder:
         base = _base(output_dir)
         path = base / run_id
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"output-dir = {str(base)!r}: {error.strerror}") from None
         return cls(path)
 
     @classmethod
-    def newest(cls, output_dir: str) -> tuple[RunFolder, Checkpoint] | None:
+    def newest(cls, output_dir: str, *, private: bool) -> tuple[RunFolder, Checkpoint] | None:
         """Return the folder with the newest checkpoint that can be read, and it; None without.
+
+        Privacy: a private run never passes over a checkpoint that cannot be read. An older one, or
+        a new run, would forget what the agents have spent since, and spend the target again.
 
         Raises
         ------
         RunError
-            If that folder is in use.
+            If that folder is in use, or in a private run the newest checkpoint cannot be read.
         """
         found = sorted(
             _base(output_dir).glob(f"*/{FILE_NAME}"), key=lambda path: path.stat().st_mtime
@@ -68,6 +71,12 @@ class RunFolder:
                 try:
                     return folder, load(path)
                 except RunError as error:
+                    if private:
+                        raise RunError(
+                            f"{error}; a private run does not begin anew by itself, since what its "
+                            "agents have spent would be forgotten: put the file back, or set "
+                            "resume = '' to begin a run with an account of its own"
+                        ) from None
                     log.warning("%s: skipped", error)
         return None
 

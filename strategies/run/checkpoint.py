@@ -140,7 +140,10 @@ def read_manifest(where: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"resume: {path} is damaged, or no checkpoint ({error})") from None
     if version != FORMAT:
-        raise RunError(f"resume: {path} has checkpoint format {version}, expected {FORMAT}")
+        raise RunError(
+            f"resume: {path} has checkpoint format {version}, this version reads {FORMAT}: go on "
+            "with the version that wrote it, or keep its model, model.npz beside it, and begin anew"
+        )
     if type(rounds) is not int or rounds < 0:
         raise RunError(f"resume: {path} is damaged (its round is {rounds!r})")
     return manifest

@@ -22,7 +22,7 @@ from privet.server_apps.execute import headline
 from privet.sim.inline import run_inline
 from privet.strategies.run.checkpoint import HistoryFile
 from privet.wire import RunError
-from privet.wire.files import read_npz
+from privet.wire.files import read_npz, write_npz
 
 
 def settings(folder: Path, **given: Any) -> dict[str, Any]:
@@ -61,6 +61,17 @@ def killed_after(monkeypatch: Any, rounds: int) -> None:
     monkeypatch.setattr(HistoryFile, "append", once)
 
 
+def test_files_of_a_run_are_their_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        folder = run_inline(settings(tmp_path, num_server_rounds=1), "run").folder
+    finally:
+        os.umask(before)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    for name in ("checkpoint.npz", "model.npz", "history.jsonl", "summary.json", "privacy.json"):
+        assert (folder / name).stat().st_mode & 0o777 == 0o600, name
+
+
 # ------------------------------------------------------------------ resume = "auto"
 
 
@@ -87,6 +98,32 @@ def test_auto_passes_over_checkpoints_that_are_damaged(tmp_path: Path, caplog: A
     finished = run_inline(settings(tmp_path, resume="auto"), "run")
     assert finished.folder == tmp_path / "good"
     assert "is damaged" in caplog.text
+
+
+@pytest.mark.parametrize("damage", [b"no zip", None])
+def test_auto_ends_a_private_run_whose_newest_checkpoint_cannot_be_read(
+    tmp_path: Path, damage: bytes | None
+) -> None:
+    private = {"algorithm": "dp-fedsgd", "clip": 1.0, "target-epsilon": 8.0}
+    keys = {**settings(tmp_path, num_server_rounds=2, resume="auto"), **private}
+    run_inline({**keys, "resume": ""}, "good")
+    run_inline({**keys, "resume": "", "num-server-rounds": 3}, "bad")
+    checkpoint = tmp_path / "bad" / "checkpoint.npz"
+    if damage is None:  # as an earlier version wrote it
+        members = read_npz(checkpoint)
+        manifest = {**json.loads(members["manifest"].tobytes()), "format": 1}
+        text = np.frombuffer(json.dumps(manifest).encode(), np.uint8)
+        write_npz(checkpoint, {**members, "manifest": text})
+    else:
+        checkpoint.write_bytes(damage)
+    for _ in range(3):  # as a supervisor would
+        with pytest.raises(RunError, match="a private run does not begin anew") as ended:
+            run_inline(keys, "again")
+        assert "\n" not in str(ended.value)
+        assert str(checkpoint) in str(ended.value)
+    assert not (tmp_path / "again").exists()
+    finished = run_inline({**keys, "resume": ""}, "again")  # on purpose
+    assert finished.summary["rounds"] == 2
 
 
 def test_auto_begins_where_there_is_no_checkpoint(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ SPENT_SHARE = 0.9
 
 
 class Control(Observer):
-    """Reads ``control.toml`` of the run folder before every round.
+    """Reads ``control.toml`` of the run folder before every round, and every try of one.
 
     ``stop = true`` ends the run after the round under way; ``exclude = "3,7"`` leaves agents out
     and ``exclude-units = "1"`` neighbouring units, instead of those of the run config. A file that
@@ -51,6 +51,11 @@ class Control(Observer):
     def on_round(self, run: Run, done: Round) -> str | None:
         """Read the file anew."""
         return REQUEST if self._apply(run) else None
+
+    def on_try(self, run: Run) -> None:
+        """Read the file anew: who asks to stop need not wait for a round that succeeds."""
+        if self._apply(run):
+            run.stopping.set()
 
     def _apply(self, run: Run) -> bool:
         asked = {**self.given, **self._read()}

@@ -30,6 +30,10 @@ _LOCATED_WITHIN = 0.01
 _LARGEST_DIM = 5000
 """Parameters up to which scikit-learn's solver is used, whose Hessian is then 200 MB."""
 
+_LARGEST_WORK, _LONG_WORK = 5e9, 2e8
+"""Agents x d^2 up to which the optimum is sought, and from which on the log says that it is: a
+Hessian costs that times the examples of an agent."""
+
 Vector = NDArray[Any]
 
 
@@ -72,11 +76,12 @@ class Evaluation:
         scikit-learn's LogisticRegression where it solves the same problem (binary logistic loss,
         l2 of positive weight, no h, labels of both classes) and converges; otherwise this
         library's own centralised solver. There is none where the objective is not convex, has
-        more parameters than a Hessian is affordable for, or is so flat that no minimiser stands
-        out, as that of separable examples without a regulariser.
+        more parameters, or agents x parameters^2, than is affordable, or is so flat that no
+        minimiser stands out, as that of separable examples without a regulariser.
         """
         with np.errstate(all="ignore"):
             try:
+                self._say_how_large()
                 found = self._by_scikit_learn()
                 if found is None or not self._is_located(found):
                     found = self._by_own_solver()
@@ -85,6 +90,15 @@ class Evaluation:
                 log.info("no centralised optimum to compare with: %s", one_line(said))
                 return None
         return found
+
+    def _say_how_large(self) -> None:
+        """Log a long search before it begins, and refuse one that is too long."""
+        agents, dim = len(self.federation.problems), self.federation.dim
+        size = f"{agents:,} agents and {dim:,} parameters"
+        if agents * dim**2 > _LARGEST_WORK:
+            raise _NoOptimumError(f"{size}, found up to agents x parameters^2 = {_LARGEST_WORK:g}")
+        if agents * dim**2 >= _LONG_WORK:
+            log.info("looking for the centralised optimum of %s; this can take minutes", size)
 
     def distance(self, model: Vector) -> float:
         """Return ||x - x*||, NaN where there is no unique optimum."""

@@ -18,7 +18,7 @@ from privet.strategies import Observer, PrimalDualStrategy, PrivetResult
 from privet.strategies.run.checkpoint import Checkpoint, read_manifest
 from privet.strategies.run.observers import REQUEST
 from privet.strategies.run.roster import in_simulation
-from privet.wire import PrivetError, RunError
+from privet.wire import ConfigError, PrivetError, RunError
 from privet.wire.contract import means_privacy
 from privet.wire.errors import one_line
 from privet.wire.library import LIBRARY_VERSION, library_version
@@ -83,7 +83,7 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
         earlier, saved = newest or (None, None)
         config["resume"] = str(earlier.path) if earlier else ""
     elif config["resume"]:
-        read_manifest(Path(config["resume"]))
+        _require_rounds_left(config, read_manifest(Path(config["resume"])))
     with json_log(run_id) if config["log-json"] else nullcontext():
         evaluation = build_evaluation(config)
         if in_simulation(grid):  # elsewhere nodes have data of their own
@@ -136,6 +136,16 @@ def _execute(
     return Finished(folder.path, result, summary)
 
 
+def _require_rounds_left(config: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
+    """Refuse to go on in a new folder where no round is left (raises ``ConfigError``)."""
+    done, last = int(manifest.get("round", 0)), config["num-server-rounds"]
+    if done >= last:
+        raise ConfigError(
+            f"resume: num-server-rounds = {last}, and {config['resume']} has played round {done}: "
+            "ask for more rounds to go on"
+        )
+
+
 @contextmanager
 def _watched(config: Mapping[str, Any]) -> Iterator[tuple[Observer, ...]]:
     """Give the observers that warn, and that answer on a port where there is one."""
@@ -155,8 +165,8 @@ def _full_disk_in_one_line(folder: RunFolder) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunError(
-            f"{folder.path} cannot be written: {error.strerror}; the run is over, and a resume "
-            "from its checkpoint writes what is missing"
+            f"{folder.path} cannot be written: {error.strerror}; the run is over, and resume=auto "
+            "writes what is missing"
         ) from None
 
 

@@ -8,15 +8,18 @@ import time
 from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from socketserver import ThreadingMixIn
 from threading import Thread
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, make_server
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from privet.strategies import Observer, Round, Run
 from privet.wire import ConfigError
 from privet.wire.library import library_version
 
 from .control import Alarms
+
+log = logging.getLogger("flwr.privet")
 
 FAILURES = (
     ("not connected", "not connected"),
@@ -118,7 +121,22 @@ class Metrics(Observer):
         return [b"ok\n" if fine else b"the agents are not enrolled yet\n"]
 
 
+IDLE_TIMEOUT = 5.0
+"""Seconds that a connection may be silent before it is closed."""
+END_TIMEOUT = 5.0
+"""Seconds that the endpoint may take to end with the run."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A server with a thread for each connection: a silent one holds up nobody else."""
+
+    daemon_threads = True
+    block_on_close = False
+
+
 class _Silent(WSGIRequestHandler):
+    timeout = IDLE_TIMEOUT
+
     def log_message(self, format: str, *args: Any) -> None:
         """Keep what is asked out of the run's log."""
 
@@ -133,7 +151,7 @@ def served(metrics: Metrics, host: str, port: int) -> Iterator[None]:
         If the port cannot be had.
     """
     try:
-        server = make_server(host, port, metrics.answer, handler_class=_Silent)
+        server = make_server(host, port, metrics.answer, _Server, _Silent)
     except OSError as error:
         where = f"metrics-host = {host}, metrics-port = {port}"
         raise ConfigError(f"{where}: {error.strerror}") from None
@@ -142,9 +160,14 @@ def served(metrics: Metrics, host: str, port: int) -> Iterator[None]:
     try:
         yield
     finally:
-        server.shutdown()
+        ending = Thread(target=server.shutdown, name="metrics-end", daemon=True)
+        ending.start()
+        ending.join(END_TIMEOUT)
+        if ending.is_alive():
+            log.warning(
+                "the metrics endpoint did not end in %g s: the run ends without", END_TIMEOUT
+            )
         server.server_close()
-        thread.join()
 
 
 def _kind(why: str) -> str:

@@ -63,8 +63,14 @@ class Observer:
         """Look at a round that failed for good; a text ends the run with it, without the error."""
         return None
 
+    def on_try(self, run: Run) -> None:
+        """Look at a round that failed, before it is tried again."""
+
     def on_end(self, run: Run) -> None:
         """Look at a run that came to its end; not called for one that failed."""
+
+    def on_abort(self, run: Run) -> None:
+        """Look at a run that an error or an interrupt ends, whatever it is."""
 
 
 def observe(
@@ -80,6 +86,26 @@ def observe(
     observers = tuple(observers)
     for observer in observers:
         observer.on_begin(run)
+
+    def before_try() -> None:
+        for observer in observers:
+            observer.on_try(run)
+
+    run.before_try = before_try
+    try:
+        _play_all(run, observers, last_round, play)
+    except BaseException:
+        for observer in observers:
+            observer.on_abort(run)
+        raise
+    for observer in observers:
+        observer.on_end(run)
+
+
+def _play_all(
+    run: Run, observers: tuple[Observer, ...], last_round: int, play: Callable[[int], object]
+) -> None:
+    """Play rounds until the last one, or until an observer or a failure ends the run."""
     for number in range(run.session.round + 1, last_round + 1):
         try:
             play(number)
@@ -97,8 +123,6 @@ def observe(
             run.stopped = observer.on_round(run, run.session.history[-1]) or run.stopped
         if run.stopped:
             break
-    for observer in observers:
-        observer.on_end(run)
 
 
 def due(run: Run, done: Round, every: int) -> bool:
@@ -290,7 +314,7 @@ class Checkpoints(Observer):
     def __init__(self, path: Path, every: int, grid: Grid) -> None:
         self.path, self.every, self.grid = path, every, grid
         self.history = HistoryFile(history_beside(path))
-        self._round = 0
+        self._round = self._last = 0
 
     def on_begin(self, run: Run) -> None:
         """Begin the history; the round to begin with needs no checkpoint.
@@ -304,17 +328,12 @@ class Checkpoints(Observer):
             self.history.begin(run.session.history)
         except OSError as error:
             raise RunError(f"{self.history.path} cannot be written: {error.strerror}") from None
-        self._round = run.session.round
+        self._round = self._last = run.session.round
         run.saved = Saved(self._round)
 
     def on_round(self, run: Run, done: Round) -> str | None:
         """Write the round, and the checkpoint of one that is due."""
-        try:
-            self.history.append(done)
-        except OSError as error:
-            log.warning(
-                "%s: round %d waits to be written (%s)", self.history.path, done.round, error
-            )
+        self._append(done)
         if due(run, done, self.every):
             self._write(run)
         return None
@@ -323,6 +342,31 @@ class Checkpoints(Observer):
         """Write it where a later observer has ended the run."""
         if self._round < run.session.round:
             self._write(run)
+
+    def on_abort(self, run: Run) -> None:
+        """Write the checkpoint of the last finished round; no failure here hides the cause.
+
+        An interrupt may come while uploads are put into the state, in place perhaps: then the
+        previous checkpoint stays.
+        """
+        if run.folding or self._round >= run.session.round:
+            return
+        try:
+            if self._last < run.session.round:  # an earlier observer failed
+                self._append(run.session.history[-1])
+            self._write(run)
+        except Exception as error:
+            log.warning("%s: not written: %s", self.path, one_line(repr(error)))
+
+    def _append(self, done: Round) -> None:
+        """Write a round's line; one that cannot be written waits for the next."""
+        self._last = done.round
+        try:
+            self.history.append(done)
+        except OSError as error:
+            log.warning(
+                "%s: round %d waits to be written (%s)", self.history.path, done.round, error
+            )
 
     def _write(self, run: Run) -> None:
         """Write the checkpoint; a failure is logged and leaves the previous one."""

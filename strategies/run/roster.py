@@ -243,6 +243,8 @@ class Roster:
     waiting: dict[int, str] = field(default_factory=dict)
     doubtful: set[str] = field(default_factory=set)
     """Agents to be asked anew: what they sent does not fit what they said."""
+    holders: Mapping[str, int] = field(default_factory=dict)
+    """The nodes that had the names in the checkpoint of a resumed run."""
     excluded: frozenset[str] = frozenset()
     """Agents that the operator leaves out."""
     data_changes: int = 0
@@ -374,7 +376,7 @@ class Roster:
 
         Agents of the earlier run that have not come back stay in the roster, absent.
         """
-        here, self._anew = self.agents, []
+        here, self._anew, self.holders = self.agents, [], {}
         taken = {agent.node: name for name, agent in here.items()}
         self.agents = dict(saved)
         for name, old in saved.items():
@@ -458,12 +460,13 @@ class Roster:
             return
         out = "" if old.out == refused else old.out
         same = old.node == now.node
+        if not same and self.holders.get(name) == now.node:
+            # Both came back with a resume, and the checkpoint says whose name it is.
+            self.agents[name] = now
+            self._turn_away(name, old.node, now.node)
+            return
         if not same and self._is_kept(name):
-            self.waiting[now.node] = name
-            self._note(
-                f"agent {name}: node {now.node} claims this name, which node {old.node} holds: "
-                "turned away"
-            )
+            self._turn_away(name, now.node, old.node)
             return
         if now.foreign:  # it says with its uploads how many examples it has
             now.num_examples = old.num_examples
@@ -488,6 +491,13 @@ class Roster:
         self._anew.append(name)
         self._note(
             f"agent {name}: node {now.node} takes the place of a lost one and starts from scratch"
+        )
+
+    def _turn_away(self, name: str, claims: int, holds: int) -> None:
+        """Let a node wait for a name that another one holds."""
+        self.waiting[claims] = name
+        self._note(
+            f"agent {name}: node {claims} claims this name, which node {holds} holds: turned away"
         )
 
     def _note(self, line: str) -> None:

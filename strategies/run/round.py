@@ -269,7 +269,10 @@ class Pending:
         for name in names:
             agent = agents[name]
             self.absent.pop(name, None)
-            if why := "excluded by the operator" if name in excluded else agent.out:
+            if name in excluded:  # the operator may correct it
+                self.awaited.add(name)
+                self.absent[name] = "excluded by the operator"
+            elif why := agent.out:
                 self.absent[name] = why
             elif agent.node not in online:
                 self.awaited.add(name)

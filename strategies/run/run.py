@@ -7,7 +7,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
@@ -32,6 +32,7 @@ from .clear import ClearUploads
 from .exchange import EngineGrid, Reply, send
 from .masked import MaskedSums
 from .options import RunOptions
+from .returning import wait_for_return
 from .roster import (
     ENROL_PATIENCE,
     ENROL_TIMEOUT,
@@ -89,6 +90,10 @@ class Run:
         What the history is to say with the next round.
     stopping : threading.Event
         Set by whoever asks the run to end after the round under way.
+    before_try : callable
+        Called before a round that failed is tried again.
+    folding : bool
+        Whether uploads are being put into the state, which is that of no round meanwhile.
     asked : dict of str to scalar
         What decides what is computed, by name, as it was asked for: before anything was settled,
         calibrated or halved. A resume must ask for the same.
@@ -105,6 +110,8 @@ class Run:
     saved: Saved = Saved()
     remarks: list[str] = field(default_factory=list)
     stopping: threading.Event = field(default_factory=threading.Event)
+    before_try: Callable[[], object] = field(default=bool)
+    folding: bool = False
     asked: dict[str, Any] = field(init=False)
     _pending: Pending | None = field(init=False, default=None)
 
@@ -144,6 +151,7 @@ class Run:
             If too few agents came, or too few could be enrolled.
         """
         run = cls(half, options, Session.of(uuid.uuid4().hex, arrays), arrays)
+        wait_for_nodes(grid, run._wanted, options.min_agents, options.wait_timeout)
         run._enrol(grid)
         run._settle()
         run._say_what_does_not_fit()
@@ -168,13 +176,18 @@ class Run:
         grid: Grid,
         arrays: ArrayRecord,
         saved: Checkpoint,
+        stopping: threading.Event | None = None,
     ) -> Self:
         """Return the run of a checkpoint, with the agents that are there now.
+
+        Those that are missing after ``wait_timeout`` are absent; fewer than ``min_agents`` are
+        waited for as long as the run has ``patience``. ``stopping`` ends the wait.
 
         Raises
         ------
         RunError
-            If the checkpoint is damaged, or of a run that computes something else.
+            If the checkpoint is damaged, or of a run that computes something else, or too few
+            agents came back.
         """
         try:
             run = cls(half, options, Session.of(str(saved.manifest["experiment"]), arrays))
@@ -187,7 +200,12 @@ class Run:
             why = one_line(repr(error))
             raise RunError(f"resume: the checkpoint is damaged ({why})") from None
         session, roster = run.session, run.session.roster
-        run._enrol(grid)
+        run.stopping = stopping or run.stopping
+        least = max(options.min_agents, options.min_available_nodes)
+        wait = options.wait_timeout
+        wait_for_return(grid, agents, run._wanted, least, wait, options.patience, run.stopping)
+        roster.holders = {name: agent.node for name, agent in agents.items()}
+        run._enrol(grid, options.patience)
         # Those that have not come back stay in the roster, absent.
         run._take_in(roster.merge(agents, run.question()))
         run._settle()
@@ -361,14 +379,22 @@ class Run:
             fixed=private,
         )
 
-    def _enrol(self, grid: Grid) -> None:
-        """Wait for the agents and enrol them (raises ``RunError``)."""
+    @property
+    def _wanted(self) -> int:
+        """Nodes to wait for before the first round, 0 for those that are there."""
+        return max(self.options.num_agents, self.options.min_available_nodes)
+
+    def _enrol(self, grid: Grid, patience: float = 0.0) -> None:
+        """Enrol the agents that are there; too few are waited for (raises ``RunError``)."""
         options, roster = self.options, self.session.roster
-        wanted = max(options.num_agents, options.min_available_nodes)
-        wait_for_nodes(grid, wanted, options.min_agents, options.wait_timeout)
         recovery = recovery_of(options.recover_by_name, grid)
         roster.recovery = self.collector.recovery(self.half, recovery)
+        end = time.monotonic() + patience
         roster.enrol_all(grid, self.question(), max(options.wait_timeout, ENROL_PATIENCE))
+        while len(roster.agents) < options.min_agents and time.monotonic() < end:
+            if self.stopping.wait(min(1.0, patience)):
+                break
+            roster.refresh(grid, self.question(), ENROL_TIMEOUT)
         if len(roster.agents) < options.min_agents:
             reasons = listed(roster.rejected.values()) or ("" if roster.agents else "none answered")
             raise RunError(
@@ -495,7 +521,9 @@ class Run:
         if not pause:
             raise few
         log.warning("%s; tried again in %.3g s", few, pause)
-        if self.stopping.wait(pause):
+        if not self.stopping.wait(pause):
+            self.before_try()
+        if self.stopping.is_set():
             raise few
         pending.begin_again()
         roster, question = self.session.roster, self.question()
@@ -524,7 +552,13 @@ class Run:
         pending = self.pending
         if pending.folded:
             raise RunError(f"round {pending.round}: its uploads have been combined already")
-        done = self.collector.close(pending, replies)
+        self.folding = True
+        try:
+            done = self.collector.close(pending, replies)
+        except TooFewError:
+            self.folding = False
+            raise
+        self.folding = False
         self.arrays = ArrayRecord()  # the last goes before the next is made
         self.arrays = self.session.restore(self.model)
         return done

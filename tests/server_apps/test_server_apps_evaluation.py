@@ -107,3 +107,22 @@ def test_of_examples_with_equal_columns_there_is_none() -> None:
         measured.federation.dataset, measured.federation.parts, doubled, doubled[0]
     )
     assert Evaluation(federation, Zero()).optimum() is None
+
+
+def test_a_large_search_says_that_it_runs_and_a_larger_one_is_left_out(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents x parameters^2 is 18 here."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr("privet.server_apps.evaluation._LONG_WORK", 18)
+    assert evaluation(MIXED, 0.5).optimum() is not None
+    assert caplog.messages == [
+        "looking for the centralised optimum of 2 agents and 3 parameters; this can take minutes"
+    ]
+    caplog.clear()
+    monkeypatch.setattr("privet.server_apps.evaluation._LARGEST_WORK", 17)
+    assert math.isnan(evaluation(MIXED, 0.5).distance(np.zeros(3)))
+    assert caplog.messages == [
+        "no centralised optimum to compare with: 2 agents and 3 parameters, found up to "
+        "agents x parameters^2 = 17"
+    ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
+import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -15,8 +17,10 @@ import pytest
 from privet.server_apps.control import Control
 from privet.sim.inline import run_inline
 from privet.sim.processes import free_ports
+from privet.strategies.run import Run
 from privet.strategies.run.checkpoint import HistoryFile
-from privet.wire import ConfigError
+from privet.strategies.run.round import Pending
+from privet.wire import ConfigError, RunError
 
 
 def settings(folder: Path, **given: Any) -> dict[str, Any]:
@@ -105,6 +109,37 @@ def test_log_lines_are_json_where_asked(tmp_path: Path, capsys: Any) -> None:
     assert logging.getLogger("flwr.privet").handlers == before
 
 
+def test_a_silent_connection_stops_neither_the_health_check_nor_the_end(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    (port,) = free_ports(1)
+    silent: list[socket.socket] = []
+    said: list[int] = []
+
+    def ask(folder: Path) -> None:
+        silent.append(socket.create_connection(("127.0.0.1", port)))
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=4) as answer:
+            said.append(answer.status)
+
+    after_round(monkeypatch, 2, ask)
+    monkeypatch.setattr("privet.server_apps.telemetry.IDLE_TIMEOUT", 3600.0)
+    ended = threading.Event()
+
+    def play() -> None:
+        run_inline(settings(tmp_path, metrics_port=port), "run")
+        ended.set()
+
+    thread = threading.Thread(target=play, daemon=True)
+    thread.start()
+    try:
+        assert ended.wait(60)
+        assert said == [200]
+    finally:
+        for connection in silent:
+            connection.close()
+        thread.join(60)
+
+
 # ------------------------------------------------------------------ control.toml
 
 
@@ -176,6 +211,79 @@ def test_units_are_left_out_by_the_mixer(tmp_path: Path) -> None:
     (tmp_path / "control.toml").write_text('exclude-units = "1,4"')
     control.on_begin(run)  # type: ignore[arg-type]
     assert mixer.left == {"1", "4"}
+
+
+def test_an_exclusion_below_min_agents_can_be_corrected_while_the_round_is_tried_again(
+    tmp_path: Path, monkeypatch: Any, caplog: Any
+) -> None:
+    """The file is read before every try; nothing ends while there is patience."""
+    monkeypatch.setattr("privet.strategies.run.round.FIRST_PAUSE", 0.001)
+    control = tmp_path / "run" / "control.toml"
+    after_round(monkeypatch, 2, lambda folder: control.write_text('exclude = "0,1,2,3"\n'))
+    begin_again = Pending.begin_again
+
+    def corrected(self: Pending) -> None:
+        if len(self.failed) == 2:
+            control.unlink()
+        begin_again(self)
+
+    monkeypatch.setattr(Pending, "begin_again", corrected)
+    finished = run_inline(settings(tmp_path), "run")
+    assert [done.participants for done in finished.result.history] == [("0", "1", "2", "3")] * 4
+    assert "tried 4 times" in "".join(finished.result.history[2].notes)
+    assert "excluded by the operator; tried again in" in caplog.text
+
+
+def test_a_stop_is_heard_while_a_round_is_tried_again(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("privet.strategies.run.round.FIRST_PAUSE", 0.001)
+    control = tmp_path / "run" / "control.toml"
+    after_round(monkeypatch, 2, lambda folder: control.write_text('exclude = "0,1,2,3"\n'))
+    begin_again = Pending.begin_again
+
+    def stop(self: Pending) -> None:
+        control.write_text('exclude = "0,1,2,3"\nstop = true\n')
+        begin_again(self)
+
+    monkeypatch.setattr(Pending, "begin_again", stop)
+    finished = run_inline(settings(tmp_path, checkpoint_every=0), "run")
+    said = finished.summary
+    assert (said["status"], said["rounds"], said["checkpoint-round"]) == ("stopped", 2, 2)
+
+
+@pytest.mark.parametrize("error", [RunError, RuntimeError, KeyboardInterrupt, SystemExit])
+def test_every_way_to_fail_leaves_a_checkpoint_of_the_last_round(
+    tmp_path: Path, monkeypatch: Any, error: type[BaseException]
+) -> None:
+    open_round = Run.open_round
+
+    def fail(self: Run, number: int, grid: Any) -> Any:
+        if number == 3:
+            raise error("on fire")
+        return open_round(self, number, grid)
+
+    monkeypatch.setattr(Run, "open_round", fail)
+    with pytest.raises(error):
+        run_inline(settings(tmp_path, checkpoint_every=50), "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["checkpoint-round"] == 2
+    monkeypatch.undo()
+    again = run_inline(settings(tmp_path, resume=str(tmp_path / "run")), "again")
+    whole = run_inline(settings(tmp_path), "whole")
+    ours, theirs = (run.result.arrays["x"].numpy() for run in (again, whole))
+    assert np.array_equal(ours, theirs)
+
+
+def test_no_checkpoint_is_written_of_a_half_folded_state(tmp_path: Path, monkeypatch: Any) -> None:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("half of a fold")
+
+    def break_fold(folder: Path) -> None:
+        monkeypatch.setattr("privet.strategies.run.clear._fold", fail)
+
+    after_round(monkeypatch, 2, break_fold)
+    with pytest.raises(RuntimeError):
+        run_inline(settings(tmp_path, checkpoint_every=50, secure_sum=False), "run")
+    assert not (tmp_path / "run" / "checkpoint.npz").exists()
 
 
 # ------------------------------------------------------------------ thresholds

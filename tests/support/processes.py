@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,6 +194,7 @@ class Deployment:
         *,
         superlink_port: int | None = None,
         key: Path | None = None,
+        program: Sequence[str] = (),
     ) -> Node:
         """Start a SuperNode without waiting for it; `wait_for_nodes` does.
 
@@ -207,9 +208,17 @@ class Deployment:
             Another port than the SuperLink's own, such as a proxy's.
         key : Path, optional
             Its private key, whose public half was given to `register`.
+        program : sequence of str
+            What starts it in place of ``flower-supernode``.
         """
         (own,) = free_ports(1)
-        command = [self._program("supernode"), "--host", "127.0.0.1", "--port", str(own)]
+        command = [
+            *(program or [self._program("supernode")]),
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(own),
+        ]
         if self._programs:
             # A process that ends removes the environment that its home has of the run.
             own_home = self.home / f"home-{name}"

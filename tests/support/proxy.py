@@ -91,12 +91,23 @@ class CountingProxy:
 
 
 class CuttableProxy(CountingProxy):
-    """A link that can be cut and mended; while it is cut, connections end as soon as they begin."""
+    """A link that can be cut and mended; while it is cut, connections end as soon as they begin.
+
+    ``handshakes`` counts the connections that ended after the client's first words, which is how a
+    TLS handshake is cut (`cut_handshakes`).
+    """
 
     def __init__(self, target_port: int) -> None:
+        self.handshakes = 0
+        self._after_hello = False
         self._whole = threading.Event()
         self._whole.set()
         super().__init__(target_port)
+
+    def cut_handshakes(self) -> None:
+        """End all connections; new ones end once the client has begun its TLS handshake."""
+        self._after_hello = True
+        self.cut()
 
     def cut(self) -> None:
         """End all connections and let none begin."""
@@ -109,12 +120,15 @@ class CuttableProxy(CountingProxy):
     def mend(self) -> None:
         """Carry connections again."""
         self._whole.set()
+        self._after_hello = False
 
     def _serve(self, client: socket.socket) -> None:
         if self._whole.is_set():
             super()._serve(client)
-        else:
-            client.close()
+            return
+        with client, suppress(OSError):
+            if self._after_hello and client.recv(1 << 16):
+                self.handshakes += 1
 
 
 class _Countdown:

@@ -1,0 +1,91 @@
+"""The wait for the agents of a checkpoint: a resumed run goes on without those that stay away."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+
+from flwr.serverapp import Grid
+
+from privet.wire import RunError, sort_names
+
+from .roster import SETTLED, Agent
+
+log = logging.getLogger("flwr.privet")
+
+REPEAT = 10.0
+"""Seconds between two lines that say who is still missing."""
+NAMED = 10
+"""Agents named in a line at most."""
+LOOK = 0.1
+"""Seconds between two looks at the grid."""
+
+
+def wait_for_return(
+    grid: Grid,
+    saved: Mapping[str, Agent],
+    wanted: int,
+    least: int,
+    timeout: float,
+    patience: float,
+    stopping: threading.Event,
+) -> None:
+    """Wait until a resumed run can begin.
+
+    It begins when ``wanted`` nodes are connected (with 0: ``least``, and no more for a second).
+    After ``timeout`` seconds ``least`` of them are enough; with fewer it waits for ``patience``
+    seconds more. About every ten seconds a line names the agents that are missing.
+
+    Parameters
+    ----------
+    saved : mapping of str to Agent
+        The checkpoint's agents.
+
+    Raises
+    ------
+    RunError
+        If fewer than ``least`` are connected at the end, or the run is asked to stop.
+    """
+    begin = time.monotonic()
+    said, count, since = begin, -1, begin
+    while True:
+        now = time.monotonic()
+        online = frozenset(grid.get_node_ids())
+        if len(online) != count:
+            count, since = len(online), now
+        if wanted > 0 and count >= wanted:
+            return
+        if wanted == 0 and count >= least and now - since >= SETTLED:
+            return
+        waited = now - begin
+        if waited >= timeout and count >= least:
+            log.warning("resume: %s; the run goes on without them", _missing(saved, online, wanted))
+            return
+        if waited >= timeout + patience:
+            raise RunError(
+                f"resume: waited {waited:.0f} s; {_missing(saved, online, wanted)}, below "
+                f"min-agents = {least}: start their SuperNodes and resume again"
+            )
+        if now - said >= REPEAT:
+            said = now
+            log.info("resume: waiting for agents: %s", _missing(saved, online, wanted))
+        if stopping.wait(min(LOOK, max(timeout, LOOK / 10))):
+            raise RunError("asked to stop while waiting for the agents of the checkpoint")
+
+
+def _missing(saved: Mapping[str, Agent], online: frozenset[int], wanted: int) -> str:
+    """Return how many are there, and who is not.
+
+    Where nodes have other ids than before, as without keys, which agents they are is not known yet.
+    """
+    away = [name for name, agent in saved.items() if agent.node not in online]
+    strangers = len(online - {agent.node for agent in saved.values()})
+    line = f"{len(online)} of {wanted or len(saved)} nodes are connected"
+    if away:
+        more = f" and {len(away) - NAMED} more" if len(away) > NAMED else ""
+        line += f"; not seen: agents {', '.join(sort_names(away)[:NAMED])}{more}"
+    if away and strangers:
+        line += f" ({strangers} connected under a new node id may be among them)"
+    return line

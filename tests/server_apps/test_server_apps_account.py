@@ -101,10 +101,12 @@ def test_papers_formula_that_does_not_apply_is_left_out(tmp_path: Path) -> None:
     assert [entry["as-printed"] for entry in found["accounts"]] == [None, None]
 
 
-def test_resume_of_a_finished_run_reports_it_again(tmp_path: Path) -> None:
+def test_automatic_resume_of_a_finished_run_reports_it_again(tmp_path: Path) -> None:
     place = {"output-dir": str(tmp_path)}
     first = run_inline({**PRIVATE, **place}, "first")
-    again = run_inline({**PRIVATE, **place, "resume": str(tmp_path / "first")}, "again")
-    for name in ("history.jsonl", "model.npz"):
-        assert (again.folder / name).read_bytes() == (first.folder / name).read_bytes()
+    before = {name: (first.folder / name).read_bytes() for name in ("history.jsonl", "model.npz")}
+    again = run_inline({**PRIVATE, **place, "resume": "auto"}, "again")
+    assert again.folder == first.folder
+    for name, content in before.items():
+        assert (again.folder / name).read_bytes() == content
     assert again.summary["privacy"] == first.summary["privacy"]

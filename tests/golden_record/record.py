@@ -53,12 +53,18 @@ def machine() -> str:
 
 
 def _processor() -> str:
+    """Return the processor's name and model number: virtual machines may share a name alone."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
+    entries = (line.partition(":") for line in lines)
+    first: dict[str, str] = {}
+    for key, _, value in entries:
+        first.setdefault(key.strip(), value.strip())
+    name = first.get("model name") or platform.processor() or platform.machine()
+    numbers = [first[key] for key in ("cpu family", "model", "stepping") if key in first]
+    return f"{name} {'-'.join(numbers)}".strip()
 
 
 # ---------------------------------------------------------------- playing

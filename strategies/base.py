@@ -332,9 +332,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             options = replace(options, folder=Path(checkpoint).parent)
         if resume:
             saved = resume if isinstance(resume, Checkpoint) else load(Path(resume))
-            self.run = Run.resume(
-                self.half, options, grid, initial_arrays, saved, self.stopping
-            )
+            self.run = Run.resume(self.half, options, grid, initial_arrays, saved, self.stopping)
         else:
             self.run = Run.begin(self.half, options, grid, initial_arrays, state=initial_state)
         ends = options.on_divergence != "warn"

@@ -146,6 +146,10 @@ class ServerHalf(ABC, Generic[S]):
         """The run-config key of the noise, empty where the algorithm has no private form."""
         return self.agent.noise_key
 
+    def next_round(self, number: int, last: int) -> int:
+        """Return the round to play after ``number - 1``: a later one where others are further."""
+        return number
+
     # ------------------------------------------------------------------ what agents are told
 
     def settings(self) -> Settings:

@@ -124,6 +124,20 @@ class Board:
                 edge.inbox = {n: p for n, p in edge.inbox.items() if n >= number}
             self.changed.notify_all()
 
+    def skip(self, numbers: Iterable[int], following: int) -> None:
+        """Take no part in some exchanges; the next one is ``following``.
+
+        They are reported as dropped, so that an end that counted one with a predecessor of this
+        server takes its flow back.
+        """
+        with self.changed:
+            for edge in self.edges.values():
+                for number in numbers:
+                    edge.decide(number, Outcome.DROPPED, None)
+                edge.round, edge.own, edge.chosen = following, None, None
+                edge.inbox = {n: p for n, p in edge.inbox.items() if n >= following}
+            self.changed.notify_all()
+
     def wait(self, ready: Callable[[], bool], deadline: float) -> bool:
         """Wait until something is so (looked at whenever a message came), or the deadline."""
         with self.changed:
@@ -145,6 +159,11 @@ class Board:
         with self.changed:
             edge = self.edges[unit]
             return edge.round if edge.closed(edge.round) else max(0, edge.round - 1)
+
+    def furthest(self) -> int:
+        """Return the last exchange that an end is known to have closed, 0 for none."""
+        with self.changed:
+            return max((edge.left for edge in self.edges.values()), default=0)
 
     def report(self, unit: str) -> dict[int, Outcome]:
         """Return what this end did with an edge in its last rounds."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +27,9 @@ from .settings import PeerSettings
 from .settling import Patience, Settling, greet
 
 log = logging.getLogger("flwr.privet")
+
+LOOK = 2.0
+"""Seconds a neighbour has to say how far it is, before a round."""
 
 Vector = NDArray[Any]
 
@@ -160,6 +163,26 @@ class Peers:
         for link in self._links.values():
             link.close()
 
+    # ------------------------------------------------------------------ who was away
+
+    def furthest(self) -> int:
+        """Ask the neighbours how far they are; return the last exchange that one has closed."""
+        jobs = [
+            self._pool.submit(greet, self.board, link, self.identity, LOOK)
+            for unit, link in self._links.items()
+            if unit not in self.excluded
+        ]
+        for job in jobs:
+            try:
+                job.result()
+            except (LinkError, ConfigError) as error:
+                log.debug("a neighbour does not say how far it is: %s", error)
+        return self.board.furthest()
+
+    def skip(self, numbers: Sequence[int], following: int) -> None:
+        """Take no part in some exchanges; the next one is ``following``."""
+        self.board.skip(numbers, following)
+
     # ------------------------------------------------------------------ one exchange
 
     def exchange(self, number: int, own: Mapping[str, Vector]) -> Exchanged:
@@ -196,7 +219,9 @@ class Peers:
         return Exchanged(outcomes, arrived, reasons, tuple(self.board.news()))
 
     def _settling(self, edge: Edge, own: Parcel, number: int) -> Settling:
-        patience = Patience(self.settings.timeout, self.settings.longest)
+        before = edge.outcomes.get(self._last, Outcome.USED)  # none before the first exchange
+        away = before is not Outcome.USED and edge.left < self._last
+        patience = Patience(self.settings.timeout, self.settings.longest, away=away)
         link = self._links[edge.unit]
         return Settling(
             self.board, edge, own, link, self.identity, number, self._before_last, patience

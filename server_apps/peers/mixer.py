@@ -26,7 +26,7 @@ from privet.wire import ConfigError, RunError
 
 from .edge import News
 from .exchange import Exchanged, Peers
-from .messages import REPORTED, Outcome, Shape
+from .messages import LAST_ROUND, REPORTED, Outcome, Shape
 from .settings import PeerSettings
 
 log = logging.getLogger("flwr.privet")
@@ -83,6 +83,7 @@ class NetworkMixer:
         self._row = self.weights[self.unit]
         self._neighbours = neighbours(self.weights, self.unit)
         self._past = _Past()
+        self._behind = False
         names = tuple(str(m) for m in self._neighbours)
         agreement = _digest(self.weights, shape, agreed)
         self.peers = Peers(settings, names, shape, agreement)
@@ -97,6 +98,7 @@ class NetworkMixer:
 
         A resumed server goes on without those that are missing.
         """
+        self._behind = resumed
         self.peers.start(patience, required=not resumed)
 
     def leave_out(self, units: frozenset[str]) -> None:
@@ -109,6 +111,21 @@ class NetworkMixer:
         for number, unit in sorted(self._past.doubtful):
             log.warning("%s", self._never(number, unit))
         self._past.doubtful.clear()
+
+    def present_round(self, round_: int, last: int) -> int:
+        """Return the round to play next, see ``privet.strategies.gfl.mixing.Mixer``.
+
+        The neighbours are asked where this server was resumed, or an edge was dropped in its last
+        exchange. One round behind is made up for: the neighbours wait that long.
+        """
+        if not self._behind:
+            return round_
+        present = min(self.peers.furthest() // STEPS + 1, last, LAST_ROUND // STEPS)
+        if present < round_ + 2:
+            return round_
+        missed = range(max(round_, present - REPORTED), present)
+        self.peers.skip([number * STEPS for number in missed], present * STEPS)
+        return present
 
     def mix(self, round_: int, outgoing: Outgoing, *, step: int = 0) -> Mixed:
         """Do one exchange with the neighbours; see ``privet.strategies.gfl.mixing.Mixer``.
@@ -142,6 +159,7 @@ class NetworkMixer:
         dropped = tuple(
             self._edge(int(m)) for m, o in done.outcomes.items() if o is not Outcome.USED
         )
+        self._behind = bool(dropped)
         return Mixed(mixed[None, :], tuple(sorted(dropped)), tuple(notes), residual)
 
     # ------------------------------------------------------------------ bookkeeping of flows

@@ -14,6 +14,9 @@ from .messages import Head, Identity, Outcome, Parcel, encode
 
 PAUSE_FIRST = 0.05
 PAUSE_LAST = 1.0
+PROBE = 1.0
+"""Seconds for a neighbour that was not there in the last exchange, at most: ``peer-timeout`` is
+waited for once."""
 LOOK_AFTER = 2.0
 """Seconds of silence after which a neighbour is asked how far it is, at most."""
 
@@ -21,16 +24,18 @@ LOOK_AFTER = 2.0
 class Patience:
     """How long a neighbour is waited for: ``seconds`` after it was last heard from.
 
-    However often that is renewed, it is not beyond ``longest`` seconds from the beginning.
+    However often that is renewed, it is not beyond ``longest`` seconds from the beginning. One
+    that is ``away`` has `PROBE` seconds to show that it is back.
     """
 
-    def __init__(self, seconds: float, longest: float) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float, longest: float, *, away: bool = False) -> None:
+        self.seconds, self.away = seconds, away
         self._end = time.monotonic() + max(seconds, longest)
-        self.renew()
+        self.deadline = time.monotonic() + (min(PROBE, seconds) if away else seconds)
 
     def renew(self) -> None:
         """Note that the neighbour was heard from."""
+        self.away = False
         self.deadline = min(time.monotonic() + self.seconds, self._end)
 
     @property
@@ -99,14 +104,21 @@ class Settling:
         while not self.board.wait(ready, min(time.monotonic() + pause, self.patience.deadline)):
             if self.patience.left <= 0:
                 return
-            try:
-                said = greet(self.board, self.link, self.identity, self.patience.left)
-            except (LinkError, ConfigError):
+            said = self._look()
+            if said is None:
                 continue
-            if said.closed >= self.closed_before:
-                self.patience.renew()
             if said.attempt != self.receiver and said.closed < self.number and self._deliver():
                 return
+
+    def _look(self) -> Health | None:
+        """Ask how far the other end is; it is waited for where that is far enough."""
+        try:
+            said = greet(self.board, self.link, self.identity, max(self.patience.left, 0.1))
+        except (LinkError, ConfigError):
+            return None
+        if said.closed >= self.closed_before:
+            self.patience.renew()
+        return said
 
     def _deliver(self) -> str:
         """Send the own vector until it is acknowledged; return why it was not, or nothing."""
@@ -124,7 +136,10 @@ class Settling:
                 continue
             if answer.ok:
                 self.receiver = answer.attempt
-                self.patience.renew()
+                if self.patience.away:  # it may be there and far behind
+                    self._look()
+                else:
+                    self.patience.renew()
                 return ""
             if answer.status == 410:
                 self._closed_there(answer)

@@ -118,6 +118,13 @@ class Mixer(Protocol):
         """The units hosted here, ascending; all of them in a simulation."""
         ...
 
+    def present_round(self, round_: int, last: int) -> int:
+        """Return the round to play next, ``round_`` or a later one up to ``last``.
+
+        Later where this server was away, and its neighbours on other servers are further.
+        """
+        ...
+
     def mix(self, round_: int, outgoing: Outgoing, *, step: int = 0) -> Mixed:
         """Do one exchange.
 
@@ -231,6 +238,10 @@ class LocalMixer:
     def units(self) -> tuple[int, ...]:
         """All units."""
         return tuple(range(len(self.weights)))
+
+    def present_round(self, round_: int, last: int) -> int:
+        """Return ``round_``: there are no other servers."""
+        return round_
 
     def mix(self, round_: int, outgoing: Outgoing, *, step: int = 0) -> Mixed:
         """Deliver every message but those on failed edges, and combine."""

@@ -146,6 +146,10 @@ class Server(FoldingHalf[State], SummingHalf[State], GroupedHalf[State]):
         member = state.members[position]
         return str(self.mixer.units[member]) if member >= 0 else NOWHERE
 
+    def next_round(self, number: int, last: int) -> int:
+        """Return the round in which the neighbouring servers are, where this one was away."""
+        return self.mixer.present_round(number, last)
+
     def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
         """Return nothing: no array is the same for all units."""
         return state, {}

@@ -59,6 +59,9 @@ class Observer:
         """
         return None
 
+    def on_skip(self, run: Run, missed: Round) -> None:
+        """Look at a round that others have played and this run leaves out."""
+
     def on_failure(self, run: Run, few: TooFewError) -> str | None:
         """Look at a round that failed for good; a text ends the run with it, without the error."""
         return None
@@ -106,7 +109,11 @@ def _play_all(
     run: Run, observers: tuple[Observer, ...], last_round: int, play: Callable[[int], object]
 ) -> None:
     """Play rounds until the last one, or until an observer or a failure ends the run."""
-    for number in range(run.session.round + 1, last_round + 1):
+    while run.session.round < last_round:
+        number = run.half.next_round(run.session.round + 1, last_round)
+        for missed in run.skip_to(number):
+            for observer in observers:
+                observer.on_skip(run, missed)
         try:
             play(number)
         except TooFewError as few:
@@ -337,6 +344,10 @@ class Checkpoints(Observer):
         if due(run, done, self.every):
             self._write(run)
         return None
+
+    def on_skip(self, run: Run, missed: Round) -> None:
+        """Write the line of a round that was left out."""
+        self._append(missed)
 
     def on_end(self, run: Run) -> None:
         """Write it where a later observer has ended the run."""

@@ -460,6 +460,22 @@ class Run:
         """The round under way that could not be folded, None where there is no such."""
         return self._pending if self._pending and self._pending.failures else None
 
+    def skip_to(self, number: int) -> list[Round]:
+        """Leave out the rounds before ``number`` and return their records.
+
+        Nobody is asked in them, and nothing is charged.
+        """
+        session = self.session
+        missed = range(session.round + 1, number)
+        epsilon = session.history[-1].epsilon if session.history else 0.0
+        notes = (f"not played: this server was away, and goes on with round {number}",)
+        skipped = [Round(one, (), notes=notes, epsilon=epsilon) for one in missed]
+        if skipped:
+            log.warning("rounds %d to %d: %s", missed[0], missed[-1], notes[0])
+            session.history += skipped
+            session.round = missed[-1]
+        return skipped
+
     def open_round(self, number: int, grid: Grid) -> list[Message]:
         """Begin a round: enrol newcomers, choose participants, build their messages."""
         failed, begun = self._pending, time.monotonic()

@@ -349,3 +349,54 @@ def test_a_unit_that_is_left_out_costs_nobody_its_timeout(tmp_path: Path) -> Non
                 if away:
                     assert mixed.dropped == ((0, 1),) if unit == 0 else ((1, 2),)
                     assert mixed.notes[0].endswith("was dropped: excluded by the operator")
+
+
+def test_a_server_that_is_gone_is_waited_for_once_and_joins_the_present_round(
+    tmp_path: Path,
+) -> None:
+    """Unit 1 is away in rounds 2 to 4, and its next round of its own would be round 2."""
+    timeout = 6.0
+    local = LocalMixer(TRIANGLE)
+    with Hosts(tmp_path, 3) as hosts, Mixers(hosts, TRIANGLE, DIM, timeout) as mixers:
+        sent = {round_: outgoing(round_, TRIANGLE) for round_ in range(1, 7)}
+        mixers.mix(1, split(sent[1]))
+        mixers.all[1].close()
+        seconds = []
+        for round_ in (2, 3, 4):
+            begun = time.monotonic()
+            here = split(sent[round_])
+            mixed = mixers.mix(round_, {unit: here[unit] for unit in (0, 2)})
+            seconds.append(time.monotonic() - begun)
+            assert mixed[0].dropped == ((0, 1),)
+            assert mixed[2].dropped == ((1, 2),)
+        assert seconds[0] >= timeout
+        assert seconds[1] + seconds[2] < timeout
+        mixers.all[1] = mixers.make("1")
+        mixers.all[1].start(20.0, resumed=True)
+        assert mixers.all[1].present_round(2, 100) == 5
+        assert mixers.all[1].present_round(2, 3) == 2  # one is made up for
+        for round_ in (5, 6):
+            begun = time.monotonic()
+            mixed = mixers.mix(round_, split(sent[round_]))
+            assert time.monotonic() - begun < timeout
+            assert all(one.dropped == () for one in mixed.values())
+            assert rows(mixed).tobytes() == local.mix(round_, sent[round_]).models.tobytes()
+            assert mixers.all[1].present_round(round_ + 1, 100) == round_ + 1
+
+
+def test_rounds_that_a_server_skips_no_longer_count_at_its_neighbours(tmp_path: Path) -> None:
+    """Unit 1 is resumed from before round 2, in which its edges had counted."""
+    with Hosts(tmp_path, 3) as hosts, Mixers(hosts, TRIANGLE, DIM, SHORT) as mixers:
+        for round_ in (1, 2):
+            mixers.mix(round_, split(outgoing(round_, TRIANGLE)))
+        mixers.all[1].close()
+        here = split(outgoing(3, TRIANGLE))
+        mixers.mix(3, {unit: here[unit] for unit in (0, 2)})
+        mixers.all[1] = mixers.make("1")
+        mixers.all[1].start(20.0, resumed=True)
+        assert mixers.all[1].present_round(2, 100) == 4
+        mixed = mixers.mix(4, split(outgoing(4, TRIANGLE)))
+    for unit, edge in ((0, "0-1"), (2, "1-2")):
+        line = f"edge {edge} of round 2 no longer counts at unit 1, which was started again"
+        assert mixed[unit].notes == (f"{line}: taken back here",)
+        assert mixed[unit].dropped == ()

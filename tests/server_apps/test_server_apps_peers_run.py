@@ -125,6 +125,38 @@ def test_a_resumed_server_rejoins_and_the_others_say_what_they_did(tmp_path: Pat
     assert_same_trajectory([f.folder for f in done], config, cut)
 
 
+def test_a_server_that_was_away_for_long_joins_the_present_round(tmp_path: Path) -> None:
+    """Its agents are not asked in the rounds that it leaves out."""
+    config = {**COMMON, "graph": "complete", "peer-timeout": 6.0, "num-server-rounds": 24}
+    with Hosts(tmp_path, 3) as hosts:
+
+        def leave_and_return() -> Finished:
+            first = serve(hosts, "1", tmp_path, **{**config, "num-server-rounds": 2})
+            others = [tmp_path / f"unit-{n}" / "history.jsonl" for n in (0, 2)]
+            while any(len(file.read_text().splitlines()) < 6 for file in others):
+                time.sleep(0.05)
+            return serve(hosts, "1", tmp_path, "resumed", **config, resume=str(first.folder))
+
+        done = at_once(
+            [
+                lambda: serve(hosts, "0", tmp_path, **config),
+                leave_and_return,
+                lambda: serve(hosts, "2", tmp_path, **config),
+            ]
+        )
+    rounds = [history(finished.folder) for finished in done]
+    assert [[line["round"] for line in lines] for lines in rounds] == [list(range(1, 25))] * 3
+    skipped = [line["round"] for line in rounds[1] if not line["participants"]]
+    assert skipped == list(range(3, skipped[-1] + 1))
+    assert skipped[-1] >= 6
+    assert all("not played: this server was away" in rounds[1][n - 1]["notes"][0] for n in skipped)
+    for lines in rounds:  # from some round on all edges count
+        dropped = [ln["round"] for ln in lines if any("was dropped" in n for n in ln["notes"])]
+        assert max(dropped, default=0) <= skipped[-1] + 2
+    for unit in (0, 2):  # one round waits for the whole of peer-timeout, the others do not
+        assert sum(line["seconds"] >= 6.0 for line in rounds[unit]) == 1
+
+
 def test_only_gfl_has_units(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="unit = 0: fed-plt does not use it; it is a key of gfl"):
         execute(

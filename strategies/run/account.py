@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
@@ -12,14 +13,19 @@ from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import Result
 
 from privet.client_apps import LOCAL_KEYS
+from privet.client_apps.state import AgentState
 from privet.privacy import AgentLedger, Facts, Release
 from privet.privacy.ledger_lines import dearer
+from privet.wire import pack, sort_names, unpack
 from privet.wire.contract import decode_settings, means_privacy
-from privet.wire.errors import one_line
+from privet.wire.errors import listed, one_line
 
 from ..half import ServerHalf
-from .roster import Agent
+from .journal import Asked
+from .roster import Agent, Roster
 from .session import Round, Session
+
+log = logging.getLogger("flwr.privet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +158,47 @@ def expected_release(
     if release.mechanism == "none":
         return None
     return reduce(dearer, before, release)
+
+
+def with_lost(account: str, release: Release) -> str:
+    """Return an agent's account with a release that may have left and did not arrive."""
+    known = AgentLedger.joined([account])
+    try:
+        after = known.record(release)
+    except ValueError:  # under another relation, say: nobody can read the two together
+        after = AgentLedger((*known.entries, (release, 1)))
+    return after.to_json()
+
+
+def count_lost(
+    half: ServerHalf[Any], roster: Roster, asked: Iterable[Asked], node_states: Mapping[str, bytes]
+) -> dict[str, bytes]:
+    """Count the requests after a checkpoint as uploads that left and were lost.
+
+    An agent that has kept its state says them itself, and its next account takes the place of this
+    one; one that has lost it is sent this one. ``node_states`` are states of the checkpoint that
+    the engine has put back, which know nothing of these uploads: returned are those that changed.
+    """
+    changed: dict[str, bytes] = {}
+    lost: set[str] = set()
+    for request in asked:
+        then = half.with_settings(decode_settings(request.settings))
+        for name in request.names:
+            agent = roster.agents.get(name)
+            if agent is None:
+                continue
+            release = expected_release(then, agent, request.round, request.agents)
+            if release is not None:
+                lost.add(name)
+                roster.said(name, with_lost(agent.ledger, release))
+    for name in lost & node_states.keys():
+        state = AgentState.from_members(unpack(node_states[name]))
+        state = state._replace(ledger=roster.agents[name].ledger)
+        changed[name] = pack(state.to_members())
+    if lost:
+        agents = listed(sort_names(lost))
+        log.warning("resume: what agents %s were asked for in vain counts as sent", agents)
+    return changed
 
 
 def spent_up(half: ServerHalf[Any], agent: Agent, number: int, agents: int) -> str:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from privet.wire import RunError
 from privet.wire.files import read_npz, write_npz, write_whole
 
+from .journal import Asked, read_journal
 from .session import Round
 
 
@@ -89,14 +90,23 @@ class Checkpoint:
     """All that a run needs to go on.
 
     ``arrays`` is the algorithm's server state, ``node_states`` the agents' own states where the
-    engine can hand them over (in process), ``manifest`` everything that is not an array, and
-    ``history`` the finished rounds, as ``load`` finds them.
+    engine can hand them over (in process), ``manifest`` everything that is not an array,
+    ``history`` the finished rounds and ``asked`` the requests of later ones, as ``load`` finds
+    them.
     """
 
     manifest: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
     node_states: dict[str, bytes] = field(default_factory=dict)
     history: list[Round] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
+
+
+def journal_beside(checkpoint: Path) -> Path:
+    """Return where the journal of a private run is: ``asked.jsonl`` in a run folder."""
+    if checkpoint.name == FILE_NAME:
+        return checkpoint.with_name("asked.jsonl")
+    return checkpoint.with_suffix(".asked.jsonl")
 
 
 def history_beside(checkpoint: Path) -> Path:
@@ -166,4 +176,5 @@ def load(where: Path) -> Checkpoint:
     history = read_history(history_beside(path), manifest["round"])
     arrays = {n[6:]: array for n, array in members.items() if n.startswith("state/")}
     nodes = {n[5:]: a.tobytes() for n, a in members.items() if n.startswith("node/")}
-    return Checkpoint(manifest, arrays, nodes, history)
+    asked = read_journal(journal_beside(path), manifest["round"])
+    return Checkpoint(manifest, arrays, nodes, history, asked)

@@ -22,8 +22,9 @@ from privet.wire.errors import one_line
 
 from ..half import NOT_FINITE
 from ..hooks import Monitor
-from .checkpoint import HistoryFile, history_beside, save
+from .checkpoint import HistoryFile, history_beside, journal_beside, save
 from .exchange import send
+from .journal import Journal
 from .round import TooFewError
 from .run import Run, Saved
 from .session import Round
@@ -337,12 +338,18 @@ class Checkpoints(Observer):
             raise RunError(f"{self.history.path} cannot be written: {error.strerror}") from None
         self._round = self._last = run.session.round
         run.saved = Saved(self._round)
+        if run.private:
+            run.journal = Journal(journal_beside(self.path))
+            run.journal.begin()
 
     def on_round(self, run: Run, done: Round) -> str | None:
         """Write the round, and the checkpoint of one that is due."""
         self._append(done)
         if due(run, done, self.every):
             self._write(run)
+            # No round is open: the checkpoint has the cost of every request so far.
+            if run.journal is not None and run.saved.round == done.round:
+                run.journal.clear()
         return None
 
     def on_skip(self, run: Run, missed: Round) -> None:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from privet.client_apps.cohort import begun
 from privet.client_apps.inputs import Streams
 from privet.client_apps.value_bits import MOST_MISSED, Coder
-from privet.privacy import AgentLedger
 from privet.wire import (
     AGENT_RECORD,
     RECORD,
@@ -35,7 +34,7 @@ from privet.wire.payload import from_payload
 from privet.wire.records import record_dict
 
 from ..half import Arrays, FoldingHalf, GroupedHalf, ServerHalf, Turn, grouped
-from .account import expected_release, spent_up
+from .account import expected_release, spent_up, with_lost
 from .exchange import Reply, owner_by_message, sort_replies
 from .options import RunOptions
 from .roster import CLIENT_APP_FAILED
@@ -473,12 +472,7 @@ class Pending:
         release = expected_release(self.half, agent, self.round, agents)
         if release is None:
             return
-        known = AgentLedger.joined([agent.ledger])
-        try:
-            after = known.record(release)
-        except ValueError:  # under another relation, say: nobody can read the two together
-            after = AgentLedger((*known.entries, (release, 1)))
-        roster.said(name, after.to_json())
+        roster.said(name, with_lost(agent.ledger, release))
         spent = roster.agents[name].spent(terms.delta)
         if terms.noise_seed < 0:
             self.epsilon = max(self.epsilon, spent)

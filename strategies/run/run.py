@@ -26,10 +26,12 @@ from privet.wire.library import LIBRARY_VERSION, library_version
 from privet.wire.payload import BUFFERS
 
 from ..half import Arrays, ServerHalf, Vector, grouped, summing
+from .account import count_lost
 from .calibration import TARGET, calibrated, facts_of
 from .checkpoint import Checkpoint
 from .clear import ClearUploads
 from .exchange import EngineGrid, Reply, send
+from .journal import Asked, Journal
 from .masked import MaskedSums
 from .options import RunOptions
 from .returning import wait_for_return
@@ -43,7 +45,7 @@ from .roster import (
 )
 from .round import Pending, TooFewError
 from .session import Round, Session, Told
-from .together import WorksTogether, by_message
+from .together import WorksTogether, by_message, working_together
 
 log = logging.getLogger("flwr.privet")
 
@@ -94,6 +96,8 @@ class Run:
         Called before a round that failed is tried again.
     folding : bool
         Whether uploads are being put into the state, which is that of no round meanwhile.
+    journal : Journal, optional
+        Where a private run writes whom it asks, before messages leave.
     asked : dict of str to scalar
         What decides what is computed, by name, as it was asked for: before anything was settled,
         calibrated or halved. A resume must ask for the same.
@@ -112,7 +116,9 @@ class Run:
     stopping: threading.Event = field(default_factory=threading.Event)
     before_try: Callable[[], object] = field(default=bool)
     folding: bool = False
+    journal: Journal | None = None
     asked: dict[str, Any] = field(init=False)
+    _requests: int = field(init=False, default=0)
     _pending: Pending | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -210,6 +216,11 @@ class Run:
         run._take_in(roster.merge(agents, run.question()))
         run._settle()
         run._say_what_does_not_fit()
+        if run.private:
+            put_back = saved.node_states if isinstance(grid, EngineGrid) else {}
+            changed = count_lost(run.half, roster, saved.asked, put_back)
+            if isinstance(grid, EngineGrid) and changed:
+                grid.restore_node_states(changed)
         run.calibrate()  # after the merge: agents that are absent count as well
         run.arrays = session.restore(run.model)
         log.info("resumed after round %d with %d agents", session.round, len(roster.agents))
@@ -497,7 +508,14 @@ class Run:
             settings[MEAN_EXAMPLES] = session.mean_examples
         pending.broadcast(encode_settings(settings))
         self._pending = pending
-        alone = pending.work_together(grid, self.collector.open(pending))
+        names = self.collector.open(pending)
+        if working_together(self.half, grid) is None:
+            alone = names
+        else:
+            request = self._write_down(names)
+            alone = pending.work_together(grid, names)
+            others = set(alone)
+            self._write_down([name for name in names if name not in others], request)
         return list(pending.messages_for(alone).values())
 
     def collect(self, grid: Grid, messages: Iterable[Message]) -> list[Message]:
@@ -516,11 +534,24 @@ class Run:
         while asked:
             timeout = self.collector.timeout(pending)
             pending.tries += 1
+            self._write_down(asked)
             answers = send(grid, asked, timeout, take, pending.states, at_once)
             replies += answers.replies
             pending.missing.update(answers.missing)
             asked = self.collector.retry(pending, replies, grid, self.question())
         return replies
+
+    def _write_down(self, names: Iterable[str], request: int = 0) -> int:
+        """Write into the journal who is asked, or was in an earlier request; return its number."""
+        if not request:
+            self._requests += 1
+            request = self._requests
+        if self.journal is not None:
+            asked = tuple(names)
+            agents = max(1, len(asked)) if self.collector.masked else 1
+            settings = encode_settings(self.half.settings())
+            self.journal.add(request, Asked(self.pending.round, asked, agents, settings))
+        return request
 
     def try_again(self, few: TooFewError, grid: Grid) -> list[Message]:
         """Wait a while after a round that failed, and return the messages of the next try.

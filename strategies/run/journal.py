@@ -1,0 +1,114 @@
+"""Privacy-critical: who was asked since the last checkpoint of a private run.
+
+A coordinator that dies in a round forgets the uploads that left since its checkpoint, and a resume
+would spend them again. So a private run writes who is asked to the disk before any message leaves.
+A resume counts every request after the checkpoint as an upload that left and was lost. A checkpoint
+that is safe on the disk holds the accounts themselves, and the journal begins anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from privet.wire import RunError
+
+
+class Asked(NamedTuple):
+    """A request of a round: who was asked, how many were to be in a sum, and with what settings."""
+
+    round: int
+    names: tuple[str, ...]
+    agents: int = 1
+    settings: str = "{}"
+
+
+class Journal:
+    """The requests of a private run since its last checkpoint, a JSON line each.
+
+    Parameters
+    ----------
+    path : Path
+        The file; it is made, for its owner alone, with the first line.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def begin(self) -> None:
+        """Mark that a process begins to play: it may try rounds again that are in the file.
+
+        A last line that a lost process cut goes: its messages never left.
+        """
+        if self.path.exists():
+            os.truncate(self.path, self.path.read_bytes().rfind(b"\n") + 1)
+        self._add({"begun": True})
+
+    def add(self, number: int, asked: Asked) -> None:
+        """Write a process's request of this number before its messages leave.
+
+        A further line of the same number takes the place of the one before.
+
+        Raises
+        ------
+        RunError
+            If it cannot be written: nobody may then be asked.
+        """
+        self._add({"request": number, **asked._asdict()})
+
+    def clear(self) -> None:
+        """Forget all requests, as a checkpoint has their cost (raises ``OSError``)."""
+        if self.path.exists():
+            os.truncate(self.path, 0)
+            self.begin()
+
+    def _add(self, entry: Mapping[str, object]) -> None:
+        line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+        try:
+            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                os.write(file, line)
+                os.fsync(file)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise RunError(
+                f"{self.path} cannot be written: {error.strerror}; a private run asks no agent "
+                "whose cost it could forget"
+            ) from None
+
+
+def read_journal(path: Path, after: int) -> list[Asked]:
+    """Return the requests of the rounds after a checkpoint's; none where there is no file.
+
+    Raises
+    ------
+    RunError
+        If a whole line cannot be read: what the agents have spent is then unknown.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RunError(f"resume: {path}: {error.strerror}") from None
+    found: dict[tuple[int, int], Asked] = {}
+    process = 0
+    for number, line in enumerate(lines[:-1], 1):  # what follows the last newline was cut
+        try:
+            entry = json.loads(line)
+            if entry.get("begun"):
+                process += 1
+                continue
+            names, agents, settings = entry["names"], entry["agents"], entry["settings"]
+            asked = Asked(int(entry["round"]), tuple(names), int(agents), str(settings))
+            found[process, int(entry["request"])] = asked
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise RunError(
+                f"resume: {path}: line {number} is damaged: what the agents have spent since the "
+                "checkpoint is not known"
+            ) from None
+    return [asked for asked in found.values() if asked.round > after]

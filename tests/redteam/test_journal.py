@@ -1,0 +1,167 @@
+"""A coordinator that dies in a round forgets no upload that has left: run and ledgers agree."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Message
+
+from privet.client_apps import client_app
+from privet.datasets import problem_from_context
+from privet.server_apps import execute
+from privet.sim.engine import InlineGrid
+from privet.strategies.run.checkpoint import load, save
+from privet.strategies.run.journal import Asked, Journal, read_journal
+from privet.wire import RunError
+from redteam.harness import spent
+
+AGENTS = 4
+KEYS: dict[str, Any] = {
+    "algorithm": "dp-fedsgd",
+    "clip": 1.0,
+    "target-epsilon": 2.0,
+    "num-agents": AGENTS,
+    "num-server-rounds": 8,
+    "partition": "iid",
+}
+
+
+class Killed(BaseException):
+    """Ends a run as a lost process does: nothing is written any more."""
+
+
+class Dies(InlineGrid):
+    """A grid whose coordinator dies once the agents have worked in a round."""
+
+    dies_in = 0
+    tries = 0
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        found = list(super().pull_messages(message_ids))
+        if any(reply.metadata.message_type == "train" for reply in found):
+            self.tries += 1
+            if self.tries == self.dies_in:
+                raise Killed
+        return found
+
+
+def ledgers_in(folder: Path) -> list[Path]:
+    return [folder / f"ledger-{i}" for i in range(AGENTS)]
+
+
+def play(folder: Path, *, dies_in: int = 0, state: bool = False, **keys: Any) -> Any:
+    raw = {**KEYS, "output-dir": str(folder / "runs"), "resume": "auto", **keys}
+    nodes = [
+        {
+            "partition-id": i,
+            "num-partitions": AGENTS,
+            "max-epsilon": 8.0,
+            "delta": 1e-5,
+            "ledger-path": str(path),
+            "num-examples": 150,
+            **({"state-path": str(folder / f"state-{i}.npz")} if state else {}),
+        }
+        for i, path in enumerate(ledgers_in(folder))
+    ]
+    grid = Dies(client_app(None, problem_from_context), nodes, raw)
+    grid.dies_in = dies_in
+    return execute(grid, raw, "run")
+
+
+@pytest.mark.parametrize("state", [False, True])
+@pytest.mark.parametrize(("every", "dies_in"), [(1, 4), (3, 5)])
+def test_uploads_since_the_checkpoint_count_after_a_resume(
+    tmp_path: Path, every: int, dies_in: int, state: bool
+) -> None:
+    keys = {"checkpoint-every": every}
+    with pytest.raises(Killed):
+        play(tmp_path, dies_in=dies_in, state=state, **keys)
+    finished = play(tmp_path, state=state, **keys)
+    said = json.loads((finished.folder / "privacy.json").read_text())
+    for name, ledger in enumerate(ledgers_in(tmp_path)):
+        assert math.isclose(said["agents"][str(name)]["epsilon"], spent(ledger), rel_tol=1e-9)
+        assert spent(ledger) <= 2.0
+    assert finished.summary["rounds"] == 8
+
+
+def test_a_node_that_lost_its_state_after_the_death_is_sent_the_whole_account(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(Killed):
+        play(tmp_path, dies_in=4, state=True)
+    for path in tmp_path.glob("runs/*/checkpoint.npz"):  # as on real nodes: nothing is put back
+        saved = load(path)
+        saved.node_states.clear()
+        save(path, saved)
+    (tmp_path / "state-0.npz").unlink()
+    finished = play(tmp_path, state=True)
+    said = json.loads((finished.folder / "privacy.json").read_text())
+    for name, ledger in enumerate(ledgers_in(tmp_path)):
+        assert math.isclose(said["agents"][str(name)]["epsilon"], spent(ledger), rel_tol=1e-9)
+
+
+def test_deaths_one_after_another_all_count(tmp_path: Path) -> None:
+    for dies_in in (3, 1, 1):
+        with pytest.raises(Killed):
+            play(tmp_path, dies_in=dies_in)
+    finished = play(tmp_path)
+    said = json.loads((finished.folder / "privacy.json").read_text())
+    for name, ledger in enumerate(ledgers_in(tmp_path)):
+        # A lost upload counts as the dearest before it; with more noise it cost a little less.
+        assert 0.9 * 2.0 < spent(ledger) <= said["agents"][str(name)]["epsilon"] <= 2.0
+
+
+def test_an_upload_asked_for_with_less_noise_counts_with_less_noise(tmp_path: Path) -> None:
+    for dies_in, rounds in ((3, 8), (1, 3)):  # a resume for fewer rounds has less noise in each
+        with pytest.raises(Killed):
+            play(tmp_path, dies_in=dies_in, **{"num-server-rounds": rounds})
+    finished = play(tmp_path)
+    said = json.loads((finished.folder / "privacy.json").read_text())
+    for name, ledger in enumerate(ledgers_in(tmp_path)):
+        assert spent(ledger) <= said["agents"][str(name)]["epsilon"] <= 2.0
+
+
+def test_a_run_without_noise_keeps_no_journal(tmp_path: Path) -> None:
+    raw = {"num-agents": 4, "num-server-rounds": 2, "output-dir": str(tmp_path)}
+    nodes = [{"partition-id": i, "num-partitions": 4} for i in range(4)]
+    folder = execute(
+        InlineGrid(client_app(None, problem_from_context), nodes, raw), raw, "r"
+    ).folder
+    assert not (folder / "asked.jsonl").exists()
+
+
+def test_the_journal_is_its_owners_alone_and_begins_anew_with_a_checkpoint(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "asked.jsonl")
+    journal.begin()
+    journal.add(1, Asked(3, ("a", "b"), 1))
+    assert journal.path.stat().st_mode & 0o777 == 0o600
+    assert read_journal(journal.path, 2) == [Asked(3, ("a", "b"), 1)]
+    assert read_journal(journal.path, 3) == []  # the checkpoint has their cost
+    journal.clear()
+    assert read_journal(journal.path, 0) == []
+
+
+def test_requests_of_several_processes_all_count_and_a_cut_line_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "asked.jsonl"
+    for _ in range(2):
+        journal = Journal(path)
+        journal.begin()
+        journal.add(1, Asked(4, ("a", "b"), 1))
+        journal.add(1, Asked(4, ("a",), 1))  # it was asked for fewer
+        with path.open("ab") as file:
+            file.write(b'{"request":2,"round":4,"na')  # a lost process cut it
+    assert read_journal(path, 3) == [Asked(4, ("a",), 1)] * 2
+
+
+def test_a_damaged_journal_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "asked.jsonl"
+    path.write_bytes(b'{"begun":true}\nnonsense\n{"begun":true}\n')
+    with pytest.raises(RunError, match="line 2 is damaged"):
+        read_journal(path, 0)
+    with pytest.raises(RunError, match="asks no agent"):
+        Journal(tmp_path / "nowhere" / "asked.jsonl").begin()

@@ -8,8 +8,8 @@ Updates", Algorithm 1. The agent keeps lam_p and its last inner iterate z; in ro
 
 with g the gradient of (2c) and xi the noise, and sends z_p alone. The next round goes on from the
 last inner iterate, not from the mean. The closed form, with its own eta_t and the projection onto
-W, is part of the method, which therefore walks itself. With a secure sum z_p is rounded to
-multiples of 2^-40 before it is used, and sent with its change and ||z_p - w||.
+W, is part of the method, which therefore walks itself. With a secure sum the change of
+z_p - lam_p / rho, 2 z_p - w - (z_p of before), is sent in place of z_p, and ||z_p - w||.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ from privet.problems import (
 )
 from privet.wire import ConfigError, WireError
 from privet.wire.key import same, setting
-from privet.wire.ring import rounded
 
 from .arithmetic import ascend, distance
 from .gradient_agents import ClippedGradients, noise
@@ -314,8 +313,6 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, Half):
             mean *= kind(1.0 / self.local_updates)
         if whole:
             mean = domain.project(self._perturbed(mean, gain, noise)).astype(w.dtype)
-        if self.secure_sum:
-            mean = rounded(mean)
         sent = mean
         if coder := self.coder(streams, noise, gain if whole else self._step_gain(shrink)):
             mean, sent = coder.upload(mean, w, "z")
@@ -323,8 +320,10 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, Half):
             z = mean  # what was not released must not live on
         new_lam = ascend(lam, w, mean, rho)
         if self.secure_sum:
-            moved = np.subtract(mean, state["z"], dtype=np.float64)
-            upload = {"z": mean, "moved": moved, "distance": distance(mean, w)}
+            moved = np.multiply(mean, 2.0, dtype=np.float64)
+            moved -= state["z"]
+            moved -= w
+            upload = {"moved": moved, "distance": distance(mean, w)}
             return Local({"lam": new_lam, "inner": z, "z": mean}, upload, mean)
         return Local({"lam": new_lam, "inner": z}, {"z": sent}, new_lam)
 

@@ -22,7 +22,7 @@ from privet.client_apps.arithmetic import ascend
 from privet.client_apps.dp_iadmm import Agent
 from privet.client_apps.terms import PrivacyTerms
 from privet.problems import ProximalFunction, Zero, make_h
-from privet.wire import ConfigError, ring
+from privet.wire import ConfigError
 from privet.wire.key import LARGEST, SMALLEST, check_fields, read, setting
 from privet.wire.mapped import column_sums
 from privet.wire.ring import Shapes
@@ -217,24 +217,20 @@ class Server(Half[State], FoldingHalf[State]):
         ``average`` is (17c), w^(T) of Theorems 2 and 3; ``weighted-average`` has the weights
         2t / (T (T + 1)) of Theorem 4; ``mean`` is that of the z_p, which is in W.
         """
-        count = state.t
-        if count == 0:
-            return dict.fromkeys(("last", "mean", "average", "weighted-average"), state.center)
-        kind = state.w.dtype
-        return {
-            "last": state.center,
-            "mean": mean_row(state.z),
-            "average": (state.total / count).astype(kind),
-            "weighted-average": (state.weighted * (2.0 / (count * (count + 1)))).astype(kind),
-        }
+        mean = mean_row(state.z) if state.t else state.center
+        return {**averages(state), "mean": mean}
 
 
 @dataclass(slots=True)
-class SumState(State):
-    """State of the server whose uploads are masked: that of one agent, the mean, in float64.
+class SumState(HalfState):
+    """State of the server whose uploads are masked: means over all agents, in float64.
 
     Attributes
     ----------
+    mean : array (d,)
+        (1/P) sum_p (z_p - lam_p / rho): the next w.
+    w, total, weighted, t
+        As in `State`.
     count : int
         Number P of agents.
     start : array (d,)
@@ -243,90 +239,95 @@ class SumState(State):
         (mean ||z_p - w||)^2, each at most 64, plus the squared step of w; 0 at rest.
     """
 
-    count: int = field(kw_only=True)
-    start: Vector = field(kw_only=True)
+    mean: Vector
+    w: Vector
+    total: Vector
+    weighted: Vector
+    count: int
+    start: Vector
+    t: int = 0
+
+    @property
+    def center(self) -> Vector:
+        """The next w: the last model."""
+        return self.mean.astype(self.start.dtype)
 
 
 @dataclass(frozen=True)
 class SumServer(Half[SumState], SummingHalf[SumState]):
-    """Server half of DP-IADMM for masked uploads: keeps the means of z_p and lam_p, sees neither.
+    """Server half of DP-IADMM for masked uploads: keeps one mean, sees no z_p and no lam_p.
 
-    With S the participants of round t and P agents,
+    w needs of the agents only the mean of v_p = z_p - lam_p / rho, over ALL of them. With rho
+    constant, which it therefore is here (that of round 1), Algorithm 1 line 8 moves a participant's
+    v_p by 2 z_p - w - (z_p of before), and that is what an agent sends. So
 
-        zbar   <- zbar + (1/P) sum_{p in S} (z_p - z_p of before)
-        lambar <- lambar + (rho_t/P) ( |S| w - sum_{p in S} z_p )
-        w       = zbar - lambar / rho_{t+1}
+        w of the next round = w + (1/P) sum over the participants of (2 z_p - w - z_p of before)
 
-    are the means of what ``Server`` keeps in its tables, absent agents with their old values: it
-    runs as if there were one agent, the mean, and has the parameters of ``Server``. The agents
-    round z_p to multiples of 2^-40 before they use it, so that sums and agents agree. An agent that
-    loses lam_p and z_p cannot go on, because nobody else has them.
+    where absent agents count with their old v_p. An agent that loses lam_p and z_p cannot go on,
+    because nobody else has them.
+
+    Sums of z_p and of its change, each alone harmless, would betray an agent where it is absent:
+    their difference is the sum of the old z_p, whose sum over other agents is known.
     """
 
     state = SumState
 
-    @property
-    def _one(self) -> Server:
-        return Server(self.agent, self.penalty)
-
     def initialise(self, start: Vector, count: int) -> SumState:
-        """Return z_p = start, rounded to multiples of 2^-40, and lam_p = 0 for all agents."""
-        start = ring.rounded(start)
-        mean = self._one.initialise(start.astype(np.float64), 1)
-        own = {name: getattr(mean, name) for name in ("z", "lam", "w", "total", "weighted")}
-        return self.completed(SumState(**own, count=count, start=start))
+        """Return z_p = start and lam_p = 0 for all agents."""
+        nothing = np.zeros(start.size)
+        mean = start.astype(np.float64)
+        return SumState(mean, start, nothing, nothing.copy(), count, start)
 
     def admit(self, state: SumState, position: int, start: Vector) -> SumState:
         """Return the state with an agent at z_p = start, lam_p = 0 more."""
         share = state.count / (state.count + 1)
-        state.z = state.z * share + state.start / (state.count + 1)
-        state.lam = state.lam * share
+        state.mean = state.mean * share + state.start / (state.count + 1)
         state.count += 1
-        return self.completed(state)
-
-    def completed(self, state: SumState) -> SumState:
-        self._one.completed(state)
-        state.center = state.center.astype(state.start.dtype)
         return state
 
     def broadcast(self, state: SumState, turn: Turn) -> tuple[SumState, Arrays]:
-        """Return w (Algorithm 1 line 5), t and rho_t."""
-        _, arrays = self._one.broadcast(state, turn)
-        return state, arrays
+        """Return w (Algorithm 1 line 5), t and rho_1."""
+        state.w = state.center
+        rho = np.array(self.penalty(1), np.float64)
+        return state, {"w": state.w, "t": np.array(turn.number, np.int64), "rho": rho}
 
     def summands(self, state: SumState) -> Shapes:
-        """Return z_p (d,), by how much it moved (d,), and ||z_p - w||."""
-        shape = state.w.shape
-        return {"z": shape, "moved": shape, "distance": ()}
+        """Return by how much v_p moved (d,), and ||z_p - w||."""
+        return {"moved": state.w.shape, "distance": ()}
 
     def fold_sums(self, state: SumState, sums: Mapping[str, GroupSum], turn: Turn) -> SumState:
-        """Move the means by the participants' sums and take the next w."""
+        """Move the mean by the participants' sums."""
+        state.t = turn.number
+        state.total += state.w
+        state.weighted += np.multiply(state.w, state.t, dtype=np.float64)
         active = sum(len(found.positions) for found in sums.values())
-        if not active:
-            self._one.fold(state, {}, turn)
-            return self.completed(state)
-        behind = sum((found.arrays["z"] for found in sums.values()), -active * state.w.astype("f8"))
-        moved = sum((found.arrays["moved"] for found in sums.values()), np.zeros(state.w.size))
-        z = state.z[0] + moved / state.count
-        lam = state.lam[0] - (state.rho / state.count) * behind
-        self._one.fold(state, {0: {"z": z, "lam": lam}}, turn)
-        distance = sum(float(found.arrays["distance"]) for found in sums.values()) / active
-        state.residual = distance * distance + squared_gap(state.center, state.w)
-        return self.completed(state)
+        if active:
+            moved = sum((found.arrays["moved"] for found in sums.values()), np.zeros(state.w.size))
+            state.mean = state.mean + moved / state.count
+            distance = sum(float(found.arrays["distance"]) for found in sums.values()) / active
+            state.residual = distance * distance + squared_gap(state.center, state.w)
+        return state
 
     def recovery(self, state: SumState, position: int) -> Arrays:
         """Return what an agent begins with; nothing is known of one that has begun."""
         return {"lam": np.zeros_like(state.start), "inner": state.start, "z": state.start}
 
-    def model(self, state: SumState) -> Vector:
-        """Return what ``Server.model`` returns."""
-        return self._one.model(state).astype(state.start.dtype, copy=False)
-
     def models(self, state: SumState) -> Arrays:
-        """Return what ``Server.models`` returns."""
-        kind = state.start.dtype
-        models = self._one.models(state)
-        return {name: model.astype(kind, copy=False) for name, model in models.items()}
+        """Return what ``Server.models`` returns but for ``mean``, which no sum tells."""
+        return averages(state)
+
+
+def averages(state: State | SumState) -> dict[str, Vector]:
+    """Return the last w and the averages of all that were broadcast, as in ``Server.models``."""
+    count = state.t
+    if count == 0:
+        return dict.fromkeys(("last", "average", "weighted-average"), state.center)
+    kind = state.w.dtype
+    return {
+        "last": state.center,
+        "average": (state.total / count).astype(kind),
+        "weighted-average": (state.weighted * (2.0 / (count * (count + 1)))).astype(kind),
+    }
 
 
 class DPIADMM(PrimalDualStrategy):
@@ -345,8 +346,8 @@ class DPIADMM(PrimalDualStrategy):
     Who is averaged when some are absent: all enrolled agents, the absent ones with their old z_p
     and lam_p; the round's notes name them.
     A lost agent: z_p and lam_p are sent back, and the inner iterate restarts at z_p, which loses
-    nothing for E = 1 or with output perturbation. With ``secure_sum`` the server keeps means alone
-    (`SumServer`) and an agent that loses its state is out of the run.
+    nothing for E = 1 or with output perturbation. With ``secure_sum`` the server keeps one mean
+    (`SumServer`), rho_t stays rho_1, and an agent that loses its state is out of the run.
     Privacy: with ``clip`` > 0 and noise, each upload is accounted by the agent as E adaptive
     releases (one with output perturbation); ``sensitivity="paper"`` computes the noise's scale
     from the data, and such a run is not private.

@@ -28,6 +28,7 @@ from privet.privacy import (
     PairwiseMasks,
     key_pair,
 )
+from privet.privacy.events import SHARED_GRID
 from privet.wire import WireError, ring
 from privet.wire.contract import Instruction
 
@@ -156,7 +157,8 @@ def plan_masking(
     state = read_keys(context, asked.experiment)
     if state is None:
         return None
-    task = task_digest(asked.protocol, asked.version, asked.settings, asked.payload)
+    grid = SHARED_GRID if shared else 0.0
+    task = task_digest(asked.protocol, asked.version, asked.settings, asked.payload, grid)
     binding = Binding(asked.experiment, asked.round, asked.attempt, asked.roster, task)
     _require_fresh(state, binding)
     trust = node_rules(context).trust(agent) if shared and factory is None else None
@@ -176,13 +178,16 @@ def plan_masking(
 
 
 @lru_cache(maxsize=4)  # agents of one process are sent the same
-def task_digest(protocol: str, version: int, settings: str, payload: bytes) -> bytes:
+def task_digest(
+    protocol: str, version: int, settings: str, payload: bytes, grid: float = 0.0
+) -> bytes:
     """Return what binds a mask to all that it is asked for with.
 
-    Agents that were told to compute different things, or to add different noise, share no mask; and
-    one that forgets what it uploaded uses no mask for another value.
+    Agents that were sent different tasks, or different settings of the noise, share no mask; nor do
+    those that add shares of noise on different grids, the cell relative to the scale (0 where noise
+    is not shared). One that forgets what it uploaded uses no mask for another value.
     """
-    head = json.dumps([protocol, version, settings]).encode()
+    head = json.dumps([protocol, version, settings, *([grid] if grid else [])]).encode()
     return hashlib.sha256(len(head).to_bytes(8, "big") + head + payload).digest()
 
 

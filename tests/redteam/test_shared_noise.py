@@ -18,7 +18,7 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
-from privet.client_apps import client_app
+from privet.client_apps import client_app, masking
 from privet.client_apps.masking import task_digest
 from privet.privacy import (
     Binding,
@@ -30,6 +30,7 @@ from privet.privacy import (
     shared_spacing,
 )
 from privet.privacy.empirical import mu_bound
+from privet.privacy.events import SHARED_GRID
 from privet.privacy.masks import apply_streams, key_stream
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
@@ -267,7 +268,8 @@ def unmasked_with_own_keys(federation: Federation, **changes: Any) -> Words:
     assert not isinstance(words, str)
     settings = {**SETTINGS, **{key.replace("_", "-"): value for key, value in changes.items()}}
     payload = to_payload({"x": np.zeros(DIM)})
-    task = task_digest("dp-fedsgd", 1, encode_settings(settings), payload)
+    grid = SHARED_GRID if settings["noise-sharing"] else 0.0
+    task = task_digest("dp-fedsgd", 1, encode_settings(settings), payload, grid)
     binding = Binding("e", 1, 1, tuple(roster.items()), task)
     return sum((masks_of(name, keys, binding, "0") for name, keys in mine.items()), words)
 
@@ -312,6 +314,20 @@ def test_peers_who_are_told_something_else_share_no_mask(
     others = [federation.ask(name, **told) for name in federation.keys if name != "0"]
     assert not any(isinstance(one, str) for one in (victim, *others))
     assert cancelled([victim, *others]) is None  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("sharing", [True, False])
+def test_peers_whose_library_has_another_grid_share_no_mask_where_they_share_noise(
+    sharing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shares of noise in cells of different widths do not add up to what is charged."""
+    federation = Federation(tmp_path)
+    federation.enrol()
+    found = [federation.ask("0", noise_sharing=sharing)]
+    monkeypatch.setattr(masking, "SHARED_GRID", SHARED_GRID / 2.0)
+    found += [federation.ask(name, noise_sharing=sharing) for name in [*federation.keys][1:]]
+    assert not any(isinstance(one, str) for one in found)
+    assert (cancelled(found) is None) is sharing  # type: ignore[arg-type]
 
 
 def test_a_repeated_request_gets_nothing(tmp_path: Path) -> None:

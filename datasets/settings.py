@@ -74,7 +74,11 @@ class DataSettings:
         needs={"dataset": "csv"},
     )
     missing: str = setting(
-        "refuse", "what to do with missing values", choices=MISSING, needs={"dataset": "csv"}
+        "refuse",
+        "what missing values become: a category of their own, the mean, or 0 (numbers alone); drop "
+        "leaves their rows out",
+        choices=MISSING,
+        needs={"dataset": "csv"},
     )
     intercept: str = setting("auto", "whether to add a column of ones", choices=INTERCEPT)
     partition: str = setting("label", "how the examples are dealt to the agents", choices=SCHEMES)

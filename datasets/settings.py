@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from privet.datasets.dataset import DataError
+from privet.datasets.hub import PREFIX
 from privet.datasets.loaders import DTYPES, FROM_PATH, NAMES
 from privet.datasets.partitions import SCHEMES
 from privet.datasets.table import MISSING
@@ -43,6 +44,7 @@ class DataSettings:
         "",
         "absolute path of the data, where the data set needs one",
         needs={"dataset": tuple(FROM_PATH)},
+        path=(PREFIX,),
     )
     data_seed: int = setting(
         42, "seed of generated data, and of the test split where the data have none", low=0
@@ -72,6 +74,7 @@ class DataSettings:
         "",
         "absolute path of a TOML file with the public ranges and categories of the columns",
         needs={"dataset": "csv"},
+        path=(),
     )
     missing: str = setting(
         "refuse",

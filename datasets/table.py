@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from privet.datasets.partitions import split
 from privet.datasets.schema import GAP, MARK, Schema, read_schema
 from privet.datasets.table_files import Rows, read_rows
 from privet.wire.errors import did_you_mean
+from privet.wire.key import LARGEST
 
 LABELS = ("label", "labels", "target", "outcome", "class", "y")
 """Names by which the column of the labels is found where nobody says it, in any case."""
@@ -37,9 +39,10 @@ _NO_VALUE = ["", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None"]
 _DECIMAL_COMMA = r"^[-+]?\d+(,\d+)?([eE][-+]?\d+)?$"
 _THOUSANDS = r"^[-+]?[1-9]\d{0,2},\d{3}$"
 _SEPARATED = r"^[-+]?(\d+|\d{1,3}([,.' ]\d{3})+)([.,]\d+)?([eE][-+]?\d+)?$"
+_NUMBER = r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?"
 _TIME = r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?(Z|[AP]M|[-+]\d{2}:?\d{2}))?"
 _DAY = r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})\.?)"
-_DATE = rf"^({_DAY}([T ]{_TIME})?|{_TIME})$"
+_DATE = rf"{_DAY}([T ]{_TIME})?|{_TIME}"
 _FROM_RECORDS = (
     "scaling, categories and classes are read from the records: give schema, a file of public ones "
     "(privet data FILE --schema OUT writes a first one)"
@@ -424,7 +427,6 @@ def _columns(
 def _column(name: str, values: Any, public: SourceColumn | None) -> SourceColumn:
     """Return what a column holds (raises ``_Unfit`` where it cannot be used)."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     kind, missing = values.type, values.null_count
     if missing == len(values):
@@ -440,8 +442,8 @@ def _column(name: str, values: Any, public: SourceColumn | None) -> SourceColumn
     if numeric:
         numbers = _numbers(values.drop_null())
         low, high = float(numbers.min()), float(numbers.max())
-        if not np.isfinite([low, high]).all():
-            raise _Unfit("expected finite numbers")
+        if not -LARGEST <= low <= high <= LARGEST:
+            raise _Unfit(f"expected finite numbers, of at most {LARGEST:g}")
         if not public:
             return SourceColumn(name, missing, low=low, high=high)
         if not public.low <= low <= high <= public.high:
@@ -450,15 +452,38 @@ def _column(name: str, values: Any, public: SourceColumn | None) -> SourceColumn
                 drop=False,
             )
         return replace(public, missing=missing)
-    texts = _texts(values).drop_null()
-    found = sorted(texts.unique().to_pylist())
-    if pc.all(pc.match_substring_regex(texts, _DATE)).as_py():
-        raise _Unfit(f"dates or times, such as {found[0][:40]!r}; expected numbers or categories")
-    if len(found) > MOST_CATEGORIES:
-        raise _Unfit(
-            f"{len(found)} different texts, such as {found[0][:40]!r}, are too many categories"
-        )
+    found = sorted(_texts(values).unique().drop_null().to_pylist())
+    _check_categories(found, len(values) - missing)
     return SourceColumn(name, missing, tuple(found))
+
+
+def _check_categories(found: list[str], rows: int) -> None:
+    """Raise ``_Unfit`` for texts of so many rows that are no categories, or that look alike."""
+    first = repr(found[0][:40])
+    if all(re.fullmatch(_DATE, text) for text in found):
+        raise _Unfit(f"dates or times, such as {first}; expected numbers or categories")
+    folded: dict[str, str] = {}
+    for text in found:
+        if (other := folded.setdefault(text.casefold(), text)) != text:
+            raise _Unfit(
+                f"{other!r} and {text!r} differ by case alone: write them alike", drop=False
+            )
+    if len(found) <= MOST_CLASSES:
+        return
+    odd = [text for text in found if not re.fullmatch(_NUMBER, text)]
+    if 0 < len(odd) < len(found) / 2:
+        raise _Unfit(
+            f"numbers, but for {odd[0][:40]!r}: write it as one, or nothing if a value is missing"
+        )
+    if len({re.sub(r"\d+([.,]\d+)*", "", text) for text in found}) == 1:
+        raise _Unfit(
+            f"many numbers with a text, such as {first}: write the numbers alone, or leave it out if "
+            "it tells whose a row is"
+        )
+    if len(found) > min(MOST_CATEGORIES, rows / 2):
+        raise _Unfit(
+            f"{len(found)} different texts in {rows} rows, such as {first}, are too many categories"
+        )
 
 
 def _label_column(values: Any, label: SourceColumn) -> SourceColumn:

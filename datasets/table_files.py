@@ -109,12 +109,9 @@ def _read(path: Path) -> Any:
 
     try:
         if path.suffix == ".parquet":
-            table = parquet.read_table(path)
-            _check_names(path, table.column_names)
-            return table
+            return _named(path, parquet.read_table(path))
         delimiter, names = _header(path)
-        _check_names(path, names)
-        return arrow_csv.read_csv(
+        table = arrow_csv.read_csv(
             path,
             read_options=arrow_csv.ReadOptions(column_names=names, skip_rows=1),
             parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
@@ -122,8 +119,12 @@ def _read(path: Path) -> Any:
                 column_types=dict.fromkeys(names, pa.string())
             ),
         )
+        return _named(path, table)
     except (pa.ArrowException, OSError, EOFError) as error:
         why = _NOT_UTF_8 if "UTF8" in str(error) else f"cannot be read ({brief(error)})"
+        if odd := re.search(r"Expected (\d+) columns, got (\d+): (.*)", brief(error)):
+            header, cells, row = odd.groups()
+            why = f"the first row names {header} columns, and this row has {cells}: {row[:80]!r}"
         raise DataError(f"{path}: {why}") from None
 
 
@@ -145,9 +146,17 @@ def _header(path: Path) -> tuple[str, list[str]]:
     return delimiter, [name.strip() for name in names]
 
 
-def _check_names(path: Path, names: list[str]) -> None:
+def _named(path: Path, table: Any) -> Any:
+    """Return a table whose columns all have names, without empty ones at stray delimiters."""
+    import pyarrow.compute as pc
+
+    names = table.column_names
     if all(re.fullmatch(r"\s*[-+]?[\d.]+(e[-+]?\d+)?\s*", name) for name in names):
         raise DataError(f"{path}: expected names of columns in the first row, found {names[0]} ...")
-    for number, name in enumerate(names, start=1):
-        if not name.strip():
-            raise DataError(f"{path}: column {number} has no name")
+    kept = []
+    for at, name in enumerate(names):
+        if name.strip():
+            kept.append(at)
+        elif not pc.all(pc.equal(pc.utf8_length(table[at].cast("string")), 0)).as_py():
+            raise DataError(f"{path}: column {at + 1} has no name: give it one, or take it out")
+    return table.select(kept)

@@ -454,15 +454,15 @@ class TestDealing:
 
 def test_all_that_is_wrong_is_said_at_once_with_the_keys_that_mend_it(tmp_path: Path) -> None:
     rows = [
-        f"{n};note {n};0{n % 9 + 1}.03.2020;{n};{'a' if n % 2 else ''};{'fm'[n % 2] if n else ''}"
-        for n in range(101)
+        f"{n};{note};0{n % 9 + 1}.03.2020;{n};{'a' if n % 2 else ''};{'fm'[n % 2] if n else ''}"
+        for n, note in ((n, f"note {n}{'ab'[n % 2]}") for n in range(101))
     ]
     file = write(tmp_path / "a.csv", "BMI;Notiz;Aufnahme;BMI;ward;y", *rows)
     with pytest.raises(TableError) as caught:
         whole(file, drop_columns="ward")
     assert [fault.text.partition(",")[0] for fault in caught.value.faults] == [
         "several columns are called 'BMI'",
-        "column Notiz: 101 different texts",
+        "column Notiz: 101 different texts in 101 rows",
         "column Aufnahme: dates or times",
         "1 rows have no label in column y",
     ]
@@ -493,6 +493,17 @@ def test_dates_are_named_and_may_be_categories_of_a_schema(tmp_path: Path, value
     assert whole(file, schema=schema).columns == 1
 
 
+def test_a_stray_delimiter_makes_no_column(tmp_path: Path) -> None:
+    data = whole(write(tmp_path / "a.csv", "a;;y;", "1;;0;", "2;;1;"))
+    assert [column.name for column in data.source_columns] == ["a", "y"]
+
+
+def test_a_few_numbered_texts_are_categories(tmp_path: Path) -> None:
+    rows = [f"grade {n % 4},{'AB1'[n % 3]},{n % 2}" for n in range(12)]
+    data = whole(write(tmp_path / "a.csv", "a,b,y", *rows))
+    assert [column.width for column in data.source_columns[:2]] == [3, 2]
+
+
 def test_long_identifiers_are_ids_as_they_are_written(tmp_path: Path) -> None:
     ids = ["12345678901234567890", "12345678901234567891", "007"]
     rows = [f"{n},{one},{n % 2}" for n, one in enumerate(ids)]
@@ -507,10 +518,28 @@ def test_long_identifiers_are_ids_as_they_are_written(tmp_path: Path) -> None:
     ("rows", "keys", "expected"),
     [
         (["5.1,3.5,0", "4.9,3.0,1"], {}, "expected names of columns in the first row, found 5.1"),
-        (["a,,y", "1,2,0"], {}, "column 2 has no name"),
+        (["a,,y", "1,2,0"], {}, "column 2 has no name: give it one"),
+        (["a,y", "1e101,0", "1,1"], {}, r"column a: expected finite numbers, of at most 1e\+100"),
+        (
+            ["a,y", "<1,0", *(f"{n % 30}.5,{n % 2}" for n in range(80))],
+            {},
+            "column a: numbers, but for '<1': write it as one, or nothing if a value is missing",
+        ),
+        (["a,y", "no,0", "No,1"], {}, "column a: 'No' and 'no' differ by case alone: write them"),
+        (["a,y", "1,no", "2,No"], {}, "column y: 'No' and 'no' differ by case alone: write them"),
+        (
+            ["a,y", *(f"note {n % 30}{'abc'[n % 3]},{n % 2}" for n in range(59))],
+            {},
+            "column a: 30 different texts in 59 rows, such as 'note 0a', are too many",
+        ),
+        (
+            ["a,y", *(f"{n % 30} kg,{n % 2}" for n in range(80))],
+            {},
+            "column a: many numbers with a text, such as '0 kg': write the numbers alone",
+        ),
         (["a,b,a,y", "1,2,3,0"], {}, "several columns are called 'a'.*: set drop-columns=a"),
         (["a,y"], {}, "expected rows below the header, found none"),
-        (["a,y", "1,0", "1,2,3"], {}, r"cannot be read \(CSV parse error: Expected 2 columns"),
+        (["a,y", "1,0", "1,2,3"], {}, "the first row names 2 columns, and this row has 3: '1,2,3'"),
         (["a,b", "1,2"], {}, "which column has the labels. Give label-column, one of a, b"),
         (["label,y,a", "1,2,3"], {}, "which column has the labels"),
         (["a,y", "1,0"], {"label_column": "z"}, "label-column names 'z', not a column; there are"),
@@ -523,9 +552,9 @@ def test_long_identifiers_are_ids_as_they_are_written(tmp_path: Path) -> None:
         (["a,y", "inf,0", "1,1"], {}, "column a: expected finite numbers"),
         (["a,b,y", ",1,0", ",2,1"], {}, "column a: every value is missing: set drop-columns=a"),
         (
-            ["a,y", *(f"name {n},{n % 2}" for n in range(101))],
+            ["a,y", *(f"name {n}{'ab'[n % 2]},{n % 2}" for n in range(101))],
             {},
-            "column a: 101 different texts, such as 'name 0', are too many categories",
+            "column a: 101 different texts in 101 rows, such as 'name 0a', are too many cat",
         ),
     ],
 )

@@ -477,8 +477,8 @@ def _check_categories(found: list[str], rows: int) -> None:
         )
     if len({re.sub(r"\d+([.,]\d+)*", "", text) for text in found}) == 1:
         raise _Unfit(
-            f"many numbers with a text, such as {first}: write the numbers alone, or leave it out if "
-            "it tells whose a row is"
+            f"many numbers with a text, such as {first}: write the numbers alone, or leave it out "
+            "if it tells whose a row is"
         )
     if len(found) > min(MOST_CATEGORIES, rows / 2):
         raise _Unfit(

@@ -64,6 +64,7 @@ class Source:
     schema: str
     missing: str
     whole: bool
+    alone: bool
 
     @property
     def held_out(self) -> int | None:

@@ -53,6 +53,7 @@ def load(
     schema: str = "",
     missing: str = "refuse",
     whole: bool = False,
+    alone: bool = False,
 ) -> Dataset:
     """Return a data set; the result is cached per process and its arrays are read-only.
 
@@ -100,6 +101,9 @@ def load(
     whole : bool
         Whether nothing is held out: of data that come without a test set all rows are then for
         training, and the test set is empty.
+    alone : bool
+        Whether other nodes have records of their own that are not seen here, as where nothing is
+        held out: of ``csv`` without a schema, what would give each node other columns is refused.
 
     Raises
     ------
@@ -132,6 +136,7 @@ def load(
         schema=schema,
         missing=missing,
         whole=whole,
+        alone=alone or whole,
     )
     try:
         return _load(source)

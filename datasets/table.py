@@ -114,7 +114,7 @@ def load_table(source: Source) -> Dataset:
     Numbers, and targets of a regression, are standardised with the training rows' mean and
     deviation, and are zeros where all are equal; k categories, in the order of the alphabet, become
     k - 1 columns, the first is the zero row, and a single one is left out. A node that reads its
-    own file (``whole``) without a schema cannot know the other nodes' categories, and is refused
+    own file (``alone``) without a schema cannot know the other nodes' categories, and is refused
     a column with a single one.
 
     A ``schema`` names the columns that are used: a range [low, high] is scaled to
@@ -399,7 +399,7 @@ def _columns(
             column = _column(name, read[name], public)
             if name == label:
                 column = _label_column(read[name], column)
-            elif source.whole and not public and column.categories and column.constant:
+            elif source.alone and not public and column.categories and column.constant:
                 raise _Unfit(
                     f"{column.categories[0][:40]!r} in every row, and other nodes may have other "
                     "texts: leave it out on every node, or give schema"
@@ -501,11 +501,11 @@ def _label_column(values: Any, label: SourceColumn) -> SourceColumn:
 
 def _faults_of_gaps(source: Source, columns: list[SourceColumn], label: str) -> list[Fault]:
     """Return what values that are missing cannot be, as the key ``missing`` has it."""
-    if source.missing == "category" and source.whole and not source.schema:
+    if source.missing == "category" and source.alone and not source.schema:
         return [
             Fault(
-                "missing = category needs schema with partition = none: other nodes may lack other "
-                "values, and have other columns"
+                "missing = category needs schema where a node reads its own file: other nodes may "
+                "lack other values, and have other columns"
             )
         ]
     faults = []

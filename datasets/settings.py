@@ -42,7 +42,7 @@ class DataSettings:
     dataset: str = setting("breast-cancer", "name of the data set", choices=NAMES)
     data_path: str = setting(
         "",
-        "absolute path of the data, where the data set needs one",
+        "path of the data, where the data set needs one; absolute, but on the command line",
         needs={"dataset": tuple(FROM_PATH)},
         path=(PREFIX,),
     )
@@ -72,7 +72,8 @@ class DataSettings:
     )
     schema: str = setting(
         "",
-        "absolute path of a TOML file with the public ranges and categories of the columns",
+        "TOML file with the public ranges and categories of the columns; absolute, but on the "
+        "command line",
         needs={"dataset": "csv"},
         path=(),
     )

@@ -109,7 +109,8 @@ def _read(path: Path) -> Any:
 
     try:
         if path.suffix == ".parquet":
-            return _named(path, parquet.read_table(path))
+            with parquet.ParquetFile(path) as file:
+                return _named(path, file.read())
         delimiter, names = _header(path)
         table = arrow_csv.read_csv(
             path,

@@ -47,14 +47,15 @@ class RunConfig:
     )
     output_dir: str = setting(
         "",
-        "absolute folder for run folders; empty is ./runs where the server runs",
+        "folder for run folders; absolute, but on the command line; empty is ./runs where the "
+        "server runs",
         operational=True,
         path=(),
     )
     resume: str = setting(
         "",
-        "absolute path of the run folder to resume from; auto: the newest good one in output-dir, "
-        "or a new run where there is none",
+        "run folder to resume from; absolute, but on the command line; auto: the newest good one "
+        "in output-dir, or a new run where there is none",
         operational=True,
         path=(NEWEST,),
     )

@@ -473,12 +473,17 @@ def test_all_that_is_wrong_is_said_at_once_with_the_keys_that_mend_it(tmp_path: 
 
 @pytest.mark.parametrize("name", ["BMI", "BMI, PID"])
 def test_columns_of_one_name_are_left_out_together(tmp_path: Path, name: str) -> None:
+    from pyarrow import csv, parquet
+
     rows = [f"{n},{n * n},{n},{n},{n % 2}" for n in range(4)]
     file = write(tmp_path / "a.csv", "BMI,age,PID,BMI,y", *rows)
     names = [column.name for column in whole(file, drop_columns=name).source_columns]
     assert names == (["age", "y"] if "PID" in name else ["age", "PID", "y"])
     with pytest.raises(DataError, match="label-column names 'BMI', and several columns are"):
         whole(file, label_column="BMI")
+    parquet.write_table(csv.read_csv(file), tmp_path / "a.parquet")
+    again = whole(tmp_path / "a.parquet", drop_columns=name).source_columns
+    assert [column.name for column in again] == names
 
 
 @pytest.mark.parametrize(

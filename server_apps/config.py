@@ -23,6 +23,9 @@ from privet.wire.registry import DEFAULT_ALGORITHM
 
 log = logging.getLogger("flwr.privet")
 
+NEWEST = "auto"
+"""The value of ``resume`` that goes on with the newest run of the output folder."""
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -44,14 +47,17 @@ class RunConfig:
     )
     output_dir: str = setting(
         "",
-        "absolute folder for run folders; empty is ./runs where the server runs",
+        "folder for run folders; absolute, but on the command line; empty is ./runs where the "
+        "server runs",
         operational=True,
+        path=(),
     )
     resume: str = setting(
         "",
-        "absolute path of the run folder to resume from; auto: the newest good one in output-dir, "
-        "or a new run where there is none",
+        "run folder to resume from; absolute, but on the command line; auto: the newest good one "
+        "in output-dir, or a new run where there is none",
         operational=True,
+        path=(NEWEST,),
     )
     exclude: str = setting(
         "",
@@ -204,6 +210,8 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
         if key not in own:
             raise ConfigError(f"{key} = {shown(value)}: {name} does not use it{_users(entry)}")
         checked = own[key].check(value)
+        if own[key].is_relative(checked):
+            raise ConfigError(f"{key} = {checked!r}: must be an absolute path")
         if checked != own[key].default:
             given[key] = checked
     resolved = kind.filled({key: given.get(key, own[key].usual) for key in own}, given)

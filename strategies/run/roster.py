@@ -153,6 +153,10 @@ class Question:
             return unfit
         if self.secure_sum and not said.public_key:
             return "gives no public key, which this run's secure sum needs"
+        try:
+            AgentLedger.joined([said.ledger])
+        except (ValueError, ArithmeticError) as error:
+            return f"the account of its ledger file cannot be read: {error}"
         return ""
 
 
@@ -185,6 +189,8 @@ class Agent:
     """Accounts of the nodes that had this name before and whose state it was not given."""
     library: str = ""
     """The version of this library on its node; empty where it does not say."""
+    stated: str = ""
+    """Its account of the experiment by its node's ledger file, until that is joined."""
 
     def entry(self) -> dict[str, Any]:
         """Return what a checkpoint keeps of an agent."""
@@ -308,6 +314,21 @@ class Roster:
     def said(self, name: str, ledger: str) -> None:
         """Note an agent's account of its releases."""
         self.agents[name].ledger = ledger
+
+    def join_stated(self, delta: float) -> set[str]:
+        """Take over what nodes' ledger files hold of this run and is more than is known here.
+
+        So no fault on either side makes the run's account of an agent shorter than its ledger,
+        which holds the releases of all nodes that had the name and charged to the same file. A node
+        can only make its own account longer. Returned are the names where it did.
+        """
+        longer = set()
+        for name, agent in self.agents.items():
+            stated, agent.stated = agent.stated, ""
+            if stated and AgentLedger.from_json(stated).spent(delta) > agent.spent(delta):
+                agent.ledger, agent.former = stated, ()
+                longer.add(name)
+        return longer
 
     def accepted(self, name: str, update: Update) -> None:
         """Note that an agent's upload of a round was folded."""
@@ -447,6 +468,7 @@ class Roster:
             facts=said.facts,
             own=said.own,
             library=said.library,
+            stated=said.ledger,
         )
         self._place(said.agent, now, question)
 

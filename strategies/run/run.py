@@ -423,6 +423,7 @@ class Run:
         timeout = min(ENROL_TIMEOUT, options.round_timeout)
         new = roster.refresh(grid, self.question(), timeout)
         self._take_in(new)
+        roster.join_stated(self.half.terms.delta)
         return new
 
     def _take_in(self, new: Iterable[str]) -> None:

@@ -26,7 +26,7 @@ MESSAGE_UNAVAILABLE = 3
 MOD_FAILED = 6
 """Flower's error code where a mod of a ClientApp does not pass a message on, nor ever will."""
 NO_HANDLER = "No query function registered with name 'privet'"
-"""What Flower says of a ClientApp that was not made by this library, below others' text at times."""
+"""What Flower says of a ClientApp that was not made by this library, below Ray's text at times."""
 NOT_OURS = -1
 """Code of the reply of such a ClientApp, not one of Flower's."""
 

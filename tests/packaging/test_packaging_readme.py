@@ -139,9 +139,7 @@ def patched(files: dict[str, str], diff: str) -> dict[str, str]:
         name, _, hunks = part.partition("\n")
         for hunk in re.split(r"^@@\n", hunks, flags=re.MULTILINE):
             lines = hunk.splitlines(keepends=True)
-            old, new = (
-                "".join(line[1:] for line in lines if line[0] != other) for other in "+-"
-            )
+            old, new = ("".join(line[1:] for line in lines if line[0] != other) for other in "+-")
             assert found[name].count(old) == 1, hunk
             found[name] = found[name].replace(old, new)
     return found

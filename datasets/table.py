@@ -171,6 +171,11 @@ def _tables(source: str) -> Iterator[tuple[str, Any]]:
         raise DataError(f"{path}: {what}; expected {EXPECTED}")
 
 
+def is_table(name: str) -> bool:
+    """Whether a text is the name of a table's file."""
+    return name.lower().endswith(_SUFFIXES)
+
+
 def _name(file: Path) -> str:
     return next(file.name.removesuffix(end) for end in _SUFFIXES if file.name.endswith(end))
 

@@ -49,11 +49,17 @@ class RunError(PrivetError, RuntimeError):
     """A run that cannot go on; the text is the cause."""
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of a line on an unknown name: the nearest known one, or nothing."""
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is nearest to an unknown one, empty where none is near."""
     by_letters = {one.lower(): one for one in known}
     near = difflib.get_close_matches(name.lower(), list(by_letters), 1)
-    return f"; did you mean {by_letters[near[0]]!r}?" if near else ""
+    return by_letters[near[0]] if near else ""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of a line on an unknown name: the nearest known one, or nothing."""
+    near = nearest(name, known)
+    return f"; did you mean {near!r}?" if near else ""
 
 
 def listed(reasons: Iterable[str], most: int = 3) -> str:

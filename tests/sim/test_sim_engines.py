@@ -107,7 +107,7 @@ def test_it_is_known_by_its_reason_under_a_long_traceback() -> None:
     def app(message: Message, context: Context) -> Message:
         return Message(Error(2, reason), reply_to=message)
 
-    with pytest.raises(RunError, match=r"^0 agents could be enrolled.*: this ClientApp is not Priv"):
+    with pytest.raises(RunError, match=r"^0 agents could be enrolled.*: this ClientApp is"):
         train(logistic_agents(2), 2, grid=InlineGrid(app, 2))
 
 

@@ -18,6 +18,11 @@ _SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 _NOT_UTF_8 = "expected text in UTF-8: save it with that encoding (in Excel, CSV UTF-8)"
 
 
+def is_table(name: str) -> bool:
+    """Whether a text is the name of a table's file."""
+    return name.lower().endswith(_SUFFIXES)
+
+
 class Rows(NamedTuple):
     """All rows of the files.
 

@@ -13,11 +13,12 @@ from functools import lru_cache
 from typing import Any
 
 from privet.datasets import DataSettings
+from privet.datasets.table_files import is_table
 from privet.privacy.node_rules import KEYS as NODE_KEYS
 from privet.strategies.participation import ParticipationSettings
 from privet.strategies.run.options import RunSettings
 from privet.wire import ConfigError, algorithm, algorithms
-from privet.wire.errors import did_you_mean
+from privet.wire.errors import nearest
 from privet.wire.key import Key, Scalar, keys_of, setting, shown
 from privet.wire.registry import DEFAULT_ALGORITHM
 
@@ -206,7 +207,9 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in raw.items():
         entry = known.get(key)
         if entry is None:
-            raise ConfigError(unknown(key))
+            raise ConfigError(unknown(key, value=value))
+        if key == "dataset" and is_table(str(value)):
+            raise ConfigError(f"dataset = {value!r}: write dataset=csv data-path={value}")
         if key not in own:
             raise ConfigError(f"{key} = {shown(value)}: {name} does not use it{_users(entry)}")
         checked = own[key].check(value)
@@ -236,11 +239,24 @@ def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: config[name] for name, key in keys.items() if not key.operational}
 
 
-def unknown(key: str, others: Iterable[str] = ()) -> str:
-    """Return the line on a key that nobody declares, with the nearest name there is."""
+def unknown(key: str, others: Iterable[str] = (), *, value: Scalar | None = None) -> str:
+    """Return the line on a key that nobody declares, with the nearest name there is.
+
+    Of the keys that have the nearest one's name as words of theirs, that of most algorithms comes
+    first: target-epsilon before dp-iadmm's epsilon.
+    """
     if key in NODE_KEYS:
         return f"{key} is a node's own key: it stands in the node config, where no run reaches"
-    return f"unknown config key {key!r}{did_you_mean(key, (*table(), *others))}"
+    known = table()
+    if value is not None and (hyphened := key.replace("_", "-")) in known:
+        return f"unknown config key {key!r}: write {hyphened}={shown(value)}"
+    near = nearest(key, (*known, *others))
+    if near not in known:
+        return f"unknown config key {key!r}{near and f'; did you mean {near!r}?'}"
+    longer = [name for name in known if f"-{near}-" in f"-{name}-"]
+    first = max(longer, key=lambda name: ("" in known[name].owners, len(known[name].owners)))
+    also = "" if first == near else f" or {near!r}"
+    return f"unknown config key {key!r}; did you mean {first!r}{also}?"
 
 
 def _users(entry: Entry) -> str:

@@ -291,7 +291,7 @@ class Run:
             log.warning("probability: no agent is called %s", ", ".join(unknown))
         size = getattr(self.half.agent, "gradients", Gradients()).batch_size
         counts = [agent.num_examples for agent in self.session.roster.agents.values()]
-        fewer = [count for count in counts if 0 < count < size]
+        fewer = [count for count in counts if count < size]
         if fewer:
             log.info(
                 "batch-size = %d: %d of %d agents have fewer examples, %d at least, and take all "

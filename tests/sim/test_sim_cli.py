@@ -30,6 +30,20 @@ from support.paths import golden
 SUMS = ("algorithm=dp-fedsgd", "secure-sum=true", "noise-sharing=true", "clip=1", "noise-scale=1")
 
 
+def test_benchmarks_are_listed_where_they_can_run() -> None:
+    """Here they can; and in a process that sees none beside the package they are not."""
+    assert "Measure and print figures" in privet("--help").out
+    installed = (
+        "from pathlib import Path; is_file = Path.is_file; "
+        "Path.is_file = lambda path: 'benchmarks' not in path.parts and is_file(path); "
+        "from privet.sim.cli.main import main; main(['--help'])"
+    )
+    command = [sys.executable, "-c", installed]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "reproduce" in listed
+    assert "Measure and print figures" not in listed
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -53,6 +67,18 @@ SUMS = ("algorithm=dp-fedsgd", "secure-sum=true", "noise-sharing=true", "clip=1"
             "step-size = 0: in Flower's config this stands for the algorithm's default, 0.1",
         ),
         (["run", "--bogus"], 2, "--bogus"),
+        (["run", "--num-agents", "4"], 2, "--num-agents is a run-config key: write num-agents=4;"),
+        (["tune", "led", "--num-agents=4"], 2, "run-config key: write num-agents=4; see "),
+        (["account", "--num_agents"], 2, "run-config key: write num-agents=VALUE; see "),
+        (["report", "--num-agents", "4"], 2, "No such option '--num-agents'; see "),
+        (["run", "num_agents=4"], 2, "unknown config key 'num_agents': write num-agents=4"),
+        (["run", "dataset=w.csv"], 2, "dataset = 'w.csv': write dataset=csv data-path=w.csv"),
+        (["keys", "epsilonn"], 2, "did you mean 'target-epsilon' or 'epsilon'?"),
+        (["run", "epsilonn=2"], 2, "did you mean 'target-epsilon' or 'epsilon'?"),
+        (["reproduce", "fedplt/table-2"], 2, "or all; did you mean 'fed-plt/table-2'?"),
+        (["reproduce", "fed-pdm"], 2, "or all; did you mean 'fedpdm'?"),
+        (["reproduce", "fed-plt/tabel-2"], 2, "theorems; did you mean 'fed-plt/table-2'?"),
+        (["new", ""], 2, "new: name the folder to write, e.g. privet new my-app"),
         (["run", "rhoo=2"], 2, "unknown config key 'rhoo'; did you mean 'rho'?"),
         (["run", "rho"], 2, "'rho': expected key=value"),
         (["run", "rho=high"], 2, "rho = 'high': expected a number"),

@@ -100,6 +100,8 @@ class SourceColumn:
         Range of numbers; ``public`` says that it is not that of the records.
     gap : bool
         Whether a missing value has a column of its own, the last, which is 1 where it is missing.
+    zeros : bool
+        Whether its single category becomes a column of zeros, as other nodes may have a second.
     """
 
     name: str
@@ -109,11 +111,12 @@ class SourceColumn:
     high: float = 0.0
     public: bool = False
     gap: bool = False
+    zeros: bool = False
 
     @property
     def width(self) -> int:
         """Columns that it becomes: k - 1 of k categories, none of a single one; one of numbers."""
-        return (len(self.categories) - 1 if self.categories else 1) + self.gap
+        return (len(self.categories) - 1 if self.categories else 1) + self.gap + self.zeros
 
     @property
     def constant(self) -> bool:

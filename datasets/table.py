@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,6 +28,8 @@ from privet.datasets.schema import GAP, MARK, Schema, read_schema
 from privet.datasets.table_files import Rows, read_rows
 from privet.wire.errors import did_you_mean
 from privet.wire.key import LARGEST
+
+log = logging.getLogger("flwr.privet")
 
 LABELS = ("label", "labels", "target", "outcome", "class", "y")
 """Names by which the column of the labels is found where nobody says it, in any case."""
@@ -114,8 +117,8 @@ def load_table(source: Source) -> Dataset:
     Numbers, and targets of a regression, are standardised with the training rows' mean and
     deviation, and are zeros where all are equal; k categories, in the order of the alphabet, become
     k - 1 columns, the first is the zero row, and a single one is left out. A node that reads its
-    own file (``alone``) without a schema cannot know the other nodes' categories, and is refused
-    a column with a single one.
+    own file (``alone``) without a schema cannot know the other nodes' categories: a single one
+    becomes a column of zeros, with a warning.
 
     A ``schema`` names the columns that are used: a range [low, high] is scaled to
     [-1, 1], or the categories; what lies outside is refused.
@@ -178,6 +181,8 @@ def load_table(source: Source) -> Dataset:
         train, test = (
             part._replace(labels=(part.labels - origin) / unit) for part in (train, test)
         )
+    if zeros := _zeros(inputs):
+        log.warning("%s: %s", source.path, zeros)
     return Dataset.of(
         "csv",
         train,
@@ -196,9 +201,21 @@ def _description(source: Source, inputs: list[SourceColumn], left_out: int) -> s
     said = [f"{Path(source.path).name}: {width} columns, numbers {how}, categories one-hot"]
     if constant := [column.name for column in inputs if not column.width]:
         said.append(f"left out, as every row has the same text: {', '.join(constant)}")
+    if zeros := _zeros(inputs):
+        said.append(zeros)
     if left_out:
         said.append(f"left out, as values are missing: {left_out} rows")
     return "; ".join(said)
+
+
+def _zeros(inputs: list[SourceColumn]) -> str:
+    """Return which columns are zeros as this node's rows all have one text, and what may follow."""
+    if not (names := [column.name for column in inputs if column.zeros]):
+        return ""
+    return (
+        f"zeros, as every row of this node has the same text: {', '.join(names)}; where another "
+        "node has another text, give all the same schema, or leave it out on all with drop-columns"
+    )
 
 
 def _dependence(source: Source, schema: Schema) -> str:
@@ -400,10 +417,7 @@ def _columns(
             if name == label:
                 column = _label_column(read[name], column)
             elif source.alone and not public and column.categories and column.constant:
-                raise _Unfit(
-                    f"{column.categories[0][:40]!r} in every row, and other nodes may have other "
-                    "texts: leave it out on every node, or give schema"
-                )
+                column = replace(column, zeros=True)
             found.append(column)
         except _Unfit as error:
             where = "" if error.row is None else f"row {positions[error.row] + 1}: "
@@ -553,7 +567,7 @@ def _encoded(values: Any, column: SourceColumn) -> FloatArray:
     encoded: FloatArray
     if column.categories:
         codes, count = _codes(values, column), len(column.categories)
-        encoded = np.eye(count + 1)[codes][:, 1:count]
+        encoded = np.eye(count + 1)[codes][:, 1 : count + column.zeros]
         encoded[codes == count] = np.nan
     else:
         encoded = _numbers(values)[:, None]

@@ -140,13 +140,15 @@ def test_what_a_nodes_own_records_decide_is_said(
 
 
 @pytest.mark.parametrize("partition", ["none", "iid"])
-def test_a_nodes_own_table_must_not_decide_the_columns(tmp_path: Path, partition: str) -> None:
-    """A text that all rows of this node have may be one of two at the next one."""
+def test_a_constant_text_of_a_node_keeps_its_place(tmp_path: Path, partition: str) -> None:
+    """A text that all rows of a node have may be one of two at the next: zeros hold its place."""
     table = tmp_path / "own.csv"
     table.write_text("age,unit,y\n" + "".join(f"{n},ICU,{n % 2}\n" for n in range(20)))
     keys = {"dataset": "csv", "data-path": str(table), "partition": partition}
-    with pytest.raises(DataError, match="column unit: 'ICU' in every row, and other nodes may"):
-        problem_from_context(context(NODE | keys, {}))
+    own = problem_from_context(context(NODE | keys, {}))
+    assert own.features.shape[1] == 3, "age, unit and the intercept"
+    assert not own.features[:, 1].any()
+    assert own.data_dependent
     with pytest.raises(DataError, match="missing = category needs schema where a node reads"):
         problem_from_context(context(NODE | keys | {"missing": "category"}, {}))
     pool = context(NODE | {"allow-run-data": True}, {**keys, "partition": "iid", "num-agents": 2})

@@ -377,14 +377,30 @@ class TestConstants:
         assert "left out, as every row has the same text: unit" in data.description
         assert [column.width for column in data.source_columns[:3]] == [1, 0, 1]
 
-    def test_a_text_is_refused_where_a_node_alone_reads_its_own(self, tmp_path: Path) -> None:
-        """Left out at one node and a column at the next, or 0 for each one's own text: neither."""
+    def test_a_text_is_zeros_where_a_node_alone_reads_its_own(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """As wide as at a node with two texts, and said: which of them is the zero nobody knows."""
         file = write(tmp_path / "a.csv", *self.ROWS)
-        with pytest.raises(
-            DataError, match=r"column unit: 'ICU' in every row, .*drop-columns=unit"
-        ):
-            whole(file)
+        data = whole(file)
+        two = whole(
+            write(tmp_path / "b.csv", *(row.replace("60,ICU", "60,ward") for row in self.ROWS))
+        )
+        assert data.columns == two.columns == 3
+        assert data.train_features[:, 1].tolist() == [0, 0, 0]
+        assert two.train_features[:, 1].tolist() == [0, 1, 0]
+        said = "zeros, as every row of this node has the same text: unit; where another"
+        assert said in data.description
+        (warning,) = caplog.messages
+        assert warning.startswith(f"{file}: {said}")
         assert whole(file, drop_columns="unit").columns == 2
+
+    def test_a_gap_in_such_a_column_is_what_missing_says(self, tmp_path: Path) -> None:
+        rows = [row.replace("60,ICU", "60,") for row in self.ROWS]
+        file = write(tmp_path / "a.csv", *rows)
+        with pytest.raises(DataError, match="missing values, in unit of 1 rows"):
+            whole(file)
+        assert whole(file, missing="mean").train_features[:, 1].tolist() == [0, 0, 0]
 
     def test_nodes_with_one_schema_have_the_same_columns(self, tmp_path: Path) -> None:
         text = "[columns]\nage = [0, 100]\nunit = ['ICU', 'ward']\nyear = [2024, 2024]\n"

@@ -321,7 +321,7 @@ def secure_sum_that_is_ignored(patch: Patch) -> None:
 @mutant("limited_node_vetoes_what_is_not_noised", says="sends an un-noised upload")
 def nodes_without_a_veto(patch: Patch) -> None:
     patch.setattr(NodeRules, "screen", lambda self, **asked: None)
-    patch.setattr(NodeRules, "charge", lambda self, release, note="": None)
+    patch.setattr(NodeRules, "charge", lambda self, *of, **more: None)
 
 
 @mutant("charge_is_what_is_drawn", says="do not make it private")
@@ -402,7 +402,7 @@ def noise_that_is_drawn_and_thrown_away(patch: Patch) -> None:
 
 @mutant("ledger_says_what_the_history_says", says="3 rounds are [0, 0, 0, 0, 0, 0] lines")
 def nodes_that_write_no_ledger(patch: Patch) -> None:
-    patch.setattr(NodeRules, "charge", lambda self, release, note="": None)
+    patch.setattr(NodeRules, "charge", lambda self, *of, **more: None)
 
 
 @mutant("target_epsilon_is_met_and_not_passed")

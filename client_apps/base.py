@@ -6,6 +6,7 @@ any Flower project. State is written last and only on success.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -370,6 +371,7 @@ class Participant:
             layout=layout.to_json() if isinstance(layout, Layout) else "",
             buffers=buffers.to_json() if isinstance(buffers, Layout) else "",
             facts=facts.to_json(),
+            tied=json.dumps(tied) if (tied := getattr(problem, "tied", None)) else "",
             own=encode_settings(own) if (own := self._own(context)) else "",
             library=library_version(),
         )

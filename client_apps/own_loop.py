@@ -30,7 +30,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, nullcontext
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
@@ -49,6 +49,7 @@ from .inputs import parts
 from .local_task import LocalTask, Walk
 from .private_steps import LossFn, PrivateSteps
 from .state import read_state
+from .tied import tied_names
 
 MOST_APART = 2.0
 """Factor by which a loop may move further, or less far, than steps that its method counts on."""
@@ -327,11 +328,17 @@ class LoopParticipant(Participant):
             made = model() if callable(model) else model
         parameters = parameters_of(made)
         layout = self._layout = parameters.layout()
-        known = ClippableLoopProblem if parameters.clippable else LoopProblem
+        known: type[LoopProblem] = LoopProblem
         held = Buffers(made, buffers)
         self._kind, self._shared, self._first = buffers, held.shared, held.first()
+        tied: dict[str, str] = {}
+        if isinstance(parameters, ModuleParameters):
+            known = ClippableLoopProblem
+            sent = held.tensors if held.shared else {}
+            tied = tied_names(made, {**parameters.parameters, **sent})
         super().__init__(
-            lambda context: known(layout, num_examples(context), held.shared), protocol=protocol
+            lambda context: known(layout, num_examples(context), held.shared, tied),
+            protocol=protocol,
         )
 
     def app(self, **options: Any) -> ClientApp:
@@ -447,9 +454,16 @@ class LoopParticipant(Participant):
 class LoopProblem:
     """What is known of an agent's problem whose gradients the library never sees."""
 
-    def __init__(self, layout: Layout, num_examples: int, buffers: Layout | None = None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        num_examples: int,
+        buffers: Layout | None = None,
+        tied: Mapping[str, str] | None = None,
+    ) -> None:
         self.dim, self.dtype, self.num_examples = layout.dim, layout.dtype, num_examples
         self.layout, self.divisor, self.buffers = layout, float(num_examples), buffers
+        self.tied = tied or {}
 
     def value(self, x: Vector) -> float:
         """Refuse: the loss is the user's."""
@@ -492,6 +506,8 @@ class Buffers:
 
     Attributes
     ----------
+    tensors : dict of str to Tensor
+        The buffers by name.
     shared : Layout or None
         Of those that come from the server.
     """
@@ -500,7 +516,7 @@ class Buffers:
         if kind not in BUFFERS_ARE:
             raise ConfigError(f"buffers is {kind!r}, expected {', '.join(BUFFERS_ARE)}")
         saved = model.state_dict() if hasattr(model, "named_buffers") else {}
-        self._tensors = {
+        self.tensors = {
             name: buffer
             for name, buffer in (model.named_buffers() if saved else ())
             if name in saved
@@ -508,13 +524,13 @@ class Buffers:
         }
         self.shared: Layout | None = None
         self._dtype = np.dtype("f8")  # which holds counts of batches exactly
-        if kind != "local" and self._tensors:
-            self.shared = layout_of(self._tensors)
+        if kind != "local" and self.tensors:
+            self.shared = layout_of(self.tensors)
             self._dtype = self.shared.dtype
 
     def first(self) -> Vector | None:
         """Return the numbers, None where there are none."""
-        known = not any(buffer.is_meta for buffer in self._tensors.values())
+        known = not any(buffer.is_meta for buffer in self.tensors.values())
         return self.read().get(BUFFERS) if known else None
 
     def record(self) -> ArrayRecord:
@@ -522,28 +538,26 @@ class Buffers:
         return ArrayRecord(
             {
                 name: Array(as_numpy(each) if each.is_floating_point() else each.cpu().numpy())
-                for name, each in self._tensors.items()
+                for name, each in self.tensors.items()
             }
         )
 
     def read(self) -> dict[str, Vector]:
         """Return the numbers as one vector under `BUFFERS`, nothing where there are none."""
-        parts = [
-            each.detach().cpu().reshape(-1).double().numpy() for each in self._tensors.values()
-        ]
+        parts = [each.detach().cpu().reshape(-1).double().numpy() for each in self.tensors.values()]
         return {BUFFERS: np.concatenate(parts).astype(self._dtype, copy=False)} if parts else {}
 
     def write(self, vector: Vector | None) -> None:
         """Write the numbers of ``read`` into the model (raises ``ConfigError``)."""
         if vector is None:  # of a model without, or of which only the round has numbers
             return
-        sizes = [each.numel() for each in self._tensors.values()]
+        sizes = [each.numel() for each in self.tensors.values()]
         if sum(sizes) != vector.size:
             raise ConfigError(
                 f"the buffers of this round's model have {sum(sizes)} numbers, not {vector.size}"
             )
         parts = np.split(vector, np.cumsum(sizes)[:-1])
-        for each, part in zip(self._tensors.values(), parts, strict=True):
+        for each, part in zip(self.tensors.values(), parts, strict=True):
             each.detach().copy_(each.new_tensor(part, device="cpu").reshape(each.shape))
 
 
@@ -567,8 +581,6 @@ class Parameters(ABC):
     """
 
     names: tuple[str, ...]
-    clippable: ClassVar[bool] = False
-    """Whether the gradients of examples can be clipped one by one."""
 
     @abstractmethod
     def value(self, name: str) -> Any:
@@ -729,8 +741,6 @@ class ArrayParameters(Parameters):
 
 class ModuleParameters(Parameters):
     """The parameters of a ``torch.nn.Module`` with ``requires_grad``, on its device."""
-
-    clippable: ClassVar[bool] = True
 
     def __init__(self, model: Any) -> None:
         self.parameters = {

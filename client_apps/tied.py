@@ -7,6 +7,7 @@ starting model has it must come back with the trained values.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from privet.wire import ConfigError
@@ -37,9 +38,7 @@ def tied_names(model: Any, chosen: Mapping[str, Any]) -> dict[str, str]:
 
 def _require_apart(chosen: Mapping[str, Any], others: Mapping[str, Any]) -> None:
     spans = sorted([*_spans(chosen, True), *_spans(others, False)], key=lambda span: span[:3])
-    for (device, _, end, name, ours), (where, begin, _, other, too) in zip(
-        spans, spans[1:], strict=False
-    ):
+    for (device, _, end, name, ours), (where, begin, _, other, too) in pairwise(spans):
         if device == where and begin < end and (ours or too):
             raise ConfigError(
                 f"{name!r} and {other!r} of the model share memory without being one parameter: "

@@ -245,14 +245,14 @@ class Session:
         if not isinstance(stated, dict) or not all(isinstance(n, str) for n in stated.values()):
             raise ValueError("what it says of tied parameters is not a table of names")
         found = {}
-        for alias, own in stated.items():
+        for other, own in stated.items():
             if own not in names:
-                raise ValueError(f"it ties {alias!r} to {own!r}, which it does not train")
+                raise ValueError(f"it ties {other!r} to {own!r}, which it does not train")
             name = names[own]
             if own.endswith(name):  # one side may have a prefix more, as a wrapped module has
-                alias = alias.removeprefix(own.removesuffix(name))
+                alias = other.removeprefix(own.removesuffix(name))
             else:
-                alias = name.removesuffix(own) + alias
+                alias = name.removesuffix(own) + other
             if alias in names.values():
                 raise ValueError(f"it ties {alias!r} to {own!r}, but trains both")
             if alias not in self.arrays:

@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 
 from privet.client_apps import LoopParticipant, initial_arrays
 from privet.sim.engine import InlineGrid
-from privet.strategies import FedDyn, FedPLT
+from privet.strategies import FedPLT
 from privet.strategies.run.session import Session
 from privet.wire import ConfigError, Enrolment, Layout, RunError
 

@@ -28,8 +28,9 @@ import importlib
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager, nullcontext
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -47,6 +48,7 @@ from .guard import is_private, speaks_little
 from .half import Half, Local, Vector
 from .inputs import parts
 from .local_task import LocalTask, Walk
+from .optimizer_steps import ScaledGradients, StepHook, hooked
 from .private_steps import LossFn, PrivateSteps
 from .state import read_state
 from .tied import tied_names
@@ -102,7 +104,8 @@ class LocalRound:
         self._corrects = (
             bool(task.needs) or task.shift is not None or task.rho < math.inf or self._weight != 1
         )
-        self._taken = 0
+        self._took: Counter[str] = Counter()
+        self._scaled: ScaledGradients | None = None
         self._finish: Callable[[LocalTask, Walk], Local] | None = None
         self._close: Callable[[Opened, Local, Context, str], RecordDict] | None = None
         self._message: Message | None = None
@@ -113,9 +116,9 @@ class LocalRound:
         Where the agents are weighted by their examples, the gradients are multiplied by the weight
         n_i / mean n before.
 
-        Between the backward pass and the optimizer's step; with mixed precision after the gradients
-        are unscaled; before or after clipping, as the loop means it. A parameter without a gradient
-        gets the correction alone.
+        Between the backward pass and the optimizer's step, or at the end of its closure; with mixed
+        precision after the gradients are unscaled, or the round is refused; before or after
+        clipping, as the loop means it. A parameter without a gradient gets the correction alone.
 
         Parameters
         ----------
@@ -128,36 +131,47 @@ class LocalRound:
             raise ConfigError("correct() was given another model than the round")
         if self._private is not None:
             raise ConfigError("a private round steps with private_step(), not with correct()")
-        self._parameters.correct(gradients)
-        self._taken += 1
+        self._correct(self._parameters.names, True, gradients)
+        if self._scaled is not None:
+            self._scaled.corrected()
+
+    def _correct(
+        self, names: Collection[str], counts: bool, gradients: Mapping[str, Any] | None = None
+    ) -> None:
+        """Correct the gradients of some parameters, in a step of its own where it ``counts``."""
+        self._parameters.correct(gradients, names)
+        if counts:
+            self._took.update(names)
+
+    @property
+    def _taken(self) -> int:
+        """Number of steps: those of two optimizers, each of a part of the model, are not added."""
+        return max(self._took.values(), default=0)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Look out for what makes a correction wrong that the loop calls for itself."""
+        if isinstance(self._parameters, ModuleParameters) and self._private is None:
+            self._scaled = ScaledGradients(self._parameters.parameters)
+            with self._scaled.watched():
+                yield
+        else:
+            yield
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
-        """Let every optimizer of the module begin its steps with `correct`."""
+        """Let every optimizer of the module begin its steps with the correction."""
         if not isinstance(self._parameters, ModuleParameters):
             raise ConfigError("hook = True corrects the gradients of a torch.nn.Module")
         if self._private is not None:
             raise ConfigError(
                 "hook = True is not for private rounds: private_step corrects the gradients"
             )
-        ours = {id(parameter) for parameter in self._parameters.parameters.values()}
-
-        def correct(optimizer: Any, *_: Any) -> None:
-            groups = optimizer.param_groups
-            if any(id(each) in ours for group in groups for each in group["params"]):
-                if getattr(optimizer, "grad_scale", None) is not None:
-                    raise ConfigError(
-                        "a fused optimizer would unscale what hook = True adds to its gradients: "
-                        "call scaler.unscale_(optimizer) before scaler.step(optimizer)"
-                    )
-                self.correct(self._model)
-
-        torch: Any = importlib.import_module("torch.optim.optimizer")
-        handle = torch.register_optimizer_step_pre_hook(correct)
-        try:
+        parameters, half = self._parameters, self._opened.half
+        once = f"{half.name} counts the gradient of every step" if parameters.sums else ""
+        hook = StepHook(parameters.parameters, self._correct, parameters.objective, once)
+        with hooked(hook):
             yield
-        finally:
-            handle.remove()
 
     def private_step(self, loss_fn: LossFn, batch: Any, optimizer: Any = None) -> None:
         """Take one charged step on the model's device.
@@ -193,7 +207,7 @@ class LocalRound:
         if self._private is None:
             raise ConfigError("private_step() needs a run with noise and a clip")
         self._private.step(loss_fn, batch, optimizer, lambda: self._parameters.correct(None))
-        self._taken += 1
+        self._took.update(self._parameters.names)
 
     def reply(self, metrics: Mapping[str, float] | None = None) -> Message:
         """Return the upload of what the model holds now, after the ``with`` block.
@@ -242,10 +256,10 @@ class LocalRound:
             raise ConfigError(
                 f"{half.name} needs a call of correct() in every local step, this loop made none"
             )
-        if half.steps_bind and self._taken != task.steps:
+        if half.steps_bind and {*self._took.values()} != {task.steps}:
             raise ConfigError(
                 f"{half.name} needs exactly {task.steps} local steps with correct(), "
-                f"this loop took {self._taken}"
+                f"this loop took {' and '.join(map(str, sorted({*self._took.values()}) or [0]))}"
             )
         walk = self._parameters.walk(self._taken)
         if half.steps_bind:
@@ -354,7 +368,9 @@ class LoopParticipant(Participant):
         """Open a round: the model is given the start, and `LocalRound` what goes with it.
 
         With ``hook`` every step of a PyTorch optimizer of the model's parameters within the block
-        begins with `LocalRound.correct`, which the loop then leaves out.
+        begins with what `LocalRound.correct` does, which the loop then leaves out. A step that
+        takes a closure, as that of L-BFGS, sees the corrected objective, its value too; however
+        often it evaluates it, it is one step.
 
         Everything that is asked before the work comes first: the node's rules, the ledger,
         the agent's state. What ends the round there raises, and `app` sends the right reply.
@@ -382,7 +398,7 @@ class LoopParticipant(Participant):
         buffers.write(given)
         local = LocalRound(opened, task, model, context)
         del task
-        with local.hooked() if hook else nullcontext():
+        with local.hooked() if hook else local._watched():
             yield local
 
         def left(task: LocalTask, walk: Walk) -> Local:
@@ -641,8 +657,9 @@ class Parameters(ABC):
         for name, part in parts(task.start).items():
             self.fill(name, part)
         self._dtype, self._pull, self._weight = task.start.dtype, 1.0 / task.rho, weight
-        fixed, factor = task.shift, 1.0
+        fixed, factor, self._constant = task.shift, 1.0, 0.0
         if self._pull and task.center is not None:
+            self._constant = 0.5 * self._pull * float(np.dot(task.center, task.center))
             if fixed is None:
                 fixed, factor = task.center, -self._pull
             else:
@@ -654,22 +671,30 @@ class Parameters(ABC):
         self._totals = {} if self._total is None else parts(self._total)
         self._slopes = None if self._total is None else placed(self._total)
 
-    def correct(self, gradients: Mapping[str, Any] | None) -> None:
-        """Add shift - center / rho + w / rho to every gradient, and sum them up where asked.
+    @property
+    def sums(self) -> bool:
+        """Whether gradients are summed up."""
+        return self._total is not None
+
+    def correct(
+        self, gradients: Mapping[str, Any] | None, names: Collection[str] | None = None
+    ) -> None:
+        """Add shift - center / rho + w / rho to gradients, and sum them up where asked.
 
         No vector is made on the way. Where gamma / rho <= 1, as it must be for the steps to
         converge, the rounding of w / rho apart from center / rho moves an iterate by no more than
         its own does.
         """
-        held = [self.gradient(name, gradients) for name in self.names]
+        names = self.names if names is None else names
+        held = [self.gradient(name, gradients) for name in names]
         if self._weight != 1:
             self.add(held, held, self._weight - 1.0)
         if self._slopes is not None:
-            self.add(list(self._slopes.values()), held)
+            self.add([self._slopes[name] for name in names], held)
         if self._fixed is not None:
-            self.add(held, list(self._fixed.values()), self._factor)
+            self.add(held, [self._fixed[name] for name in names], self._factor)
         if self._pull:
-            self.add(held, [self.value(name) for name in self.names], self._pull)
+            self.add(held, [self.value(name) for name in names], self._pull)
 
     def walk(self, steps: int) -> Walk:
         """Return the walk that ends where the model is now."""
@@ -767,6 +792,21 @@ class ModuleParameters(Parameters):
 
     def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
         self.torch._foreach_add_(targets, terms, alpha=factor)
+
+    def objective(self, loss: Any, names: Collection[str]) -> Any:
+        """Return weight f + <shift, w> + ||w - center||^2 / (2 rho) of f, as `correct` has it.
+
+        Of some parameters alone up to a constant.
+        """
+        added = self._constant
+        for name in names:
+            wide = self.value(name).reshape(-1).double()
+            if self._fixed is not None:
+                fixed = self._fixed[name].reshape(-1).double()
+                added += self._factor * float(self.torch.dot(fixed, wide))
+            if self._pull:
+                added += 0.5 * self._pull * float(self.torch.dot(wide, wide))
+        return loss * self._weight + added
 
     def _tensor(self, part: Vector) -> Any:
         """Return an array as a tensor that shares its memory, to be read only."""

@@ -248,6 +248,8 @@ class Participant:
         kind = type(problem).__name__
         quiet = self._quiet(message, context)
         said = f"{kind} (text withheld: private run)" if quiet else one_line(str(problem))
+        if isinstance(problem, KeyError) and not quiet:  # whose text is the key alone
+            said = f"{kind}: {said}"
         return Error(FAILED, f"agent {name}: {said or kind}")
 
     def _quiet(self, message: Message, context: Context) -> bool:

@@ -61,6 +61,12 @@ end is what the next one begins with, as in FedAvg. Local: an agent goes on from
 M. Andreux et al., "Siloed Federated Learning for Multi-Centric Histopathology Datasets" (2020).
 Constant: every round begins, and ends, with those of the starting model."""
 
+NOT_SENT = {
+    "arrays": "participant.round(...) gives the model its start",
+    "config": "take local.step_size, or a key of context.run_config",
+}
+"""Records that a training message of Flower's own strategies has, with what there is instead."""
+
 Count = Callable[[Context], int]
 Model = Any
 """A ``torch.nn.Module``, or a mapping of names to arrays of floats that can be written into."""
@@ -453,6 +459,13 @@ class LoopParticipant(Participant):
                 reply: Message = call_next(message, context)
             except Declined as declined:
                 (reply,) = declined.args
+            except KeyError as missing:
+                key = missing.args[0] if missing.args else None
+                if kind == "train" and key in NOT_SENT and key not in message.content:
+                    raise ConfigError(
+                        f"KeyError: a training message of Privet has no {key!r}: {NOT_SENT[key]}"
+                    ) from missing
+                raise
             if not isinstance(reply, Message):
                 raise ConfigError(
                     f"a handler returned {type(reply).__name__}: return a message, in training "

@@ -58,7 +58,7 @@ def played(name: str, loop: Loop, hook: bool = True, rounds: int = 4) -> Any:
 
 
 def closure_of(optimizer: Any, model: Point, agent: int) -> Callable[[], Any]:
-    """Return a closure as PyTorch documents it, and as Lightning's automatic optimisation has it."""
+    """Return a closure as PyTorch documents it and Lightning's own optimisation has it."""
 
     def closure() -> Any:
         optimizer.zero_grad()
@@ -80,7 +80,7 @@ def by_closure(local: Any, model: Point, agent: int, keyword: bool = False) -> N
     optimizer = torch.optim.SGD(model.parameters(), lr=local.step_size)
     for _ in range(local.steps):
         closure = closure_of(optimizer, model, agent)
-        optimizer.step(**{"closure": closure}) if keyword else optimizer.step(closure)
+        optimizer.step(closure=closure) if keyword else optimizer.step(closure)
 
 
 def by_keyword(local: Any, model: Point, agent: int) -> None:
@@ -237,7 +237,7 @@ def test_a_line_search_that_cannot_be_served_is_refused_by_name() -> None:
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_correction_of_scaled_gradients_is_refused(fused: bool) -> None:
-    """The scaler would divide it by 65,536; the first step is skipped, as its gradient overflows."""
+    """The scaler would divide it by 65,536. The first step is skipped: its gradient overflows."""
     unscale = torch.amp.GradScaler.unscale_
 
     def scaled(order: str, local: Any, model: Point, agent: int) -> None:

@@ -60,6 +60,7 @@ from privet.wire.payload import to_payload
 from privet.wire.records import record_dict
 from privet.wire.threads import pin_blas_threads
 
+from .adapters.torch_clipping import VmapError
 from .flower_mods import mod_around
 from .guard import (
     Guard,
@@ -237,6 +238,9 @@ class Participant:
             (cause,) = wrapped.args  # most often a wrong data file, which needs no traceback
             log.error("agent %s: %s: %s", name, type(cause).__name__, one_line(str(cause)))
             error = self._failed(name, cause, message, context)
+        except VmapError as problem:  # of which the layer says more than a traceback
+            log.error("agent %s: %s", name, problem)
+            error = self._failed(name, problem, message, context)
         except Exception as problem:
             log.exception("agent %s failed", name)
             error = self._failed(name, problem, message, context)

@@ -40,7 +40,7 @@ from flwr.clientapp import ClientApp
 from privet.privacy import BudgetRefused
 from privet.problems import Norm
 from privet.wire import RECORD, ConfigError, Layout, algorithm, unpack
-from privet.wire.contract import decode_settings, read_instruction
+from privet.wire.contract import decode_settings, means_privacy, read_instruction
 from privet.wire.payload import BUFFERS
 
 from .base import METRICS, Opened, Participant, agent_name
@@ -49,7 +49,7 @@ from .half import Half, Local, Vector
 from .inputs import parts
 from .local_task import LocalTask, Walk
 from .optimizer_steps import ScaledGradients, StepHook, hooked
-from .private_steps import LossFn, PrivateSteps
+from .private_steps import LossFn, PrivateSteps, dry_run, require_runs
 from .state import read_state
 from .tied import tied_names
 
@@ -202,13 +202,18 @@ class LocalRound:
         ------
         ConfigError
             In a run without noise and a clip, for a batch of more examples, BatchNorm in training
-            mode, a model that something else has changed, or an optimizer of Opacus.
+            mode, a model that something else has changed, a module or a loss that keeps something
+            of one example for others, class weights that would cancel, or an optimizer of Opacus.
+        VmapError
+            For a layer or a loss that does not run under ``torch.func.vmap``; `check` finds it
+            before a round is charged.
         NoiseError
             For more steps than were charged.
 
         Privacy: one of the Gaussian releases of this round's upload, of sensitivity 2 C / b in a
         batch of b, whatever the examples are. It is yours that no record comes twice in a batch,
-        and that frozen parts and buffers of the model were not fitted to these records.
+        that frozen parts and buffers of the model were not fitted to these records, and that the
+        loss reads no records but those of its batch, such as the whole table.
         """
         if self._private is None:
             raise ConfigError("private_step() needs a run with noise and a clip")
@@ -343,9 +348,8 @@ class LoopParticipant(Participant):
             raise ConfigError(f"{protocol} needs a gradient of all examples after its local steps")
         if not callable(num_examples):
             raise ConfigError(f"num_examples is {num_examples!r}, expected context -> int")
-        made = model
-        if isinstance(model, type) or not hasattr(model, "named_parameters"):
-            made = model() if callable(model) else model
+        self._model = model
+        made = self._made()
         parameters = parameters_of(made)
         layout = self._layout = parameters.layout()
         known: type[LoopProblem] = LoopProblem
@@ -360,6 +364,35 @@ class LoopParticipant(Participant):
             lambda context: known(layout, num_examples(context), held.shared, tied),
             protocol=protocol,
         )
+
+    def _made(self) -> Model:
+        made = self._model
+        if isinstance(made, type) or not hasattr(made, "named_parameters"):
+            made = made() if callable(made) else made
+        return made
+
+    def check(self, loss_fn: LossFn, batch: Any) -> None:
+        """Try `LocalRound.private_step` on up to eight examples of a batch; nothing is charged.
+
+        Call it where the app is made, with zeros or examples that you made up: what does not work
+        is then an error before the first round. The model is the participant's.
+
+        Parameters
+        ----------
+        loss_fn, batch
+            As those of `LocalRound.private_step`.
+
+        Raises
+        ------
+        ConfigError
+            For what a private step refuses, and a loss that is no mean over examples.
+        VmapError
+            A RuntimeError: for a layer or a loss that does not run under ``torch.func.vmap``.
+        """
+        parameters = parameters_of(model := self._made())
+        if not isinstance(parameters, ModuleParameters):
+            raise ConfigError("a private round trains a torch.nn.Module")
+        dry_run(model, parameters.parameters, loss_fn, batch)
 
     def app(self, **options: Any) -> ClientApp:
         """Return a Flower ClientApp that enrols; register ``@app.train()`` with `round` in it."""
@@ -385,6 +418,9 @@ class LoopParticipant(Participant):
         buffers = Buffers(model, self._kind)
         if buffers.shared != self._shared:  # of which nobody was asked whether they may leave
             raise ConfigError("the model of this round has other buffers than the participant's")
+        settings = decode_settings(read_instruction(message.content).settings)
+        if means_privacy(settings) and hasattr(model, "named_parameters"):
+            require_runs(model)  # before anything is charged
         name = agent_name(context)
         opened = self._open(message, context, name)
         if isinstance(opened, RecordDict):

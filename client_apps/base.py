@@ -6,6 +6,7 @@ any Flower project. State is written last and only on success.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -59,6 +60,7 @@ from privet.wire.payload import to_payload
 from privet.wire.records import record_dict
 from privet.wire.threads import pin_blas_threads
 
+from .adapters.torch_clipping import VmapError
 from .flower_mods import mod_around
 from .guard import (
     Guard,
@@ -237,6 +239,9 @@ class Participant:
             (cause,) = wrapped.args  # most often a wrong data file, which needs no traceback
             log.error("agent %s: %s: %s", name, type(cause).__name__, one_line(str(cause)))
             error = self._failed(name, cause, message, context)
+        except VmapError as problem:  # of which the layer says more than a traceback
+            log.error("agent %s: %s", name, problem)
+            error = self._failed(name, problem, message, context)
         except Exception as problem:
             log.exception("agent %s failed", name)
             error = self._failed(name, problem, message, context)
@@ -248,6 +253,8 @@ class Participant:
         kind = type(problem).__name__
         quiet = self._quiet(message, context)
         said = f"{kind} (text withheld: private run)" if quiet else one_line(str(problem))
+        if isinstance(problem, KeyError) and not quiet:  # whose text is the key alone
+            said = f"{kind}: {said}"
         return Error(FAILED, f"agent {name}: {said or kind}")
 
     def _quiet(self, message: Message, context: Context) -> bool:
@@ -371,6 +378,7 @@ class Participant:
             layout=layout.to_json() if isinstance(layout, Layout) else "",
             buffers=buffers.to_json() if isinstance(buffers, Layout) else "",
             facts=facts.to_json(),
+            tied=json.dumps(tied) if (tied := getattr(problem, "tied", None)) else "",
             own=encode_settings(own) if (own := self._own(context)) else "",
             library=library_version(),
             ledger=rules.released(experiment, name),

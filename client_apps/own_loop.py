@@ -28,9 +28,10 @@ import importlib
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager, nullcontext
-from typing import Any, ClassVar, Self
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from typing import Any, Self
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
@@ -39,7 +40,7 @@ from flwr.clientapp import ClientApp
 from privet.privacy import BudgetRefused
 from privet.problems import Norm
 from privet.wire import RECORD, ConfigError, Layout, algorithm, unpack
-from privet.wire.contract import decode_settings, read_instruction
+from privet.wire.contract import decode_settings, means_privacy, read_instruction
 from privet.wire.payload import BUFFERS
 
 from .base import METRICS, Opened, Participant, agent_name
@@ -47,8 +48,10 @@ from .guard import is_private, speaks_little
 from .half import Half, Local, Vector
 from .inputs import parts
 from .local_task import LocalTask, Walk
-from .private_steps import LossFn, PrivateSteps
+from .optimizer_steps import ScaledGradients, StepHook, hooked
+from .private_steps import LossFn, PrivateSteps, dry_run, require_runs
 from .state import read_state
+from .tied import tied_names
 
 MOST_APART = 2.0
 """Factor by which a loop may move further, or less far, than steps that its method counts on."""
@@ -57,6 +60,12 @@ BUFFERS_ARE = ("average", "local", "constant")
 end is what the next one begins with, as in FedAvg. Local: an agent goes on from its own, as in
 M. Andreux et al., "Siloed Federated Learning for Multi-Centric Histopathology Datasets" (2020).
 Constant: every round begins, and ends, with those of the starting model."""
+
+NOT_SENT = {
+    "arrays": "participant.round(...) gives the model its start",
+    "config": "take local.step_size, or a key of context.run_config",
+}
+"""Records that a training message of Flower's own strategies has, with what there is instead."""
 
 Count = Callable[[Context], int]
 Model = Any
@@ -101,7 +110,8 @@ class LocalRound:
         self._corrects = (
             bool(task.needs) or task.shift is not None or task.rho < math.inf or self._weight != 1
         )
-        self._taken = 0
+        self._took: Counter[str] = Counter()
+        self._scaled: ScaledGradients | None = None
         self._finish: Callable[[LocalTask, Walk], Local] | None = None
         self._close: Callable[[Opened, Local, Context, str], RecordDict] | None = None
         self._message: Message | None = None
@@ -112,9 +122,9 @@ class LocalRound:
         Where the agents are weighted by their examples, the gradients are multiplied by the weight
         n_i / mean n before.
 
-        Between the backward pass and the optimizer's step; with mixed precision after the gradients
-        are unscaled; before or after clipping, as the loop means it. A parameter without a gradient
-        gets the correction alone.
+        Between the backward pass and the optimizer's step, or at the end of its closure; with mixed
+        precision after the gradients are unscaled, or the round is refused; before or after
+        clipping, as the loop means it. A parameter without a gradient gets the correction alone.
 
         Parameters
         ----------
@@ -127,36 +137,47 @@ class LocalRound:
             raise ConfigError("correct() was given another model than the round")
         if self._private is not None:
             raise ConfigError("a private round steps with private_step(), not with correct()")
-        self._parameters.correct(gradients)
-        self._taken += 1
+        self._correct(self._parameters.names, True, gradients)
+        if self._scaled is not None:
+            self._scaled.corrected()
+
+    def _correct(
+        self, names: Collection[str], counts: bool, gradients: Mapping[str, Any] | None = None
+    ) -> None:
+        """Correct the gradients of some parameters, in a step of its own where it ``counts``."""
+        self._parameters.correct(gradients, names)
+        if counts:
+            self._took.update(names)
+
+    @property
+    def _taken(self) -> int:
+        """Number of steps: those of two optimizers, each of a part of the model, are not added."""
+        return max(self._took.values(), default=0)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Look out for what makes a correction wrong that the loop calls for itself."""
+        if isinstance(self._parameters, ModuleParameters) and self._private is None:
+            self._scaled = ScaledGradients(self._parameters.parameters)
+            with self._scaled.watched():
+                yield
+        else:
+            yield
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
-        """Let every optimizer of the module begin its steps with `correct`."""
+        """Let every optimizer of the module begin its steps with the correction."""
         if not isinstance(self._parameters, ModuleParameters):
             raise ConfigError("hook = True corrects the gradients of a torch.nn.Module")
         if self._private is not None:
             raise ConfigError(
                 "hook = True is not for private rounds: private_step corrects the gradients"
             )
-        ours = {id(parameter) for parameter in self._parameters.parameters.values()}
-
-        def correct(optimizer: Any, *_: Any) -> None:
-            groups = optimizer.param_groups
-            if any(id(each) in ours for group in groups for each in group["params"]):
-                if getattr(optimizer, "grad_scale", None) is not None:
-                    raise ConfigError(
-                        "a fused optimizer would unscale what hook = True adds to its gradients: "
-                        "call scaler.unscale_(optimizer) before scaler.step(optimizer)"
-                    )
-                self.correct(self._model)
-
-        torch: Any = importlib.import_module("torch.optim.optimizer")
-        handle = torch.register_optimizer_step_pre_hook(correct)
-        try:
+        parameters, half = self._parameters, self._opened.half
+        once = f"{half.name} counts the gradient of every step" if parameters.sums else ""
+        hook = StepHook(parameters.parameters, self._correct, parameters.objective, once)
+        with hooked(hook):
             yield
-        finally:
-            handle.remove()
 
     def private_step(self, loss_fn: LossFn, batch: Any, optimizer: Any = None) -> None:
         """Take one charged step on the model's device.
@@ -181,18 +202,23 @@ class LocalRound:
         ------
         ConfigError
             In a run without noise and a clip, for a batch of more examples, BatchNorm in training
-            mode, a model that something else has changed, or an optimizer of Opacus.
+            mode, a model that something else has changed, a module or a loss that keeps something
+            of one example for others, class weights that would cancel, or an optimizer of Opacus.
+        VmapError
+            For a layer or a loss that does not run under ``torch.func.vmap``; `check` finds it
+            before a round is charged.
         NoiseError
             For more steps than were charged.
 
         Privacy: one of the Gaussian releases of this round's upload, of sensitivity 2 C / b in a
         batch of b, whatever the examples are. It is yours that no record comes twice in a batch,
-        and that frozen parts and buffers of the model were not fitted to these records.
+        that frozen parts and buffers of the model were not fitted to these records, and that the
+        loss reads no records but those of its batch, such as the whole table.
         """
         if self._private is None:
             raise ConfigError("private_step() needs a run with noise and a clip")
         self._private.step(loss_fn, batch, optimizer, lambda: self._parameters.correct(None))
-        self._taken += 1
+        self._took.update(self._parameters.names)
 
     def reply(self, metrics: Mapping[str, float] | None = None) -> Message:
         """Return the upload of what the model holds now, after the ``with`` block.
@@ -241,10 +267,10 @@ class LocalRound:
             raise ConfigError(
                 f"{half.name} needs a call of correct() in every local step, this loop made none"
             )
-        if half.steps_bind and self._taken != task.steps:
+        if half.steps_bind and {*self._took.values()} != {task.steps}:
             raise ConfigError(
                 f"{half.name} needs exactly {task.steps} local steps with correct(), "
-                f"this loop took {self._taken}"
+                f"this loop took {' and '.join(map(str, sorted({*self._took.values()}) or [0]))}"
             )
         walk = self._parameters.walk(self._taken)
         if half.steps_bind:
@@ -322,17 +348,51 @@ class LoopParticipant(Participant):
             raise ConfigError(f"{protocol} needs a gradient of all examples after its local steps")
         if not callable(num_examples):
             raise ConfigError(f"num_examples is {num_examples!r}, expected context -> int")
-        made = model
-        if isinstance(model, type) or not hasattr(model, "named_parameters"):
-            made = model() if callable(model) else model
+        self._model = model
+        made = self._made()
         parameters = parameters_of(made)
         layout = self._layout = parameters.layout()
-        known = ClippableLoopProblem if parameters.clippable else LoopProblem
+        known: type[LoopProblem] = LoopProblem
         held = Buffers(made, buffers)
         self._kind, self._shared, self._first = buffers, held.shared, held.first()
+        tied: dict[str, str] = {}
+        if isinstance(parameters, ModuleParameters):
+            known = ClippableLoopProblem
+            sent = held.tensors if held.shared else {}
+            tied = tied_names(made, {**parameters.parameters, **sent})
         super().__init__(
-            lambda context: known(layout, num_examples(context), held.shared), protocol=protocol
+            lambda context: known(layout, num_examples(context), held.shared, tied),
+            protocol=protocol,
         )
+
+    def _made(self) -> Model:
+        made = self._model
+        if isinstance(made, type) or not hasattr(made, "named_parameters"):
+            made = made() if callable(made) else made
+        return made
+
+    def check(self, loss_fn: LossFn, batch: Any) -> None:
+        """Try `LocalRound.private_step` on up to eight examples of a batch; nothing is charged.
+
+        Call it where the app is made, with zeros or examples that you made up: what does not work
+        is then an error before the first round. The model is the participant's.
+
+        Parameters
+        ----------
+        loss_fn, batch
+            As those of `LocalRound.private_step`.
+
+        Raises
+        ------
+        ConfigError
+            For what a private step refuses, and a loss that is no mean over examples.
+        VmapError
+            A RuntimeError: for a layer or a loss that does not run under ``torch.func.vmap``.
+        """
+        parameters = parameters_of(model := self._made())
+        if not isinstance(parameters, ModuleParameters):
+            raise ConfigError("a private round trains a torch.nn.Module")
+        dry_run(model, parameters.parameters, loss_fn, batch)
 
     def app(self, **options: Any) -> ClientApp:
         """Return a Flower ClientApp that enrols; register ``@app.train()`` with `round` in it."""
@@ -347,7 +407,9 @@ class LoopParticipant(Participant):
         """Open a round: the model is given the start, and `LocalRound` what goes with it.
 
         With ``hook`` every step of a PyTorch optimizer of the model's parameters within the block
-        begins with `LocalRound.correct`, which the loop then leaves out.
+        begins with what `LocalRound.correct` does, which the loop then leaves out. A step that
+        takes a closure, as that of L-BFGS, sees the corrected objective, its value too; however
+        often it evaluates it, it is one step.
 
         Everything that is asked before the work comes first: the node's rules, the ledger,
         the agent's state. What ends the round there raises, and `app` sends the right reply.
@@ -356,6 +418,9 @@ class LoopParticipant(Participant):
         buffers = Buffers(model, self._kind)
         if buffers.shared != self._shared:  # of which nobody was asked whether they may leave
             raise ConfigError("the model of this round has other buffers than the participant's")
+        settings = decode_settings(read_instruction(message.content).settings)
+        if means_privacy(settings) and hasattr(model, "named_parameters"):
+            require_runs(model)  # before anything is charged
         name = agent_name(context)
         opened = self._open(message, context, name)
         if isinstance(opened, RecordDict):
@@ -375,7 +440,7 @@ class LoopParticipant(Participant):
         buffers.write(given)
         local = LocalRound(opened, task, model, context)
         del task
-        with local.hooked() if hook else nullcontext():
+        with local.hooked() if hook else local._watched():
             yield local
 
         def left(task: LocalTask, walk: Walk) -> Local:
@@ -430,6 +495,13 @@ class LoopParticipant(Participant):
                 reply: Message = call_next(message, context)
             except Declined as declined:
                 (reply,) = declined.args
+            except KeyError as missing:
+                key = missing.args[0] if missing.args else None
+                if kind == "train" and key in NOT_SENT and key not in message.content:
+                    raise ConfigError(
+                        f"KeyError: a training message of Privet has no {key!r}: {NOT_SENT[key]}"
+                    ) from missing
+                raise
             if not isinstance(reply, Message):
                 raise ConfigError(
                     f"a handler returned {type(reply).__name__}: return a message, in training "
@@ -447,9 +519,16 @@ class LoopParticipant(Participant):
 class LoopProblem:
     """What is known of an agent's problem whose gradients the library never sees."""
 
-    def __init__(self, layout: Layout, num_examples: int, buffers: Layout | None = None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        num_examples: int,
+        buffers: Layout | None = None,
+        tied: Mapping[str, str] | None = None,
+    ) -> None:
         self.dim, self.dtype, self.num_examples = layout.dim, layout.dtype, num_examples
         self.layout, self.divisor, self.buffers = layout, float(num_examples), buffers
+        self.tied = tied or {}
 
     def value(self, x: Vector) -> float:
         """Refuse: the loss is the user's."""
@@ -492,6 +571,8 @@ class Buffers:
 
     Attributes
     ----------
+    tensors : dict of str to Tensor
+        The buffers by name.
     shared : Layout or None
         Of those that come from the server.
     """
@@ -500,7 +581,7 @@ class Buffers:
         if kind not in BUFFERS_ARE:
             raise ConfigError(f"buffers is {kind!r}, expected {', '.join(BUFFERS_ARE)}")
         saved = model.state_dict() if hasattr(model, "named_buffers") else {}
-        self._tensors = {
+        self.tensors = {
             name: buffer
             for name, buffer in (model.named_buffers() if saved else ())
             if name in saved
@@ -508,13 +589,13 @@ class Buffers:
         }
         self.shared: Layout | None = None
         self._dtype = np.dtype("f8")  # which holds counts of batches exactly
-        if kind != "local" and self._tensors:
-            self.shared = layout_of(self._tensors)
+        if kind != "local" and self.tensors:
+            self.shared = layout_of(self.tensors)
             self._dtype = self.shared.dtype
 
     def first(self) -> Vector | None:
         """Return the numbers, None where there are none."""
-        known = not any(buffer.is_meta for buffer in self._tensors.values())
+        known = not any(buffer.is_meta for buffer in self.tensors.values())
         return self.read().get(BUFFERS) if known else None
 
     def record(self) -> ArrayRecord:
@@ -522,28 +603,26 @@ class Buffers:
         return ArrayRecord(
             {
                 name: Array(as_numpy(each) if each.is_floating_point() else each.cpu().numpy())
-                for name, each in self._tensors.items()
+                for name, each in self.tensors.items()
             }
         )
 
     def read(self) -> dict[str, Vector]:
         """Return the numbers as one vector under `BUFFERS`, nothing where there are none."""
-        parts = [
-            each.detach().cpu().reshape(-1).double().numpy() for each in self._tensors.values()
-        ]
+        parts = [each.detach().cpu().reshape(-1).double().numpy() for each in self.tensors.values()]
         return {BUFFERS: np.concatenate(parts).astype(self._dtype, copy=False)} if parts else {}
 
     def write(self, vector: Vector | None) -> None:
         """Write the numbers of ``read`` into the model (raises ``ConfigError``)."""
         if vector is None:  # of a model without, or of which only the round has numbers
             return
-        sizes = [each.numel() for each in self._tensors.values()]
+        sizes = [each.numel() for each in self.tensors.values()]
         if sum(sizes) != vector.size:
             raise ConfigError(
                 f"the buffers of this round's model have {sum(sizes)} numbers, not {vector.size}"
             )
         parts = np.split(vector, np.cumsum(sizes)[:-1])
-        for each, part in zip(self._tensors.values(), parts, strict=True):
+        for each, part in zip(self.tensors.values(), parts, strict=True):
             each.detach().copy_(each.new_tensor(part, device="cpu").reshape(each.shape))
 
 
@@ -567,8 +646,6 @@ class Parameters(ABC):
     """
 
     names: tuple[str, ...]
-    clippable: ClassVar[bool] = False
-    """Whether the gradients of examples can be clipped one by one."""
 
     @abstractmethod
     def value(self, name: str) -> Any:
@@ -629,8 +706,9 @@ class Parameters(ABC):
         for name, part in parts(task.start).items():
             self.fill(name, part)
         self._dtype, self._pull, self._weight = task.start.dtype, 1.0 / task.rho, weight
-        fixed, factor = task.shift, 1.0
+        fixed, factor, self._constant = task.shift, 1.0, 0.0
         if self._pull and task.center is not None:
+            self._constant = 0.5 * self._pull * float(np.dot(task.center, task.center))
             if fixed is None:
                 fixed, factor = task.center, -self._pull
             else:
@@ -642,22 +720,30 @@ class Parameters(ABC):
         self._totals = {} if self._total is None else parts(self._total)
         self._slopes = None if self._total is None else placed(self._total)
 
-    def correct(self, gradients: Mapping[str, Any] | None) -> None:
-        """Add shift - center / rho + w / rho to every gradient, and sum them up where asked.
+    @property
+    def sums(self) -> bool:
+        """Whether gradients are summed up."""
+        return self._total is not None
+
+    def correct(
+        self, gradients: Mapping[str, Any] | None, names: Collection[str] | None = None
+    ) -> None:
+        """Add shift - center / rho + w / rho to gradients, and sum them up where asked.
 
         No vector is made on the way. Where gamma / rho <= 1, as it must be for the steps to
         converge, the rounding of w / rho apart from center / rho moves an iterate by no more than
         its own does.
         """
-        held = [self.gradient(name, gradients) for name in self.names]
+        names = self.names if names is None else names
+        held = [self.gradient(name, gradients) for name in names]
         if self._weight != 1:
             self.add(held, held, self._weight - 1.0)
         if self._slopes is not None:
-            self.add(list(self._slopes.values()), held)
+            self.add([self._slopes[name] for name in names], held)
         if self._fixed is not None:
-            self.add(held, list(self._fixed.values()), self._factor)
+            self.add(held, [self._fixed[name] for name in names], self._factor)
         if self._pull:
-            self.add(held, [self.value(name) for name in self.names], self._pull)
+            self.add(held, [self.value(name) for name in names], self._pull)
 
     def walk(self, steps: int) -> Walk:
         """Return the walk that ends where the model is now."""
@@ -730,8 +816,6 @@ class ArrayParameters(Parameters):
 class ModuleParameters(Parameters):
     """The parameters of a ``torch.nn.Module`` with ``requires_grad``, on its device."""
 
-    clippable: ClassVar[bool] = True
-
     def __init__(self, model: Any) -> None:
         self.parameters = {
             name: parameter
@@ -757,6 +841,21 @@ class ModuleParameters(Parameters):
 
     def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
         self.torch._foreach_add_(targets, terms, alpha=factor)
+
+    def objective(self, loss: Any, names: Collection[str]) -> Any:
+        """Return weight f + <shift, w> + ||w - center||^2 / (2 rho) of f, as `correct` has it.
+
+        Of some parameters alone up to a constant.
+        """
+        added = self._constant
+        for name in names:
+            wide = self.value(name).reshape(-1).double()
+            if self._fixed is not None:
+                fixed = self._fixed[name].reshape(-1).double()
+                added += self._factor * float(self.torch.dot(fixed, wide))
+            if self._pull:
+                added += 0.5 * self._pull * float(self.torch.dot(wide, wide))
+        return loss * self._weight + added
 
     def _tensor(self, part: Vector) -> Any:
         """Return an array as a tensor that shares its memory, to be read only."""

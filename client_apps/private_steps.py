@@ -8,16 +8,25 @@ move the model between the start that was received and the upload.
 
 from __future__ import annotations
 
+import functools
 import importlib
+import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from privet.privacy import Perturber
 from privet.problems import Clipped, Problem, clipped_sensitivity
-from privet.wire import ConfigError
+from privet.wire import ConfigError, PrivetError
 
-from .adapters.torch_clipping import clipped_gradients
+from .adapters.torch_clipping import VmapError, clipped_gradients
+from .adapters.torch_memory import Memory, same_bits
 from .local_task import LocalTask
+
+log = logging.getLogger("flwr.privet")
+
+FEW = 8
+"""Examples of which it is looked whether the loss is their mean."""
 
 LossFn = Callable[[Any, Any], Any]
 """(model, batch) -> scalar tensor, the mean of the examples' losses."""
@@ -70,9 +79,16 @@ class PrivateSteps:
         self._torch = importlib.import_module("torch")  # which the model comes from
         self._model, self._step_size = model, task.step_size
         self._seen = self._copies()
+        self._begun = False
+
+    def _held(self) -> list[Any]:
+        """Return what nothing else may change: parameters, and buffers that they do not imply."""
+        buffers = self._model.named_buffers()
+        kept = [each for name, each in buffers if "parametrizations." not in name]
+        return [*self._parameters.values(), *kept]
 
     def _copies(self) -> list[Any]:
-        return [parameter.detach().clone() for parameter in self._parameters.values()]
+        return [each.detach().clone() for each in self._held()]
 
     def step(
         self, loss_fn: LossFn, batch: Any, optimizer: Any, correct: Callable[[], None]
@@ -97,11 +113,11 @@ class PrivateSteps:
 
     def require_kept(self) -> None:
         """Refuse a model that was moved by anything else (raises ``ConfigError``)."""
-        for parameter, seen in zip(self._parameters.values(), self._seen, strict=True):
-            if not _same_bits(self._torch, parameter.detach(), seen):
-                raise ConfigError(
-                    "the model was changed outside of private_step, which no noise covers"
-                )
+        held = self._held()
+        if len(held) != len(self._seen) or not all(map(same_bits, held, self._seen)):
+            raise ConfigError(
+                "the model was changed outside of private_step, which no noise covers"
+            )
 
     def _gradients(self, loss_fn: LossFn, batch: Any) -> list[Any]:
         """Return the noised clipped gradient of f_i, one tensor a parameter.
@@ -113,12 +129,7 @@ class PrivateSteps:
         ConfigError
             For a batch of more examples than was charged for, or a layer that mixes examples.
         """
-        for layer in self._model.modules():
-            if isinstance(layer, self._torch.nn.modules.batchnorm._BatchNorm) and layer.training:
-                raise ConfigError(
-                    "BatchNorm mixes the examples of a batch, so that none can be clipped for "
-                    "itself: use GroupNorm or LayerNorm"
-                )
+        require_separate(self._model)
         rows, build = _rows(batch)
         counts = {len(part) for part in rows}
         if len(counts) != 1 or not 1 <= min(counts) <= self._size:
@@ -126,16 +137,11 @@ class PrivateSteps:
                 f"a private step takes a batch of 1 to {self._size} examples, the run's batch-size "
                 f"(with batch = 'full', all), found {sorted(counts)}"
             )
-        objective = _objective(self._torch, self._model, loss_fn)
-
-        def loss(parameters: Mapping[str, Any], example: Any) -> Any:
-            one = build([part[None] for part in example])
-            return self._torch.func.functional_call(objective, parameters, (one,))
-
-        named = {f"model.{name}": value.detach() for name, value in self._parameters.items()}
-        first = next(iter(named.values()))
-        rows = [part.to(first.device) for part in rows]
-        total = clipped_gradients(loss, named, rows, self._clip, randomness="different")
+        total, named = summed(self._model, self._parameters, loss_fn, rows, build, self._clip)
+        if not self._begun:
+            self._begun = True
+            if apart := not_a_mean(self._model, self._parameters, loss_fn, rows, build):
+                _warn_once(apart)
         clipped = Clipped(total.cpu().numpy() * self._share, self._sensitivity, "l2")
         noised = self._noise.perturb(clipped.scaled(self._unit)) / self._unit
         parts = self._torch.from_numpy(noised).split([part.numel() for part in named.values()])
@@ -143,6 +149,172 @@ class PrivateSteps:
             part.reshape(value.shape).to(value.device, value.dtype)
             for part, value in zip(parts, named.values(), strict=True)
         ]
+
+
+def require_runs(model: Any) -> None:
+    """Refuse a module of which it is plain that no private step can be taken.
+
+    Raises
+    ------
+    ConfigError
+        For what is of Opacus, and recurrent layers that do not run under ``torch.func.vmap``.
+    """
+    torch = importlib.import_module("torch")
+    require_plain(model)
+    for name, layer in model.named_modules():
+        if not isinstance(layer, torch.nn.RNNBase | torch.nn.RNNCellBase):
+            continue
+        first = next(layer.parameters())
+        steps = (1,) if isinstance(layer, torch.nn.RNNBase) else ()
+        rows = first.new_zeros((2, *steps, layer.input_size))
+        trained = dict(layer.named_parameters())
+        try:
+            summed(layer, trained, lambda layer, row: _first(layer(row)).sum(), *_rows(rows), 1.0)
+        except VmapError as error:
+            raise ConfigError(
+                f"layer {name!r} ({type(layer).__name__}) does not run under torch.func.vmap, "
+                "which private_step needs: write the recurrence as linear layers in a loop"
+            ) from error
+
+
+def _first(outputs: Any) -> Any:
+    return _first(outputs[0]) if isinstance(outputs, tuple) else outputs
+
+
+def dry_run(model: Any, parameters: Mapping[str, Any], loss_fn: LossFn, batch: Any) -> None:
+    """Take the gradients of the first examples of a batch, and change nothing.
+
+    Raises
+    ------
+    ConfigError
+        For what a private step refuses, and a loss that is no mean over examples.
+    VmapError
+        For what does not run under ``torch.func.vmap``.
+    """
+    require_runs(model)
+    require_separate(model)
+    rows, build = _rows(batch)
+    rows = [part[:FEW] for part in rows]
+    summed(model, parameters, loss_fn, rows, build, 1.0)
+    if apart := not_a_mean(model, parameters, loss_fn, rows, build):
+        raise ConfigError(apart)
+
+
+def not_a_mean(
+    model: Any,
+    parameters: Mapping[str, Any],
+    loss_fn: LossFn,
+    rows: list[Any],
+    build: Callable[[list[Any]], Any],
+) -> str:
+    """Return what is to be said of a loss of a few examples that is not their mean, or nothing.
+
+    In evaluation mode and under vmap, so that what module or loss keep of them is found.
+    """
+    torch = importlib.import_module("torch")
+    memory = Memory(model, loss_fn, "model.")
+    objective = _objective(torch, model, loss_fn)
+    named = {f"model.{name}": value.detach() for name, value in parameters.items()}
+    device = next(iter(named.values())).device
+    few = [part[:FEW].to(device) for part in rows]
+    if any(len(part) < 2 for part in few):
+        return ""
+
+    def loss(example: Any) -> Any:
+        return memory.call(objective, named, (build(example),))
+
+    def losses(batches: list[Any]) -> Any:
+        memory.block()
+        return torch.func.vmap(loss, randomness="different")(batches)
+
+    modes = [(layer, layer.training) for layer in model.modules()]
+    try:
+        model.eval()
+        with torch.no_grad():
+            whole = [losses([part[None] for part in few]) for _ in range(2)]
+            apart = losses([part[:, None] for part in few])
+            first, again, *each = torch.cat([*whole, apart]).tolist()
+    except PrivetError:
+        raise
+    except Exception:  # it cannot be compared
+        return ""
+    finally:
+        for layer, training in modes:
+            layer.training = training
+        memory.require_none()
+    mean = sum(each) / len(each)
+    if first != again or not math.isfinite(mean + first):
+        return ""  # a random loss, or one of which this says nothing
+    if math.isclose(first, mean, rel_tol=1e-2, abs_tol=1e-4):
+        return ""
+    return (
+        "the loss of some examples is not the mean of their losses (class weights, a sum, ignored "
+        "targets): a private step calls it on one example at a time, and minimises the mean"
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _warn_once(line: str) -> None:
+    log.warning("%s", line)
+
+
+def summed(
+    model: Any,
+    parameters: Mapping[str, Any],
+    loss_fn: LossFn,
+    rows: list[Any],
+    build: Callable[[list[Any]], Any],
+    clip: float,
+) -> tuple[Any, dict[str, Any]]:
+    """Return the sum of the examples' clipped gradients, (d,), and the parameters it is of."""
+    torch = importlib.import_module("torch")
+    memory = Memory(model, loss_fn, "model.")
+    objective = _objective(torch, model, loss_fn)
+
+    def loss(parameters: Mapping[str, Any], example: Any) -> Any:
+        one = build([part[None] for part in example])
+        with _weights_refused(torch):
+            return memory.call(objective, parameters, (one,))
+
+    named = {f"model.{name}": value.detach() for name, value in parameters.items()}
+    first = next(iter(named.values()))
+    rows = [part.to(first.device) for part in rows]
+    total = clipped_gradients(loss, named, rows, clip, randomness="different", memory=memory)
+    return total, named
+
+
+def require_separate(model: Any) -> None:
+    """Refuse layers that mix the examples of a batch (raises ``ConfigError``)."""
+    torch = importlib.import_module("torch")
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm) and layer.training:
+            raise ConfigError(
+                "BatchNorm mixes the examples of a batch, so that none can be clipped for "
+                "itself: use GroupNorm or LayerNorm"
+            )
+
+
+def _weights_refused(torch: Any) -> Any:
+    """Refuse class weights in a mean over one target, where they cancel."""
+
+    class Refusing(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(
+            self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            if function in WEIGHTED and kwargs.get("weight") is not None:
+                target = args[1] if len(args) > 1 else kwargs["target"]
+                if kwargs.get("reduction", "mean") == "mean" and len(target.reshape(-1)) == 1:
+                    raise ConfigError(
+                        f"{function.__name__}(weight=...) divides by the weights of a batch, which "
+                        "cancels them in a batch of one example: multiply them to the losses, "
+                        "(weight[targets] * cross_entropy(..., reduction='none')).mean()"
+                    )
+            return function(*args, **kwargs)
+
+    functional = torch.nn.functional
+    WEIGHTED = {functional.cross_entropy, functional.nll_loss}
+    return Refusing()
 
 
 def require_plain(*objects: Any) -> None:
@@ -195,10 +367,3 @@ def _rows(batch: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
         return tuple(pieces) if keys is None else dict(zip(keys, pieces, strict=True))
 
     return [row for rows, _ in found for row in rows], build
-
-
-def _same_bits(torch: Any, one: Any, other: Any) -> bool:
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    raw = [each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other)]
-    return bool(torch.equal(*raw))

@@ -17,7 +17,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,7 @@ class Started:
     arrays: ArrayRecord
     rounds: int
     evaluate_fn: Callable[..., Any] | None = None
+    run_config: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, folder: Path, config: Mapping[str, Any], nodes: int = 0) -> Started:
@@ -75,12 +76,13 @@ class Started:
         if unknown := config.keys() - own.keys():
             raise ConfigError(f"{sorted(unknown)[0]}: no run-config key of {folder}")
         found: list[Started] = []
-        context = Context(0, 0, {}, RecordDict(), {**own, **config})
+        run_config = {**own, **config}
+        context = Context(0, 0, {}, RecordDict(), dict(run_config))
         with _captured(client_app, nodes, found):
-            server_app(InlineGrid(client_app, max(nodes, 1)), context)
+            server_app(InlineGrid(client_app, max(nodes, 1), run_config), context)
         if not found:
             raise ConfigError(f"cannot tune {folder}: its ServerApp starts no strategy of privet")
-        return found[0]
+        return replace(found[0], run_config=run_config)
 
 
 class _CapturedError(Exception):
@@ -276,7 +278,7 @@ class Search:
     def _play(self, trial: int, settings: dict[str, Any], before: int, rounds: int) -> Line:
         """Play a trial on to so many rounds; ``before`` is where its checkpoint is."""
         started, values = self.started, dict[str, Any]()
-        grid = InlineGrid(started.client_app, started.nodes)
+        grid = InlineGrid(started.client_app, started.nodes, started.run_config)
         earlier = self.folder / f"trial-{trial}-{before}.npz"
         cost = rounds * self.round_cost
         with hushed(SILENT), np.errstate(all="ignore"):

@@ -291,7 +291,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             Replaces ``round_timeout``.
         train_config : ConfigRecord, optional
             There because Flower's own strategies have it; the agents are sent the algorithm's
-            parameters and nothing else.
+            parameters and nothing else, and a warning says so.
         evaluate_config, evaluate_fn
             As in Flower: what a federated evaluation is sent, and ``(round, arrays) -> metrics``,
             called with the start and with the model of every round that is evaluated.
@@ -325,6 +325,12 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         """
         log.info("Starting %s:", type(self).__name__)
         self.summary()
+        if train_config:
+            log.warning(
+                "train_config is not sent (%s): agents follow the strategy's own keys; read yours "
+                "from context.run_config in the ClientApp",
+                ", ".join(train_config),
+            )
         options = replace(self.options, rounds=num_rounds)
         if timeout is not None:
             options = replace(options, round_timeout=timeout)

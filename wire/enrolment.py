@@ -40,6 +40,8 @@ class Enrolment:
     """Names and shapes of its model's arrays, as JSON; empty where it knows none."""
     buffers: str = ""
     """Those of the statistics that it takes from the server, as JSON; mostly empty."""
+    tied: str = ""
+    """Further names that its state dict has of these arrays, each with the first, as JSON."""
     facts: str = ""
     """What else it says of itself, as JSON; not looked into here."""
     own: str = ""
@@ -60,6 +62,7 @@ def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
         "public-key": enrolment.public_key,
         "layout": enrolment.layout,
         "buffers": enrolment.buffers,
+        "tied": enrolment.tied,
         "facts": enrolment.facts,
         "own-settings": enrolment.own,
         LIBRARY_VERSION: enrolment.library,
@@ -106,8 +109,10 @@ def read_enrolment(content: RecordDict) -> Enrolment:
     ledger = read_field(record, "ledger", str, "")
     if len(ledger) > LONGEST_ABOUT:
         raise WireError(f"account has {len(ledger)} characters, at most {LONGEST_ABOUT} are read")
-    layout, buffers = (read_field(record, name, str, "") for name in ("layout", "buffers"))
-    if (length := max(len(layout), len(buffers))) > LONGEST_LAYOUT:
+    layout, buffers, tied = (
+        read_field(record, name, str, "") for name in ("layout", "buffers", "tied")
+    )
+    if (length := max(len(layout), len(buffers), len(tied))) > LONGEST_LAYOUT:
         raise WireError(f"layout has {length} characters, at most {LONGEST_LAYOUT} are read")
     return Enrolment(
         agent=agent,
@@ -122,6 +127,7 @@ def read_enrolment(content: RecordDict) -> Enrolment:
         public_key=public_key,
         layout=layout,
         buffers=buffers,
+        tied=tied,
         facts=facts,
         own=own,
         library=one_line(read_field(record, LIBRARY_VERSION, str, ""))[:LONGEST_NAME],

@@ -9,11 +9,17 @@ without a matrix product, which reduced-precision modes (TF32, autocast) would r
 from __future__ import annotations
 
 import importlib
+import traceback
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from privet.problems import Norm
 from privet.problems.clipping import BLOCK
+from privet.wire import PrivetError
+from privet.wire.errors import one_line
+
+from .torch_memory import Memory
 
 FLOATS = 1 << 25
 """Numbers of per-example gradients held at a time."""
@@ -21,6 +27,11 @@ ROWS = BLOCK // 2
 """Examples of a block at most; of more, the gradients leave a processor's cache."""
 _SMALLEST_FACTOR = 2.0**-120
 """Below it a factor is no normal float32."""
+
+
+class VmapError(RuntimeError):
+    """A module or loss that does not run under ``torch.func.vmap``; one line says which."""
+
 
 Loss = Callable[[Mapping[str, Any], Sequence[Any]], Any]
 """(parameters, one example's row of every tensor) -> the scalar loss of that example."""
@@ -33,6 +44,7 @@ def clipped_gradients(
     clip: float,
     norm: Norm = "l2",
     randomness: str = "error",
+    memory: Memory | None = None,
 ) -> Any:
     """Return the sum over the examples of g_i min(1, clip / ||g_i||), shape (d,), float64.
 
@@ -49,6 +61,15 @@ def clipped_gradients(
         The bound and the norm it holds in.
     randomness : {"error", "different", "same"}
         What becomes of random operations in the loss, as ``torch.func.vmap`` has it.
+    memory : Memory, optional
+        Of what the loss calls; every block of examples begins with the same.
+
+    Raises
+    ------
+    VmapError
+        If the loss does not run under ``torch.func.vmap``.
+    ConfigError
+        If it keeps something of one example for others.
 
     Privacy: replacing one example moves the sum by at most 2 clip and the margin for rounding of
     `privet.problems.clipped_sensitivity`. Nothing is noised here.
@@ -59,11 +80,49 @@ def clipped_gradients(
     rows = max(1, min(ROWS, FLOATS // dim))
     first = next(iter(parameters.values()))
     total = torch.zeros(dim, dtype=torch.float64, device=first.device)
+    if memory is not None:
+        memory.begin()
     for block in zip(*(part.split(rows) for part in batch), strict=True):
-        found = gradient(parameters, list(block)).values()
+        if memory is not None:
+            memory.block()
+        found = _run(gradient, parameters, list(block), memory).values()
         with torch.no_grad(), torch.autocast(first.device.type, enabled=False):
             total += _clipped_block([part.reshape(len(part), -1) for part in found], clip, norm)
+    if memory is not None:
+        memory.require_none()
     return total
+
+
+def _run(
+    gradient: Callable[..., Any],
+    parameters: Mapping[str, Any],
+    block: list[Any],
+    memory: Memory | None,
+) -> Any:
+    """Return the gradients of a block of examples (raises ``VmapError``)."""
+    try:
+        with warnings.catch_warnings():  # that an operation is slow under vmap
+            warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+            return gradient(parameters, block)
+    except PrivetError:
+        raise
+    except Exception as error:
+        if memory is not None:
+            memory.require_none()  # of another block, which fits no longer
+        text = f"{type(error).__name__}: {one_line(str(error))}"
+        raise VmapError(f"{_where(error)} does not run under torch.func.vmap: {text}") from error
+
+
+def _where(error: Exception) -> str:
+    """Return the innermost layer that an error came from, by name and type."""
+    torch = importlib.import_module("torch")
+    own = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    layers = [each for each in own if isinstance(each, torch.nn.Module)]
+    if not layers:
+        return "the loss"
+    outer, inner = layers[0], layers[-1]
+    name = next((name for name, each in outer.named_modules() if each is inner), "")
+    return f"layer {name.removeprefix('model.')!r} ({type(inner).__name__})"
 
 
 def _clipped_block(parts: Sequence[Any], clip: float, norm: Norm) -> Any:

@@ -16,6 +16,7 @@ from privet.wire import ConfigError, Layout
 
 from .finite_sum import ClippableSum
 from .torch_clipping import clipped_gradients
+from .torch_memory import Memory, fresh
 
 
 class TorchProblem(ClippableSum):
@@ -64,7 +65,10 @@ class TorchProblem(ClippableSum):
     `trainable_arrays` and load the result with ``strict=False``. torch is held to one thread in
     this process, as BLAS is, so that the same x gives the same bits.
 
-    Privacy: ``clipped_gradient`` computes the gradient of each example from that example alone.
+    Privacy: ``clipped_gradient`` computes the gradient of each example from that example alone. A
+    module or a loss that keeps tensors of one example for others is refused, and so is a module
+    that ``torch.func.vmap`` cannot run. A loss that reads examples from elsewhere, such as the
+    whole table, breaks the claim.
     """
 
     def __init__(
@@ -162,26 +166,37 @@ class TorchProblem(ClippableSum):
         parameters = self._parameters(self._flat(x))
         total = np.zeros(self.dim)
         count = 0
+        memory = Memory(self.module, self._loss)
+
+        def loss(parameters: Mapping[str, Any], example: Sequence[Any]) -> Any:
+            inputs, targets = example
+            outputs = memory.call(self.module, parameters, (inputs[None],))
+            return self._loss(outputs, targets[None])
+
         for chunk in self._chunks(rows):
-            total += (
-                clipped_gradients(self._loss_of_one, parameters, chunk, clip, norm).cpu().numpy()
-            )
+            found = clipped_gradients(loss, parameters, chunk, clip, norm, memory=memory)
+            total += found.cpu().numpy()
             count += len(chunk[0])
         total *= self.num_examples / (self.divisor * count)
         return total
 
     def _example_gradients(self, x: Vector, rows: RowIndex) -> Iterator[Vector]:
         self._pin()
-        gradient = self._torch.func.grad(self._loss_of_one)
         parameters = self._parameters(self._flat(x))
+        memory = Memory(self.module, self._loss, vmap=False)
+
+        def loss(parameters: Mapping[str, Any], example: Sequence[Any]) -> Any:
+            inputs, targets = example  # of a module and loss that have seen no other
+            outputs = memory.call(fresh(self.module), parameters, (inputs[None],))
+            return copy.deepcopy(self._loss)(outputs, targets[None])
+
+        gradient = self._torch.func.grad(loss)
         for chunk in self._chunks(rows):
             for one in zip(*chunk, strict=True):
-                yield self._vector(gradient(parameters, one).values())
-
-    def _loss_of_one(self, parameters: Mapping[str, Any], example: Sequence[Any]) -> Any:
-        inputs, targets = example
-        outputs = self._torch.func.functional_call(self.module, parameters, (inputs[None],))
-        return self._loss(outputs, targets[None])
+                memory.block()
+                found = gradient(parameters, one).values()
+                memory.require_none()
+                yield self._vector(found)
 
     # ------------------------------------------------------------------ tensors
 
@@ -221,7 +236,10 @@ class TorchProblem(ClippableSum):
             flat = self._flat(x)
 
             def loss(rows: slice) -> Any:
-                return self._loss(self._outputs(flat, self._inputs[rows]), self._targets[rows])
+                named = {**self._parameters(flat), **Memory(self.module, self._loss).block()}
+                module = fresh(self.module)  # which keeps nothing of them
+                outputs = self._torch.func.functional_call(module, named, (self._inputs[rows],))
+                return copy.deepcopy(self._loss)(outputs, self._targets[rows])
 
             try:
                 both = loss(slice(0, 2))

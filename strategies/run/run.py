@@ -242,6 +242,7 @@ class Run:
         session.settings_before = dict(manifest["settings"])
         session.mean_examples = float(manifest.get(MEAN_EXAMPLES, 0.0))
         session.settle(manifest.get("trained", session.layout.names), manifest.get("buffers", ()))
+        session.tied = manifest.get("tied")
         arrays = dict(saved.arrays)
         session.statistics = arrays.pop(BUFFERS, None)
         if self.half.agent.broadcast_width:
@@ -356,6 +357,7 @@ class Run:
             **({MEAN_EXAMPLES: session.mean_examples} if session.mean_examples else {}),
             "trained": session.layout.names,
             "buffers": session.buffers.names if session.buffers else (),
+            "tied": session.tied,
             LIBRARY_VERSION: library_version(),
             "agents": [{"name": name, **roster.agents[name].entry()} for name in roster.names],
         }

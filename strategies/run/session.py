@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
-from flwr.app import ArrayRecord
+from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from privet.client_apps.value_bits import missed_name
@@ -164,6 +165,9 @@ class Session:
     buffers: Layout | None = None
     statistics: NDArray[Any] | None = None
     """The numbers of ``buffers``, flat."""
+    tied: Mapping[str, str] | None = None
+    """Further names that the starting model has its trained arrays under, each with the one that
+    is sent, whose values they come back with; None until an agent has stated them."""
     told: Told | None = None
     """The last broadcast, where broadcasts are coded: after a round what its agents hold."""
     settled: bool = False
@@ -207,11 +211,56 @@ class Session:
                 f"it takes {beside.names[0]!r} from the server, which is not in the starting "
                 "model: begin with initial_arrays(model), or its state_dict()"
             )
-        if (None if beside is None else beside.names) != (buffers and buffers.names):
+        if beside is None or buffers is None:
+            differ = beside is not None or buffers is not None
+        else:
+            differ = beside.dim != buffers.dim or bool(beside.difference(buffers))
+        if differ:
             return "it does with its buffers (average, constant, local) what other agents do not"
-        if model is not None and not self.settled:
+        if model is None:
+            return ""
+        pairs = [*zip(model.names, trained.names, strict=False)]  # one flat array stands for any
+        if beside is not None and buffers is not None:
+            pairs += zip(beside.names, buffers.names, strict=True)
+        try:
+            tied = self._tied(said.tied, dict(pairs))
+        except ValueError as error:
+            return one_line(str(error))
+        if self.tied not in (None, tied):
+            return "it ties other parameters of its model than other agents do"
+        if not self.settled:
             self.settle(trained.names, () if buffers is None else buffers.names)
+        self.tied = tied
         return ""
+
+    def _tied(self, text: str, names: Mapping[str, str]) -> dict[str, str]:
+        """Return the tied names that an agent stated, as the starting model has them.
+
+        ``names`` are the starting model's of the agent's arrays (raises ``ValueError``).
+        """
+        try:
+            stated = json.loads(text) if text else {}
+        except RecursionError:
+            stated = None
+        if not isinstance(stated, dict) or not all(isinstance(n, str) for n in stated.values()):
+            raise ValueError("what it says of tied parameters is not a table of names")
+        found = {}
+        for other, own in stated.items():
+            if own not in names:
+                raise ValueError(f"it ties {other!r} to {own!r}, which it does not train")
+            name = names[own]
+            if own.endswith(name):  # one side may have a prefix more, as a wrapped module has
+                alias = other.removeprefix(own.removesuffix(name))
+            else:
+                alias = name.removesuffix(own) + other
+            if alias in names.values():
+                raise ValueError(f"it ties {alias!r} to {own!r}, but trains both")
+            if alias not in self.arrays:
+                continue  # a start without it, of which nothing comes back under this name
+            if self.arrays[alias].shape != self.arrays[name].shape:
+                raise ValueError(f"it ties {alias!r} to {name!r}, of another shape in the start")
+            found[alias] = name
+        return found
 
     def settle(self, trained: Iterable[str], buffers: Iterable[str]) -> None:
         """Take these arrays as the trained ones, and as those that the agents are sent beside."""
@@ -231,6 +280,10 @@ class Session:
         arrays = {**self.arrays, **self.layout.restore(vector)}  # in the former's order
         if self.buffers is not None and self.statistics is not None:
             arrays |= self.buffers.restore(self.statistics)
+        for alias, name in (self.tied or {}).items():
+            kind = self.arrays[alias].dtype
+            same = arrays[name].dtype == kind
+            arrays[alias] = arrays[name] if same else Array(arrays[name].numpy().astype(kind))
         return ArrayRecord(arrays)
 
     def statistics_of(self, found: NDArray[Any] | None) -> NDArray[Any] | None:

@@ -679,3 +679,35 @@ def test_messages_of_another_kind_are_left_to_the_app() -> None:
     message = Message(RecordDict({"config": ConfigRecord()}), next(iter(grid.online)), "evaluate")
     (reply,) = grid.send_and_receive([message])
     assert reply.error.reason == "agent 0: no model"
+
+
+def test_what_flowers_messages_have_and_these_lack_is_named() -> None:
+    def app_of(line: Callable[[Message], Any]) -> Any:
+        taking_part = participant("fed-plt")
+        app = taking_part.app()
+
+        @app.train()
+        def train(message: Message, context: Context) -> Message:
+            line(message)
+            raise AssertionError("unreachable")
+
+        return app
+
+    for line, said in (
+        (
+            lambda message: message.content["arrays"],
+            r"has no 'arrays': participant.round\(\.\.\.\)",
+        ),
+        (lambda message: message.content["config"]["lr"], "has no 'config': take local.step_size"),
+        (lambda message: {}["rows"], r"KeyError: 'rows'"),
+    ):
+        with pytest.raises(RunError, match=said):
+            result(STRATEGIES["fed-plt"](), app_of(line), rounds=1)
+
+
+def test_a_train_config_is_said_not_to_be_sent(caplog: pytest.LogCaptureFixture) -> None:
+    strategy = STRATEGIES["fed-plt"]()
+    grid, config = InlineGrid(loop_app("fed-plt"), AGENTS), ConfigRecord({"lr": 0.1, "epochs": 2})
+    with caplog.at_level(logging.WARNING, "flwr.privet"):
+        strategy.start(grid, initial_arrays(model()), num_rounds=1, train_config=config)
+    assert "train_config is not sent (lr, epochs): agents follow" in caplog.text

@@ -25,6 +25,7 @@ serverapp = "{module}:server"
 clientapp = "{module}:client"
 [tool.flwr.app.config]
 num-server-rounds = 9
+scale = 1.0
 [tool.flwr.app.config.deep]
 wished = 3.0
 """
@@ -43,7 +44,8 @@ CALLS = []
 
 
 def problem(context):
-    target = TARGETS[int(context.node_config["partition-id"])]
+    assert context.run_config["num-server-rounds"] >= 1
+    target = TARGETS[int(context.node_config["partition-id"])] * context.run_config["scale"]
     return CallableProblem(
         lambda x: float(SCALE @ (x - target) ** 2 / 2), lambda x: SCALE * (x - target), 2, 10
     )
@@ -153,7 +155,8 @@ def test_a_third_goes_on_and_ends_where_an_unbroken_run_does(make: Any) -> None:
 def module_grid(found: Search) -> Any:
     from privet.sim.engine import InlineGrid
 
-    return InlineGrid(found.started.client_app, found.started.nodes)
+    started = found.started
+    return InlineGrid(started.client_app, started.nodes, started.run_config)
 
 
 def test_a_search_that_was_stopped_goes_on(make: Any) -> None:

@@ -1,0 +1,214 @@
+"""Steps of PyTorch optimizers in a training loop of one's own: corrected, or only watched.
+
+A step that takes a closure minimises f_i + <shift, w> + ||w - center||^2 / (2 rho) like any other:
+the closure's gradients are corrected after it, and what it returns is the loss plus the rest of
+that objective, so that a line search compares values and slopes of one function.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from privet.wire import ConfigError
+
+Unscaled = Callable[[Any], None]
+_watching: list[Unscaled] = []
+_lock = threading.Lock()
+
+
+class StepHook:
+    """Begins every step of an optimizer of some parameters with their correction.
+
+    Parameters
+    ----------
+    parameters : mapping of str to torch.nn.Parameter
+    correct : callable
+        Corrects the gradients of these names.
+    objective : callable
+        ``(loss, names) -> loss`` with what `correct` adds, as a function of the parameters.
+    once : str
+        Why a step may evaluate its closure only once; empty where it may do so more often.
+
+    Notes
+    -----
+    Each optimizer has its own parameters corrected. A step within a step, as of an optimizer around
+    another or of a subclass that calls its base, is one step.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Any],
+        correct: Callable[[Collection[str], bool], None],
+        objective: Callable[[Any, Collection[str]], Any],
+        once: str,
+    ) -> None:
+        self._names = {id(parameter): name for name, parameter in parameters.items()}
+        self._parameters, self._correct = parameters, correct
+        self._objective, self._once = objective, once
+        self._outer: FrameType | None = None
+        self._covered: set[str] = set()
+
+    def __call__(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Correct, or return arguments of the step whose closure does; torch's pre-hook."""
+        names = owned(optimizer, self._names)
+        if not names:
+            return None
+        if getattr(optimizer, "grad_scale", None) is not None:
+            raise ConfigError(
+                "a fused optimizer would unscale what hook = True adds to its gradients: "
+                "call scaler.unscale_(optimizer) before scaler.step(optimizer)"
+            )
+        frame = sys._getframe(1)
+        if not _within(frame, self._outer):
+            self._outer, self._covered = frame, set()
+        given = args[1] if len(args) > 1 else kwargs.get("closure")
+        if given is None:
+            if fresh := [name for name in names if name not in self._covered]:
+                self._covered.update(fresh)
+                self._correct(fresh, True)
+            return None
+        if isinstance(given, _Corrected):  # handed on by an optimizer around this one
+            return None
+        self._covered.update(names)
+        closure = _Corrected(given, functools.partial(self._evaluate, optimizer, names))
+        if len(args) > 1:
+            return (args[0], closure, *args[2:]), kwargs
+        return args, {**kwargs, "closure": closure}
+
+    def _evaluate(self, optimizer: Any, names: Collection[str], closure: _Corrected) -> Any:
+        """Evaluate a closure; correct its loss, and its gradients if it made any."""
+        loss = closure.given()
+        held = [self._parameters[name].grad for name in names]
+        # Of an evaluation without a backward pass they are those that are corrected already.
+        if closure.left != _versions(held):
+            if closure.evaluations and self._once:
+                raise ConfigError(
+                    f"{self._once}, and {type(optimizer).__name__} evaluates its closure more than "
+                    "once a step: train with torch.optim.SGD"
+                )
+            self._correct(names, not closure.evaluations)
+            closure.evaluations += 1
+            closure.held = [self._parameters[name].grad for name in names]
+            closure.left = _versions(closure.held)
+        return None if loss is None else self._objective(loss, names)
+
+
+class _Corrected:
+    """A closure of a step, with what it left behind when it was evaluated last."""
+
+    def __init__(self, given: Callable[[], Any], evaluate: Callable[[_Corrected], Any]) -> None:
+        self.given, self._evaluate = given, evaluate
+        self.evaluations = 0
+        self.held: list[Any] = []  # kept, so that no other gradient gets the same identity
+        self.left: list[tuple[int, int]] = []
+
+    def __call__(self) -> Any:
+        return self._evaluate(self)
+
+
+@contextmanager
+def hooked(hook: Callable[..., Any]) -> Iterator[None]:
+    """Call a hook before every step of every optimizer."""
+    torch: Any = importlib.import_module("torch.optim.optimizer")
+    handle = torch.register_optimizer_step_pre_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+class ScaledGradients:
+    """Refuses a correction that a gradient scaler would divide by its scale afterwards."""
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self._names = {id(parameter): name for name, parameter in parameters.items()}
+        self._parameters = parameters
+        self._left: dict[str, tuple[int, int]] = {}
+
+    def corrected(self) -> None:
+        """Note the gradients as they are after a correction."""
+        held = [parameter.grad for parameter in self._parameters.values()]
+        self._left = dict(zip(self._parameters, _versions(held), strict=True))
+
+    def unscaling(self, optimizer: Any) -> None:
+        """Refuse to unscale gradients that nothing has changed since they were corrected."""
+        names = owned(optimizer, self._names)
+        held = [self._parameters[name].grad for name in names]
+        if names and _versions(held) == [self._left.get(name) for name in names]:
+            self._refuse()
+
+    def step(self, optimizer: Any, *_: Any) -> None:
+        """Refuse a step that unscales by itself; torch's pre-hook."""
+        scaled = getattr(optimizer, "grad_scale", None) is not None
+        if scaled and self._left and owned(optimizer, self._names):
+            self._refuse()
+
+    def _refuse(self) -> None:
+        raise ConfigError(
+            "correct() came before the gradients were unscaled, which divides the correction by "
+            "the scale: call scaler.unscale_(optimizer), correct() and scaler.step(optimizer)"
+        )
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look at what optimizers and gradient scalers do within the block."""
+        with _unscaling(self.unscaling), hooked(self.step):
+            yield
+
+
+def owned(optimizer: Any, names: Mapping[int, str]) -> list[str]:
+    """Return the names of those parameters, by their identities, that an optimizer steps."""
+    every = (each for group in optimizer.param_groups for each in group["params"])
+    return [names[id(each)] for each in every if id(each) in names]
+
+
+def _versions(gradients: list[Any]) -> list[tuple[int, int]]:
+    """Return what differs after a gradient was replaced or changed in place."""
+    return [(id(each), -1 if each is None else each._version) for each in gradients]
+
+
+def _within(frame: FrameType | None, outer: FrameType | None) -> bool:
+    while outer is not None and frame is not None:
+        if frame is outer:
+            return True
+        frame = frame.f_back
+    return False
+
+
+@contextmanager
+def _unscaling(watch: Unscaled) -> Iterator[None]:
+    """Call a function with the optimizer before a ``torch.amp.GradScaler`` unscales its gradients.
+
+    torch has hooks for optimizers and none for scalers: the method is replaced while a round is
+    open, and put back after the last.
+    """
+    kind = importlib.import_module("torch.amp").GradScaler
+    with _lock:
+        if not _watching:
+            kind.unscale_ = _watched(kind.unscale_)
+        _watching.append(watch)
+    try:
+        yield
+    finally:
+        with _lock:
+            _watching.remove(watch)
+            if not _watching:
+                kind.unscale_ = kind.unscale_.__wrapped__
+
+
+def _watched(unscale: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    @functools.wraps(unscale)
+    def unscale_(scaler: Any, optimizer: Any) -> None:
+        if scaler.is_enabled():
+            for watch in tuple(_watching):
+                watch(optimizer)
+        unscale(scaler, optimizer)
+
+    return unscale_

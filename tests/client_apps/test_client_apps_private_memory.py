@@ -1,0 +1,321 @@
+"""Private steps on modules and losses that remember examples, or do not run under vmap."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message
+
+from privet.client_apps import LoopParticipant, TorchProblem, client_app, initial_arrays
+from privet.client_apps.adapters.torch_clipping import VmapError
+from privet.problems import clipped_sensitivity
+from privet.sim.engine import InlineGrid
+from privet.strategies import FedDyn, Scaffold
+from privet.wire import ConfigError, RunError
+
+torch = pytest.importorskip("torch", reason="needs the group torch")
+nn = torch.nn
+ROWS = 300  # three blocks of at most 128
+SETTINGS = {"num_agents": 1, "clip": 0.5, "noise_scale": 0.02, "max_local_steps": 1}
+
+
+class Remembering(nn.Module):
+    """A linear layer that keeps something of what it sees, and uses it."""
+
+    def __init__(self, how: str = "") -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.how = nn.Linear(4, 2).double(), how
+        self.register_buffer("mean", torch.zeros(4, dtype=torch.float64))
+        self.plain, self.list = torch.zeros(4, dtype=torch.float64), list[Any]()
+        self.table = {"seen": self.plain}
+
+    def forward(self, inputs: Any) -> Any:
+        seen = inputs.detach().abs().mean(0)
+        if self.how == "buffer":
+            self.mean = torch.maximum(self.mean, seen)
+        elif self.how == "attribute":
+            self.plain = torch.maximum(self.plain, seen)
+        elif self.how == "list":
+            self.list.append(seen)
+        elif self.how == "table":
+            self.table["seen"] = torch.maximum(self.table["seen"], seen)
+        elif self.how == "new":
+            self.register_buffer("fresh", seen)
+        last = self.list[-1] if self.list else 0.0
+        return self.layer(inputs - self.mean - self.plain - self.table["seen"] - last)
+
+
+def loss(model: Any, batch: Any) -> Any:
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
+def remembering_loss() -> Callable[[Any, Any], Any]:
+    kept: list[Any] = []
+
+    def remembers(model: Any, batch: Any) -> Any:
+        outputs = model(batch[0])
+        kept.append(outputs.detach())
+        return nn.functional.cross_entropy(outputs - kept[0], batch[1])
+
+    return remembers
+
+
+class RememberingLoss:
+    def __init__(self) -> None:
+        self.kept: Any = None
+
+    def __call__(self, model: Any, batch: Any) -> Any:
+        outputs = model(batch[0])
+        self.kept = outputs.detach()
+        return nn.functional.cross_entropy(outputs, batch[1])
+
+
+def data(rows: int = ROWS) -> Any:
+    inputs = torch.randn(rows, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return inputs, (inputs[:, 0] > 0).long()
+
+
+def played(make: Any, loss_fn: Any, batch: Any = None, nodes: Any = 1, **more: Any) -> Any:
+    """Return the result of a round whose step is taken twice, the first one of another loop."""
+    batch = data() if batch is None else batch
+    rows = len(batch[0])
+    participant = LoopParticipant("scaffold", make, lambda context: rows, buffers="constant")
+    app = participant.app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        model = make()
+        with participant.round(message, context, model) as local:
+            for _ in range(local.steps):
+                local.private_step(loss_fn, batch)
+        return local.reply()
+
+    strategy = Scaffold(**{**SETTINGS, **more})
+    return strategy.start(InlineGrid(app, nodes), initial_arrays(make()), num_rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("buffer", "the buffer 'mean'"),
+        ("attribute", "'plain' of Remembering"),
+        ("list", "'list' of Remembering"),
+        ("table", "'table' of Remembering"),
+        ("new", "('_buffers' of Remembering|the buffer 'fresh')"),
+    ],
+)
+@pytest.mark.parametrize("rows", [ROWS, 5])
+def test_a_module_that_remembers_is_refused(how: str, said: str, rows: int) -> None:
+    with pytest.raises(RunError, match=f"{said} keeps what it computes from one example for other"):
+        played(lambda: Remembering(how), loss, data(rows))
+    assert not played(Remembering, loss, data(rows)).history[0].failures
+
+
+@pytest.mark.parametrize("made", [remembering_loss, RememberingLoss])
+def test_a_loss_that_remembers_is_refused(made: Any) -> None:
+    with pytest.raises(RunError, match="the loss keeps what it computes from one example"):
+        played(Remembering, made())
+
+
+@pytest.mark.parametrize("per_example", ["vmap", "loop"])
+@pytest.mark.parametrize("how", ["buffer", "attribute", "list", "table"])
+def test_the_built_in_solver_refuses_it_or_forgets_it(how: str, per_example: str) -> None:
+    """What one record moves stays below the sensitivity, where it would move all that follow."""
+    inputs, targets = data()
+    loud = inputs.clone()
+    loud[0] = 50.0
+    sums = []
+    for each in (inputs, loud):
+        problem = TorchProblem(
+            Remembering(),
+            nn.functional.cross_entropy,
+            (each, targets),
+            per_example=per_example,
+            buffers="constant",
+        )
+        problem.module.how = how
+        start = np.full(problem.dim, 0.3)
+        if per_example == "vmap" or how == "buffer":
+            with pytest.raises(ConfigError, match="keeps what it computes from one example"):
+                problem.clipped_term(start, 0.1)
+            return
+        sums.append(problem.clipped_term(start, 0.1)[0])
+    bound = clipped_sensitivity(0.1, divisor=ROWS, num_examples=ROWS, dtype="float64")
+    assert np.linalg.norm(sums[0] - sums[1]) <= bound
+
+
+def test_a_buffer_that_is_moved_between_steps_does_not_leave() -> None:
+    def moves(model: Any, batch: Any) -> Any:
+        return loss(model, batch)
+
+    participant = LoopParticipant("fed-dyn", Remembering, lambda context: ROWS, buffers="constant")
+    app = participant.app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        model = Remembering()
+        with participant.round(message, context, model) as local:
+            local.private_step(moves, data())
+            model.mean += data()[0].mean(0)
+        return local.reply()
+
+    with pytest.raises(RunError, match="the model was changed outside of private_step"):
+        FedDyn(**SETTINGS).start(InlineGrid(app, 1), initial_arrays(Remembering()), num_rounds=1)
+
+
+def test_a_spectral_norm_goes_on_with_its_iteration() -> None:
+    """Its vectors follow from the weights alone; copies would begin anew in every step."""
+
+    def make() -> Any:
+        torch.manual_seed(3)
+        layer = nn.utils.parametrizations.spectral_norm(nn.Linear(4, 2).double())
+        return nn.Sequential(layer)
+
+    name = "0.parametrizations.weight.0._u"
+    seen: list[Any] = []
+
+    participant = LoopParticipant("fed-dyn", make, lambda context: 5, buffers="constant")
+    app = participant.app()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        model = make()
+        with participant.round(message, context, model) as local:
+            for _ in range(local.steps):
+                seen.append(dict(model.named_buffers())[name].clone())
+                local.private_step(loss, data(5))
+        return local.reply()
+
+    settings = {**SETTINGS, "max_local_steps": 4, "step_size_base": 2.0}
+    strategy = FedDyn(**settings, step_size_rule="constant")
+    done = strategy.start(InlineGrid(app, 1), initial_arrays(make()), num_rounds=1)
+    assert not done.history[0].failures
+    assert len({tuple(each.tolist()) for each in seen}) >= 3
+
+
+WEIGHT = torch.tensor([0.01, 20.0], dtype=torch.float64)
+
+
+def weighted(model: Any, batch: Any) -> Any:
+    return nn.functional.cross_entropy(model(batch[0]), batch[1], weight=WEIGHT)
+
+
+def weighted_module(model: Any, batch: Any) -> Any:
+    return nn.CrossEntropyLoss(weight=WEIGHT)(model(batch[0]), batch[1])
+
+
+def weighted_nll(model: Any, batch: Any) -> Any:
+    return nn.functional.nll_loss(model(batch[0]).log_softmax(1), batch[1], weight=WEIGHT)
+
+
+def weighted_exactly(model: Any, batch: Any) -> Any:
+    each = nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+    return (WEIGHT[batch[1]] * each).mean()
+
+
+def weighted_by_hand(model: Any, batch: Any) -> Any:
+    each = nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+    return (WEIGHT[batch[1]] * each).sum() / WEIGHT[batch[1]].sum()
+
+
+def test_class_weights_that_would_cancel_are_refused(caplog: pytest.LogCaptureFixture) -> None:
+    for loss_fn in (weighted, weighted_module, weighted_nll):
+        with pytest.raises(RunError, match=r"\(weight=...\) divides by the weights of a batch"):
+            played(Remembering, loss_fn)
+    with caplog.at_level(logging.WARNING, "flwr.privet"):
+        assert not played(Remembering, weighted_exactly).history[0].failures
+        assert "not the mean" not in caplog.text
+        played(Remembering, weighted_by_hand)
+    assert "the loss of some examples is not the mean of their losses" in caplog.text
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 2).double())
+        self.chooser = Chooser()
+
+    def forward(self, inputs: Any) -> Any:
+        return self.chooser(self.inner(inputs))
+
+
+class Chooser(nn.Module):
+    def forward(self, inputs: Any) -> Any:
+        return inputs if inputs.sum() > 0 else 1.0 * inputs
+
+
+def test_what_does_not_run_under_vmap_is_one_line_at_the_node(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with (
+        caplog.at_level(logging.WARNING, "flwr.privet"),
+        pytest.raises(RunError, match=r"VmapError \(text withheld: private run\)") as refused,
+    ):
+        played(Branching, loss)
+    line = r"layer 'chooser' (Chooser) does not run under torch.func.vmap: RuntimeError: vmap: It"
+    assert line not in str(refused.value)
+    (record,) = [each for each in caplog.records if line in each.getMessage()]
+    assert record.exc_info is None
+    assert "\n" not in record.getMessage()
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind: str, **options: Any) -> None:
+        super().__init__()
+        self.body, self.head = getattr(nn, kind)(4, 3, **options), nn.Linear(3, 2)
+
+    def forward(self, inputs: Any) -> Any:
+        if isinstance(self.body, nn.RNNBase):
+            return self.head(self.body(inputs.float()[:, None])[0][:, -1])
+        return self.head(self.body(inputs.float()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("GRU", {"batch_first": True}), ("RNN", {"batch_first": True}), ("GRUCell", {})],
+)
+def test_recurrent_layers_are_refused_before_anything_is_charged(
+    kind: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    budget = {"ledger-path": str(ledger), "max-epsilon": 50.0, "delta": 1e-5}
+    with pytest.raises(RunError, match=rf"layer 'body' \({kind}\) does not run under torch.func"):
+        played(lambda: Recurrent(kind, **options), loss, nodes=[{"partition-id": 0, **budget}])
+    assert not ledger.exists() or not ledger.read_text()
+
+
+def test_check_says_it_before_a_round() -> None:
+    made_up = (torch.zeros(3, 4, dtype=torch.float64), torch.tensor([0, 1, 0]))
+    for make, loss_fn, kind, said in (
+        (Branching, loss, VmapError, "layer 'chooser'"),
+        (lambda: Recurrent("GRU"), loss, ConfigError, "layer 'body'"),
+        (lambda: Remembering("list"), loss, ConfigError, "'list' of Remembering keeps"),
+        (lambda: nn.BatchNorm1d(4).double(), loss, ConfigError, "BatchNorm mixes"),
+        (Remembering, weighted, ConfigError, "divides by the weights"),
+        (Remembering, weighted_by_hand, ConfigError, "not the mean of their losses"),
+        (lambda: {"w": np.zeros(4)}, loss, ConfigError, "trains a torch.nn.Module"),
+    ):
+        participant = LoopParticipant("scaffold", make, lambda context: 3)
+        with pytest.raises(kind, match=said):
+            participant.check(loss_fn, made_up)
+    for make in (Remembering, lambda: Recurrent("LSTM", batch_first=True)):
+        LoopParticipant("scaffold", make, lambda context: 3).check(loss, made_up)
+
+
+def test_a_built_in_solver_says_it_in_one_line_too(caplog: pytest.LogCaptureFixture) -> None:
+    def problem(context: Context) -> TorchProblem:
+        return TorchProblem(Branching(), nn.functional.cross_entropy, data())
+
+    grid, start = InlineGrid(client_app("scaffold", problem), 1), initial_arrays(Branching())
+    with (
+        caplog.at_level(logging.WARNING, "flwr.privet"),
+        pytest.raises(RunError, match=r"VmapError \(text withheld"),
+    ):
+        Scaffold(**SETTINGS).start(grid, start, num_rounds=1)
+    assert "layer 'chooser' (Chooser) does not run under torch.func.vmap" in caplog.text

@@ -29,11 +29,13 @@ from privet.privacy import (
 from privet.problems import Problem
 from privet.wire import (
     FAILED,
+    NOT_FINITE,
     RECORD,
     REFUSED,
     ConfigError,
     Enrolment,
     Layout,
+    NotFiniteError,
     PrivetError,
     Update,
     WireError,
@@ -231,7 +233,8 @@ class Participant:
             error = Error(REFUSED, f"agent {name}: {refusal.reason}")
         except (PrivetError, NoCertificateError, NoiseError, MaskError) as problem:
             log.warning("agent %s: %s", name, problem)
-            error = Error(FAILED, f"agent {name}: {problem}")
+            code = NOT_FINITE if isinstance(problem, NotFiniteError) else FAILED
+            error = Error(code, f"agent {name}: {problem}")
         except _NoProblem as wrapped:
             (cause,) = wrapped.args  # most often a wrong data file, which needs no traceback
             log.error("agent %s: %s: %s", name, type(cause).__name__, one_line(str(cause)))

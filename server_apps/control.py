@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from privet.strategies import Observer, Round, Run
-from privet.strategies.run.observers import REQUEST
+from privet.strategies.run.stop import Stop
 from privet.wire.errors import one_line
 
 if TYPE_CHECKING:  # it loads FastAPI
@@ -50,7 +50,7 @@ class Control(Observer):
 
     def on_round(self, run: Run, done: Round) -> str | None:
         """Read the file anew."""
-        return REQUEST if self._apply(run) else None
+        return Stop.REQUEST if self._apply(run) else None
 
     def on_try(self, run: Run) -> None:
         """Read the file anew: who asks to stop need not wait for a round that succeeds."""

@@ -16,8 +16,8 @@ from flwr.serverapp import Grid
 
 from privet.strategies import Observer, PrimalDualStrategy, PrivetResult
 from privet.strategies.run.checkpoint import Checkpoint, read_manifest
-from privet.strategies.run.observers import REQUEST
 from privet.strategies.run.roster import in_simulation
+from privet.strategies.run.stop import Stop
 from privet.wire import ConfigError, PrivetError, RunError
 from privet.wire.contract import means_privacy
 from privet.wire.errors import one_line
@@ -25,6 +25,7 @@ from privet.wire.library import LIBRARY_VERSION, library_version
 from privet.wire.threads import pin_blas_threads
 
 from .account import privacy_account
+from .advice import advice
 from .build import (
     build_evaluation,
     build_strategy,
@@ -126,7 +127,7 @@ def _execute(
             _finish_failed(folder, strategy, config, {"status": "interrupted"})
         raise KeyboardInterrupt(advice) from None
     except SystemExit:  # as `flwr stop` ends a ServerApp
-        _finish_failed(folder, strategy, config, {"status": "stopped", "stopped": REQUEST})
+        _finish_failed(folder, strategy, config, {"status": "stopped", "stopped": Stop.REQUEST})
         raise
     except BaseException as error:
         _finish_failed(folder, strategy, config, {"status": "failed", "cause": _cause(error)})
@@ -198,7 +199,13 @@ def _run(
 def _status(result: PrivetResult) -> str:
     if result.diverged:
         return "diverged"
-    return "stopped" if result.stopped == REQUEST else "completed"
+    return "stopped" if result.stopped == Stop.REQUEST else "completed"
+
+
+def _fate(diverged: str, no_better: str) -> dict[str, str]:
+    """Return what a summary says of a run that blew up, or has come to nothing."""
+    said = {"diverged": diverged, "no-better": no_better}
+    return {key: text for key, text in said.items() if text}
 
 
 def _outcome(
@@ -209,7 +216,6 @@ def _outcome(
     return {
         "status": _status(result),
         "stopped": result.stopped,
-        **({"diverged": result.diverged} if result.diverged else {}),
         "accuracy": numbers.get("accuracy", math.nan),
         "loss": numbers["loss"],
         "stationarity": numbers["stationarity"],
@@ -252,8 +258,11 @@ def _finish(
     """Write summary, account and report; also for a run that failed."""
     history = strategy.session.history if strategy.session is not None else []
     failed = strategy.run.failed if strategy.session is not None else None
+    if strategy.session is not None:
+        outcome = {**_fate(strategy.run.diverged, strategy.run.no_better), **outcome}
     if failed is not None:
-        outcome = {**outcome, "failed-round": failed.round, "failures": failed.failures}
+        failures = {name: why.to_json() for name, why in failed.failures.items()}
+        outcome = {**outcome, "failed-round": failed.round, "failures": failures}
     privacy = privacy_account(strategy, config)
     summary = {
         "algorithm": config["algorithm"],
@@ -315,8 +324,11 @@ def headline(summary: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(value, int | float):
             shown[label] = form(value)
     shown["rounds"] = f"{summary['rounds']} (stopped by {summary.get('stopped', 'failure')})"
-    if summary.get("diverged"):
-        shown["diverged"] = str(summary["diverged"])
+    for key, label in (("diverged", "diverged"), ("no-better", "no better than its start")):
+        if summary.get(key):
+            shown[label] = str(summary[key])
+    if hint := advice(summary):
+        shown["advice"] = hint
     if summary.get("checkpoint-error"):
         shown["checkpoint"] = (
             f"of round {summary['checkpoint-round']}; {summary['checkpoint-failures']} could not "

@@ -34,8 +34,8 @@ from privet.sim.engine import InlineGrid
 from privet.sim.logs import SILENT, hushed
 from privet.sim.tuning import Axis, Budget, hypercube, placed
 from privet.strategies import PrimalDualStrategy, SearchAxis
-from privet.strategies.half import NOT_FINITE
-from privet.wire import ConfigError, RunError, stream
+from privet.strategies.run.round import TooFewError
+from privet.wire import ConfigError, stream
 from privet.wire.contract import means_privacy
 from privet.wire.flower_internals import flat
 from privet.wire.key import Key, keys_of, values_of
@@ -292,8 +292,8 @@ class Search:
                     checkpoint_every=0,
                     log_rounds=False,
                 )
-            except RunError as error:
-                if NOT_FINITE not in str(error):
+            except TooFewError as few:
+                if not few.overflowed:
                     raise
                 return Line(trial, settings, rounds, math.inf, cost)
         for found in (

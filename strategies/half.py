@@ -25,7 +25,17 @@ from privet.client_apps.solver_agents import USUAL_SMOOTHNESS
 from privet.client_apps.state import LARGE
 from privet.client_apps.terms import PrivacyTerms
 from privet.privacy import Facts
-from privet.wire import RunError, Settings, UploadError, WireError, digest, finite, mapped, stream
+from privet.wire import (
+    NotFiniteError,
+    RunError,
+    Settings,
+    UploadError,
+    WireError,
+    digest,
+    finite,
+    mapped,
+    stream,
+)
 from privet.wire.dense import digest_of, digests
 from privet.wire.key import keys_of, owned, read
 from privet.wire.mapped import blocks, column_sums, empty, release
@@ -39,9 +49,6 @@ Arrays = dict[str, Vector]
 Follow = Callable[[Vector, Vector, Vector], Vector]
 """What an agent's row of a table, its upload and what it was told make of the row, all (d,) and
 entry by entry."""
-
-NOT_FINITE = "not finite"
-"""What the refusal of an upload that has overflowed says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -541,7 +548,7 @@ def next_row(
 
     Raises
     ------
-    UploadError
+    NotFiniteError
         If a number is not finite, as where one of the upload is not.
     """
     if isinstance(upload, Rows) or told.nbytes <= LARGE:
@@ -594,9 +601,9 @@ def present(upload: Arrays, name: str, like: Vector) -> Vector:
 
 
 def require_finite(array: Vector) -> None:
-    """Raise `UploadError` for numbers that are not finite, or were too large to compute with."""
+    """Raise `NotFiniteError` for numbers that are not finite, or were too large to compute with."""
     if not finite(array):
-        raise UploadError(f"upload holds numbers that are {NOT_FINITE}, or too large")
+        raise NotFiniteError("upload holds numbers that are not finite, or too large")
 
 
 def checked(upload: Arrays, name: str, like: Vector) -> Vector:

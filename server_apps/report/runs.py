@@ -16,6 +16,7 @@ from typing import Any
 from privet.server_apps.config import changed
 from privet.server_apps.report.format import Number, setting
 from privet.strategies import Round
+from privet.strategies.run.failure import Failure
 from privet.wire.errors import PrivetError, said_of
 
 log = logging.getLogger("flwr.privet")
@@ -275,7 +276,7 @@ def _value(done: Round, key: str) -> Number | None:
 
 
 def _incidents(done: Round) -> list[Incident]:
-    failures = [Incident(done.round, agent, reason) for agent, reason in done.failures.items()]
+    failures = [Incident(done.round, agent, why.text) for agent, why in done.failures.items()]
     return failures + [Incident(done.round, "", note) for note in done.notes]
 
 
@@ -284,7 +285,7 @@ def _of_failed_round(summary: Mapping[str, Any]) -> list[Incident]:
     number, failures = summary.get("failed-round"), summary.get("failures")
     if not isinstance(number, int) or not isinstance(failures, dict):
         return []
-    return [Incident(number, str(agent), str(reason)) for agent, reason in failures.items()]
+    return [Incident(number, a, Failure.from_json(why).text) for a, why in failures.items()]
 
 
 def _read_json(path: Path) -> dict[str, Any]:

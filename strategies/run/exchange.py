@@ -15,9 +15,11 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from privet.wire import AGENT_RECORD, FAILED, REFUSED
+from privet.wire import AGENT_RECORD, FAILED, NOT_FINITE, REFUSED
 from privet.wire.errors import INSTEAD_OF_FLOWERS, one_line
 from privet.wire.records import record_dict
+
+from .failure import Failure, FailureCode
 
 POLL_FIRST = 0.01
 POLL_LAST = 0.5
@@ -44,19 +46,40 @@ class EngineGrid(Protocol):
         ...
 
 
+NO_REPLY, NOT_SENT = 0, -1
+"""In place of an error code: nothing came in time, and nothing was sent."""
+_KINDS = {
+    NO_REPLY: FailureCode.LATE,
+    REFUSED: FailureCode.REFUSED,
+    FAILED: FailureCode.FAILED,
+    NOT_FINITE: FailureCode.SAYS_NOT_FINITE,
+}
+"""What an error code means; any other is Flower's own, and something is lost."""
+
+
 class Reply(NamedTuple):
     """One agent's answer: content, or an error code and one line saying why there is none."""
 
     content: RecordDict | None
     reason: str = ""
-    code: int = 0
+    code: int = NO_REPLY
+
+    @property
+    def failure(self) -> Failure:
+        """Why there is no content."""
+        return Failure(_KINDS.get(self.code, FailureCode.LOST), self.reason)
+
+    @property
+    def is_own_word(self) -> bool:
+        """Whether the error is what the agent itself answered."""
+        return self.code in (REFUSED, FAILED, NOT_FINITE)
 
 
 class Answers(NamedTuple):
-    """The replies to some messages, and why those that are not there are not, by agent name."""
+    """The replies to some messages, and what stands for those that are not there, by agent name."""
 
     replies: list[Message]
-    missing: dict[str, str]
+    missing: dict[str, Reply]
 
 
 def exchange(
@@ -70,7 +93,7 @@ def exchange(
     """
     answers = send(grid, messages, timeout)
     replies = sort_replies(owner_by_message(messages), answers.replies)
-    return replies | {name: Reply(None, why) for name, why in answers.missing.items()}
+    return replies | answers.missing
 
 
 def send(
@@ -126,10 +149,11 @@ def send(
     expired = {reply.metadata.reply_to_message_id for reply in replies if _is_expired(reply)}
     replies = [reply for reply in replies if reply.metadata.reply_to_message_id not in expired]
     waiting |= expired
-    late = f"no reply within {timeout:g} s"
+    late = Reply(None, f"no reply within {timeout:g} s", NO_REPLY)
+    unsent = Reply(None, "message could not be sent", NOT_SENT)
     missing = {owners[message_id]: late for message_id in waiting if message_id in owners}
     sent = {owners[message_id] for message_id in pushed if message_id in owners}
-    missing |= {name: "message could not be sent" for name in messages if name not in sent}
+    missing |= {name: unsent for name in messages if name not in sent}
     return Answers(replies, missing)
 
 
@@ -165,7 +189,6 @@ def sort_replies(owners: Mapping[str, str], messages: Iterable[Message]) -> dict
                 f"node {node}: a Flower mod stops its messages ({line.rstrip('.')}): "
                 f"{INSTEAD_OF_FLOWERS}"
             )
-        elif code not in (FAILED, REFUSED):
-            line = f"error {code}: {line}"
-        found[name] = Reply(None, line, code)
+        reply = Reply(None, line, code)
+        found[name] = reply if reply.is_own_word else reply._replace(reason=f"error {code}: {line}")
     return found

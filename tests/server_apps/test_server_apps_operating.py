@@ -155,7 +155,7 @@ def test_agents_are_left_out_from_one_round_to_another(tmp_path: Path, monkeypat
         ("0", "2"),
         ("0", "2"),
     ]
-    assert finished.result.history[3].failures["1"] == "excluded by the operator"
+    assert finished.result.history[3].failures["1"].text == "excluded by the operator"
     schedule = "1,2,3;1,2,3;0,2;0,2"
     absent = settings(tmp_path, participation="schedule", schedule=schedule)
     reference = run_inline(absent, "reference")

@@ -409,7 +409,8 @@ class TestFailures:
             "status": "failed",
             "cause": "round 13: 0 of 3 agents replied",
             "failed-round": 13,
-            "failures": dict.fromkeys("012", reason),
+            "failures": dict.fromkeys("012", {"code": "not finite", "text": reason}),
+            "diverged": "uploads that are not finite in round 13",
             "config": {"algorithm": "fed-plt", "step-size": 1000.0},
         }
         page = render(run_folder(tmp_path / "run", rounds(12), summary=summary))
@@ -417,6 +418,7 @@ class TestFailures:
         assert f'<th scope="row">0, 1, 2</th><td>{reason}</td>' in page.html
         assert "Try a smaller step-size" in page.html
         assert "No failure" not in page.html
+        del summary["diverged"]
         silent = {**summary, "failures": {"1": "no reply within 600 s"}}
         page = render(run_folder(tmp_path / "silent", rounds(12), summary=silent))
         assert "raise round-timeout" in page.html

@@ -12,7 +12,7 @@ from flwr.app import MetricRecord
 
 from privet.problems import BinaryLogistic
 from privet.sim.engine import InlineGrid
-from privet.strategies import FedPLT, Fraction
+from privet.strategies import Failure, FailureCode, FedPLT, Fraction
 from privet.strategies.run import Run
 from privet.strategies.run.checkpoint import Checkpoint, load, save
 from privet.wire import RunError
@@ -35,7 +35,7 @@ def test_agents_that_do_not_come_back_stay_absent(tmp_path: Path) -> None:
     strategy = FedPLT(rho=1.0, local_epochs=3, num_agents=2)
     result = strategy.start(grid, zeros(4), num_rounds=4, resume=file)
     assert result.history[-1].participants == ("0", "1")
-    assert result.history[-1].failures == {"2": "not connected"}
+    assert result.history[-1].failures == {"2": Failure(FailureCode.NOT_CONNECTED, "not connected")}
     assert strategy.session is not None
     assert strategy.session.state.z.shape == (3, 4)
 

@@ -17,7 +17,7 @@ from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies import FedDyn, FedPLT, Round
-from privet.strategies.run.observers import Divergence
+from privet.strategies.run.divergence import Divergence
 from privet.wire import ConfigError, RunError
 from support.federations import app_of, logistic_agents, zeros
 
@@ -88,12 +88,15 @@ def test_a_network_that_collapses_is_told_from_one_that_recovers(
     residuals: list[float], said: str
 ) -> None:
     found = Divergence(ends=False, keys=["step-size"])
-    run: Any = SimpleNamespace(diverged="", session=SimpleNamespace(history=[]))
+    history: list[Round] = []
+    initial = Round(0, ())
+    run: Any = SimpleNamespace(
+        diverged="", session=SimpleNamespace(history=history, initial=initial)
+    )
+    found.on_begin(run)
     for number, residual in enumerate(residuals, 1):
-        run.session.history.append(
-            SimpleNamespace(round=number, residual=residual, loss=math.nan, failures={})
-        )
-        found.on_round(run, run.session.history[-1])
+        history.append(Round(number, ("0",), residual=residual))
+        found.on_round(run, history[-1])
     assert run.diverged == (f"residual {said}" if said else "")
 
 

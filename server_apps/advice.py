@@ -23,8 +23,8 @@ def advice(summary: Mapping[str, Any]) -> str:
         if summary.get("private"):
             return "Its noise hides what it learns. Try fewer rounds, or a larger epsilon."
         return (
-            f"Try half of {step}; where the loss hardly moves, twice as much. privet tune finds "
-            "settings that converge."
+            f"Unless the start was good already, try half of {step}, or twice as much where the "
+            "loss hardly moves. privet tune finds settings that converge."
         )
     if summary.get("failures"):
         return (

@@ -23,8 +23,8 @@ FIRST, GROWN, LASTING = 3, 30.0, 3
 train pass 10 times their first residuals, and 30 in a single round; one that collapses may pass 300
 and be back at 30 after four."""
 EXPLODED = 1e3
-"""A loss that is so many times what is usual has exploded, in whatever round; a residual, which is
-a square, by the square of it."""
+"""A loss that is so many times the start's has exploded, in whatever round; a residual, which is a
+square, by the square of it."""
 VANISHING = 1e-12
 """Below it numbers that grow are rounding errors, as of a run that begins at its optimum."""
 
@@ -46,7 +46,7 @@ class Course:
     ----------
     name : str
     exploded : float
-        How many times the usual is too many at once.
+        How many times the start is too many at once.
     start, accuracy : float
         Of the starting model; NaN, the first that is added takes its place.
     late : bool
@@ -84,8 +84,7 @@ class Course:
             return False
         if math.isnan(self.start):
             self.start, self.accuracy = value, accuracy
-        least = VANISHING / GROWN
-        exploded = value > self.exploded * self.usual > self.exploded * least
+        exploded = value > self.exploded * self.start > VANISHING
         grown = self.count >= FIRST and value > GROWN * self.usual > VANISHING
         self.grown = self.grown + 1 if grown else 0
         self.count += 1
@@ -103,21 +102,22 @@ class Course:
         doubt, value = MARGIN * abs(self.start), self.recent[-1][0]
         return value < self.start - doubt and value <= self.best + doubt
 
-    @property
-    def is_no_better(self) -> bool:
+    def is_no_better(self, *, noisy: bool) -> bool:
         """Whether the last values are no better than the start, nor their accuracy.
 
-        None of the last `LASTING` is below the start; or none by more than `MARGIN` of it, and
-        their mean has not fallen since the `LASTING` before, as that of a slow run does.
+        The mean of the last `LASTING` is not below the start; or not by more than `MARGIN` of it,
+        and has not fallen since the `LASTING` before, as that of a slow run does. In a noisy run
+        the least of them stands for their mean.
         """
         recent = [value for value, _ in self.recent]
         last, before = recent[-LASTING:], recent[:-LASTING]
         if len(last) < LASTING or self._is_more_accurate:
             return False
+        low = min(last) if noisy or self.late else sum(last) / LASTING
         if self.late:
-            return min(last) > self.start + WORSE * abs(self.start)
+            return low > self.start + WORSE * abs(self.start)
         flat = len(before) == LASTING and sum(last) >= sum(before)
-        return min(last) >= self.start - (MARGIN * abs(self.start) if flat else 0.0)
+        return low >= self.start - (MARGIN * abs(self.start) if flat else 0.0)
 
     @property
     def _is_more_accurate(self) -> bool:
@@ -161,9 +161,9 @@ class Divergence(Observer):
     """Says once that a run blows up, and ends it where that is asked for.
 
     It does where uploads, the residual or a loss are not finite; where a loss is `EXPLODED` times
-    what is usual, or the root of the residual is; or where one of them has been `GROWN` times what
-    is usual for `LASTING` rounds. A residual that grows while the loss falls is none of that: that
-    of a slow run does.
+    that of the start, or the root of the residual is; or where one of them has been `GROWN` times
+    its largest of the start and the first `FIRST` rounds for `LASTING` rounds. A residual that
+    grows while the loss falls is none of that: that of a slow run does.
     """
 
     def __init__(self, ends: bool, keys: Iterable[str]) -> None:
@@ -243,7 +243,7 @@ class NoBetter(Observer):
         course, run.no_better = self.losses.course, ""
         arrived = done.residual <= VANISHING
         judged = run.stopped or done.round >= JUDGED_FROM
-        if not judged or run.diverged or arrived or not course.is_no_better:
+        if not judged or run.diverged or arrived or not course.is_no_better(noisy=run.private):
             return None
         value = course.recent[-1][0]
         start = "after the first round" if course.late else "at the start"
@@ -262,4 +262,7 @@ class NoBetter(Observer):
             return "its noise is too much for it; try fewer rounds, or a larger epsilon"
         if not self.keys:
             return "look at its settings"
-        return f"try half of {self.keys}; where the loss hardly moves, twice as much"
+        return (
+            f"unless the start was good already, try half of {self.keys}, or twice as much where "
+            "the loss hardly moves"
+        )

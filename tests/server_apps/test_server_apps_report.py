@@ -409,7 +409,7 @@ class TestFailures:
             "status": "failed",
             "cause": "round 13: 0 of 3 agents replied",
             "failed-round": 13,
-            "failures": dict.fromkeys("012", {"code": "not finite", "text": reason}),
+            "failures": {key: {"code": "not finite", "text": reason} for key in "012"},
             "diverged": "uploads that are not finite in round 13",
             "config": {"algorithm": "fed-plt", "step-size": 1000.0},
         }

@@ -118,11 +118,14 @@ def test_tolerance_is_compared_with_what_the_monitor_measured() -> None:
     start: dict[str, Any] = {"tolerance": 1e-6, "evaluate_every": 10}
     result, _, _ = train(problems, 100, local_epochs=10, monitor=monitor, start=start)
     assert result.history[20].residual < 1e-6
-    assert (result.stopped, calls) == ("tolerance", [10, 20, 30])
+    assert (result.stopped, calls) == ("tolerance", [0, 10, 20, 30])
 
 
 def test_stop_by_tolerance_is_evaluated() -> None:
-    start = {"tolerance": 1e-10, "evaluate_every": 1000, "evaluate_fn": lambda *_: MetricRecord()}
+    def evaluate(number: int, arrays: Any) -> MetricRecord:
+        return MetricRecord({"number": number})
+
+    start = {"tolerance": 1e-10, "evaluate_every": 1000, "evaluate_fn": evaluate}
     result, _, _ = train(logistic_agents(3), 500, local_epochs=10, start=start)
     assert list(result.evaluate_metrics_serverapp) == [0, result.history[-1].round]
 

@@ -226,7 +226,9 @@ class Participant:
             log.warning("%s: nothing is computed or charged", line)
             return Message(Error(FAILED, line), reply_to=message)
         try:
-            return reply_to(message, handler(message, context, name))
+            # Steps that are too long overflow; who gets the numbers says so in one line.
+            with np.errstate(over="ignore", invalid="ignore"):
+                return reply_to(message, handler(message, context, name))
         except BudgetRefused as refusal:
             why = f" ({one_line(str(refusal.__cause__))})" if refusal.__cause__ else ""
             log.warning("agent %s refuses: %s%s", name, refusal.reason, why)

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -36,6 +36,7 @@ from .config import decisive, read_config
 from .control import Alarms, Control, stopped_by_sigterm
 from .evaluation import Evaluation
 from .peers.run import hosted_unit
+from .planning import missing_named
 from .progress import progress
 from .report import format as fmt
 from .report import write_report
@@ -76,7 +77,8 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
     """
     pin_blas_threads()
     config = read_config(raw)
-    strategy = build_strategy(config)  # before anything is read: settings may not fit each other
+    with _missing_named(config):
+        strategy = build_strategy(config)  # before anything is read: settings may not fit together
     earlier, saved = None, config["resume"] or None
     if saved == NEWEST:
         private = means_privacy(strategy.half.settings()) or config.get("target-epsilon", 0.0) > 0
@@ -93,14 +95,20 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
             folder = earlier or RunFolder.create(config["output-dir"], run_id)
             about = (config["algorithm"], config["dataset"], config["num-agents"])
             log.info("%s on %s, %d agents", *about)
-            log.info("run folder: %s", folder.path)
+            log.info("run folder: %s", folder.path.absolute())
             if options:
                 strategy = build_strategy(own, **options)
             strategy.monitor = evaluation
             strategy.options = replace(strategy.options, config=decisive(config))
             control = Control(folder.path, config["exclude"], options.get("mixer"))
-            with folder.held():
+            with folder.held(), _missing_named(config):
                 return _execute(strategy, grid, config, folder, evaluation, control, saved)
+
+
+def _missing_named(config: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """Have a refusal of a private run name all keys that are missing."""
+    private = config.get("target-epsilon", 0.0) > 0 or means_privacy(config)
+    return missing_named(config, {}) if private else nullcontext()
 
 
 def _execute(
@@ -232,7 +240,9 @@ def _finish_failed(
 ) -> None:
     """Write what there is of a run that was ended; whatever fails here does not hide the cause."""
     try:
-        _finish(folder, strategy, config, outcome)
+        summary = _finish(folder, strategy, config, outcome)
+        if outcome["status"] == "failed" and (hint := advice(summary)):
+            log.warning("%s", hint)
     except Exception as error:
         log.warning("%s: the failed run is not summed up: %s", folder.path, one_line(_cause(error)))
 

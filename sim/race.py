@@ -28,10 +28,10 @@ from privet.server_apps.build import (
 )
 from privet.server_apps.config import keys_of_algorithm, read_config
 from privet.sim.inline import grid_of
-from privet.sim.logs import SILENT, hushed
 from privet.strategies import PrimalDualStrategy, Round
 from privet.strategies.run.round import TooFewError
 from privet.wire import ConfigError, RunError
+from privet.wire.log_level import SILENT, hushed
 from privet.wire.registry import DEFAULT_ALGORITHM
 
 Vector = NDArray[Any]

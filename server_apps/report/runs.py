@@ -17,7 +17,7 @@ from privet.server_apps.config import changed
 from privet.server_apps.report.format import Number, setting
 from privet.strategies import Round
 from privet.strategies.run.failure import Failure
-from privet.wire.errors import PrivetError, said_of
+from privet.wire.errors import ConfigError, PrivetError, said_of
 
 log = logging.getLogger("flwr.privet")
 
@@ -46,6 +46,10 @@ _RUN_NAME = re.compile(r"\d{8}-(\d\d)(\d\d)(\d\d)-\d+-(.+)")
 
 class ReportError(PrivetError, ValueError):
     """What keeps a report from being made: one line with the file or option and what is wrong."""
+
+
+class NoRunError(ReportError, ConfigError):
+    """A path at which there is no run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +246,7 @@ def _read_history(path: Path) -> tuple[list[Round], list[str]]:
     except (FileNotFoundError, NotADirectoryError):
         below = next(path.parent.glob(f"*/{path.name}"), None)
         hint = f", such as {below.parent}" if below else ""
-        raise ReportError(f"{path}: no such file; expected a run folder{hint}") from None
+        raise NoRunError(f"{path}: no such file; expected a run folder{hint}") from None
     history: dict[int, Round] = {}
     notes = []
     for number, line in enumerate(lines, start=1):

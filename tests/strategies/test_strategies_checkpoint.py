@@ -15,7 +15,7 @@ from privet.sim.engine import InlineGrid
 from privet.strategies import Failure, FailureCode, FedPLT, Fraction
 from privet.strategies.run import Run
 from privet.strategies.run.checkpoint import Checkpoint, load, save
-from privet.wire import RunError
+from privet.wire import ConfigError, RunError
 from privet.wire.files import read_npz, write_npz
 from support.federations import app_of, logistic_agents, model, train, zeros
 
@@ -66,7 +66,7 @@ def test_resume_with_a_model_of_another_size(tmp_path: Path) -> None:
 
 
 def test_missing_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="no checkpoint at"):
+    with pytest.raises(ConfigError, match="no checkpoint at"):
         load(tmp_path)
     half = tmp_path / "checkpoint.npz"
     save(half, Checkpoint({"round": 1}, {"x": np.zeros(1000)}))

@@ -103,7 +103,7 @@ def test_a_network_that_collapses_is_told_from_one_that_recovers(
 def test_it_ends_where_that_is_asked_for() -> None:
     found = play(FedDyn(step_size_base=2.0, on_divergence="stop", **STEEP))
     assert found.stopped == "divergence"
-    assert 3 < len(found.history) < 30
+    assert 1 < len(found.history) < 30
 
 
 def test_it_begins_anew_with_half_the_step_until_it_does_not_diverge() -> None:
@@ -128,7 +128,6 @@ def test_a_step_that_is_made_of_moduli_is_halved_by_twice_the_smoothness() -> No
 
 @pytest.mark.parametrize("secure_sum", [False, True])
 @pytest.mark.parametrize("away", [{}, {"0": "no reply", "1": "disk full", "2": "is away"}], ids=len)
-@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 def test_it_is_divergence_however_many_other_reasons_there_are(
     secure_sum: bool, away: dict[str, str]
 ) -> None:
@@ -148,7 +147,6 @@ def test_it_is_divergence_however_many_other_reasons_there_are(
     assert found.diverged == "uploads that are not finite in round 1"
 
 
-@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 def test_uploads_that_are_not_finite_are_divergence_as_well(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -182,8 +182,9 @@ class Participant:
         """Answer the enrolment question.
 
         Privacy: the reply holds the agent's name, its declared number of examples (public), the
-        model's names, shapes and dtype, which rounds' states it holds, the version of this library
-        and, for secure sums, a fresh public key; nothing else.
+        model's names, shapes and dtype, which rounds' states it holds, the version of this library,
+        what its ledger file has of the experiment (public numbers, as in every upload) and, for
+        secure sums, a fresh public key; nothing else.
         """
         return self._guarded(self._query, message, context)
 
@@ -377,6 +378,7 @@ class Participant:
             facts=facts.to_json(),
             own=encode_settings(own) if (own := self._own(context)) else "",
             library=library_version(),
+            ledger=rules.released(experiment, name),
         )
         return record_dict({RECORD: enrolment_record(said)})
 
@@ -398,7 +400,9 @@ class Participant:
         half = self._half(asked.protocol, asked.version, asked.settings, context)
         settings = _settings(asked.settings)
         rules = node_rules(context)
-        guard = Guard(context, rules, settings, name, asked.round, self._noise_factory)
+        guard = Guard(
+            context, rules, settings, name, asked.round, self._noise_factory, asked.experiment
+        )
         guard.screen(half)
         held = read_state(context)
         if rules.limited and not held.covered:
@@ -440,7 +444,7 @@ class Participant:
             require_tame(base.values())
             for arrays in (broadcast, base):
                 require_vectors(arrays, problem)
-        spent = guard.charge(half, facts, held.ledger or asked.ledger)
+        spent = guard.charge(half, facts, held.ledger, asked.ledger)
         streams = Streams(int(settings.get("seed", 0)), name, asked.round)
         if sum(map(len, held.states)) > LARGE:  # what is refused costs no state
             held = held.only(asked.experiment, asked.tag)

@@ -79,6 +79,7 @@ class Guard(NamedTuple):
     agent: str
     round: int
     noise_factory: NoiseFactory | None = None
+    experiment: str = ""
 
     def screen(self, half: Half) -> None:
         """Refuse what needs no look at the data, before anything is read, computed or written.
@@ -97,10 +98,12 @@ class Guard(NamedTuple):
             clip=half.clip or None,
         )
 
-    def charge(self, half: Half, facts: Facts, ledger: str) -> Spent:
+    def charge(self, half: Half, facts: Facts, ledger: str, sent: str = "") -> Spent:
         """Charge one reply to the ledgers and return what it has cost so far.
 
-        ``ledger`` is the agent's account of this run before the reply, as JSON.
+        ``ledger`` is the agent's account of this run before the reply, as JSON, and ``sent`` the
+        one that came with the message, which counts where it is longer: the agent may have lost
+        its own, or a part of it.
 
         Raises
         ------
@@ -114,11 +117,13 @@ class Guard(NamedTuple):
         delta = float(self.settings.get("delta", 1e-5))
         epsilon = math.inf
         if release.mechanism != "none":
-            ledger, epsilon = self._account(ledger, release, delta)
+            ledger, epsilon = self._account(ledger, sent, release, delta)
             self._keep_target(epsilon)
         noise = Perturber(release, self.source(), facts, given=explicit)
         self.rules.charge(
-            release, f"run {self.context.run_id} round {self.round} agent {self.agent}"
+            release,
+            f"run {self.context.run_id} round {self.round} agent {self.agent}",
+            self.experiment,
         )
         if release.mechanism == "none":
             return Spent(epsilon, delta, noise, ledger)
@@ -129,12 +134,13 @@ class Guard(NamedTuple):
         return Spent(math.inf, delta, noise, ledger, note)
 
     @staticmethod
-    def _account(ledger: str, release: Release, delta: float) -> tuple[str, float]:
+    def _account(ledger: str, sent: str, release: Release, delta: float) -> tuple[str, float]:
         """Return the run's account with one more release; it may come from the coordinator."""
-        if len(ledger) > LONGEST_ABOUT:
+        if max(len(ledger), len(sent)) > LONGEST_ABOUT:
             raise WireError(f"the agent's account is longer than {LONGEST_ABOUT} characters")
-        add = _charged if len(ledger) <= _LONGEST_KEPT else _charged.__wrapped__
         try:
+            ledger = AgentLedger.longer(ledger, sent, delta)
+            add = _charged if len(ledger) <= _LONGEST_KEPT else _charged.__wrapped__
             return add(ledger, release, delta)
         except (ValueError, OverflowError) as error:
             raise WireError(f"the agent's account cannot be read: {one_line(str(error))}") from None

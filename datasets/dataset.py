@@ -64,6 +64,7 @@ class Source:
     schema: str
     missing: str
     whole: bool
+    alone: bool
 
     @property
     def held_out(self) -> int | None:
@@ -97,6 +98,8 @@ class SourceColumn:
         Empty for numbers.
     low, high : float
         Range of numbers; ``public`` says that it is not that of the records.
+    gap : bool
+        Whether a missing value has a column of its own, the last, which is 1 where it is missing.
     """
 
     name: str
@@ -105,11 +108,18 @@ class SourceColumn:
     low: float = 0.0
     high: float = 0.0
     public: bool = False
+    gap: bool = False
 
     @property
     def width(self) -> int:
-        """Columns that it becomes."""
-        return max(1, len(self.categories) - 1)
+        """Columns that it becomes: k - 1 of k categories, none of a single one; one of numbers."""
+        return (len(self.categories) - 1 if self.categories else 1) + self.gap
+
+    @property
+    def constant(self) -> bool:
+        """Whether it tells no row from another one."""
+        one = len(self.categories) == 1 if self.categories else self.low == self.high
+        return one and not self.gap
 
 
 @dataclass(frozen=True, slots=True)

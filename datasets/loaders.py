@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +13,10 @@ from privet.datasets.click import load_click
 from privet.datasets.dataset import UNUSABLE, DataError, Dataset, Source, brief, finished
 from privet.datasets.femnist import load_femnist
 from privet.datasets.mnist import load_mnist
-from privet.datasets.table import EXPECTED, load_table
+from privet.datasets.table import load_table
+from privet.datasets.table_files import EXPECTED
+
+log = logging.getLogger("flwr.privet")
 
 DTYPES = ("float64", "float32")
 # Data sets whose columns carry a constant one unless the caller says otherwise.
@@ -25,8 +29,10 @@ FROM_PATH = {
     "csv": EXPECTED,
 }
 NAMES: tuple[str, ...] = (*BUILT_IN, "synthetic", "regression", *FROM_PATH)
-# What numpy, scikit-learn and the readers raise for data that no loader has thought of.
-_UNUSABLE = (ValueError, TypeError, OverflowError, MemoryError, OSError, EOFError, zlib.error)
+# What the system says of a file, which is worth reading.
+_DAMAGED = (MemoryError, OSError, EOFError, zlib.error)
+# What numpy, scikit-learn and the readers raise besides for data that no loader has thought of.
+_UNUSABLE = (*_DAMAGED, ValueError, TypeError, OverflowError)
 
 
 def load(
@@ -47,6 +53,7 @@ def load(
     schema: str = "",
     missing: str = "refuse",
     whole: bool = False,
+    alone: bool = False,
 ) -> Dataset:
     """Return a data set; the result is cached per process and its arrays are read-only.
 
@@ -90,10 +97,13 @@ def load(
         partition natural-id goes by; where empty, those its data set is known to have.
     drop_columns, schema, missing : str
         Of ``csv``: columns that are left out, separated by commas; a file of public ranges and
-        categories; whether missing values are refused or zero. See `privet.datasets.table`.
+        categories; what missing values become. See `privet.datasets.table`.
     whole : bool
         Whether nothing is held out: of data that come without a test set all rows are then for
         training, and the test set is empty.
+    alone : bool
+        Whether other nodes have records of their own that are not seen here, as where nothing is
+        held out: of ``csv`` without a schema, what would give each node other columns is refused.
 
     Raises
     ------
@@ -126,6 +136,7 @@ def load(
         schema=schema,
         missing=missing,
         whole=whole,
+        alone=alone or whole,
     )
     try:
         return _load(source)
@@ -135,7 +146,12 @@ def load(
         raise
     except _UNUSABLE as error:
         if name in FROM_PATH:
-            raise DataError(f"{data_path}: cannot be used ({brief(error)})", UNUSABLE) from None
+            why = f"cannot be used as dataset {name}; expected {FROM_PATH[name]}"
+            if isinstance(error, _DAMAGED):
+                why = f"cannot be used ({brief(error)})"
+            else:
+                log.debug("%s", data_path, exc_info=error)
+            raise DataError(f"{data_path}: {why}", UNUSABLE) from None
         raise DataError(f"{name}: cannot be used ({brief(error)})") from None
 
 

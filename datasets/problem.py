@@ -227,7 +227,7 @@ class _Agents:
 
     def __init__(self, settings: DataSettings, num_agents: int, own: bool) -> None:
         self.settings = settings
-        self.dataset = _dataset(settings, num_agents)
+        self.dataset = _dataset(settings, num_agents, own)
         self._data_dependent = self.dataset.data_dependent or (self._own_split() if own else "")
         self.parts = self._parts(num_agents)
         self._dealt = sum(map(len, self.parts))
@@ -310,7 +310,7 @@ def _agents(settings: DataSettings, num_agents: int, own: bool) -> _Agents:
     return _Agents(settings, num_agents, own)
 
 
-def _dataset(settings: DataSettings, num_agents: int) -> Dataset:
+def _dataset(settings: DataSettings, num_agents: int, own: bool) -> Dataset:
     return load(
         settings.dataset,
         data_path=settings.data_path,
@@ -328,4 +328,5 @@ def _dataset(settings: DataSettings, num_agents: int) -> Dataset:
         schema=settings.schema,
         missing=settings.missing,
         whole=settings.partition == "none",
+        alone=own,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from privet.datasets.dataset import DataError
+from privet.datasets.hub import PREFIX
 from privet.datasets.loaders import DTYPES, FROM_PATH, NAMES
 from privet.datasets.partitions import SCHEMES
 from privet.datasets.table import MISSING
@@ -41,8 +42,9 @@ class DataSettings:
     dataset: str = setting("breast-cancer", "name of the data set", choices=NAMES)
     data_path: str = setting(
         "",
-        "absolute path of the data, where the data set needs one",
+        "path of the data, where the data set needs one; absolute, but on the command line",
         needs={"dataset": tuple(FROM_PATH)},
+        path=(PREFIX,),
     )
     data_seed: int = setting(
         42, "seed of generated data, and of the test split where the data have none", low=0
@@ -70,11 +72,17 @@ class DataSettings:
     )
     schema: str = setting(
         "",
-        "absolute path of a TOML file with the public ranges and categories of the columns",
+        "TOML file with the public ranges and categories of the columns; absolute, but on the "
+        "command line",
         needs={"dataset": "csv"},
+        path=(),
     )
     missing: str = setting(
-        "refuse", "what to do with missing values", choices=MISSING, needs={"dataset": "csv"}
+        "refuse",
+        "what missing values become: a category of their own, the mean, or 0 (numbers alone); drop "
+        "leaves their rows out",
+        choices=MISSING,
+        needs={"dataset": "csv"},
     )
     intercept: str = setting("auto", "whether to add a column of ones", choices=INTERCEPT)
     partition: str = setting("label", "how the examples are dealt to the agents", choices=SCHEMES)

@@ -50,6 +50,20 @@ class AgentLedger:
         held = (cls.from_json(text) for text in texts if text)
         return cls.of(entry for ledger in held for entry in ledger.entries)
 
+    @classmethod
+    def longer(cls, text: str, other: str, delta: float) -> str:
+        """Return the one of two accounts of the same run that costs more at delta, as JSON.
+
+        Raises
+        ------
+        ValueError
+            As `from_json`.
+        """
+        if text == other or not (text and other):
+            return text or other
+        more = cls.from_json(other).spent(delta) > cls.from_json(text).spent(delta)
+        return other if more else text
+
     def record(self, release: Release) -> AgentLedger:
         """Return the ledger with one more message.
 

@@ -116,8 +116,47 @@ def gaussian_bound(first: Vector, second: Vector, delta: float, *, error: float)
     return gaussian_epsilon(mu_bound(first, second, error=error), delta)
 
 
+def scale_bound(total: float, count: int, *, error: float) -> float:
+    """Return the share of its charged scale that Laplace noise has at most, by what was drawn.
+
+    Let g_1, ..., g_n be independent Laplace draws of one scale s, charged as b. Each |g_i| / s is
+    exponential of mean 1, so that their sum T = sum |g_i| / b has 2 T b / s chi-squared with 2 n
+    degrees of freedom, and
+
+        P[s / b > T / x] = P[chi^2_{2n} < 2 x] = error   for   x = quantile_{2n}(error) / 2.
+
+    So T / x is above s / b but with probability ``error``, exactly. Of noise that is right it is
+    below 1 with that probability: a false alarm. Of n draws with s = f b the bound is about
+    f (1 + z / sqrt(n)), z the normal quantile of 1 - error: 100 draws find half of the noise.
+
+    Parameters
+    ----------
+    total : float
+        T; a larger number than the sum gives a larger bound, which is still valid.
+    count : int
+        n.
+    """
+    from scipy.stats import chi2
+
+    return 2.0 * total / float(chi2.ppf(error, 2 * count))
+
+
+def numbers_of_guesses(
+    canaries: int, delta: float, *, error: float, shares: Sequence[float]
+) -> list[int]:
+    """Return the numbers of guesses that can prove something at this delta, all if none can.
+
+    By `guessing_bound` r guesses prove nothing, however many are right, where r is too small for
+    the 2 m delta of its last term. They would only use up a part of the error.
+    """
+    counts = sorted({max(1, round(share * canaries)) for share in shares})
+    each = error / len(counts)
+    able = [r for r in counts if guessing_bound(r, r, canaries, delta, error=each) > 0]
+    return able or [canaries]
+
+
 def best_guesses(
-    scores: Vector, truth: NDArray[np.bool_], delta: float, *, error: float, shares: Sequence[float]
+    scores: Vector, truth: NDArray[np.bool_], delta: float, *, error: float, counts: Sequence[int]
 ) -> tuple[float, int, int]:
     """Return the best `guessing_bound` of the surest guesses, how many they were, and how many hit.
 
@@ -127,18 +166,26 @@ def best_guesses(
         What speaks for a canary's presence; the size says how surely.
     truth : bool array (m,)
         Whether it was there.
-    shares : sequence of float
-        Of the canaries that are guessed on, the surest first; the error is shared between them.
+    counts : sequence of int
+        How many canaries are guessed on, the surest first; the error is shared between them. They
+        depend on neither array.
     """
     order = np.argsort(-np.abs(scores), kind="stable")
     hits = np.cumsum((scores > 0)[order] == truth[order])
     found = []
-    for share in shares:
-        guesses = max(1, round(share * scores.size))
+    for guesses in counts:
         correct = int(hits[guesses - 1])
-        bound = guessing_bound(correct, guesses, scores.size, delta, error=error / len(shares))
+        bound = guessing_bound(correct, guesses, scores.size, delta, error=error / len(counts))
         found.append((bound, guesses, correct))
     return max(found)
 
 
-__all__ = ["best_guesses", "gaussian_bound", "guessing_bound", "guessing_chance", "mu_bound"]
+__all__ = [
+    "best_guesses",
+    "gaussian_bound",
+    "guessing_bound",
+    "guessing_chance",
+    "mu_bound",
+    "numbers_of_guesses",
+    "scale_bound",
+]

@@ -15,18 +15,29 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import math
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from privet.privacy.accountant import Totals
+from privet.privacy.agent_ledger import AgentLedger
 from privet.privacy.errors import BudgetRefused, LedgerError, UnsupportedAccountError
 from privet.privacy.events import Release
-from privet.privacy.ledger_lines import DamagedError, End, Entry, Running, read_all, read_end
+from privet.privacy.ledger_lines import (
+    DamagedError,
+    End,
+    Entry,
+    Running,
+    decode,
+    read_all,
+    read_end,
+)
 
 _LONGEST_NOTE = 200
 _NOTE = re.compile(r"run (\S+) round (\d+) agent (.*)", re.DOTALL)
@@ -165,6 +176,7 @@ class LedgerFile:
         limit: float | None = None,
         note: str = "",
         run: str = "",
+        experiment: str = "",
     ) -> Spent:
         """Append a release, durably, unless it would bring the total above `limit`.
 
@@ -181,6 +193,8 @@ class LedgerFile:
         note, run
             Free text for the operator, such as run and round; the run by which `privet ledger`
             groups, where the note does not name it.
+        experiment
+            What `released` finds it by: a run and all that resume it.
 
         Raises
         ------
@@ -195,7 +209,8 @@ class LedgerFile:
         with self._locked(flags, fcntl.LOCK_EX) as (descriptor, size):
             end = read_end(lambda at, length: _read(descriptor, at, length), size)
             try:
-                data, running = end.extended(release, run[:_LONGEST_NOTE], note[:_LONGEST_NOTE])
+                texts = (text[:_LONGEST_NOTE] for text in (run, note, experiment))
+                data, running = end.extended(release, *texts)
             except UnsupportedAccountError as error:
                 raise UnsupportedAccountError(f"ledger {self.path}: {error}") from None
             total = _spent(running, 0, delta)
@@ -208,6 +223,31 @@ class LedgerFile:
                 _sync_directory(self.path.parent)
             _append(descriptor, data)
         return total
+
+    def released(self, experiment: str, agent: str) -> AgentLedger:
+        """Return what an agent was charged for in an experiment, over all runs that resumed it.
+
+        The file is read whole; of its lines only those of the experiment are looked at. A node
+        without a file has released nothing.
+
+        Raises
+        ------
+        LedgerError
+            If the file cannot be opened or read.
+        """
+        experiment = experiment[:_LONGEST_NOTE]
+        wanted, counts = json.dumps(experiment).encode(), Counter[Release]()
+        if not (experiment and self.path.exists()):
+            return AgentLedger()
+        with self._locked(os.O_RDONLY, fcntl.LOCK_SH) as (descriptor, size):
+            for line in _read(descriptor, 0, size).split(b"\n"):
+                entry = decode(line) if wanted in line else None
+                if entry is None or entry.experiment != experiment:
+                    continue
+                found = _NOTE.fullmatch(entry.note)
+                if found and found[3] == agent:
+                    counts[entry.release] += 1
+        return AgentLedger.of(counts.items())
 
     def verify(self) -> Audit:
         """Read and check the whole file, and return what was spent by run; changes nothing.

@@ -99,6 +99,8 @@ class Entry:
         When (UTC, ISO 8601) and what for.
     link
         What version 2 adds, None for version 1.
+    experiment
+        The run and all that resume it; empty where that was not said.
     """
 
     release: Release
@@ -107,6 +109,7 @@ class Entry:
     run: str
     note: str
     link: Link | None
+    experiment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +161,9 @@ class End:
             self.running.dearest if candidate is None else dearer(self.running.dearest, candidate)
         )
 
-    def extended(self, release: Release, run: str, note: str) -> tuple[bytes, Running]:
+    def extended(
+        self, release: Release, run: str, note: str, experiment: str = ""
+    ) -> tuple[bytes, Running]:
         """Return the bytes that charge a release, those that seal torn lines first, and the state.
 
         Raises
@@ -166,19 +171,19 @@ class End:
         UnsupportedAccountError
             If the release is under another neighbouring relation than those before.
         """
-        charges = [(release, 0, run, note)]
+        charges = [(release, 0, run, note, experiment)]
         if self.unreadable:
             worst = self.worst(release) or release
-            charges.insert(0, (worst, self.unreadable, "", "charge for a torn line"))
+            charges.insert(0, (worst, self.unreadable, "", "charge for a torn line", ""))
         data = b"\n" if self.tail and not self.tail.endswith(b"\n") else b""
         before, after = self.tail + data, self.start
         running = self.running
-        for number, (charged, torn, of, text) in enumerate(charges, self.sequence + 1):
+        for number, (charged, torn, of, text, all_of) in enumerate(charges, self.sequence + 1):
             running = running.charged(charged, torn)
             at = after + len(before)
             now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             link = Link(number, at, after, running)
-            line = encode(Entry(charged, torn, now, of, text, link), before)
+            line = encode(Entry(charged, torn, now, of, text, link, all_of), before)
             data += line
             before, after = line, at
         return data, running
@@ -195,6 +200,7 @@ def encode(entry: Entry, before: bytes) -> bytes:
         "after": link.after,
         "time": entry.time,
         **({"run": entry.run} if entry.run else {}),
+        **({"experiment": entry.experiment} if entry.experiment else {}),
         "note": entry.note,
         "torn": entry.torn,
         "release": entry.release.to_dict(),
@@ -235,7 +241,8 @@ def decode(raw: bytes) -> Entry | None:
             return Entry(release, torn, *told, None)
         if version != 2:
             raise ValueError(f"version {version!r:.20}")
-        return Entry(release, torn, *told, _link(mapping, release))
+        experiment = str(mapping.get("experiment", ""))
+        return Entry(release, torn, *told, _link(mapping, release), experiment)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DamagedError(f"is not a ledger entry ({error!s:.100})") from None
 

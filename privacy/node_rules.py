@@ -199,7 +199,21 @@ class NodeRules:
         if not private:
             raise BudgetRefused("this node sends nothing without noise")
 
-    def charge(self, release: Release, note: str = "") -> None:
+    def released(self, experiment: str, agent: str) -> str:
+        """Return an agent's account of an experiment by the node's ledger file, as JSON.
+
+        Empty where there is no file, or nothing of the experiment in it. One that cannot be read
+        says nothing either: no reply is charged to it.
+        """
+        if self.ledger_path is None:
+            return ""
+        try:
+            found = LedgerFile(self.ledger_path).released(experiment, agent)
+        except (LedgerError, UnsupportedAccountError):
+            return ""
+        return found.to_json() if found.entries else ""
+
+    def charge(self, release: Release, note: str = "", experiment: str = "") -> None:
         """Charge a reply to the node's budget, or refuse it.
 
         Called before anything is computed from the data: when it returns, the charge is on the
@@ -211,6 +225,8 @@ class NodeRules:
             What the reply will release.
         note
             Free text for the ledger, such as run and round.
+        experiment
+            The run and all that resume it.
 
         Raises
         ------
@@ -231,7 +247,9 @@ class NodeRules:
         if self.max_epsilon is None or self.ledger_path is None:
             return
         try:
-            LedgerFile(self.ledger_path).charge(release, self.delta, self.max_epsilon, note)
+            LedgerFile(self.ledger_path).charge(
+                release, self.delta, self.max_epsilon, note, experiment=experiment
+            )
         except (LedgerError, UnsupportedAccountError) as error:
             raise BudgetRefused("budget: this node's ledger cannot take the charge") from error
 

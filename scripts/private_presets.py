@@ -61,7 +61,7 @@ def federation_of(seed: int, keys: tuple[tuple[str, Any], ...]) -> Federation:
 def play(folder: Path, *, preset: str, seed: int, **changes: Any) -> dict[str, Any]:
     """Return the test accuracy of a run of a preset, with what is changed of it."""
     own = DATA[preset]
-    given = {**load_preset(preset), **own, "data-path": str(folder / own["data-path"])}
+    given = {**load_preset(preset), **own, "data-path": str(folder.absolute() / own["data-path"])}
     config = read_config({**given, **changes, "seed": seed})
     federation = federation_of(seed, tuple(sorted(config.items())))
     result = build_strategy(config).start(

@@ -88,7 +88,7 @@ def federation_of(data_path: Path, count: int, seed: int, dtype: str) -> Federat
     config = {
         "algorithm": "fed-pdm",
         "dataset": "mnist",
-        "data-path": str(data_path),
+        "data-path": str(data_path.absolute()),
         "num-agents": count,
         "partition": "label",
         "classes-per-agent": 4,

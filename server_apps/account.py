@@ -49,7 +49,8 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
     ``private``, ``reason``, ``accounts`` (towards the coordinator, and for the final model, which
     is post-processing of the same messages) and ``agents`` (each one's releases and epsilons; the
     largest is the run's). A run in which anything left without noise, now or before a resume, or in
-    which an agent's account cannot be read, claims nothing.
+    which an agent's account cannot be read, claims nothing. An account whose method is "gaussian"
+    says the Gaussian-DP parameter ``mu`` of the releases; elsewhere it is None.
     """
     session = strategy.session
     agents = {} if session is None else session.roster.agents
@@ -71,6 +72,7 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
             "epsilon": found.epsilon,
             "delta": found.delta,
             "method": worst.totals.method,
+            "mu": worst.totals.mu if worst.totals.method == "gaussian" else None,
             "assumptions": assumptions,
             "as-printed": printed,
         }

@@ -13,15 +13,19 @@ from functools import lru_cache
 from typing import Any
 
 from privet.datasets import DataSettings
+from privet.datasets.table_files import is_table
 from privet.privacy.node_rules import KEYS as NODE_KEYS
 from privet.strategies.participation import ParticipationSettings
 from privet.strategies.run.options import RunSettings
 from privet.wire import ConfigError, algorithm, algorithms
-from privet.wire.errors import did_you_mean
+from privet.wire.errors import nearest
 from privet.wire.key import Key, Scalar, keys_of, setting, shown
 from privet.wire.registry import DEFAULT_ALGORITHM
 
 log = logging.getLogger("flwr.privet")
+
+NEWEST = "auto"
+"""The value of ``resume`` that goes on with the newest run of the output folder."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +48,17 @@ class RunConfig:
     )
     output_dir: str = setting(
         "",
-        "absolute folder for run folders; empty is ./runs where the server runs",
+        "folder for run folders; absolute, but on the command line; empty is ./runs where the "
+        "server runs",
         operational=True,
+        path=(),
     )
     resume: str = setting(
         "",
-        "absolute path of the run folder to resume from; auto: the newest good one in output-dir, "
-        "or a new run where there is none",
+        "run folder to resume from; absolute, but on the command line; auto: the newest good one "
+        "in output-dir, or a new run where there is none",
         operational=True,
+        path=(NEWEST,),
     )
     exclude: str = setting(
         "",
@@ -200,10 +207,14 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in raw.items():
         entry = known.get(key)
         if entry is None:
-            raise ConfigError(unknown(key))
+            raise ConfigError(unknown(key, value=value))
+        if key == "dataset" and is_table(str(value)):
+            raise ConfigError(f"dataset = {value!r}: write dataset=csv data-path={value}")
         if key not in own:
             raise ConfigError(f"{key} = {shown(value)}: {name} does not use it{_users(entry)}")
         checked = own[key].check(value)
+        if own[key].is_relative(checked):
+            raise ConfigError(f"{key} = {checked!r}: must be an absolute path")
         if checked != own[key].default:
             given[key] = checked
     resolved = kind.filled({key: given.get(key, own[key].usual) for key in own}, given)
@@ -228,11 +239,24 @@ def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: config[name] for name, key in keys.items() if not key.operational}
 
 
-def unknown(key: str, others: Iterable[str] = ()) -> str:
-    """Return the line on a key that nobody declares, with the nearest name there is."""
+def unknown(key: str, others: Iterable[str] = (), *, value: Scalar | None = None) -> str:
+    """Return the line on a key that nobody declares, with the nearest name there is.
+
+    Of the keys that have the nearest one's name as words of theirs, that of most algorithms comes
+    first: target-epsilon before dp-iadmm's epsilon.
+    """
     if key in NODE_KEYS:
         return f"{key} is a node's own key: it stands in the node config, where no run reaches"
-    return f"unknown config key {key!r}{did_you_mean(key, (*table(), *others))}"
+    known = table()
+    if value is not None and (hyphened := key.replace("_", "-")) in known:
+        return f"unknown config key {key!r}: write {hyphened}={shown(value)}"
+    near = nearest(key, (*known, *others))
+    if near not in known:
+        return f"unknown config key {key!r}{near and f'; did you mean {near!r}?'}"
+    longer = [name for name in known if f"-{near}-" in f"-{name}-"]
+    first = max(longer, key=lambda name: ("" in known[name].owners, len(known[name].owners)))
+    also = "" if first == near else f" or {near!r}"
+    return f"unknown config key {key!r}; did you mean {first!r}{also}?"
 
 
 def _users(entry: Entry) -> str:

@@ -32,7 +32,7 @@ from .build import (
     require_public_data,
     starting_model,
 )
-from .config import decisive, read_config
+from .config import NEWEST, decisive, read_config
 from .control import Alarms, Control, stopped_by_sigterm
 from .evaluation import Evaluation
 from .peers.run import hosted_unit
@@ -41,7 +41,7 @@ from .progress import progress
 from .report import format as fmt
 from .report import write_report
 from .report.files import PAGE
-from .run_folder import NEWEST, RunFolder, to_json
+from .run_folder import RunFolder, to_json
 from .telemetry import Metrics, json_log, served
 
 log = logging.getLogger("flwr.privet")

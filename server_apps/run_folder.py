@@ -22,9 +22,6 @@ from privet.wire.files import write_npz, write_whole
 
 log = logging.getLogger("flwr.privet")
 
-NEWEST = "auto"
-"""The value of ``resume`` that goes on with the newest run of the output folder."""
-
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
@@ -40,7 +37,7 @@ class RunFolder:
         Raises
         ------
         ConfigError
-            If the path is relative or cannot be made.
+            If the path cannot be made.
         """
         base = _base(output_dir)
         path = base / run_id
@@ -120,10 +117,7 @@ class RunFolder:
 
 
 def _base(output_dir: str) -> Path:
-    base = Path(output_dir) if output_dir else Path.cwd() / "runs"
-    if not base.is_absolute():
-        raise ConfigError(f"output-dir = {output_dir!r}: must be an absolute path")
-    return base
+    return Path(output_dir) if output_dir else Path.cwd() / "runs"
 
 
 def to_json(value: Any) -> Any:

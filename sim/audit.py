@@ -12,35 +12,48 @@ The coordinator sees every upload in clear, or every masked sum, and every model
 canaries, whose coins it is told, it learns which weights of the rounds tell the two apart (a linear
 discriminant), and guesses the coins of the others. No choice of it can make the bounds wrong, only
 weak. Colluding agents of a shared noise add none.
+
+Two more looks need no guess. The first run is played again: an upload that then has the same bits
+had no noise. And where Laplace noise is charged, what each upload is away from itself without noise
+is measured in units of what is charged (`privet.sim.residuals`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from flwr.app import Context, Message, MessageType
+from flwr.app import Context, Message, MessageType, RecordDict
 from numpy.typing import NDArray
 
 from privet.privacy import AgentLedger
-from privet.privacy.empirical import best_guesses, gaussian_bound
+from privet.privacy.empirical import (
+    best_guesses,
+    gaussian_bound,
+    guessing_bound,
+    numbers_of_guesses,
+    scale_bound,
+)
 from privet.problems import LinearModel, RidgeRegression
 from privet.server_apps import read_config
 from privet.server_apps.build import build_federation, build_strategy, starting_model
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App, NodeConfig
 from privet.sim.inline import app_of
+from privet.sim.residuals import Replays, Residuals, Silence, vectors_of
 from privet.sim.trusting import require_colluders, trusting_nodes
 from privet.wire import ConfigError, RunError, ring
 from privet.wire.contract import Instruction, Update, read_instruction, read_update
 from privet.wire.payload import ENCODED
-from privet.wire.sparse import decode
+from privet.wire.records import own_content
 
 Vector = NDArray[np.float64]
 Signs = NDArray[np.float64]
@@ -49,24 +62,15 @@ CANARIES = 2000
 FALSE_ALARMS = 1e-3
 CODES = ("value-bits", "broadcast-bits")
 """Keys that an audit leaves out: codes of noised numbers, from which no more can be proven."""
-SHARES = (0.02, 0.1, 0.3, 1.0)
-"""Of the canaries that are guessed on: the surest of them, and all."""
+SHARES = (0.005, 0.02, 0.1, 0.3, 1.0)
+"""Of the canaries that are guessed on, the surest of them and all: those that delta lets prove."""
+FEWEST_NUMBERS = 4
+"""Of an upload that is compared with itself: grids and noise are such that the chance of one equal
+number is below 2^-12, and so below 2^-48 for the whole."""
 SMOOTH = 3
 """Degree of the polynomials in what a round tells of a canary."""
 LOUD = 8.0
 """Entry of a canary, in units of the clip: its gradient is beyond the clip, and stays there."""
-
-
-class Silence:
-    """A source of noise that is none: that of an agent which helps the observer."""
-
-    private = False
-
-    def gaussian(self, size: Any, scale: float, dtype: Any = np.float64) -> NDArray[Any]:
-        """Return zeros."""
-        return np.zeros(size, dtype)
-
-    laplace = gaussian
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +83,16 @@ class Audit:
         What the run says of itself, by its own account.
     guessed : float
         Lower bound on epsilon by the guesses on canaries (`privet.privacy.empirical`).
+    provable : float
+        What ``guessed`` would be had every guess been right.
     measured : float
         Lower bound on epsilon by the gap of the means, exact where what is seen is Gaussian; NaN
         where the noise is not.
+    spread : float
+        Epsilon of the account with the largest scale that Laplace noise may have by what was seen
+        of it; NaN where there is none, or it cannot be told apart in the uploads.
+    repeated : bool
+        Whether an upload had the same bits when the first run was played again.
     canaries, guesses, correct : int
         Canaries that were guessed on, how many guesses the bound is of, and how many were right.
     runs : int
@@ -93,7 +104,10 @@ class Audit:
     epsilon: float
     delta: float
     guessed: float
+    provable: float
     measured: float
+    spread: float
+    repeated: bool
     canaries: int
     guesses: int
     correct: int
@@ -102,13 +116,21 @@ class Audit:
 
     @property
     def bound(self) -> float:
-        """The larger bound."""
-        return self.guessed if math.isnan(self.measured) else max(self.guessed, self.measured)
+        """The largest bound."""
+        return max(
+            bound for bound in (self.guessed, self.measured, self.spread) if not math.isnan(bound)
+        )
 
     @property
     def broken(self) -> bool:
         """Whether more is proven than the run says."""
-        return self.bound > self.epsilon
+        return self.repeated or self.bound > self.epsilon
+
+    @property
+    def reach(self) -> float:
+        """The largest epsilon that could have been proven; the law of the noise has no limit."""
+        by_guesses_alone = math.isnan(self.measured) and math.isnan(self.spread)
+        return self.provable if by_guesses_alone else math.inf
 
 
 def audit(
@@ -148,26 +170,52 @@ def audit(
     problems = build_federation(config).problems
     if not config.get("clip", 0.0):
         raise ConfigError("clip = 0: an audit needs a run that clips and adds noise")
-    seen: list[_Seen] = []
-    while not seen or sum(one.present.size for one in seen) < canaries:
-        seen.append(
-            _play(config, _coins(config, problems, canaries, colluders or 0, rng), colluders)
-        )
-        if not 0 < seen[-1].epsilon < math.inf:
-            raise ConfigError("an audit needs a run that is private, and this one says it is not")
-    delta = seen[0].delta
+    first = _coins(config, problems, canaries, colluders or 0, rng)
+    seen = [_play(config, first, colluders, residuals=Residuals())]
+    while sum(one.present.size for one in seen) < canaries:
+        coins = _coins(config, problems, canaries, colluders or 0, rng)
+        seen.append(_play(config, coins, colluders))
+    if not all(0 < one.epsilon < math.inf for one in seen):
+        raise ConfigError("an audit needs a run that is private, and this one says it is not")
+    delta, error = seen[0].delta, false_alarms / 2
     scores, truth = _scores(seen, rng)
-    guessed, guesses, correct = best_guesses(
-        scores, truth, delta, error=false_alarms / 2, shares=SHARES
-    )
+    counts = numbers_of_guesses(scores.size, delta, error=error, shares=SHARES)
+    guessed, guesses, correct = best_guesses(scores, truth, delta, error=error, counts=counts)
     measured = math.nan
-    if all(one.gaussian for one in seen):
+    if all(one.ledger.totals.method == "gaussian" for one in seen):
         halves = scores[truth], scores[~truth]
-        measured = gaussian_bound(*halves, delta, error=false_alarms / 2)
+        measured = gaussian_bound(*halves, delta, error=error)
     return Audit(
-        max(one.epsilon for one in seen), delta, guessed, measured, scores.size, guesses, correct,
-        len(seen), false_alarms,
-    )  # fmt: skip
+        epsilon=max(one.epsilon for one in seen),
+        delta=delta,
+        guessed=guessed,
+        provable=max(
+            guessing_bound(count, count, scores.size, delta, error=error / len(counts))
+            for count in counts
+        ),
+        measured=measured,
+        spread=_spread(seen[0], error),
+        repeated=not seen[0].uploads.isdisjoint(_play(config, first, colluders).uploads),
+        canaries=scores.size,
+        guesses=guesses,
+        correct=correct,
+        runs=len(seen),
+        false_alarms=false_alarms,
+    )
+
+
+def _spread(seen: _Seen, error: float) -> float:
+    """Return the epsilon of an account with the noise's scale as it is at most, NaN if unknown."""
+    residuals = seen.residuals
+    if residuals is None or not (residuals.fits and residuals.count):
+        return math.nan
+    share = scale_bound(residuals.total, residuals.count, error=error)
+    entries = (
+        (replace(release, scale=release.scale * share), times)
+        for release, times in seen.ledger.entries
+    )
+    found = AgentLedger.of(entries).spent(seen.delta)
+    return found if share < 1 else min(found, seen.epsilon)
 
 
 # ------------------------------------------------------------------ canaries
@@ -255,19 +303,28 @@ class _Seen:
 
     ``features`` (m, K, q) are q numbers of each round.
 
-    Beside it what the honest agents said that their uploads cost, and whether all noise is
-    Gaussian.
+    Beside it what the honest agents said that their uploads cost, the account of the one whose
+    cost most, the numbers of every upload or sum with whose and which it was, and how far the
+    uploads are from themselves without noise.
     """
 
     features: Vector
     present: NDArray[np.bool_]
     epsilon: float
     delta: float
-    gaussian: bool
+    ledger: AgentLedger
+    uploads: frozenset[tuple[int, tuple[int, ...], bytes]]
+    residuals: Residuals | None
 
 
-def _play(config: Mapping[str, Any], planted: Sequence[_Planted], colluders: int | None) -> _Seen:
-    """Return what a run gave away of its canaries."""
+def _play(
+    config: Mapping[str, Any],
+    planted: Sequence[_Planted],
+    colluders: int | None,
+    *,
+    residuals: Residuals | None = None,
+) -> _Seen:
+    """Return what a run gave away of its canaries, and measure its residuals if asked to."""
     count, silent = len(planted), colluders or 0
     problems = [one.problem for one in planted]
     strategy = build_strategy(config)
@@ -281,9 +338,12 @@ def _play(config: Mapping[str, Any], planted: Sequence[_Planted], colluders: int
 
     with _nodes(problems, colluders, str(config.get("relation", "replace-one"))) as nodes:
         grid = _Listening(app, nodes, planted[: count - silent])
+        if residuals is not None:
+            replays = Replays(name, problems, grid.run.run_id, grid.node_configs)
+            grid.measure = partial(replays.measure, residuals)
         start = starting_model(config, problems[0].dim)
         strategy.start(grid, start, num_rounds=config["num-server-rounds"], log_rounds=False)
-    return grid.seen()
+    return replace(grid.seen(), residuals=residuals)
 
 
 @contextmanager
@@ -325,9 +385,14 @@ class _Listening(InlineGrid):
         self._heard: dict[int, dict[int, list[Vector]]] = {i: {} for i in range(len(planted))}
         self._sums: dict[tuple[int, int, tuple[str, ...]], _Sum] = {}
         self._last: dict[int, Update] = {}
+        self._uploads: set[tuple[int, tuple[int, ...], bytes]] = set()
+        self.measure: Callable[[Message, RecordDict, Instruction, Update], None] | None = None
+        """Called with honest agents' messages, their states before these, and the replies."""
 
     def deliver(self, message: Message) -> Message | None:
         """Deliver a message, and listen."""
+        state = self.contexts[message.metadata.dst_node_id].state
+        before = RecordDict() if self.measure is None else own_content(state)
         reply = super().deliver(message)
         if message.metadata.message_type != MessageType.TRAIN:
             return reply
@@ -339,10 +404,12 @@ class _Listening(InlineGrid):
         place = int(self.node_configs[message.metadata.dst_node_id]["partition-id"])
         if place < len(self._planted):
             self._last[place] = said
+            if self.measure is not None:
+                self.measure(message, before, asked, said)
         if asked.attempt:
             self._add(asked, said.payload, place)
         else:
-            self._note(asked, _vectors(said.arrays(), self._dim), [place])
+            self._note(asked, said.arrays(), [place])
         return reply
 
     @property
@@ -361,10 +428,19 @@ class _Listening(InlineGrid):
         one.places.append(place)
         one.missing -= 1
         if not one.missing:
-            self._note(asked, _vectors(ring.decode(one.words), self._dim), one.places)
+            self._note(asked, ring.decode(one.words), one.places)
 
-    def _note(self, asked: Instruction, vectors: Sequence[Vector], places: Sequence[int]) -> None:
-        both = np.array([*vectors, *_vectors(asked.broadcast(), self._dim)], np.float64)
+    def _note(
+        self, asked: Instruction, arrays: Mapping[str, NDArray[Any]], places: Sequence[int]
+    ) -> None:
+        vectors = vectors_of(arrays, self._dim)
+        # What a sparse upload leaves out is zero in every run.
+        sparse = ENCODED in arrays
+        numbers = sum(int(np.count_nonzero(one)) if sparse else one.size for one in vectors)
+        if numbers >= FEWEST_NUMBERS and min(places) < len(self._planted):
+            bits = sha256(b"".join(vector.tobytes() for vector in vectors)).digest()
+            self._uploads.add((asked.round, tuple(sorted(places)), bits))
+        both = np.array([*vectors, *vectors_of(asked.broadcast(), self._dim)], np.float64)
         for place in places:
             if place < len(self._planted):
                 self._heard[place][asked.round] = [*(self._planted[place].looks @ both.T).T]
@@ -380,22 +456,16 @@ class _Listening(InlineGrid):
                 for which, values in enumerate(own.get(number, ())):
                     table[:, at, which] = values
             parts.append(table)
-        last = list(self._last.values())
+        worst = max(self._last.values(), key=lambda said: said.epsilon)
         return _Seen(
             np.concatenate(parts),
             np.concatenate([one.present for one in self._planted]),
-            max((said.epsilon for said in last), default=math.inf),
-            last[0].delta if last else math.nan,
-            all(AgentLedger.from_json(said.ledger).totals.method == "gaussian" for said in last),
+            worst.epsilon,
+            worst.delta,
+            AgentLedger.joined([worst.ledger]),
+            frozenset(self._uploads),
+            None,
         )
-
-
-def _vectors(arrays: Mapping[str, NDArray[Any]], dim: int) -> list[Vector]:
-    """Return the vectors of a model's length among arrays."""
-    if ENCODED in arrays:
-        vector = decode(arrays[ENCODED], max_dim=dim)
-        return [vector.values if vector.positions is None else vector.to_dense()]
-    return [array for array in arrays.values() if array.shape == (dim,) and array.dtype.kind == "f"]
 
 
 # ------------------------------------------------------------------ guesses
@@ -434,4 +504,4 @@ def _scores(seen: Sequence[_Seen], rng: np.random.Generator) -> tuple[Vector, ND
     return used[~told] @ weights - middle, present[~told]
 
 
-__all__ = ["CANARIES", "FALSE_ALARMS", "Audit", "Silence", "audit"]
+__all__ = ["CANARIES", "FALSE_ALARMS", "Audit", "audit"]

@@ -24,11 +24,11 @@ import numpy as np
 from privet.client_apps.fed_pdm import Agent, public_dual
 from privet.client_apps.terms import PrivacyTerms
 from privet.problems import ProximalFunction, Zero
-from privet.wire import ConfigError, UploadError, digest
+from privet.wire import ConfigError, digest
 from privet.wire.key import setting
-from privet.wire.payload import ENCODED, encoded
+from privet.wire.payload import encoded
 from privet.wire.ring import Shapes
-from privet.wire.sparse import SparseVector, decode, encode
+from privet.wire.sparse import SparseVector, encode
 from privet.wire.sparse.selection import budget, index_seed, rand_k, top_k
 from privet.wire.sparse.sums import SparseSum
 
@@ -43,6 +43,7 @@ from .half import (
     Turn,
     Vector,
     mean_row,
+    present_sparse,
     require_finite,
     squared_gap,
 )
@@ -155,20 +156,10 @@ class Server(FoldingHalf[State]):
         return upload, digest(public_dual(state.lam[position], state.sent, vector, self.agent.rho))
 
     def _read(self, state: State, position: int, upload: Arrays) -> SparseVector:
-        if ENCODED not in upload:
-            raise UploadError(
-                f"upload holds {', '.join(upload) or 'nothing'}, expected a sparse vector"
-            )
         near = None
         if self.agent.codes:
             near = self.agent.expected(state.sent, state.lam[position] if self.public else None)
-        vector = decode(upload[ENCODED], max_dim=state.center.size, reference=near)
-        if vector.dim != state.center.size or vector.values.dtype != state.center.dtype:
-            raise UploadError(
-                f"upload is of length {vector.dim} in {vector.values.dtype}, expected "
-                f"{state.center.size} in {state.center.dtype}"
-            )
-        return vector
+        return present_sparse(upload, state.center, near)
 
     def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
         """Take the mean of the uploads, one after the other, and its prox."""

@@ -41,6 +41,7 @@ from privet.wire.key import keys_of, owned, read
 from privet.wire.mapped import blocks, column_sums, empty, release
 from privet.wire.payload import ENCODED
 from privet.wire.ring import Shapes
+from privet.wire.sparse import SparseVector, decode
 from privet.wire.value_coding import decode_values
 
 Vector = NDArray[Any]
@@ -598,6 +599,29 @@ def present(upload: Arrays, name: str, like: Vector) -> Vector:
         said = f"no {name}" if array is None else f"{name} of shape {array.shape} {array.dtype}"
         raise UploadError(f"upload has {said}, expected {like.shape} {like.dtype}")
     return array
+
+
+def present_sparse(upload: Arrays, like: Vector, reference: Vector | None = None) -> SparseVector:
+    """Return the sparse vector of an upload, of the length and dtype of ``like`` (d,).
+
+    Its numbers may be coded, as differences to ``reference`` (d,); it may be a view on the message.
+
+    Raises
+    ------
+    UploadError, WireError
+        If it is not one; that its numbers are finite is for `require_finite`.
+    """
+    if ENCODED not in upload:
+        raise UploadError(
+            f"upload holds {', '.join(upload) or 'nothing'}, expected a sparse vector"
+        )
+    vector = decode(upload[ENCODED], max_dim=like.size, reference=reference)
+    if vector.dim != like.size or vector.values.dtype != like.dtype:
+        raise UploadError(
+            f"upload is of length {vector.dim} in {vector.values.dtype}, expected "
+            f"{like.size} in {like.dtype}"
+        )
+    return vector
 
 
 def require_finite(array: Vector) -> None:

@@ -157,8 +157,7 @@ def upload(change: Callable[[NDArray[Any]], NDArray[Any]]) -> Fate:
     """Return the fate of a message whose reply's vectors are changed."""
 
     def spoil(reply: Message) -> None:
-        record = _record_of(reply)
-        arrays = from_payload(read_field(record, "payload", bytes))
+        arrays = uploaded(reply)
         if ENCODED in arrays:
             vector = decode(arrays[ENCODED].tobytes(), max_dim=1 << 20)
             arrays = encoded(encode(change(vector.to_dense())))
@@ -169,9 +168,14 @@ def upload(change: Callable[[NDArray[Any]], NDArray[Any]]) -> Fate:
                 else array
                 for name, array in arrays.items()
             }
-        record["payload"] = to_payload(arrays)
+        _record_of(reply)["payload"] = to_payload(arrays)
 
     return changed(spoil)
+
+
+def uploaded(reply: Message) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an upload as they travel."""
+    return from_payload(read_field(_record_of(reply), "payload", bytes))
 
 
 def _numbers(array: NDArray[Any]) -> NDArray[Any]:
@@ -207,12 +211,10 @@ GRADIENTS = ("gradient", "clipped_gradient", "batch_clipped_gradient")
 
 
 def _spoilt(problem: Problem, value: float) -> Problem:
-    """Return a copy of a problem whose gradients all begin with this number."""
+    """Return a copy of a problem whose gradients are this number, whichever entries are sent."""
 
     def spoil(honest: Callable[..., NDArray[Any]], *args: Any, **options: Any) -> NDArray[Any]:
-        slope: NDArray[Any] = np.array(honest(*args, **options))
-        slope[0] = value
-        return slope
+        return np.full_like(honest(*args, **options), value)
 
     spoilt = copy.copy(problem)
     for name in GRADIENTS:

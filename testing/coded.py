@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
+from flwr.app import Message
+
+from privet.client_apps.value_bits import NONE
+from privet.wire.payload import ENCODED
+from privet.wire.sparse import decode
 
 from . import absences, noise, runs
-from .subject import Subject, first_failure, logistic_federation, require
+from .subject import CODED, Subject, first_failure, logistic_federation, require
 
-UP, DOWN = "value-bits", "broadcast-bits"
+UP, DOWN = CODED
 WIDE = 40
-"""Parameters of a model below which a code may be as long as the numbers themselves."""
+"""Numbers of an upload below which a code may be as long as the numbers themselves."""
 SAME = (
     runs.same_seed_gives_the_same_bits,
     runs.resumed_run_is_the_uninterrupted_one,
@@ -30,13 +37,19 @@ def coded_messages_are_shorter_and_agreed_upon(subject: Subject) -> None:
     """With ``value-bits``, ``broadcast-bits`` both sides go on with what decodes: digests agree.
 
     Messages are shorter, the model is that of the plain run up to the coding's error, and lost
-    replies, lost states and restarts cost what they cost without.
+    replies, lost states and restarts cost what they cost without. The models are large enough for
+    `WIDE` numbers in an upload, of methods that send a share of them too.
     """
-    offered, subject = _offered(subject), _wide(subject)
+    offered = _offered(subject)
     if not offered:
         return
+    subject = _wide(subject)
     coded = replace(subject, settings={**subject.settings, **dict.fromkeys(offered, "8")})
-    plain, played = subject.play(), coded.play()
+    plain, played = subject.plain, coded.play()
+    sent = _numbers_sent(subject)
+    about = f"where an upload has k = {sent} of d = {subject.problems[0].dim} numbers"
+    if sent < WIDE:
+        about += f": give settings= or problems= with which it has {WIDE}"
     require(not any(played.failures), f"coded messages have failures: {first_failure(played)}")
     for done, before in zip(played.result.history, plain.result.history, strict=True):
         sizes = [(UP, done.bytes_up, before.bytes_up / 2)]
@@ -45,7 +58,7 @@ def coded_messages_are_shorter_and_agreed_upon(subject: Subject) -> None:
         for key, size, most in sizes:
             require(
                 key not in offered or size < most,
-                f"{key}, round {done.round}: {size} bytes are not below {most:.0f}",
+                f"{key}, round {done.round}: {size} bytes are not below {most:.0f}, {about}",
             )
     gap = float(np.linalg.norm(played.model - plain.model))
     require(
@@ -62,8 +75,7 @@ def codes_tell_only_what_was_noised(subject: Subject) -> None:
     """Nor does a private upload that is coded: step and reference come from public numbers."""
     if UP in _offered(subject):
         coded = replace(_wide(subject), private={**subject.private, UP: "8"})
-        # On one engine: how long a code is depends on the noise, which is another on the next.
-        noise.uploads_tell_only_what_was_noised(replace(coded, engines=("inline",)))
+        noise.uploads_tell_only_what_was_noised(coded)
 
 
 def _offered(subject: Subject) -> list[str]:
@@ -73,10 +85,24 @@ def _offered(subject: Subject) -> list[str]:
 
 
 def _wide(subject: Subject) -> Subject:
-    """Return the subject on problems large enough for a code to be worth it."""
-    if subject.problems[0].dim >= WIDE:
+    """Return the subject without codes, on problems large enough for them to be worth it."""
+    plain = dict.fromkeys(_offered(subject), NONE)
+    subject = replace(subject, settings={**subject.settings, **plain})
+    dim, sent = subject.problems[0].dim, _numbers_sent(subject)
+    if sent >= WIDE:
         return subject
-    return replace(subject, problems=logistic_federation(len(subject.problems), dim=WIDE))
+    dim = math.ceil(WIDE * dim / sent)
+    return replace(subject, problems=logistic_federation(len(subject.problems), dim=dim))
+
+
+def _numbers_sent(subject: Subject) -> int:
+    """Return how many numbers the longest array of an upload has, where nothing is coded."""
+    reply = subject.plain.grid.exchanges[0].reply
+    require(reply is not None, "the first agent that is asked does not answer")
+    arrays = absences.uploaded(cast(Message, reply))
+    if ENCODED in arrays:
+        return decode(arrays[ENCODED].tobytes(), max_dim=1 << 20).values.size
+    return max((array.size for array in arrays.values()), default=0)
 
 
 CHECKS = (coded_messages_are_shorter_and_agreed_upon,)

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict, Unpack
 
 from privet.problems import Problem
@@ -26,6 +26,8 @@ PROMISES: tuple[Promise, ...] = (
     *coded.CHECKS,
 )
 """What is checked of every algorithm."""
+PRIVATE_PROMISES: tuple[Promise, ...] = noise.PRIVATE_CHECKS + coded.PRIVATE_CHECKS
+"""What else is checked of one with a private form."""
 
 
 class SubjectArguments(TypedDict, total=False):
@@ -35,6 +37,7 @@ class SubjectArguments(TypedDict, total=False):
     private: Mapping[str, Any] | None
     problems: Sequence[Problem] | None
     engines: Sequence[str]
+    variants: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ class Check:
         """
         try:
             with _no_log():
-                self.promise(self.subject)
+                if self.subject.can_run(private=self.promise in PRIVATE_PROMISES):
+                    self.promise(self.subject)
         except CheckFailed as failure:
             raise CheckFailed(f"{self}: {one_line(str(failure))}") from None
         except Exception as error:
@@ -73,15 +77,16 @@ class Check:
             raise CheckFailed(f"{self}: {said}") from error
 
     def __str__(self) -> str:
-        """Return algorithm and name, as pytest shows them."""
-        return f"{self.algorithm}-{self.name}"
+        """Return algorithm, name, and variant if it is of one, as pytest shows them."""
+        variant = self.subject.variant
+        return f"{self.algorithm}-{self.name}{variant and f'[{variant}]'}"
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """The checks that an algorithm has passed.
 
-    ``passed`` names the checks, in order.
+    ``passed`` names the checks, in order, with their variants in brackets.
     """
 
     algorithm: str
@@ -110,6 +115,10 @@ def checks(name: str, **subject: Unpack[SubjectArguments]) -> tuple[Check, ...]:
         offered; small logistic problems otherwise.
     engines : sequence of str
         Those that are to agree with "inline": "cohort", by default, and "ray".
+    variants : mapping of str to mapping, optional
+        Further run-config keys beside ``settings``, by a name for them: with each the runs are
+        played once more, such as with the whole vector by an algorithm that sends a share of it.
+        Of the un-noised and the private runs of a variant the algorithm may refuse one kind.
 
     Raises
     ------
@@ -128,15 +137,30 @@ def checks(name: str, **subject: Unpack[SubjectArguments]) -> tuple[Check, ...]:
     """
     algorithm(name)
     given: dict[str, Any] = {key: value for key, value in subject.items() if value is not None}
+    variants = given.pop("variants", {})
     tested = Subject(name, **given)
     for engine in tested.engines:
         if engine not in ENGINES:
             raise ValueError(f"engine {engine!r}: choose of {', '.join(ENGINES)}")
-    private = noise.PRIVATE_CHECKS + coded.PRIVATE_CHECKS
-    promises = PROMISES + (private if tested.noise_key else ())
-    if len(tested.engines) > 1:
+    found = _checks(tested)
+    for variant, more in variants.items():
+        settings = {**tested.settings, **more}
+        found += _checks(replace(tested, settings=settings, variant=variant))
+    return found
+
+
+def _checks(subject: Subject) -> tuple[Check, ...]:
+    """Return the checks of an algorithm with some settings; of a variant those that play runs."""
+    promises = PROMISES
+    if subject.variant:
+        promises = tuple(one for one in promises if one not in halves.CHECKS)
+    if subject.noise_key:
+        promises += PRIVATE_PROMISES
+    if len(subject.engines) > 1:
         promises += (runs.engines_agree_to_the_bit,)
-    return tuple(Check(name, one.__name__, one.__doc__ or "", one, tested) for one in promises)
+    return tuple(
+        Check(subject.name, one.__name__, one.__doc__ or "", one, subject) for one in promises
+    )
 
 
 def check_algorithm(name: str, **subject: Unpack[SubjectArguments]) -> Report:
@@ -156,7 +180,7 @@ def check_algorithm(name: str, **subject: Unpack[SubjectArguments]) -> Report:
     passed = []
     for check in checks(name, **subject):
         check()
-        passed.append(check.name)
+        passed.append(str(check).removeprefix(f"{name}-"))
     return Report(name, tuple(passed), time.monotonic() - began)
 
 

@@ -13,6 +13,7 @@ from flwr.app import Array, ArrayRecord
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
+from privet.client_apps.value_bits import NONE
 from privet.problems import L2, BinaryLogistic, Problem
 from privet.server_apps import read_config
 from privet.sim.cohort import CohortGrid
@@ -31,6 +32,8 @@ RAY_PATIENCE = 2.0
 """The same where replies come from other processes."""
 FAULTS = {"1": 3, "2": 4}
 """Which agent something happens to, and in which round: two in a row, as a method may alternate."""
+CODED = ("value-bits", "broadcast-bits")
+"""Keys of messages that are coded."""
 HALF = {"participation": "fraction", "fraction": 0.5}
 """Run-config keys that let half of the agents take part in each round, drawn anew."""
 
@@ -80,13 +83,17 @@ class Played:
 
 @dataclass(frozen=True)
 class Subject:
-    """An algorithm, the settings it is run with, and the agents' problems: see `checks`."""
+    """An algorithm, the settings it is run with, and the agents' problems: see `checks`.
+
+    ``variant`` names the settings where they are not the first that are checked.
+    """
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     private: Mapping[str, Any] = field(default_factory=dict)
     problems: Sequence[Problem] = field(default_factory=logistic_federation)
     engines: Sequence[str] = ("inline", "cohort")
+    variant: str = ""
 
     @property
     def registered(self) -> Algorithm:
@@ -172,14 +179,16 @@ class Subject:
         if app is not None or any("ledger-path" in node for node in nodes or ()):
             return found
         drawn = self.noise_key in asked and asked.get("noise-seed", -1) < 0
+        coded = any(asked.get(key, NONE) != NONE for key in CODED)
+        alike = {"models": not drawn, "sizes": not (drawn and coded)}
         if "cohort" in self.engines:
             again = played(WatchedCohort, self.app()).result
-            require_alike(again, found.result, "cohort", models=not drawn)
+            require_alike(again, found.result, "cohort", **alike)
         if "ray" in self.engines:
             from .sharded import WatchedRay
 
             again = played(WatchedRay, partial(app_of, self.name, self.problems)).result
-            require_alike(again, found.result, "ray", models=not drawn)
+            require_alike(again, found.result, "ray", **alike)
         return found
 
     @cached_property
@@ -217,6 +226,34 @@ class Subject:
             )
             return None
         return self.play(settings, **run)
+
+    def can_run(self, *, private: bool) -> bool:
+        """Return whether un-noised or private runs can be played; a variant may refuse one kind.
+
+        Raises
+        ------
+        ConfigError
+            If it refuses both: with the reason of this one.
+        """
+        own, other = self._refusals if private else reversed(self._refusals)
+        if own is not None and other is not None:
+            raise own
+        return own is None
+
+    @cached_property
+    def _refusals(self) -> tuple[ConfigError | None, ConfigError | None]:
+        """Why private and un-noised runs of a variant are refused."""
+        return self._refusal(self.private_settings), self._refusal(self.settings)
+
+    def _refusal(self, settings: Mapping[str, Any]) -> ConfigError | None:
+        if not self.variant:
+            return None
+        try:
+            grid = InlineGrid(self.app(), self.nodes())
+            self.strategy(settings).start(grid, self.start(), num_rounds=1)
+        except ConfigError as refusal:
+            return refusal
+        return None
 
     def instruction(self, settings: Mapping[str, Any] | None = None) -> Instruction:
         """Return the first message of a run with these settings, which no agent answers."""
@@ -259,14 +296,19 @@ def require_same(found: PrivetResult, expected: PrivetResult, what: str) -> None
             require(one == other, f"{what}: {part} of round {theirs_done.round} differs")
 
 
-def require_alike(found: PrivetResult, inline: PrivetResult, engine: str, *, models: bool) -> None:
+def require_alike(
+    found: PrivetResult, inline: PrivetResult, engine: str, *, models: bool, sizes: bool
+) -> None:
     """Raise ``CheckFailed`` unless another engine's run says what the in-process one says.
 
-    Without ``models``, as where noise is another in every run, of all but the numbers.
+    Without ``models``, as where noise is another in every run, of all but the numbers; without
+    ``sizes``, as where the length of a code depends on the noise, of all but the bytes.
     """
     if models:
         require_same(found, inline, f"the {engine} engine")
-    parts = ("participants", "failures", "notes", "bytes_up", "bytes_down", "epsilon")
+    parts = ["participants", "failures", "notes", "epsilon"]
+    if sizes:
+        parts += ["bytes_up", "bytes_down"]
     for ours, theirs in zip(found.history, inline.history, strict=True):
         for part in parts:
             one, other = (repr(getattr(done, part)) for done in (ours, theirs))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, RecordDict
 
-from .contract import CONTRACT_VERSION, RECORD
+from .contract import CONTRACT_VERSION, LONGEST_ABOUT, RECORD
 from .errors import WireError, one_line
 from .library import LIBRARY_VERSION
 from .records import config_record, read_field, read_record
@@ -46,6 +46,8 @@ class Enrolment:
     """The settings that its operator gave it in place of the run's, as JSON; empty for none."""
     library: str = ""
     """The version of this library that it runs; empty where it does not say."""
+    ledger: str = ""
+    """Its account of the experiment by its ledger file, as JSON; empty where there is none."""
 
 
 def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
@@ -61,6 +63,7 @@ def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
         "facts": enrolment.facts,
         "own-settings": enrolment.own,
         LIBRARY_VERSION: enrolment.library,
+        "ledger": enrolment.ledger,
     }
     return config_record(
         {
@@ -100,6 +103,9 @@ def read_enrolment(content: RecordDict) -> Enrolment:
     own = read_field(record, "own-settings", str, "")
     if len(own) > LONGEST_FACTS:
         raise WireError(f"own settings have {len(own)} characters, at most {LONGEST_FACTS}")
+    ledger = read_field(record, "ledger", str, "")
+    if len(ledger) > LONGEST_ABOUT:
+        raise WireError(f"account has {len(ledger)} characters, at most {LONGEST_ABOUT} are read")
     layout, buffers = (read_field(record, name, str, "") for name in ("layout", "buffers"))
     if (length := max(len(layout), len(buffers))) > LONGEST_LAYOUT:
         raise WireError(f"layout has {length} characters, at most {LONGEST_LAYOUT} are read")
@@ -119,4 +125,5 @@ def read_enrolment(content: RecordDict) -> Enrolment:
         facts=facts,
         own=own,
         library=one_line(read_field(record, LIBRARY_VERSION, str, ""))[:LONGEST_NAME],
+        ledger=ledger,
     )

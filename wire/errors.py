@@ -11,6 +11,11 @@ INSTEAD_OF_FLOWERS = (
     "secure-sum where the coordinator is to see sums alone"
 )
 """What to use in place of Flower's parts for differential privacy and secure aggregation."""
+INSTEAD_OF_OTHER_APPS = (
+    "this ClientApp is not Privet's: use client_app(...), LoopParticipant, or Participant with its "
+    "query handler (docs/how-to/flower-project.md)"
+)
+"""What to use in place of a ClientApp of another strategy, such as FedAvg's."""
 
 
 def one_line(text: str) -> str:
@@ -48,33 +53,42 @@ class RunError(PrivetError, RuntimeError):
     """A run that cannot go on; the text is the cause."""
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of a line on an unknown name: the nearest known one, or nothing."""
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is nearest to an unknown one, empty where none is near."""
     by_letters = {one.lower(): one for one in known}
     near = difflib.get_close_matches(name.lower(), list(by_letters), 1)
-    return f"; did you mean {by_letters[near[0]]!r}?" if near else ""
+    return by_letters[near[0]] if near else ""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of a line on an unknown name: the nearest known one, or nothing."""
+    near = nearest(name, known)
+    return f"; did you mean {near!r}?" if near else ""
 
 
 def listed(reasons: Iterable[str], most: int = 3) -> str:
     """Return the first reasons of many as one line, and how many more there are.
 
-    Agents that say the same of themselves are named together.
+    Agents that say the same of themselves are named together, and so are nodes.
 
     >>> listed(["agent 0: no data", "agent 1: gone", "agent 2: no data"])
     'agents 0, 2: no data; agent 1: gone'
     """
-    said: dict[str, list[str]] = {}
+    said: dict[tuple[str, str], list[str]] = {}
     for reason in reasons:
-        agent, _, why = reason.removeprefix("agent ").partition(": ")
-        whose = reason.startswith("agent ") and why
-        said.setdefault(why if whose else reason, []).extend([agent] if whose else [])
-    texts = [_of_agents(agents, most) + why for why, agents in said.items()]
+        whose, _, why = reason.partition(": ")
+        kind, _, name = whose.partition(" ")
+        if kind in ("agent", "node") and why:
+            said.setdefault((kind, why), []).append(name)
+        else:
+            said["", reason] = []
+    texts = [_of_all(kind, names, most) + why for (kind, why), names in said.items()]
     more = f"; and {len(texts) - most} more" if len(texts) > most else ""
     return "; ".join(texts[:most]) + more
 
 
-def _of_agents(names: list[str], most: int) -> str:
+def _of_all(kind: str, names: list[str], most: int) -> str:
     if len(names) < 2:
-        return "".join(f"agent {name}: " for name in names)
+        return "".join(f"{kind} {name}: " for name in names)
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"agents {', '.join(names[:most])}{more}: "
+    return f"{kind}s {', '.join(names[:most])}{more}: "

@@ -6,7 +6,10 @@ and names the version.
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from flwr.app import Message, Metadata, RecordDict
@@ -24,6 +27,9 @@ MODS = {
 }
 """Modules of the mods for clipping, noise and secure aggregation, known by name, because importing
 the older ones takes half a second."""
+
+_HEADLINE = "An exception was raised when processing a message by %s"
+"""What Flower's simulation logs before each traceback of a ClientApp."""
 
 
 def flat(config: dict[str, Any]) -> dict[str, Any]:
@@ -106,6 +112,21 @@ def in_flowers_simulation(grid: object) -> bool:
     from flwr.superlink.grid import InMemoryGrid
 
     return isinstance(grid, InMemoryGrid)
+
+
+@contextmanager
+def without_tracebacks_of(reason: str) -> Iterator[None]:
+    """Keep what Flower's simulation logs of failures with this reason, 60 lines each, to itself."""
+
+    def others(record: logging.LogRecord) -> bool:
+        return reason not in record.getMessage() and record.msg != _HEADLINE
+
+    logger = logging.getLogger("flwr")
+    logger.addFilter(others)
+    try:
+        yield
+    finally:
+        logger.removeFilter(others)
 
 
 def mean_of_metrics(contents: list[RecordDict], weight: str) -> Any:

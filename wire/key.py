@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -48,6 +49,8 @@ class Key:
         What 0 or "auto" stands for: in general, and where no agent knows its problem's moduli.
     operational : bool
         Whether it says how a run is operated, and not what is computed.
+    path : tuple of str, optional
+        Of a path: what stands for something else, a word or, with a colon, a beginning.
     """
 
     name: str
@@ -61,6 +64,7 @@ class Key:
     needs: Mapping[str, tuple[Scalar, ...] | None] = field(default_factory=dict)
     automatic: tuple[Scalar, Scalar] | None = None
     operational: bool = False
+    path: tuple[str, ...] | None = None
 
     def check(self, value: Any) -> Scalar:
         """Return the value in the key's type.
@@ -105,6 +109,15 @@ class Key:
         """Whether a value leaves the choice to the library."""
         return self.automatic is not None and value in (0, "auto")
 
+    def is_relative(self, value: Any) -> bool:
+        """Whether a value is a path that means another file in another working directory."""
+        if self.path is None or not isinstance(value, str) or not value:
+            return False
+        other = any(
+            value.startswith(word) if word.endswith(":") else value == word for word in self.path
+        )
+        return not other and not Path(value).is_absolute()
+
     def _check_range(self, value: float) -> None:
         below = value <= self.low if self.open_low else value < self.low
         if 0 < value < self.floor:
@@ -143,6 +156,7 @@ def setting(
     needs: Mapping[str, Scalar | tuple[Scalar, ...] | None] | None = None,
     automatic: tuple[Scalar, Scalar] | None = None,
     operational: bool = False,
+    path: tuple[str, ...] | None = None,
 ) -> Any:
     """Declare a dataclass field that is a run-config key; the arguments are those of `Key`.
 
@@ -157,6 +171,7 @@ def setting(
         *("", default, doc, tuple(choices), low, high, open_low, floor, needed),
         automatic=automatic,
         operational=operational,
+        path=path,
     )
     return field(default=default, metadata={"key": key})
 

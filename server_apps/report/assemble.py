@@ -34,6 +34,7 @@ _DEFINITIONS = (
     "rounded up, and means something only with its δ and the assumptions beside it; it is the "
     "largest of any agent, over all the runs that its ledger knows."
 )
+_SCALE = "As a scale, ε = 0 gives nothing away, around 1 protects strongly, above 10 weakly."
 _STAR = '<p class="soft">\N{BLACK STAR} the best of a row, of the runs that did not fail.</p>'
 
 
@@ -199,18 +200,27 @@ def _privacy_statement(run: Run) -> str:
 
 
 def _in_words(entry: Mapping[str, Any], relation: str) -> str:
-    """Return what an epsilon means to somebody who has not heard of it.
+    """Return what an epsilon means to somebody who has not heard of it, and its scale.
 
-    Of two equally likely data sets that are neighbours, a test of what was released names
-    the right one with probability (e^epsilon + delta) / (1 + e^epsilon) at most, since its errors
-    satisfy a + e^epsilon b >= 1 - delta and e^epsilon a + b >= 1 - delta (P. Kairouz, S. Oh,
-    P. Viswanath, The composition theorem for differential privacy, 2015, theorem 2.1).
+    It is how often the best test of two equally likely data sets that are neighbours names the
+    right one. Where the account is exactly Gaussian, of parameter mu, what was released tells them
+    apart as well as one draw of N(0, 1) or N(mu, 1) does: Phi(mu / 2) (J. Dong, A. Roth, W. Su,
+    Gaussian differential privacy, 2022). Of any other account it is (e^epsilon + delta) /
+    (1 + e^epsilon) at most, since the two errors of a test satisfy a + e^epsilon b >= 1 - delta and
+    e^epsilon a + b >= 1 - delta (P. Kairouz, S. Oh, P. Viswanath, The composition theorem for
+    differential privacy, 2015, theorem 2.1).
     """
-    epsilon, delta = entry.get("epsilon"), entry.get("delta")
+    epsilon, delta, mu = (entry.get(key) for key in ("epsilon", "delta", "mu"))
     if not (isinstance(epsilon, int | float) and isinstance(delta, int | float)):
         return ""
-    wrong = (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
-    right = "almost always" if wrong < 1e-3 else f"in {math.ceil(1000 * (1 - wrong)) / 10:g} %"
+    if entry.get("method") == "gaussian" and isinstance(mu, int | float):
+        wrong = math.erfc(mu / math.sqrt(8.0)) / 2.0
+        right = f"in {100 * (1 - wrong):.3g} %"
+    else:
+        wrong = (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
+        right = f"in {math.ceil(1000 * (1 - wrong)) / 10:g} %"
+    if wrong < 1e-3:
+        right = "almost always"
     known, question = {
         "add-remove": ("all other records", "whether a given record was there"),
         "replace-agent": (
@@ -220,7 +230,7 @@ def _in_words(entry: Mapping[str, Any], relation: str) -> str:
     }.get(relation, ("all other records", "which of two values a given record had"))
     return (
         f"Someone who sees every message and knows {known} could at best guess "
-        f"{question}, and be right {right}; tossing a coin is right in 50 %."
+        f"{question}, and be right {right}; tossing a coin is right in 50 %. {_SCALE}"
     )
 
 

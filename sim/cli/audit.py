@@ -6,11 +6,14 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .config import given_keys
+
+if TYPE_CHECKING:
+    from privet.sim.audit import Audit
 
 
 def audit(
@@ -45,8 +48,9 @@ def audit(
 ) -> None:
     """Attack a private run with canaries, and print the epsilon that is proven beside its own.
 
-    The exit code is 1 if more is proven than is said. The agents' records are replaced by canaries;
-    of the data only the public numbers count.
+    The exit code is 1 if more is proven than is said, and 2 if this audit could not have proven
+    more whatever the run does. The agents' records are replaced by canaries; of the data only the
+    public numbers count.
     """
     from dataclasses import asdict
 
@@ -68,9 +72,10 @@ def audit(
         raw = {**earlier, **raw}
     found = audited(raw, canaries=canaries, false_alarms=false_alarms, colluders=colluders)
     broken = found.broken or found.bound > written
+    promised = min(found.epsilon, written)
     if as_json:
         said = {key.replace("_", "-"): value for key, value in asdict(found).items()}
-        said |= {"written": written, "broken": broken}
+        said |= {"written": written, "broken": broken, "reach": found.reach}
         print(json.dumps(to_json(said), allow_nan=False))
     else:
         if folders and math.isfinite(written):
@@ -78,16 +83,32 @@ def audit(
         print(f"epsilon by its account: {found.epsilon:.6g} at delta {found.delta:g}")
         print(
             f"proven by guesses: {found.guessed:.4g} ({found.correct} of {found.guesses} right, "
-            f"{found.canaries} canaries, {found.runs} {'run' if found.runs == 1 else 'runs'})"
+            f"{found.canaries} canaries, {found.runs} {'run' if found.runs == 1 else 'runs'}), "
+            f"and {found.provable:.4g} at most, had all been right"
         )
         if not math.isnan(found.measured):
             print(f"proven by the gap of Gaussian means: {found.measured:.4g}")
-        print(
-            f"{'BROKEN: more is proven than is said' if broken else 'nothing more is proven'}"
-            f" (a false alarm has a chance of at most {found.false_alarms:g})"
-        )
+        if not math.isnan(found.spread):
+            print(f"proven by the spread of Laplace noise: {found.spread:.4g}")
+        if found.repeated:
+            print("played again, the run sent an upload of the same bits: no noise is on it")
+        print(_verdict(found, broken=broken, promised=promised))
     if broken:
         raise typer.Exit(1)
+    if found.reach < promised:
+        raise typer.Exit(2)
+
+
+def _verdict(found: Audit, *, broken: bool, promised: float) -> str:
+    error = f"(a false alarm has a chance of at most {found.false_alarms:g})"
+    if broken:
+        return f"BROKEN: more is proven than is said {error}"
+    if found.reach < promised:
+        return (
+            f"UNDECIDED: this audit proves {found.reach:.4g} at most, whatever the run does; a "
+            f"smaller delta or a larger --false-alarms lets it prove more {error}"
+        )
+    return f"nothing more is proven {error}"
 
 
 def _run(folder: Path) -> tuple[Mapping[str, Any], float]:

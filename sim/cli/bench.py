@@ -20,6 +20,10 @@ TESTS = Path(__file__).resolve().parents[2] / "tests"
 """Where a checkout has its benchmarks, in the folder of the same name."""
 
 
+IN_CHECKOUT = (TESTS / "benchmarks" / "__init__.py").is_file()
+"""Whether this package lies in one."""
+
+
 def bench(
     name: Annotated[
         str,
@@ -73,7 +77,7 @@ def _benchmarks() -> dict[str, Any]:
     ConfigError
         If the package does not lie in a checkout.
     """
-    if not (TESTS / "benchmarks" / "__init__.py").is_file():
+    if not IN_CHECKOUT:
         raise ConfigError(
             "bench: the benchmarks are in a checkout only: `make venv` there, then "
             ".venv/bin/privet bench"

@@ -30,6 +30,10 @@ def given_keys(
     ------
     ConfigError
         If one of them cannot be read.
+
+    Notes
+    -----
+    A relative path is one from the working directory, wherever it was given.
     """
     from privet.sim.presets import load_preset
     from privet.wire import ConfigError
@@ -40,7 +44,15 @@ def given_keys(
         raise ConfigError(f"algorithm = {given['algorithm']}: the command names {algorithm}")
     if preset:
         given = load_preset(preset, str(given.get("algorithm", ""))) | given
-    return given
+    return {key: _whole_path(key, value) for key, value in given.items()}
+
+
+def _whole_path(key: str, value: Any) -> Any:
+    from privet.server_apps.config import table
+
+    entry = table().get(key)
+    relative = entry and any(owned.is_relative(value) for owned in entry.owners.values())
+    return str(Path(value).expanduser().absolute()) if relative else value
 
 
 def parse_assignments(pairs: list[str]) -> dict[str, Any]:

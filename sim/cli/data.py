@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from privet.datasets import Dataset, Federation
     from privet.datasets.dataset import SourceColumn
+    from privet.datasets.table import TableError
 
 _SHOWN_AGENTS = 20
 _SHOWN_CLASSES = 10
@@ -46,9 +47,12 @@ def data(
     """Show the columns, types and labels that a run would read, and what each agent would get."""
     from rich.console import Console
 
+    from privet.datasets import DataError, federation_from_config
     from privet.datasets.context import DATA_KEYS
+    from privet.datasets.schema import write_schema
+    from privet.datasets.table import TableError
     from privet.server_apps import read_config
-    from privet.server_apps.build import build_federation
+    from privet.server_apps.build import agents_of
     from privet.wire import ConfigError
 
     words = arguments or []
@@ -63,13 +67,16 @@ def data(
     resolved = read_config(given)
     unfit = None
     try:
-        federation = build_federation(resolved)
-    except ConfigError as error:
+        federation = federation_from_config(resolved, agents_of(resolved))
+    except TableError as error:
+        _list_faults(error, files, given)
+        raise typer.Exit(2) from None
+    except DataError as error:
         # What is read is worth a look where it cannot be dealt as asked.
-        unfit, whole = error, {**resolved, "num-agents": 1, "partition": "iid"}
+        unfit, whole = ConfigError(str(error)), {**resolved, "partition": "iid"}
         try:
-            federation = build_federation(whole)
-        except ConfigError:
+            federation = federation_from_config(whole, 1)
+        except DataError:
             raise unfit from None
     dataset = federation.dataset
     if schema and not dataset.source_columns:
@@ -93,12 +100,26 @@ def data(
     if schema:
         try:
             with schema.open("x", encoding="utf-8") as file:
-                file.write(_schema(dataset))
+                file.write(write_schema(dataset.source_columns))
         except FileExistsError:
             raise ConfigError(f"--schema {schema}: exists already") from None
         except OSError as error:
             raise ConfigError(f"--schema {schema}: {error.strerror}") from None
         print(schema.resolve())
+
+
+def _list_faults(error: TableError, files: list[str], given: Mapping[str, Any]) -> None:
+    """Print all that is wrong with a table, and the command with the keys that mend it."""
+    print(f"{given['data-path']} cannot be used as it is:")
+    for fault in error.faults:
+        print(f"- {fault.text}")
+    if not error.keys:
+        return
+    shown = {key: value for key, value in given.items() if not files or key != "data-path"}
+    if files:
+        shown.pop("dataset")
+    keys = [f"{key}={value}" for key, value in {**shown, **error.keys}.items()]
+    print(f"\n{shlex.join(['privet', 'data', *files, *keys])}")
 
 
 def _task(dataset: Dataset) -> str:
@@ -121,15 +142,19 @@ def _columns(columns: Iterable[SourceColumn]) -> Table:
     table.add_column("becomes", justify="right")
     *inputs, label = columns
     for column in (*inputs, label):
-        holds = (
-            f"{len(column.categories)} categories: {', '.join(column.categories[:4])}"
-            + (" ..." if len(column.categories) > 4 else "")
-            if column.categories
-            else f"numbers {column.low:g} to {column.high:g}"
-        )
-        width = "the label" if column is label else str(column.width)
-        table.add_row(escape(column.name), escape(holds), str(column.missing), width)
+        width = "the label" if column is label else str(column.width or "left out")
+        table.add_row(escape(column.name), escape(_holds(column)), str(column.missing), width)
     return table
+
+
+def _holds(column: SourceColumn) -> str:
+    """Return what a column holds, in words."""
+    if column.constant:
+        return f"{(*column.categories, f'{column.low:g}')[0]} in every row"
+    if not column.categories:
+        return f"numbers {column.low:g} to {column.high:g}"
+    more = " ..." if len(column.categories) > 4 else ""
+    return f"{len(column.categories)} categories: {', '.join(column.categories[:4])}{more}"
 
 
 def _agents(federation: Federation) -> Table:
@@ -156,16 +181,3 @@ def _agents(federation: Federation) -> Table:
         sizes = [len(part) for part in parts]
         table.add_row("...", f"{min(sizes)} to {max(sizes)}")
     return table
-
-
-def _schema(dataset: Dataset) -> str:
-    """Return the schema of a table as it was read."""
-    lines = [
-        "# Read from the records. Before a private run, replace them with ranges and categories",
-        "# that are publicly known of such data. A column that you delete is left out.",
-        "[columns]",
-    ]
-    for column in dataset.source_columns:
-        values: list[Any] = list(column.categories) or [column.low, column.high]
-        lines.append(f"{json.dumps(column.name)} = {json.dumps(values, ensure_ascii=False)}")
-    return "\n".join(lines) + "\n"

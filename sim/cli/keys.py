@@ -132,6 +132,19 @@ def asked(arguments: Sequence[str]) -> list[str]:
     return [word.partition("=")[0] for word in words if not word.startswith("-")]
 
 
+def as_key(option: str, arguments: Sequence[str]) -> str:
+    """Return how to write an unknown option that is the name of a key, empty where it is none."""
+    from privet.server_apps.config import table
+
+    name = option.lstrip("-").replace("_", "-")
+    if not arguments or arguments[0] not in COMMANDS or name not in table():
+        return ""
+    rest = iter(arguments)
+    given = next((word for word in rest if word.partition("=")[0] == option), option)
+    value = given.partition("=")[2] or next(rest, "VALUE")
+    return f"{option} is a run-config key: write {name}={value}"
+
+
 def show(names: Sequence[str]) -> None:
     """Print what there is to say of each key.
 

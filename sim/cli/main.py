@@ -19,10 +19,10 @@ from privet.wire import ConfigError, PrivetError
 from .account import account
 from .algorithms import algorithms
 from .audit import audit
-from .bench import bench
+from .bench import IN_CHECKOUT, bench
 from .data import data
 from .flower import flower_run
-from .keys import KeysCommand, asked, keys, show
+from .keys import KeysCommand, as_key, asked, keys, show
 from .ledger import ledger
 from .new import new
 from .replay import replay
@@ -71,7 +71,7 @@ _add("algorithms", algorithms)
 _add("keys", keys)
 _add("replay", replay)
 _add("tune", tune, "nothing of the search is kept", cls=KeysCommand)
-_add("bench", bench)
+_add("bench", bench, hidden=not IN_CHECKOUT)
 _add("report", report)
 _add("watch", watch, "the run itself goes on")
 _add("ledger", ledger)
@@ -117,10 +117,12 @@ def main(arguments: list[str] | None = None) -> None:
     except click.exceptions.NoArgsIsHelpError as problem:
         print(problem.format_message())
         code = 2
+    except click.NoSuchOption as problem:
+        words = sys.argv[1:] if arguments is None else arguments
+        said = as_key(problem.option_name, words) or _said_once(problem.format_message())
+        code = _wrong_usage(problem, said)
     except click.UsageError as problem:
-        where = problem.ctx.command_path if problem.ctx else "privet"
-        said = _said_once(problem.format_message())
-        code = fail(f"{said.removesuffix('.').removesuffix('?')}; see {where} --help", 2)
+        code = _wrong_usage(problem, _said_once(problem.format_message()))
     except _Interrupted as problem:
         code = fail(problem.message, INTERRUPTED)
     except ConfigError as problem:
@@ -133,6 +135,12 @@ def main(arguments: list[str] | None = None) -> None:
     except (KeyboardInterrupt, click.Abort) as interrupt:
         code = fail(_advice(interrupt) or "interrupted", INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _wrong_usage(problem: click.UsageError, said: str) -> int:
+    """Print one line on how a command was called, and return the exit code."""
+    where = problem.ctx.command_path if problem.ctx else "privet"
+    return fail(f"{said.removesuffix('.').removesuffix('?')}; see {where} --help", 2)
 
 
 def _said_once(text: str) -> str:

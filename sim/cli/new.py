@@ -22,7 +22,9 @@ OWN = {"num-server-rounds": 20, "local-epochs": 10, "min-nodes": 2}
 
 
 def new(
-    folder: Annotated[Path, typer.Argument(help="Folder to write; its name is the app's.")],
+    where: Annotated[
+        str, typer.Argument(metavar="FOLDER", help="Folder to write; its name is the app's.")
+    ],
     model: Annotated[
         str,
         typer.Option(help="table (the bundled data sets and models), sklearn or torch."),
@@ -33,6 +35,9 @@ def new(
     from privet.sim.flower_run import toml
     from privet.wire import ConfigError
 
+    if not where.strip():
+        raise ConfigError("new: name the folder to write, e.g. privet new my-app")
+    folder = Path(where)
     name = folder.resolve().name
     module = name.lower().replace("-", "_")
     if model not in MODELS:

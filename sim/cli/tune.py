@@ -206,11 +206,12 @@ class _Found:
             low, high = self.moduli.strong_convexity, self.moduli.smoothness
             print(f"strong convexity {low:.4g}, smoothness {high:.4g}")
         print(self.summary)
-        table = Table("settings")
+        table = Table(show_lines=True)
+        table.add_column("settings", overflow="fold")
         for name in self.rows[0][1]:
             table.add_column(name, justify="right", overflow="fold")
         for settings, figures in self.rows[:top]:
-            chosen = ", ".join(f"{key} {_cell(value)}" for key, value in settings.items())
+            chosen = "\n".join(f"{key} {_cell(value)}" for key, value in settings.items())
             table.add_row(chosen, *map(_cell, figures.values()))
         Console().print(table)
         if self.use:

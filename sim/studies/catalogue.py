@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from importlib import import_module
 
 from privet.wire import ConfigError
+from privet.wire.errors import did_you_mean
 
 from .study import Study
 
@@ -44,18 +45,22 @@ def chosen(wanted: Iterable[str], *, full: bool = False) -> list[Study]:
     Raises
     ------
     ConfigError
-        If there is no such study; the line lists those of the paper, or the papers.
+        If there is no such study; the line lists those of the paper, or the papers, and names the
+        nearest.
     """
     found: dict[str, Study] = {}
     for name in wanted:
         paper, _, _ = name.partition("/")
         if name != "all" and paper not in PAPERS:
-            raise ConfigError(f"unknown study {name!r}: papers are {', '.join(PAPERS)}, or all")
+            near = did_you_mean(name, PAPERS) or did_you_mean(name, names())
+            papers = ", ".join(PAPERS)
+            raise ConfigError(f"unknown study {name!r}: papers are {papers}, or all{near}")
         own = [one for each in (PAPERS if name == "all" else (paper,)) for one in studies_of(each)]
         some = [one for one in own if full or not one.full_only]
         matching = some if name in ("all", paper) else [one for one in own if one.name == name]
         if not matching:
-            known = ", ".join(one.name for one in own)
-            raise ConfigError(f"unknown study {name!r}: known are {known}")
+            known = [one.name for one in own]
+            near = did_you_mean(name, known)
+            raise ConfigError(f"unknown study {name!r}: known are {', '.join(known)}{near}")
         found |= {one.name: one for one in matching}
     return list(found.values())

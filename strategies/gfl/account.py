@@ -137,7 +137,9 @@ def gfl_account(
         said = [line.format(UNITS[links.agent.relation]) for line in LINKS]
         assumptions = [*said, *([SIMULATED] if hosts_all else [])]
         entry = _entry("links", totals.epsilon(delta), delta, assumptions)
-        accounts.append({**entry, "method": totals.method, "as-printed": printed})
+        method = totals.method
+        mu = totals.mu if method == "gaussian" else None
+        accounts.append({**entry, "method": method, "mu": mu, "as-printed": printed})
     return {"private": False, "reason": f"not private: {'; '.join(reasons)}", "accounts": accounts}
 
 
@@ -147,6 +149,7 @@ def _entry(to: str, epsilon: float, delta: float, assumptions: list[str]) -> dic
         "epsilon": epsilon,
         "delta": delta,
         "method": "none",
+        "mu": None,
         "assumptions": assumptions,
         "as-printed": None,
     }

@@ -109,15 +109,21 @@ class PeerKeys:
         "absolute path of the certificate with the name unit-<unit>",
         needs={"unit": None},
         operational=True,
+        path=(),
     )
     peer_key: str = setting(
-        "", "absolute path of the certificate's private key", needs={"unit": None}, operational=True
+        "",
+        "absolute path of the certificate's private key",
+        needs={"unit": None},
+        operational=True,
+        path=(),
     )
     peer_ca: str = setting(
         "",
         "absolute path of the authority that signed all servers' certificates",
         needs={"unit": None},
         operational=True,
+        path=(),
     )
     peer_timeout: float = setting(
         60.0,

@@ -179,8 +179,9 @@ def count_lost(
     """Count the requests after a checkpoint as uploads that left and were lost.
 
     An agent that has kept its state says them itself, and its next account takes the place of this
-    one; one that has lost it is sent this one. ``node_states`` are states of the checkpoint that
-    the engine has put back, which know nothing of these uploads: returned are those that changed.
+    one; one that has lost it is sent this one. Where a node's ledger file holds more, that counts.
+    ``node_states`` are states of the checkpoint that the engine has put back, which know nothing of
+    these uploads: returned are those that changed.
     """
     changed: dict[str, bytes] = {}
     lost: set[str] = set()
@@ -194,13 +195,17 @@ def count_lost(
             if release is not None:
                 lost.add(name)
                 roster.said(name, with_lost(agent.ledger, release))
-    for name in lost & node_states.keys():
+    stated = roster.join_stated(half.terms.delta)
+    for name in (lost | stated) & node_states.keys():
         state = AgentState.from_members(unpack(node_states[name]))
         state = state._replace(ledger=roster.agents[name].ledger)
         changed[name] = pack(state.to_members())
     if lost:
         agents = listed(sort_names(lost))
         log.warning("resume: what agents %s were asked for in vain counts as sent", agents)
+    if stated:
+        agents = listed(sort_names(stated))
+        log.warning("resume: the ledgers of agents %s hold more than the checkpoint", agents)
     return changed
 
 

@@ -16,7 +16,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from privet.wire import AGENT_RECORD, FAILED, NOT_FINITE, REFUSED
-from privet.wire.errors import INSTEAD_OF_FLOWERS, one_line
+from privet.wire.errors import INSTEAD_OF_FLOWERS, INSTEAD_OF_OTHER_APPS, one_line
 from privet.wire.records import record_dict
 
 from .failure import Failure, FailureCode
@@ -27,6 +27,10 @@ MESSAGE_UNAVAILABLE = 3
 """Flower's error code where a message has expired before it was answered."""
 MOD_FAILED = 6
 """Flower's error code where a mod of a ClientApp does not pass a message on, nor ever will."""
+NO_HANDLER = "No query function registered with name 'privet'"
+"""What Flower says of a ClientApp that was not made by this library, below Ray's text at times."""
+NOT_OURS = -2
+"""Code of the reply of such a ClientApp, not one of Flower's."""
 
 
 @runtime_checkable
@@ -53,6 +57,7 @@ _KINDS = {
     REFUSED: FailureCode.REFUSED,
     FAILED: FailureCode.FAILED,
     NOT_FINITE: FailureCode.SAYS_NOT_FINITE,
+    NOT_OURS: FailureCode.OTHER_APP,
 }
 """What an error code means; any other is Flower's own, and something is lost."""
 
@@ -182,13 +187,18 @@ def sort_replies(owners: Mapping[str, str], messages: Iterable[Message]) -> dict
         if not message.has_error():
             found[name] = Reply(message.content)
             continue
-        code, line = message.error.code, one_line(message.error.reason or "no reason given")
+        code, why = message.error.code, message.error.reason or "no reason given"
+        line = one_line(why)
         if code == MOD_FAILED:
             node, code = message.metadata.src_node_id, REFUSED
             line = (
                 f"node {node}: a Flower mod stops its messages ({line.rstrip('.')}): "
                 f"{INSTEAD_OF_FLOWERS}"
             )
+        elif NO_HANDLER in why:
+            code, line = NOT_OURS, INSTEAD_OF_OTHER_APPS
         reply = Reply(None, line, code)
-        found[name] = reply if reply.is_own_word else reply._replace(reason=f"error {code}: {line}")
+        if code != NOT_OURS and not reply.is_own_word:
+            reply = reply._replace(reason=f"error {code}: {line}")
+        found[name] = reply
     return found

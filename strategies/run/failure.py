@@ -26,6 +26,8 @@ class FailureCode(StrEnum):
     """Its budget or its rules forbid the reply."""
     FAILED = "failed"
     """Its own error."""
+    OTHER_APP = "other app"
+    """Its ClientApp is not one of this library."""
     DROPPED = "dropped"
     """The server cannot use what it sent."""
     LEFT_OUT = "left out"

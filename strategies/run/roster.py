@@ -32,18 +32,16 @@ from privet.wire import (
 )
 from privet.wire.contract import CONTRACT_VERSION
 from privet.wire.enrolment import read_enrolment
-from privet.wire.errors import listed, one_line
-from privet.wire.flower_internals import in_flowers_simulation
+from privet.wire.errors import INSTEAD_OF_OTHER_APPS, listed, one_line
+from privet.wire.flower_internals import in_flowers_simulation, without_tracebacks_of
 from privet.wire.records import record_dict
 
-from .exchange import EngineGrid, Reply, exchange
+from .exchange import NO_HANDLER, NOT_OURS, EngineGrid, Reply, exchange
 
 log = logging.getLogger("flwr.privet")
 
 CLIENT_APP_FAILED = 2
 """Flower's error code for an exception of the ClientApp."""
-NO_HANDLER = "No query function registered"
-"""What Flower says of a ClientApp that was not made by this library."""
 ENROL_PATIENCE = 180.0
 """Seconds the connected nodes have to answer before round 1. After a crash of the SuperLink they
 are busy with the lost run for about a minute."""
@@ -153,6 +151,10 @@ class Question:
             return unfit
         if self.secure_sum and not said.public_key:
             return "gives no public key, which this run's secure sum needs"
+        try:
+            AgentLedger.joined([said.ledger])
+        except (ValueError, ArithmeticError) as error:
+            return f"the account of its ledger file cannot be read: {error}"
         return ""
 
 
@@ -168,7 +170,6 @@ class Agent:
     num_examples: int = 0
     tag: int = 0
     held: tuple[int, ...] = ()
-    foreign: bool = False
     ledger: str = ""
     """The agent's account of its releases, as it last sent it."""
     unit: str = ""
@@ -185,6 +186,8 @@ class Agent:
     """Accounts of the nodes that had this name before and whose state it was not given."""
     library: str = ""
     """The version of this library on its node; empty where it does not say."""
+    stated: str = ""
+    """Its account of the experiment by its node's ledger file, until that is joined."""
 
     def entry(self) -> dict[str, Any]:
         """Return what a checkpoint keeps of an agent."""
@@ -309,11 +312,24 @@ class Roster:
         """Note an agent's account of its releases."""
         self.agents[name].ledger = ledger
 
+    def join_stated(self, delta: float) -> set[str]:
+        """Take over what nodes' ledger files hold of this run and is more than is known here.
+
+        So no fault on either side makes the run's account of an agent shorter than its ledger,
+        which holds the releases of all nodes that had the name and charged to the same file. A node
+        can only make its own account longer. Returned are the names where it did.
+        """
+        longer = set()
+        for name, agent in self.agents.items():
+            stated, agent.stated = agent.stated, ""
+            if stated and AgentLedger.from_json(stated).spent(delta) > agent.spent(delta):
+                agent.ledger, agent.former = stated, ()
+                longer.add(name)
+        return longer
+
     def accepted(self, name: str, update: Update) -> None:
         """Note that an agent's upload of a round was folded."""
         agent = self.agents[name]
-        if agent.foreign:  # it says only with its uploads how many examples it has
-            agent.num_examples = update.num_examples
         agent.held = agent.tag, update.round
         agent.tag, agent.ledger = update.round, update.ledger
 
@@ -400,8 +416,10 @@ class Roster:
         messages = {
             str(node): Message(record_dict({RECORD: record}), node, ENROL) for node in nodes
         }
-        replies = exchange(grid, messages, timeout)
+        with without_tracebacks_of(NO_HANDLER):  # of which one line says as much
+            replies = exchange(grid, messages, timeout)
         holds = {agent.node: name for name, agent in self.agents.items()}
+        self._note_other_apps([node for node in nodes if replies[str(node)].code == NOT_OURS])
         for node in nodes:
             self._enrol(node, holds.get(node), replies[str(node)], question)
 
@@ -409,14 +427,9 @@ class Roster:
         if reply.content is None:
             if reply.code in (FAILED, REFUSED):
                 self._reject(node, reply.reason)
-            elif NO_HANDLER in reply.reason and not question.secure_sum:
-                log.warning(
-                    "node %d has no enrolment handler: enrolled under its node id, "
-                    "so this run is not reproducible",
-                    node,
-                )
-                self._place(str(node), Agent(node, foreign=True), question)
-            elif reply.code == CLIENT_APP_FAILED or NO_HANDLER in reply.reason:
+            elif reply.code == NOT_OURS:  # noted for all such nodes in one line
+                self._reject(node, reply.reason, reply.reason)
+            elif reply.code == CLIENT_APP_FAILED:
                 self._reject(node, f"node {node}: {reply.reason}")
             elif holds is None:  # busy or gone
                 line = f"node {node} did not answer the enrolment question: {reply.reason}"
@@ -447,6 +460,7 @@ class Roster:
             facts=said.facts,
             own=said.own,
             library=said.library,
+            stated=said.ledger,
         )
         self._place(said.agent, now, question)
 
@@ -468,9 +482,7 @@ class Roster:
         if not same and self._is_kept(name):
             self._turn_away(name, now.node, old.node)
             return
-        if now.foreign:  # it says with its uploads how many examples it has
-            now.num_examples = old.num_examples
-        if old.num_examples not in (0, now.num_examples):
+        if old.num_examples != now.num_examples:
             change = f"agent {name}: {now.num_examples} examples, before {old.num_examples}"
             self.data_changes += 1
             if question.fixed:
@@ -480,7 +492,7 @@ class Roster:
             self._note(change)
         if same or self.recovery == "yes":
             now.tag, now.ledger, now.former = old.tag, old.ledger, old.former
-            now.unit, now.foreign = old.unit, old.foreign
+            now.unit = old.unit
             now.out = out if same else ""
             self.agents[name] = now
             if not same:
@@ -499,6 +511,13 @@ class Roster:
         self._note(
             f"agent {name}: node {claims} claims this name, which node {holds} holds: turned away"
         )
+
+    def _note_other_apps(self, nodes: list[int]) -> None:
+        """Note nodes whose ClientApp is not of this library, once, in one line."""
+        new = [node for node in nodes if self.rejected.get(node) != INSTEAD_OF_OTHER_APPS]
+        if new:
+            said = listed(f"node {node}: {INSTEAD_OF_OTHER_APPS}" for node in new)
+            self._note(f"turned away: {said}")
 
     def _note(self, line: str) -> None:
         log.warning("%s", line)

@@ -28,7 +28,7 @@ from privet.wire import (
     mapped,
     pack,
 )
-from privet.wire.contract import agent_record, means_privacy, read_update, shared_record
+from privet.wire.contract import agent_record, read_update, shared_record
 from privet.wire.errors import listed, one_line
 from privet.wire.flower_internals import copy_for
 from privet.wire.payload import from_payload
@@ -307,8 +307,6 @@ class Pending:
         asked: dict[tuple[str, bool, tuple[Any, ...]], list[str]] = {}
         for name in names:
             agent = agents[name]
-            if agent.foreign:
-                continue
             shapes = tuple((key, array.shape) for key, array in self.own.get(name, {}).items())
             group = ALL if units is None else units.group(session.state, position[name])
             # Who begins with an account is told what he is charged with.
@@ -495,14 +493,10 @@ class Pending:
     def _require_number(self, name: str, update: Update) -> None:
         """Refuse an upload of another number of examples than its agent is enrolled with.
 
-        The agent is asked anew before the next round. One that cannot be (a ClientApp that is not
-        of this library) is taken at its word, with a note, unless the run is private.
+        The agent is asked anew before the next round.
         """
         agent, sent = self.session.roster.agents[name], update.num_examples
-        if agent.num_examples in (0, sent):  # 0: a foreign agent, before its first upload
-            return
-        if agent.foreign and not means_privacy(self.half.settings()):
-            self.notes.append(f"agent {name}: {sent} examples, before {agent.num_examples}")
+        if agent.num_examples == sent:
             return
         self.session.roster.doubtful.add(name)
         raise UploadError(

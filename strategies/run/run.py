@@ -296,7 +296,7 @@ class Run:
             log.warning("probability: no agent is called %s", ", ".join(unknown))
         size = getattr(self.half.agent, "gradients", Gradients()).batch_size
         counts = [agent.num_examples for agent in self.session.roster.agents.values()]
-        fewer = [count for count in counts if 0 < count < size]
+        fewer = [count for count in counts if count < size]
         if fewer:
             log.info(
                 "batch-size = %d: %d of %d agents have fewer examples, %d at least, and take all "
@@ -429,6 +429,7 @@ class Run:
         timeout = min(ENROL_TIMEOUT, options.round_timeout)
         new = roster.refresh(grid, self.question(), timeout)
         self._take_in(new)
+        roster.join_stated(self.half.terms.delta)
         return new
 
     def _take_in(self, new: Iterable[str]) -> None:

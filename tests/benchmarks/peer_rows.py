@@ -19,6 +19,7 @@ import numpy as np
 
 from privet.problems.base import FloatArray
 from privet.wire import ConfigError
+from privet.wire.errors import said_of
 
 from .figure import Figure, Show
 from .peers.play import PACKAGES
@@ -56,15 +57,26 @@ class Peers:
                 self.interpreters[name] = found
 
     def play(self, work: Work, turns: int, own: Callable[[], object]) -> dict[str, Played]:
-        """Let each play the work, in turns with ours; return the cheapest turn of each."""
+        """Let each play the work, in turns with ours; return the cheapest turn of each.
+
+        One that fails is a line, and plays no more.
+        """
         best: dict[str, Played] = {}
         with tempfile.TemporaryDirectory(prefix="privet-peers-") as folder:
             path = Path(folder, "work.npz")
             work.save(path)
             for _ in range(turns):
                 own()
-                for name, interpreter in self.interpreters.items():
-                    played = play(name, interpreter, path)
+                for name, interpreter in list(self.interpreters.items()):
+                    try:
+                        played = play(name, interpreter, path)
+                        if played.model.shape != work.start.shape:
+                            raise RuntimeError(f"{name}: a model of shape {played.model.shape}")
+                    except RuntimeError as error:
+                        print(f"broken: {error}", file=sys.stderr)
+                        del self.interpreters[name]
+                        best.pop(name, None)
+                        continue
                     if name not in best or played.seconds < best[name].seconds:
                         best[name] = played
         return best
@@ -76,9 +88,10 @@ def play(name: str, interpreter: str, work: Path) -> Played:
     Raises
     ------
     RuntimeError
-        If its process fails: with the last line of its errors.
+        If its process fails, with the last line of its errors, or what it leaves cannot be read.
     """
     model = work.with_name("model.npy")
+    model.unlink(missing_ok=True)
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     threads["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
     done = subprocess.run(
@@ -92,8 +105,11 @@ def play(name: str, interpreter: str, work: Path) -> Played:
     if done.returncode:
         why = (done.stderr.strip().splitlines() or ["no word"])[-1]
         raise RuntimeError(f"{name} with {interpreter}: {why}")
-    found = json.loads(done.stdout.splitlines()[-1])
-    return Played(found["version"], found["seconds"], np.load(model))
+    try:
+        found = json.loads(done.stdout.splitlines()[-1])
+        return Played(found["version"], float(found["seconds"]), np.load(model))
+    except (LookupError, ValueError, TypeError, OSError) as error:
+        raise RuntimeError(f"{name} with {interpreter}: {said_of(error)}") from None
 
 
 def show_difference(

@@ -139,6 +139,20 @@ def test_what_a_nodes_own_records_decide_is_said(
     assert problem_from_context(context(node, {})).data_dependent == line
 
 
+@pytest.mark.parametrize("partition", ["none", "iid"])
+def test_a_nodes_own_table_must_not_decide_the_columns(tmp_path: Path, partition: str) -> None:
+    """A text that all rows of this node have may be one of two at the next one."""
+    table = tmp_path / "own.csv"
+    table.write_text("age,unit,y\n" + "".join(f"{n},ICU,{n % 2}\n" for n in range(20)))
+    keys = {"dataset": "csv", "data-path": str(table), "partition": partition}
+    with pytest.raises(DataError, match="column unit: 'ICU' in every row, and other nodes may"):
+        problem_from_context(context(NODE | keys, {}))
+    with pytest.raises(DataError, match="missing = category needs schema where a node reads"):
+        problem_from_context(context(NODE | keys | {"missing": "category"}, {}))
+    pool = context(NODE | {"allow-run-data": True}, {**keys, "partition": "iid", "num-agents": 2})
+    assert problem_from_context(pool).features.shape[1] == 2, "age and the intercept"
+
+
 def test_a_pool_that_is_dealt_to_agents_may_be_dealt_by_label(clicks: Path) -> None:
     run = {"num-agents": 2, "dataset": "click", "data-path": str(clicks), "columns": 3}
     node = NODE | {"allow-run-data": True}

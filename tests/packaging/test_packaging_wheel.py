@@ -104,6 +104,7 @@ def test_problems_needs_numpy_alone(installed: Installed) -> None:
 def test_the_command_answers(installed: Installed) -> None:
     done = installed.run(installed.python.parent / "privet", "--help")
     assert "Usage" in done.stdout
+    assert "Measure and print figures" not in done.stdout  # bench, which needs a checkout
     assert not done.stderr
 
 

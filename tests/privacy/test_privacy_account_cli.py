@@ -24,7 +24,7 @@ SGD = "algorithm=dp-fedsgd num-server-rounds=50 clip=1 num-agents=3 num-examples
 IADMM = "algorithm=dp-iadmm num-server-rounds=50 clip=0.5 num-agents=2 num-examples=1000"
 GFL = ("algorithm=gfl num-server-rounds=100 step-size=0.7 clip=1 num-agents=4 num-examples=50 "
        "dim=1 units=2 perturbation=homomorphic regularizer=none")  # fmt: skip
-KEYS = {"to", "epsilon", "delta", "method", "assumptions", "as-printed"}
+KEYS = {"to", "epsilon", "delta", "method", "mu", "assumptions", "as-printed"}
 
 
 def planned(command: str, *more: str) -> dict[str, Any]:
@@ -36,6 +36,7 @@ def planned(command: str, *more: str) -> dict[str, Any]:
         assert set(entry) == KEYS
         assert entry["epsilon"] == "inf" or entry["epsilon"] >= 0
         assert entry["method"] in ("gaussian", "pld", "none")
+        assert (entry["mu"] is not None) == (entry["method"] == "gaussian")
         assert entry["assumptions"]
     return found
 

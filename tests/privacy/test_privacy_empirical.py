@@ -19,6 +19,8 @@ from privet.privacy.empirical import (
     guessing_bound,
     guessing_chance,
     mu_bound,
+    numbers_of_guesses,
+    scale_bound,
 )
 
 DELTA = 1e-5
@@ -85,7 +87,7 @@ def test_false_alarms_of_both_bounds_are_as_rare_as_they_say() -> None:
         truth = rng.random(200) < 0.5
         scores = rng.standard_normal(200) + mu * (truth - 0.5)
         measured += gaussian_bound(scores[truth], scores[~truth], DELTA, error=error) > epsilon
-        bound, _, _ = best_guesses(scores, truth, DELTA, error=error, shares=(0.1, 1.0))
+        bound, _, _ = best_guesses(scores, truth, DELTA, error=error, counts=(20, 200))
         guessed += bound > epsilon
     assert 18 <= measured <= 65
     assert guessed == 0
@@ -99,11 +101,45 @@ def test_randomised_response_is_proven_almost_whole() -> None:
     for _ in range(400):
         truth = rng.random(2000) < 0.5
         told = np.where(rng.random(2000) < right, truth, ~truth)
-        bound, _, _ = best_guesses(2.0 * told - 1.0, truth, 0.0, error=error, shares=(1.0,))
+        bound, _, _ = best_guesses(2.0 * told - 1.0, truth, 0.0, error=error, counts=(2000,))
         alarms += bound > epsilon
         bounds.append(bound)
     assert 5 <= alarms <= 38  # 20 but for the steps of the binomial law
     assert np.mean(bounds) > 1.35
+
+
+@pytest.mark.parametrize("error", [1e-6, 0.01, 0.5])
+def test_the_scale_of_one_laplace_draw_is_bounded_exactly(error: float) -> None:
+    """P[|g| / s < t] = 1 - e^-t: the bound is 1 where that is the error."""
+    assert scale_bound(-math.log1p(-error), 1, error=error) == pytest.approx(1.0, rel=1e-9)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.2])
+def test_the_scale_of_laplace_noise_is_exceeded_as_often_as_is_said(share: float) -> None:
+    """Of 4000 audits 800 are wrong at an error of .2: six deviations are 152."""
+    rng, count, error = np.random.default_rng(7), 60, 0.2
+    sums = np.abs(rng.laplace(0.0, share, (4000, count))).sum(axis=1)
+    bounds = sums * scale_bound(1.0, count, error=error)  # in proportion
+    assert 648 < (bounds < share).sum() < 952
+    assert bounds.mean() < 1.2 * share
+
+
+def test_half_of_the_noise_is_found_by_a_hundred_draws() -> None:
+    sizes = np.abs(np.random.default_rng(8).laplace(0.0, 0.5, 100))
+    assert scale_bound(float(sizes.sum()), 100, error=1e-3) < 0.8
+    assert scale_bound(0.0, 100, error=1e-3) == 0.0
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-7, 1e-5, 1e-3])
+def test_guesses_that_can_prove_nothing_take_no_part_of_the_error(delta: float) -> None:
+    shares, error = (0.005, 0.02, 0.1, 0.3, 1.0), 5e-4
+    counts = numbers_of_guesses(1280, delta, error=error, shares=shares)
+    for count in counts[:-1]:
+        assert guessing_bound(count, count, 1280, delta, error=error / 5) > 0
+    for count in {6, 26, 128, 384} - set(counts):
+        assert guessing_bound(count, count, 1280, delta, error=error / 5) == 0
+    assert counts[-1] == 1280
+    assert (len(counts) > 3) == (delta < 1e-6)
 
 
 def test_mu_is_measured_in_either_direction_and_needs_a_spread() -> None:

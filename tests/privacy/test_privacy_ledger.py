@@ -64,6 +64,25 @@ def old_line(release: Release, note: str = "run 9 round 1 agent 0", torn: int = 
     return json.dumps({**entry, "release": fields}, separators=(",", ":")) + "\n"
 
 
+def test_what_an_agent_released_in_an_experiment_is_found_over_all_its_runs(path: Path) -> None:
+    ledger = LedgerFile(path)
+    assert ledger.released("e", "0").entries == ()
+    assert not path.exists()
+    path.write_text(old_line(CHEAP))  # said no experiment
+    for run, agent, experiment in ((1, "0", "e"), (1, "1", "e"), (2, "0", "e"), (3, "0", "other")):
+        note = f"run {run} round 1 agent {agent}"
+        ledger.charge(CHEAP if run == 1 else DEAR, DELTA, note=note, experiment=experiment)
+    assert dict(ledger.released("e", "0").entries) == {CHEAP: 1, DEAR: 1}
+    assert dict(ledger.released("other", "0").entries) == {DEAR: 1}
+    assert ledger.released("", "0").entries == ()
+    with path.open("ab") as file:
+        file.write(b'{"version":2,"experiment":"e","no')  # torn: its reply never left
+    assert dict(ledger.released("e", "0").entries) == {CHEAP: 1, DEAR: 1}
+    ledger.charge(CHEAP, DELTA, note="run 4 round 2 agent 0", experiment="e")
+    assert dict(ledger.released("e", "0").entries) == {CHEAP: 2, DEAR: 1}
+    assert ledger.verify().running.messages == 7
+
+
 def test_entries_are_appended_and_add_up(path: Path) -> None:
     ledger = LedgerFile(path)
     assert ledger.spent(DELTA).epsilon == 0.0

@@ -19,6 +19,7 @@ from privet.datasets import problem_from_context
 from privet.problems import BinaryLogistic
 from privet.sim.engine import InlineGrid
 from redteam.harness import Answer, Node, read_answer
+from support.cli import privet
 
 ADULT = (
     "{age}, {work}, {weight}, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, "
@@ -214,6 +215,41 @@ def test_a_private_run_alone_makes_it_private(tmp_path: Path) -> None:
     (tmp_path / "test.svm").write_text("1 1:1\n")
     own = {"dataset": "click", "data-path": str(tmp_path), "columns": 0, "partition": "none"}
     assert first_upload(Site(tmp_path, {}, **own, **OPEN), 4001).upload is None
+
+
+def test_a_schema_that_was_written_from_the_records_is_not_public(tmp_path: Path) -> None:
+    """One record at the end of a range moved the upload by 1.93 times what was charged."""
+    table, schema = tmp_path / "own.csv", tmp_path / "schema.toml"
+    rows = [f"{30 + n},{'fm'[n % 2]},{n % 2}" for n in range(19)]
+    uploads = []
+    for last in ("49,f,1", "4900,f,1"):
+        table.write_text("\n".join(["age,sex,y", *rows, last]) + "\n")
+        schema.unlink(missing_ok=True)
+        assert privet("data", table, "partition=iid", "--schema", schema).code == 0
+        own = {"dataset": "csv", "data-path": str(table), "schema": str(schema)}
+        site = Site(tmp_path, {}, **own, partition="none", num_examples=20, max_epsilon=1e200)
+        uploads.append(first_upload(site, 3))
+    assert [answer.upload for answer in uploads] == [None, None]
+    for answer in uploads:
+        assert answer.refusal is not None
+        assert "take out the line from-records" in answer.refusal
+    assert site.written == b""
+    # The operator has put public values in, and answers for it.
+    schema.write_text("[columns]\nage = [0, 9999]\nsex = ['f', 'm']\ny = ['0', '1']\n")
+    own = {**own, "schema": str(schema.rename(tmp_path / "public.toml"))}
+    site = Site(tmp_path, {}, **own, partition="none", num_examples=20, max_epsilon=1e200)
+    assert first_upload(site, 3).upload is not None
+
+
+@pytest.mark.parametrize(("missing", "sent"), [("refuse", True), ("mean", False), ("drop", False)])
+def test_what_fills_a_gap_is_no_other_record(missing: str, sent: bool, tmp_path: Path) -> None:
+    """The mean is the others' too, and the number of complete rows that of all of them."""
+    table, schema = tmp_path / "own.csv", tmp_path / "schema.toml"
+    schema.write_text("[columns]\nage = [0, 100]\ny = ['0', '1']\n")
+    table.write_text("\n".join(["age,y", *(f"{30 + n},{n % 2}" for n in range(20))]) + "\n")
+    own = {"dataset": "csv", "data-path": str(table), "schema": str(schema), "missing": missing}
+    site = Site(tmp_path, {}, **own, partition="none", num_examples=20, max_epsilon=1e200)
+    assert (first_upload(site, 2).upload is not None) is sent
 
 
 @pytest.mark.parametrize(

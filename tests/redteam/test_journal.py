@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,13 @@ from flwr.app import Message
 
 from privet.client_apps import client_app
 from privet.datasets import problem_from_context
+from privet.privacy import AgentLedger, Release
 from privet.server_apps import execute
 from privet.sim.engine import InlineGrid
 from privet.strategies.run.checkpoint import load, save
 from privet.strategies.run.journal import Asked, Journal, read_journal
-from privet.wire import RunError
+from privet.strategies.run.roster import Agent, Question, Roster
+from privet.wire import Enrolment, RunError
 from redteam.harness import spent
 
 AGENTS = 4
@@ -73,6 +77,14 @@ def play(folder: Path, *, dies_in: int = 0, state: bool = False, **keys: Any) ->
     return execute(grid, raw, "run")
 
 
+def forget_states(folder: Path) -> None:
+    """Take the nodes' states out of the checkpoint: on real nodes nothing is put back."""
+    for path in folder.glob("runs/*/checkpoint.npz"):
+        saved = load(path)
+        saved.node_states.clear()
+        save(path, saved)
+
+
 @pytest.mark.parametrize("state", [False, True])
 @pytest.mark.parametrize(("every", "dies_in"), [(1, 4), (3, 5)])
 def test_uploads_since_the_checkpoint_count_after_a_resume(
@@ -94,15 +106,93 @@ def test_a_node_that_lost_its_state_after_the_death_is_sent_the_whole_account(
 ) -> None:
     with pytest.raises(Killed):
         play(tmp_path, dies_in=4, state=True)
-    for path in tmp_path.glob("runs/*/checkpoint.npz"):  # as on real nodes: nothing is put back
-        saved = load(path)
-        saved.node_states.clear()
-        save(path, saved)
+    forget_states(tmp_path)
     (tmp_path / "state-0.npz").unlink()
     finished = play(tmp_path, state=True)
     said = json.loads((finished.folder / "privacy.json").read_text())
     for name, ledger in enumerate(ledgers_in(tmp_path)):
         assert math.isclose(said["agents"][str(name)]["epsilon"], spent(ledger), rel_tol=1e-9)
+
+
+def said_by_run(finished: Any) -> dict[str, float]:
+    account = json.loads((finished.folder / "privacy.json").read_text())
+    return {name: agent["epsilon"] for name, agent in account["agents"].items()}
+
+
+def test_uploads_that_neither_checkpoint_nor_journal_nor_state_hold_are_in_the_ledgers(
+    tmp_path: Path,
+) -> None:
+    """The coordinator dies with uploads in hand and its folder's end is lost, and one node's state.
+
+    The others' nodes still say what they sent with their next upload, if they are asked again.
+    """
+    with pytest.raises(Killed):
+        play(tmp_path, dies_in=5, state=True, **{"checkpoint-every": 3})
+    (journal,) = tmp_path.glob("runs/*/asked.jsonl")
+    journal.unlink()
+    forget_states(tmp_path)
+    (tmp_path / "state-0.npz").unlink()
+    finished = play(tmp_path, state=True)
+    said = said_by_run(finished)
+    for name, ledger in enumerate(ledgers_in(tmp_path)):
+        assert math.isclose(said[str(name)], spent(ledger), rel_tol=1e-9)
+        assert spent(ledger) <= 2.0  # known before the noise of the rounds left was set
+    assert finished.summary["rounds"] == 8
+    assert set(finished.result.history[-1].participants) == {"0", "1", "2", "3"}
+
+
+@pytest.mark.parametrize("state", [False, True])
+def test_a_run_folder_from_a_backup_forgets_no_upload(tmp_path: Path, state: bool) -> None:
+    """In this process the states of the checkpoint are put back over those of the nodes."""
+    with pytest.raises(Killed):
+        play(tmp_path, dies_in=3, state=state)
+    (folder,) = tmp_path.glob("runs/*")
+    shutil.copytree(folder, tmp_path / "backup")
+    with pytest.raises(Killed):
+        play(tmp_path, dies_in=3, state=state)
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "backup", folder)
+    said = said_by_run(play(tmp_path, state=state))
+    for name, ledger in enumerate(ledgers_in(tmp_path)):
+        assert spent(ledger) <= said[str(name)] * (1 + 1e-9) <= 2.0 * (1 + 2e-9)
+
+
+def test_a_node_whose_state_is_from_a_backup_goes_on_from_the_longer_account(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(Killed):
+        play(tmp_path, dies_in=3, state=True)
+    shutil.copy(tmp_path / "state-0.npz", tmp_path / "old.npz")
+    with pytest.raises(Killed):
+        play(tmp_path, dies_in=3, state=True)
+    forget_states(tmp_path)
+    (tmp_path / "old.npz").replace(tmp_path / "state-0.npz")
+    said = said_by_run(play(tmp_path, state=True))
+    for name, ledger in enumerate(ledgers_in(tmp_path)):
+        assert spent(ledger) <= said[str(name)] * (1 + 1e-9)
+
+
+def test_what_a_node_states_makes_its_own_account_longer_or_changes_nothing() -> None:
+    release = Release("gaussian", scale=10.0)
+    known = AgentLedger.of([(release, 4)]).to_json()
+    stated = {times: AgentLedger.of([(release, times)]).to_json() for times in (3, 4, 5)}
+    roster = Roster({name: Agent(1, ledger=known) for name in "abcd"})
+    roster.agents["c"].former, roster.agents["c"].ledger = (known,), ""
+    for name, times in (("a", 3), ("b", 4), ("c", 5)):
+        roster.agents[name].stated = stated[times]
+    assert roster.join_stated(1e-5) == {"c"}
+    held = {name: AgentLedger.joined(agent.accounts) for name, agent in roster.agents.items()}
+    assert {name: ledger.messages for name, ledger in held.items()} == {
+        "a": 4,
+        "b": 4,
+        "c": 5,
+        "d": 4,
+    }
+    assert roster.join_stated(1e-5) == set()
+    question = Question("dp-fedsgd", 1, "e", lambda said: "")
+    said = Enrolment("a", 5, 2, "float64", "dp-fedsgd", 1, "e", (), ledger='[{"mechanism":1}]')
+    assert "ledger file cannot be read" in question.mismatch(said)
+    assert question.mismatch(replace(said, ledger=stated[3])) == ""
 
 
 def test_deaths_one_after_another_all_count(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -88,9 +89,13 @@ def target_of(settings: Mapping[str, Any], epsilon: float) -> dict[str, Any]:
 
 
 class Watched(InlineGrid):
-    """Notes who was asked to train; from ``stop_at`` on the run is interrupted."""
+    """Notes who was asked to train.
 
-    stop_at = 10**6
+    The run is interrupted before request ``stop_at``, or asked to end after the round of request
+    ``last``.
+    """
+
+    stop_at = last = 10**6
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -101,6 +106,8 @@ class Watched(InlineGrid):
             if len(self.trained) >= self.stop_at:
                 raise KeyboardInterrupt
             self.trained.append(message.metadata.dst_node_id)
+            if len(self.trained) == self.last:
+                signal.raise_signal(signal.SIGTERM)
         return super().deliver(message)
 
 
@@ -198,7 +205,7 @@ def test_the_figure_is_that_of_the_mechanism() -> None:
 
 
 def interrupted(raw: Mapping[str, Any], folder: Path, after: int) -> Path:
-    """Return the folder of a run that was interrupted after some rounds."""
+    """Return the folder of a run that was interrupted in the round after some, as it asks."""
     config = {**RUN, **raw, "output-dir": str(folder)}
     grid = Watched(client_app(None, problem_from_context), AGENTS, config)
     grid.stop_at = after * AGENTS
@@ -207,21 +214,45 @@ def interrupted(raw: Mapping[str, Any], folder: Path, after: int) -> Path:
     return folder / "first"
 
 
-def noises(finished: Finished) -> set[tuple[float, int]]:
-    """Return the scales that were drawn with, and how often."""
-    agents = account_in(finished)["agents"].values()
-    return {(one["scale"], one["times"]) for agent in agents for one in agent["releases"]}
+def ended(raw: Mapping[str, Any], folder: Path, after: int) -> Path:
+    """Return the folder of a run that was asked to end after some rounds."""
+    config = {**RUN, **raw, "output-dir": str(folder)}
+    grid = Watched(client_app(None, problem_from_context), AGENTS, config)
+    grid.last = after * AGENTS
+    assert execute(grid, config, "first").result.stopped == "request"
+    return folder / "first"
+
+
+def noises(finished: Finished) -> list[tuple[float, int]]:
+    """Return the scales that every agent drew with, the least first, and how often."""
+    (releases,) = {
+        tuple(sorted((one["scale"], one["times"]) for one in agent["releases"]))
+        for agent in account_in(finished)["agents"].values()
+    }
+    return list(releases)
 
 
 @pytest.mark.parametrize("name", ["fed-plt", "fed-pdm", "dp-iadmm-laplace", "scaffold"])
 def test_a_resumed_run_of_the_same_rounds_keeps_its_noise(name: str, tmp_path: Path) -> None:
+    raw = {**target_of(PRIVATE[name], 3.0), "output-dir": str(tmp_path), "num-server-rounds": 4}
+    first = ended(raw, tmp_path, 2)
+    config = {**RUN, **raw, "resume": str(first)}
+    grid = Watched(client_app(None, problem_from_context), AGENTS, config)
+    finished = execute(grid, config, "second")
+    assert 2.99 < require_one_figure(finished) <= 3.0
+    assert [times for _, times in noises(finished)] == [4]
+
+
+@pytest.mark.parametrize("name", ["fed-plt", "fed-pdm", "dp-iadmm-laplace", "scaffold"])
+def test_a_resume_pays_for_the_round_that_was_interrupted(name: str, tmp_path: Path) -> None:
+    """Two rounds and the lost one at the first noise; the two that are left share what remains."""
     raw = {**target_of(PRIVATE[name], 3.0), "output-dir": str(tmp_path), "num-server-rounds": 4}
     first = interrupted(raw, tmp_path, 2)
     config = {**RUN, **raw, "resume": str(first)}
     grid = Watched(client_app(None, problem_from_context), AGENTS, config)
     finished = execute(grid, config, "second")
     assert 2.99 < require_one_figure(finished) <= 3.0
-    assert [times for _, times in noises(finished)] == [4]
+    assert [times for _, times in noises(finished)] == [3, 2]
 
 
 def test_a_target_may_be_raised_on_a_resume(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_a_silent_connection_stops_neither_the_health_check_nor_the_end(
             said.append(answer.status)
 
     after_round(monkeypatch, 2, ask)
-    monkeypatch.setattr("privet.server_apps.telemetry.IDLE_TIMEOUT", 3600.0)
+    monkeypatch.setattr("privet.server_apps.telemetry._Silent.timeout", 3600.0)  # it stays open
     ended = threading.Event()
 
     def play() -> None:

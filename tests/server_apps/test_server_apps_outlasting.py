@@ -16,9 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.client_apps import client_app
+from privet.datasets import problem_from_context
+from privet.server_apps import execute
 from privet.server_apps.control import stopped_by_sigterm
 from privet.server_apps.evaluation import Evaluation
 from privet.server_apps.execute import headline
+from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies.run.checkpoint import HistoryFile
 from privet.wire import RunError
@@ -61,14 +65,32 @@ def killed_after(monkeypatch: Any, rounds: int) -> None:
     monkeypatch.setattr(HistoryFile, "append", once)
 
 
-def test_files_of_a_run_are_their_owners_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("private", [False, True])
+def test_files_of_a_run_and_states_of_nodes_are_their_owners_alone(
+    tmp_path: Path, private: bool
+) -> None:
+    """Under the usual umask, also where a file of the name was there before."""
+    noise = {"algorithm": "dp-fedsgd", "clip": 1.0, "noise_scale": 1.0}
+    keys = settings(tmp_path, num_server_rounds=2, **(noise if private else {}))
+    states = [tmp_path / f"state-{place}.npz" for place in range(4)]
+    nodes = [
+        {"partition-id": place, "num-partitions": 4, "state-path": str(path)}
+        for place, path in enumerate(states)
+    ]
     before = os.umask(0o022)
     try:
-        folder = run_inline(settings(tmp_path, num_server_rounds=1), "run").folder
+        for rounds in (2, 4):
+            raw = {**keys, "num-server-rounds": rounds, "resume": "auto"}
+            grid = InlineGrid(client_app(None, problem_from_context), nodes, raw)
+            folder = execute(grid, raw, "run").folder
+            for path in (folder / "checkpoint.npz", *states):
+                assert path.stat().st_mode & 0o777 == 0o600, path.name
+                path.chmod(0o644)
     finally:
         os.umask(before)
     assert folder.stat().st_mode & 0o777 == 0o700
-    for name in ("checkpoint.npz", "model.npz", "history.jsonl", "summary.json", "privacy.json"):
+    held = ["model.npz", "history.jsonl", "summary.json", "privacy.json"]
+    for name in held + ["asked.jsonl"] * private:
         assert (folder / name).stat().st_mode & 0o777 == 0o600, name
 
 

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 from privet.server_apps.config import read_config
 from privet.server_apps.report import ReportError, write_report
@@ -24,6 +26,7 @@ from privet.server_apps.report.assemble import _in_words
 from privet.server_apps.report.rows import csv_table
 from privet.server_apps.report.runs import read_runs
 from privet.sim.cli.config import parse_assignments
+from privet.sim.inline import run_inline
 from privet.wire.library import LIBRARY_VERSION
 from support.cli import privet
 from support.reports import Page, render, rounds, run_folder
@@ -354,7 +357,7 @@ class TestPrivacy:
     def test_an_epsilon_is_told_in_words(
         self, tmp_path: Path, epsilon: float, delta: float, said: str
     ) -> None:
-        entry = {"epsilon": epsilon, "delta": delta, "method": "gaussian", "assumptions": []}
+        entry = {"epsilon": epsilon, "delta": delta, "method": "pld", "assumptions": []}
         entries = [{"to": to, **entry} for to in ("coordinator", "world")]
         account = {"private": True, "reason": "", "accounts": entries}
         history = rounds(2, epsilon=epsilon)
@@ -363,6 +366,27 @@ class TestPrivacy:
         assert page.html.count("towards the coordinator and world") == 1
         assert "run-0-epsilon" not in page.ids, "one epsilon"
         assert "run-0-privacy-1-epsilon" not in page.ids
+
+    @pytest.mark.parametrize(("epsilon", "said"), [(1.0, 55.3), (4.0, 67.8), (8.0, 79.8)])
+    def test_a_gaussian_account_tells_its_exact_probability(
+        self, tmp_path: Path, epsilon: float, said: float
+    ) -> None:
+        """By scipy: mu from (epsilon, delta), and the test that splits the two means in half."""
+
+        def excess(mu: float) -> float:
+            below = norm.cdf(-epsilon / mu + mu / 2)
+            return float(below - math.exp(epsilon) * norm.cdf(-epsilon / mu - mu / 2) - 1e-5)
+
+        exact = 100 * norm.cdf(brentq(excess, 1e-3, 10.0) / 2)
+        assert exact == pytest.approx(said, abs=0.05)
+        run = {
+            "algorithm": "dp-fedsgd", "clip": 1.0, "target-epsilon": epsilon, "partition": "iid",
+            "num-agents": 3, "num-server-rounds": 2, "output-dir": str(tmp_path),
+        }  # fmt: skip
+        page = (run_inline(run, "run").folder / "report.html").read_text()
+        (told,) = re.findall(r"be right in ([\d.]+) %; tossing a coin is right in 50 %\.", page)
+        assert float(told) == pytest.approx(exact, abs=0.051)
+        assert "ε = 0 gives nothing away, around 1 protects strongly, above 10 weakly" in page
 
     def test_no_test_beats_the_probability_that_is_told(self) -> None:
         """Randomised response, which is the hardest case of an epsilon, reaches it."""

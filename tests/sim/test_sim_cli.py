@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from importlib.metadata import version
@@ -15,18 +16,32 @@ import pytest
 
 from privet.datasets import NAMES
 from privet.server_apps import progress
-from privet.server_apps.config import keys_of_algorithm, table
+from privet.server_apps.config import keys_of_algorithm, read_config, table
 from privet.server_apps.execute import execute
 from privet.sim import flower_run
 from privet.sim.cli.keys import COMMON, completed
 from privet.sim.studies.catalogue import names
 from privet.strategies import Round
-from privet.wire import algorithms
+from privet.wire import ConfigError, algorithms
 from privet.wire.files import write_npz
 from support.cli import privet
 from support.paths import golden
 
 SUMS = ("algorithm=dp-fedsgd", "secure-sum=true", "noise-sharing=true", "clip=1", "noise-scale=1")
+
+
+def test_benchmarks_are_listed_where_they_can_run() -> None:
+    """Here they can; and in a process that sees none beside the package they are not."""
+    assert "Measure and print figures" in privet("--help").out
+    installed = (
+        "from pathlib import Path; is_file = Path.is_file; "
+        "Path.is_file = lambda path: 'benchmarks' not in path.parts and is_file(path); "
+        "from privet.sim.cli.main import main; main(['--help'])"
+    )
+    command = [sys.executable, "-c", installed]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "reproduce" in listed
+    assert "Measure and print figures" not in listed
 
 
 @pytest.mark.parametrize(
@@ -52,10 +67,21 @@ SUMS = ("algorithm=dp-fedsgd", "secure-sum=true", "noise-sharing=true", "clip=1"
             "step-size = 0: in Flower's config this stands for the algorithm's default, 0.1",
         ),
         (["run", "--bogus"], 2, "--bogus"),
+        (["run", "--num-agents", "4"], 2, "--num-agents is a run-config key: write num-agents=4;"),
+        (["tune", "led", "--num-agents=4"], 2, "run-config key: write num-agents=4; see "),
+        (["account", "--num_agents"], 2, "run-config key: write num-agents=VALUE; see "),
+        (["report", "--num-agents", "4"], 2, "No such option '--num-agents'; see "),
+        (["run", "num_agents=4"], 2, "unknown config key 'num_agents': write num-agents=4"),
+        (["run", "dataset=w.csv"], 2, "dataset = 'w.csv': write dataset=csv data-path=w.csv"),
+        (["keys", "epsilonn"], 2, "did you mean 'target-epsilon' or 'epsilon'?"),
+        (["run", "epsilonn=2"], 2, "did you mean 'target-epsilon' or 'epsilon'?"),
+        (["reproduce", "fedplt/table-2"], 2, "or all; did you mean 'fed-plt/table-2'?"),
+        (["reproduce", "fed-pdm"], 2, "or all; did you mean 'fedpdm'?"),
+        (["reproduce", "fed-plt/tabel-2"], 2, "theorems; did you mean 'fed-plt/table-2'?"),
+        (["new", ""], 2, "new: name the folder to write, e.g. privet new my-app"),
         (["run", "rhoo=2"], 2, "unknown config key 'rhoo'; did you mean 'rho'?"),
         (["run", "rho"], 2, "'rho': expected key=value"),
         (["run", "rho=high"], 2, "rho = 'high': expected a number"),
-        (["run", "output-dir=runs"], 2, "must be an absolute path"),
         (["run", "--config", "/nowhere.toml"], 2, "/nowhere.toml: No such file"),
         (["run", "--engine", "spark"], 2, "'spark': choose one of auto, inline, cohort, ray"),
         (["run", "--actors", "2"], 2, "--actors and --ray-address belong to the Ray engine"),
@@ -513,6 +539,39 @@ def test_the_progress_of_a_run_fits_80_columns_with_bar_and_time_left() -> None:
     assert " 1000/2000 1 failed acc 0.5000 loss 0.1235 ε 3.01 grad² 1" in text
 
 
+def test_relative_paths_are_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "own.csv").write_text("a,y\n" + "".join(f"{n},{n % 2}\n" for n in range(40)))
+    (tmp_path / "own.toml").write_text("[columns]\na = [0, 40]\ny = ['0', '1']\n")
+    (tmp_path / "run.toml").write_text("schema = 'own.toml'\n")
+    keys = ("--json", "--config", "run.toml", "dataset=csv", "data-path=own.csv", "num-agents=2")
+    first = privet("run", *keys, "num-server-rounds=2", "output-dir=~/first")
+    assert first.code == 0, first.err
+    (folder,) = (tmp_path / "home" / "first").iterdir()
+    config = json.loads((folder / "summary.json").read_text())["config"]
+    assert config["data-path"] == str(tmp_path / "own.csv")
+    assert config["schema"] == str(tmp_path / "own.toml")
+    resume = f"resume={folder.relative_to(tmp_path)}"
+    second = privet("run", *keys, "num-server-rounds=3", "output-dir=second", resume)
+    assert second.code == 0, second.err
+    assert json.loads(second.out)["config"]["resume"] == str(folder)
+    assert len(list((tmp_path / "second").iterdir())) == 1
+
+
+@pytest.mark.parametrize("key", ["data-path", "output-dir", "resume", "schema"])
+def test_a_run_config_has_whole_paths(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key} = 'some/where': must be an absolute path"):
+        read_config({"dataset": "csv", "data-path": "/a.csv", key: "some/where"})
+    for whole in ("/some/where", ""):
+        assert read_config({"dataset": "csv", "data-path": "/a.csv", key: whole})[key] == whole
+    assert read_config({"resume": "auto"})["resume"] == "auto"
+    hub = {"dataset": "csv", "data-path": "hf:some/where"}
+    assert read_config(hub)["data-path"] == "hf:some/where"
+
+
 class TestData:
     @pytest.fixture
     def table(self, tmp_path: Path) -> Path:
@@ -547,6 +606,34 @@ class TestData:
         assert err.endswith("32 examples cannot give each of 33 agents one\n")
         code, _, err = privet("data", str(table), "--schema", "/nowhere/schema.toml")
         assert err == "privet: --schema /nowhere/schema.toml: No such file or directory\n"
+
+    def test_lists_all_that_is_wrong_and_ends_with_the_command_that_mends_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        rows = [
+            f"{n};note {n};2024-01-0{n % 9 + 1};{n};{30 + n};{n % 2 if n else ''}"
+            for n in range(120)
+        ]
+        header = "BMI;Notiz;day;BMI;age;my y"
+        Path("own.csv").write_text("\n".join([header, *rows, ";;;;;"]) + "\n")
+        code, out, err = privet("data", "own.csv", "label-column=my y")
+        assert (code, err) == (2, "")
+        head, *faults, empty, command = out.splitlines()
+        assert (head, empty) == (f"{tmp_path / 'own.csv'} cannot be used as it is:", "")
+        assert len(faults) == 4
+        words = ["own.csv", "label-column=my y", "drop-columns=BMI,Notiz,day", "missing=drop"]
+        assert shlex.split(command) == ["privet", "data", *words]
+        assert privet("data", *words, "num-agents=2").code == 0
+
+    def test_says_what_is_left_out(self, tmp_path: Path) -> None:
+        rows = [f"{n},ICU,7,{n % 2}" for n in range(40)]
+        path = tmp_path / "own.csv"
+        path.write_text("\n".join(["age,unit,seven,y", *rows]) + "\n")
+        out = privet("data", path, "partition=iid", "num-agents=2").out
+        words = [line.replace("│", " ").split() for line in out.splitlines()]
+        assert ["unit", "ICU", "in", "every", "row", "0", "left", "out"] in words
+        assert ["seven", "7", "in", "every", "row", "0", "1"] in words
 
     def test_shows_any_data_set(
         self,

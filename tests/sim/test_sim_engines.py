@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, Strategy
 
@@ -20,6 +20,7 @@ from privet.sim.flower_run import run_simulation
 from privet.sim.inline import run_inline
 from privet.strategies import FedPLT, Fraction
 from privet.strategies.run.exchange import exchange
+from privet.wire import RunError
 from support.federations import app_of, logistic_agents, model, position, train, zeros
 from support.paths import ROOT
 
@@ -64,27 +65,64 @@ def test_ray_simulation_gives_the_bits_of_the_inline_run(tmp_path: Path) -> None
     assert len({len(participants) for participants in lines[0]}) > 1
 
 
-def foreign_app(problems: list[Any]) -> ClientApp:
-    """Return a ClientApp as a user writes it: own training handler, no enrolment."""
+def app_of_fedavg() -> ClientApp:
+    """Return a ClientApp as Flower's FedAvg wants it, left as it was."""
     app = ClientApp()
-    participant = Participant(lambda context: problems[position(context)])
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return participant.train(message, context)
+        return Message(message.content, reply_to=message)
 
     return app
 
 
-def test_foreign_client_app_trains_under_its_node_ids(caplog: Any) -> None:
-    problems = logistic_agents(3)
-    grid = InlineGrid(foreign_app(problems), 3)
-    result, strategy, _ = train(problems, 120, grid=grid, local_epochs=5)
-    assert np.allclose(model(result), minimize(problems).x, atol=1e-8)
+def app_without_query_handler() -> ClientApp:
+    """Return a ClientApp around a participant, which nobody can enrol."""
+    app, participant = ClientApp(), Participant(lambda context: logistic_agents(1)[0])
+    app.train()(participant.train)
+    return app
+
+
+NOT_OURS = (
+    "this ClientApp is not Privet's: use client_app(...), LoopParticipant, or Participant with its "
+    "query handler (docs/how-to/flower-project.md)"
+)
+
+
+@pytest.mark.parametrize("app", [app_of_fedavg, app_without_query_handler])
+def test_client_app_of_another_strategy_is_named_in_one_line(app: Any, caplog: Any) -> None:
+    """For all nodes together; the error is that line as well."""
+    with pytest.raises(RunError) as raised:
+        train(logistic_agents(5), 2, grid=InlineGrid(app(), 5))
+    assert str(raised.value) == f"0 agents could be enrolled, below min-agents = 1: {NOT_OURS}"
+    said = [record.getMessage() for record in caplog.records if "not Privet's" in record.message]
+    assert said == [f"turned away: nodes 1000, 1001, 1002 and 2 more: {NOT_OURS}"]
+
+
+def test_it_is_known_by_its_reason_under_a_long_traceback() -> None:
+    """As Flower's simulation gives it: Ray's text comes first."""
+    ray = "<class 'ray.exceptions.RayTaskError(ClientAppException)'>:<'" + "  File ...\n" * 90
+    reason = f"{ray}ValueError: No query function registered with name 'privet'"
+
+    def app(message: Message, context: Context) -> Message:
+        return Message(Error(2, reason), reply_to=message)
+
+    with pytest.raises(RunError, match=r"^0 agents could be enrolled.*: this ClientApp is"):
+        train(logistic_agents(2), 2, grid=InlineGrid(app, 2))
+
+
+def test_a_node_of_another_strategy_costs_the_others_nothing() -> None:
+    problems, other = logistic_agents(3), app_of_fedavg()
+    ours = app_of(problems)
+
+    def app(message: Message, context: Context) -> Message:
+        return (other if position(context) == 1 else ours)(message, context)
+
+    result, strategy, _ = train(problems, 2, grid=InlineGrid(app, 3))
     assert strategy.session is not None
-    assert set(strategy.session.roster.agents) == {"1000", "1001", "1002"}
-    warnings = [r for r in caplog.records if "not reproducible" in r.getMessage()]
-    assert len(warnings) == 3
+    assert list(strategy.session.roster.agents) == ["0", "2"]
+    assert result.history[0].participants == ("0", "2")
+    assert f"turned away: node 1001: {NOT_OURS}" in result.history[0].notes
 
 
 def test_flowers_own_loop_can_drive_the_strategy() -> None:

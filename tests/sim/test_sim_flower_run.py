@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,6 +57,20 @@ def train(message, context):
 def main(grid, context):
     strategy = FedPLT(num_agents=10, rho=1.0, step_size=0.5)
     strategy.start(grid, initial_arrays({"w": np.zeros(2)}), num_rounds=3)
+"""
+
+SERVER_ALONE = """
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from flwr.serverapp import ServerApp
+from privet.strategies import FedPLT
+
+server = ServerApp()
+
+@server.main()
+def main(grid, context):
+    start = ArrayRecord({"coefficients": Array(np.zeros(5))})
+    FedPLT(fraction_train=0.5, local_epochs=5).start(grid, start, num_rounds=20)
 """
 
 
@@ -170,6 +185,36 @@ def test_what_flower_refuses_is_reported_in_one_line(tmp_path: Path) -> None:
     assert not survivors(watch.processes)
 
 
+def app_with(folder: Path, module: str, **objects: str) -> Path:
+    """Return the tiny app with some of its objects, ``server`` or ``client``, of another module."""
+    app = folder / "app"
+    app.mkdir()
+    (app / "other.py").write_text(module)
+    text = (APP / "pyproject.toml").read_text()
+    for kind, name in objects.items():
+        text = text.replace(f"tiny_{kind}:app", f"other:{name}")
+    (app / "pyproject.toml").write_text(text)
+    for file in APP.glob("*.py"):
+        shutil.copy(file, app)
+    return app
+
+
+@pytest.mark.ray
+def test_a_server_swapped_alone_says_what_the_client_lacks(tmp_path: Path) -> None:
+    """In the line that ends the run, and once before it: nothing of Ray's and no traceback."""
+    watch = Watch()
+    app = app_with(tmp_path, SERVER_ALONE, server="server")
+    outcome = run_simulation(app, num_supernodes=4, on_line=watch)
+    assert not outcome.completed
+    assert "this ClientApp is not Privet's: use client_app(...), Loop" in outcome.details
+    (noted,) = (line for line in watch.lines if "turned away: nodes" in line)
+    assert "and 1 more: this ClientApp is not Privet's" in noted
+    before = watch.lines[: watch.lines.index(noted)]
+    assert not [line for line in before if "Traceback" in line or "RayBackend" in line]
+    assert not [line for line in watch.lines if "No query function" in line]
+    assert not survivors(watch.processes)
+
+
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.parametrize("gpus", [1, 0])
@@ -177,13 +222,8 @@ def test_a_share_of_a_gpu_limits_how_many_agents_run_at_a_time(
     gpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Training loops in Flower's simulation on a GPU that is declared, not there."""
-    app, seen = tmp_path / "app", tmp_path / "seen"
-    app.mkdir()
+    app, seen = app_with(tmp_path, OWN_LOOP, server="server", client="client"), tmp_path / "seen"
     seen.mkdir()
-    (app / "own_loop.py").write_text(OWN_LOOP)
-    text = (APP / "pyproject.toml").read_text()
-    text = text.replace("tiny_server:app", "own_loop:server")
-    (app / "pyproject.toml").write_text(text.replace("tiny_client:app", "own_loop:client"))
     usual = flower_run._command
 
     def command(*asked: Any) -> list[str]:

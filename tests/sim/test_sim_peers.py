@@ -53,6 +53,44 @@ def test_a_peer_that_fails_is_one_line(tmp_path: Path) -> None:
         play("pfl", failing, tmp_path / "work.npz")
 
 
+FAILURES = {
+    "raises": ("raise ValueError('no such round')", "ValueError: no such round"),
+    "prints nothing": ("", "IndexError: list index out of range"),
+    "saves nothing": ("""print('{"version": "1", "seconds": 1.0}')""", "FileNotFoundError: "),
+    "of another size": (
+        """np.save(sys.argv[5], np.ones(2)); print('{"version": "1", "seconds": 1.0}')""",
+        "a model of shape (2,)",
+    ),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_the_others_go_on_where_a_peer_is_broken(
+    failure: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It breaks in its second turn, and is asked no more; which one it is, is said."""
+    lines, said = FAILURES[failure]
+    good = """np.save(sys.argv[5], np.zeros(5)); print('{"version": "2", "seconds": 0.5}')"""
+    marks = tmp_path / "marks"
+    player = f"""
+if sys.argv[1] == "-c":
+    sys.exit(sys.argv[3] not in ("fedjax", "fluke"))
+marks = open({str(marks)!r}, "a+"); marks.write(sys.argv[3] + "\\n"); marks.seek(0)
+if sys.argv[3] == "fedjax" and marks.read().count("fedjax") > 1:
+    {lines or "pass"}
+else:
+    {good}
+"""
+    peers = Peers(("fedjax", "fluke-fl"), [_interpreter(tmp_path, player)])
+    found = peers.play(cohort.peer_work(cohort.Case(3, 8, 5)), 3, lambda: None)
+    broken = [line for line in capsys.readouterr().err.splitlines() if line.startswith("broken")]
+    assert len(broken) == 1
+    assert broken[0].startswith("broken: fedjax")
+    assert said in broken[0]
+    assert list(found) == list(peers.interpreters) == ["fluke-fl"]
+    assert marks.read_text().split() == ["fedjax", "fluke-fl"] * 2 + ["fluke-fl"]
+
+
 def test_work_comes_back_from_its_file(tmp_path: Path) -> None:
     work = cohort.peer_work(cohort.Case(3, 8, 2))
     work.save(tmp_path / "work.npz")

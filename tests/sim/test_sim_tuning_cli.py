@@ -21,6 +21,20 @@ MODULI = ("strong-convexity=0.5", "smoothness=2")
 RUNS = ("led", "num-agents=2", "--budget=1")
 
 
+def test_settings_are_whole_however_narrow_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Keys of any length: rows that differ look different."""
+    monkeypatch.setenv("COLUMNS", "80")
+    figures = dict.fromkeys(("reached", "iterations", "rounds", "gradients", "messages"), 12345)
+    rows = [({"gradient-tracking-step-size": step}, figures) for step in (0.1234, 0.5678)]
+    _Found("2 settings", None, rows).show(2, json_lines=False)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    said = "".join(line.split("│")[1].strip().replace(" ", "") for line in lines)
+    assert said == "gradient-tracking-step-size0.1234gradient-tracking-step-size0.5678"
+    assert all(len(line) <= 80 for line in lines)
+
+
 @pytest.mark.parametrize("command", [("fed-plt",), RUNS])
 @pytest.mark.parametrize(
     ("flags", "said"),

@@ -26,7 +26,7 @@ from privet.problems import (
     OneClassLogistic,
     RidgeRegression,
 )
-from privet.sim.audit import Silence as ZeroNoise
+from privet.sim.residuals import Silence as ZeroNoise
 
 Array = NDArray[np.float64]
 CLASSES = 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from privet.testing import Check, check_algorithm, checks, kit
+from privet.testing import Check, CheckFailed, check_algorithm, checks, kit
 from privet.testing.sharded import kept_actors
 from privet.wire import ConfigError, algorithms
 
@@ -24,17 +24,15 @@ OF_STATE = (
     "resumed_run_is_the_uninterrupted_one",
     "run_goes_on_when_all_nodes_restart",
 )
-VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "accelerated": ("fed-plt", {"local-solver": "agd"}),
-    "mini-batches": ("fed-plt", {"local-solver": "sgd", "batch-size": 4, "step-size": 0.1}),
-    "seeded noise": (
-        "dp-iadmm",
-        {"epsilon": 5.0, "clip": 0.5, "noise-seed": 3, "rho-period": 2},
-    ),
-    "several inner steps": ("dp-iadmm", {"local-updates": 3}),
-    "output noise": (
-        "dp-iadmm",
-        {
+VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "fed-plt": {
+        "accelerated": {"local-solver": "agd"},
+        "mini-batches": {"local-solver": "sgd", "batch-size": 4, "step-size": 0.1},
+    },
+    "dp-iadmm": {
+        "seeded noise": {"epsilon": 5.0, "clip": 0.5, "noise-seed": 3, "rho-period": 2},
+        "several inner steps": {"local-updates": 3},
+        "output noise": {
             "epsilon": 5.0,
             "clip": 0.5,
             "noise-seed": 3,
@@ -42,11 +40,10 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "perturbation": "output",
             "row-norm": 3.0,
         },
-    ),
-    "public dual": ("fed-pdm", {"dual": "public"}),
-    "sparse both ways": (
-        "fed-pdm",
-        {
+    },
+    "fed-pdm": {
+        "public dual": {"dual": "public"},
+        "sparse both ways": {
             "sparsifier": "rand-k",
             "alpha-u": 0.5,
             "alpha-d": 0.75,
@@ -54,11 +51,13 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "batch-size": 5,
             "dual": "public",
         },
-    ),
-    "sparse, private dual": (
-        "fed-pdm",
-        {"sparsifier": "rand-k", "alpha-u": 0.5, "alpha-d": 0.75, "batch": "sample"},
-    ),
+        "sparse, private dual": {
+            "sparsifier": "rand-k",
+            "alpha-u": 0.5,
+            "alpha-d": 0.75,
+            "batch": "sample",
+        },
+    },
 }
 """Settings under which agents hold or send something else than by default."""
 
@@ -78,12 +77,40 @@ def test_algorithm_keeps_its_promise(check: Check) -> None:
     check()
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_variant_keeps_the_promises_of_its_state(variant: str) -> None:
-    name, settings = VARIANTS[variant]
-    for check in checks(name, settings=settings):
-        if check.name in OF_STATE:
+@pytest.mark.parametrize(
+    "check",
+    [
+        check
+        for name, variants in VARIANTS.items()
+        for check in checks(name, variants=variants)
+        if check.subject.variant and check.name in OF_STATE
+    ],
+    ids=str,
+)
+def test_variant_keeps_the_promises_of_its_state(check: Check) -> None:
+    check()
+
+
+@pytest.mark.parametrize("name", ["led", "fed-pdm"])
+def test_coding_may_be_among_the_settings(name: str) -> None:
+    for check in checks(name, settings={"value-bits": "8", "broadcast-bits": "16"}):
+        if check.name == "coded_messages_are_shorter_and_agreed_upon":
             check()
+
+
+def test_too_few_numbers_for_a_code_are_said_with_their_number() -> None:
+    """However large the model is, two coordinates are sent of it."""
+    (check,) = (
+        check
+        for check in checks("fed-pdm", settings={"sparsifier": "rand-k", "uplink-k": 2})
+        if check.name == "coded_messages_are_shorter_and_agreed_upon"
+    )
+    with pytest.raises(
+        CheckFailed,
+        match=r"value-bits, round 1: \d+ bytes are not below \d+, where an upload has k = 2 of "
+        r"d = 80 numbers: give settings= or problems= with which it has 40$",
+    ):
+        check()
 
 
 @pytest.fixture(scope="module")

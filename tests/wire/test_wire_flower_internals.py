@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
@@ -48,6 +49,24 @@ def test_messages_have_an_identity_and_an_id() -> None:
         assert flower_internals.answers(Message(RecordDict(), reply_to=message), message)
         assert not flower_internals.answers(message, message)
         assert flower_internals.empty_run(7).run_id == 7
+
+
+def test_what_the_simulation_logs_of_a_reason_is_left_out_for_a_while(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with of_this_flower():
+        from flwr.supercore import log
+    headline = "An exception was raised when processing a message by %s"
+    for quiet in (nullcontext(), flower_internals.without_tracebacks_of("no such handler")):
+        with quiet:
+            log(logging.ERROR, headline, "RayBackend")
+            log(logging.ERROR, ValueError("no such handler"))
+            log(logging.ERROR, "Traceback ...\nValueError: no such handler")
+            log(logging.ERROR, ValueError("another"))
+    log(logging.ERROR, "no such handler")
+    said = [record.getMessage() for record in caplog.records if record.name == "flwr"]
+    assert said[4:] == ["another", "no such handler"]
+    assert len(said) == 6
 
 
 def told(message: Message) -> dict[str, object]:

@@ -1,0 +1,48 @@
+"""DIANA, the agent half."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from privet.client_apps import Local
+from privet.client_apps.gradient_agents import NoisyStepsAgent
+from privet.client_apps.sparsifiers import Choice, choose
+from privet.client_apps.value_bits import ValueBits
+from privet.wire.key import setting
+from privet.wire.payload import encoded
+
+
+def followed(h, sent):
+    """Return h_i after what was sent; both halves compute it."""
+    new = h.copy()
+    where = slice(None) if sent.positions is None else sent.positions
+    new[where] += sent.values
+    return new
+
+
+@dataclass(frozen=True)
+class Agent(ValueBits, NoisyStepsAgent):
+    """Its state is h_i.
+
+    Privacy: with ``clip`` and ``noise_scale`` the gradient is one Gaussian release. The rest of
+    what is sent is public: h_i, which the server knows, and a seed for the coordinates.
+    """
+
+    name: ClassVar[str] = "diana"
+    stacks: ClassVar[bool] = False
+
+    share: float = setting(
+        0.25, "share of the coordinates that are sent (k / d)", low=0, high=1, open_low=True
+    )
+
+    def restart(self, broadcast, problem):
+        return {"h": np.zeros(problem.dim, problem.dtype)}
+
+    def local_update(self, state, broadcast, problem, streams, noise):
+        x, h = broadcast["x"], state["h"]
+        difference = self.gradients.oracle(problem, streams, noise)(x) - h
+        choice = Choice("rand-k", 0, self.share, 0.0)
+        data, sent = choose(choice, difference, x, streams, None, self.coder(streams, noise))
+        new = followed(h, sent)
+        return Local({"h": new}, encoded(data), new)

@@ -1,0 +1,199 @@
+"""An algorithm that sends sparse vectors by default keeps every promise, and a wrong one does not.
+
+DIANA sends a quarter of the numbers of every vector; the kit plays that, and the whole ones too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privet.client_apps import Local
+from privet.problems import minimize
+from privet.server_apps import read_config
+from privet.sim.engine import InlineGrid
+from privet.testing import Check, CheckFailed, checks, logistic_federation
+from privet.wire import algorithm
+from privet.wire.payload import encoded
+from privet.wire.sparse import SparseVector, encode
+from privet.wire.sparse.selection import top_k
+from support.federations import app_of, zeros
+from support.outside import installed
+from support.paths import ROOT
+
+WHOLE = {"whole vectors": {"share": 1.0}}
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture(scope="module", autouse=True)
+def diana() -> Iterator[None]:
+    with installed(ROOT / "tests" / "foreign" / "diana"):
+        yield
+
+
+def check_of(name: str, variant: str = "", **options: Any) -> Check:
+    (found,) = (
+        check
+        for check in checks("diana", **options)
+        if (check.name, check.subject.variant) == (name, variant)
+    )
+    return found
+
+
+def seen(patch: Patch) -> set[tuple[int, int]]:
+    """Return what is filled with k and d of every upload that a server of DIANA reads."""
+    module = import_module("diana.strategy")
+    read, found = module.present_sparse, set[tuple[int, int]]()
+
+    def reading(*arguments: Any) -> Any:
+        vector = read(*arguments)
+        found.add((vector.values.size, vector.dim))
+        return vector
+
+    patch.setattr(module, "present_sparse", reading)
+    return found
+
+
+def test_it_keeps_every_promise_with_sparse_vectors_and_with_whole_ones(
+    monkeypatch: Patch,
+) -> None:
+    found = seen(monkeypatch)
+    sent: dict[str, set[tuple[int, int]]] = {}
+    for check in checks("diana", variants=WHOLE):
+        check()
+        sent.setdefault(check.subject.variant, set()).update(found)
+        found.clear()
+    assert sent[""] == {(1, 4), (40, 160)}  # the latter where what is sent is coded
+    assert sent["whole vectors"] == {(4, 4), (40, 40)}
+
+
+def test_variants_are_named_and_play_no_check_of_names_and_keys_again() -> None:
+    every = [str(check) for check in checks("diana", variants=WHOLE)]
+    assert len(set(every)) == len(every)
+    assert "diana-lost_reply_is_an_absence" in every
+    assert "diana-lost_reply_is_an_absence[whole vectors]" in every
+    assert "diana-keys_are_documented" in every
+    assert "diana-keys_are_documented[whole vectors]" not in every
+
+
+def test_a_variant_that_no_run_takes_is_named() -> None:
+    name = "run_is_finite_and_makes_progress"
+    with pytest.raises(CheckFailed, match="unknown config key 'shares'; did you mean 'share'"):
+        check_of(name, "misspelt", variants={"misspelt": {"shares": 0.5}})()
+
+
+def test_a_variant_may_refuse_un_noised_runs_alone() -> None:
+    noised = {"coded by the noise": {"value-bits": "noise"}}
+    name, called = "lost_reply_is_an_absence", []
+    check = check_of(name, "coded by the noise", variants=noised)
+    assert not check.subject.can_run(private=False)
+    assert check.subject.can_run(private=True)
+    replace(check, promise=called.append)()
+    assert not called
+    with pytest.raises(CheckFailed, match="value-bits = noise: not used without noise"):
+        check_of(name, settings=noised["coded by the noise"])()
+
+
+@pytest.mark.parametrize("bits", ["4", "32"])
+def test_coding_may_be_among_the_settings(bits: str) -> None:
+    """Coded messages are compared with plain ones all the same, and engines with each other."""
+    settings, problems = {"value-bits": bits, "share": 1.0}, logistic_federation(dim=40)
+    for name in ("coded_messages_are_shorter_and_agreed_upon", "ledger_says_what_the_history_says"):
+        check_of(name, settings=settings, problems=problems)()
+
+
+def test_its_limit_is_the_centralised_optimum() -> None:
+    problems = logistic_federation()
+    config = read_config(
+        {
+            "algorithm": "diana",
+            "num-agents": 6,
+            "step-size-base": 0.3,
+            "step-size-rule": "constant",
+        }
+    )
+    strategy = algorithm("diana").load_strategy().from_config(config)
+    grid = InlineGrid(app_of(problems, "diana"), 6)
+    result = strategy.start(grid, zeros(4), num_rounds=400)
+    assert np.abs(result.arrays["x"].numpy() - minimize(list(problems)).x).max() < 1e-9
+
+
+# ------------------------------------------------------------------ wrong forms of it
+
+
+def spoilt_replies_that_nobody_looks_at(patch: Patch) -> None:
+    module = import_module("diana.strategy")
+    patch.setattr(module, "require_finite", lambda array: None)
+
+
+def server_that_follows_with_all_coordinates(patch: Patch) -> None:
+    module = import_module("diana.strategy")
+    patch.setattr(module, "followed", lambda h, sent: h + sent.to_dense() + 1e-9 * (h == 0))
+
+
+def updating(patch: Patch, change: Callable[..., Local]) -> None:
+    half = algorithm("diana").load_agent()
+    original = half.local_update
+
+    def local_update(self: Any, *arguments: Any) -> Local:
+        return change(self, original(self, *arguments), *arguments)
+
+    patch.setattr(half, "local_update", local_update)
+
+
+def agent_that_keeps_what_it_did_not_send(patch: Patch) -> None:
+    def change(half: Any, local: Local, state: Any, broadcast: Any, problem: Any, *_: Any) -> Local:
+        return local._replace(state={"h": problem.gradient(broadcast["x"])})
+
+    updating(patch, change)
+
+
+def agent_that_sends_the_largest_of_the_true_gradient(patch: Patch) -> None:
+    """Its values are noised, and which ones are sent is not."""
+
+    def change(
+        half: Any, local: Local, state: Any, broadcast: Any, problem: Any, streams: Any, noise: Any
+    ) -> Local:
+        if not half.private:
+            return local
+        places = top_k(problem.gradient(broadcast["x"]), 1)
+        sent = SparseVector(problem.dim, local.state["h"][places], places)
+        new = import_module("diana.agent").followed(state["h"], sent)
+        data = encode(sent.values, places, problem.dim)
+        return Local({"h": new}, encoded(data), new)
+
+    updating(patch, change)
+
+
+WRONG: dict[Callable[[Patch], None], tuple[str, ...]] = {
+    spoilt_replies_that_nobody_looks_at: (
+        "reply_of_nan_is_dropped",
+        "reply_of_infinity_is_dropped",
+    ),
+    server_that_follows_with_all_coordinates: ("same_seed_gives_the_same_bits",),
+    agent_that_keeps_what_it_did_not_send: (
+        "resumed_run_is_the_uninterrupted_one",
+        "lost_state_is_made_good",
+    ),
+    agent_that_sends_the_largest_of_the_true_gradient: ("uploads_tell_only_what_was_noised",),
+}
+
+
+@pytest.mark.parametrize("breaks", WRONG, ids=lambda breaks: breaks.__name__)
+def test_a_wrong_one_is_caught(breaks: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    breaks(monkeypatch)
+    for name in WRONG[breaks]:
+        with pytest.raises(CheckFailed, match=f"diana-{name}: "):
+            check_of(name)()
+
+
+@pytest.mark.parametrize("name", ["reply_of_nan_is_dropped", "reply_of_infinity_is_dropped"])
+def test_whichever_entries_are_sent_they_are_spoilt(name: str) -> None:
+    """One of 40 is sent, which is hardly ever the first."""
+    problems = logistic_federation(dim=40)
+    check_of(name, settings={"share": 1 / 40}, problems=problems)()

@@ -352,7 +352,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             if evaluate_fn is not None:
                 yield ServerEvaluation(evaluate_fn, evaluate_every)
             yield FederatedEvaluation(self, grid, evaluate_config or ConfigRecord())
-            yield Divergence(ends, keys)
+            yield Divergence(ends, keys, self.cost.exchanges if self.cost else 1)
             yield NoBetter(keys)
             if checkpoint:
                 yield Checkpoints(Path(checkpoint), checkpoint_every, grid)

@@ -341,9 +341,13 @@ class ServerHalf(ABC, Generic[S]):
         return {}
 
 
+STEP_KEYS = ("step-size", "step-size-base")
+"""Keys of the length of local steps."""
+
+
 def step_keys(half: ServerHalf[Any]) -> list[str]:
     """Return the run-config keys of the length of an algorithm's local steps."""
-    return [key for key in ("step-size", "step-size-base") if key in half.settings()]
+    return [key for key in STEP_KEYS if key in half.settings()]
 
 
 def halved_step(half: ServerHalf[S]) -> ServerHalf[S]:

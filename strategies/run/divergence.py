@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .failure import overflowed
@@ -36,6 +36,28 @@ that collapses to a constant may end a little below a start of random weights.""
 WORSE = 0.1
 """As a share of the first loss: by how much a run must be worse than a model that was trained for a
 round already, as it may have all but arrived in that round."""
+
+
+def remedy(keys: Sequence[str], *, diverged: bool = False, private: bool = False) -> str:
+    """Return what to change of a run that diverged, or else is no better than its start.
+
+    ``keys`` are those of the length of its local steps.
+    """
+    steps = " or ".join(keys)
+    if diverged:
+        return f"try a smaller {steps or 'step, or fewer of them'}"
+    if private:
+        smaller = " or ".join(("clip", *keys))
+        return (
+            "its noise may hide what it learns; try fewer rounds, a smaller "
+            f"{smaller}, or a larger epsilon"
+        )
+    if not keys:
+        return "unless the start was good already, look at its settings"
+    return (
+        f"unless the start was good already, try half of {steps}, or twice as much where the loss "
+        "hardly moves"
+    )
 
 
 @dataclass
@@ -163,11 +185,13 @@ class Divergence(Observer):
     It does where uploads, the residual or a loss are not finite; where a loss is `EXPLODED` times
     that of the start, or the root of the residual is; or where one of them has been `GROWN` times
     its largest of the start and the first `FIRST` rounds for `LASTING` rounds. A residual that
-    grows while the loss falls is none of that: that of a slow run does.
+    grows while the loss falls is none of that: that of a slow run does. Nor is one that is NaN
+    before uploads of ``exchanges`` rounds, of which an iteration consists, were folded.
     """
 
-    def __init__(self, ends: bool, keys: Iterable[str]) -> None:
-        self.ends, self.keys = ends, " or ".join(keys)
+    def __init__(self, ends: bool, keys: Sequence[str], exchanges: int) -> None:
+        self.ends, self.keys = ends, keys
+        self.exchanges, self.folded = exchanges, 0
         self.losses = Losses()
         self.residuals = Course("residual", exploded=EXPLODED**2)
 
@@ -176,9 +200,11 @@ class Divergence(Observer):
         self.losses.begin(run)
         for done in run.session.history:
             self.residuals.add(done.residual)
+            self.folded += bool(done.participants)
 
     def on_round(self, run: Run, done: Round) -> str | None:
         """Look at the round's numbers; those that were not measured are of no account."""
+        self.folded += bool(done.participants)
         what = self._found(done)
         return self._say(run, f"{what} in round {done.round}") if what else None
 
@@ -192,13 +218,14 @@ class Divergence(Observer):
         if run.diverged:
             return None
         run.diverged = what
-        hint = f": try a smaller {self.keys}" if self.keys else ""
-        log.warning("this run diverges, %s%s", what, hint)
+        log.warning("this run diverges, %s: %s", what, remedy(self.keys, diverged=True))
         return Stop.DIVERGENCE if self.ends else None
 
     def _found(self, done: Round) -> str:
         if overflowed(done.failures, len(done.participants) + len(done.failures)):
             return UPLOADS
+        if math.isnan(done.residual) and self.folded >= self.exchanges:
+            return f"residual {done.residual:g}"
         for name, value in _measured(done):
             if not math.isfinite(value):
                 return f"{name} {value:g}"
@@ -210,9 +237,9 @@ class Divergence(Observer):
 
 def _measured(done: Round) -> Iterator[tuple[str, float]]:
     """Return the numbers of a round that must be finite, where they were measured."""
-    yield "residual", done.residual
-    if not math.isnan(done.loss):
-        yield "loss", done.loss
+    for name, value in (("residual", done.residual), ("loss", done.loss)):
+        if not math.isnan(value):
+            yield name, value
     for name, metrics in (
         ("loss", done.evaluate_metrics_serverapp),
         ("loss", done.evaluate_metrics_clientapp),
@@ -229,9 +256,8 @@ class NoBetter(Observer):
     is so.
     """
 
-    def __init__(self, keys: Iterable[str]) -> None:
-        self.keys = " or ".join(keys)
-        self.losses, self.said = Losses(), False
+    def __init__(self, keys: Sequence[str]) -> None:
+        self.keys, self.losses, self.said = keys, Losses(), False
 
     def on_begin(self, run: Run) -> None:
         """Look at the rounds before a resume."""
@@ -251,18 +277,7 @@ class NoBetter(Observer):
             f"{course.name} {value:.4g} in round {done.round}, {course.start:.4g} {start}"
         )
         if not self.said:
-            log.warning(
-                "this run is no better than its start, %s: %s", run.no_better, self._hint(run)
-            )
+            hint = remedy(self.keys, private=run.private)
+            log.warning("this run is no better than its start, %s: %s", run.no_better, hint)
         self.said = True
         return None
-
-    def _hint(self, run: Run) -> str:
-        if run.private:
-            return "its noise is too much for it; try fewer rounds, or a larger epsilon"
-        if not self.keys:
-            return "look at its settings"
-        return (
-            f"unless the start was good already, try half of {self.keys}, or twice as much where "
-            "the loss hardly moves"
-        )

@@ -17,8 +17,10 @@ from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies import FedDyn, FedPLT, Round
+from privet.strategies.participation import Probability
 from privet.strategies.run.divergence import Divergence
 from privet.wire import ConfigError, RunError
+from privet.wire.registry import algorithms
 from support.federations import app_of, logistic_agents, zeros
 
 AGENTS, DIM = 3, 2
@@ -87,17 +89,47 @@ def test_a_run_that_converges_is_not_warned_of(caplog: pytest.LogCaptureFixture)
 def test_a_network_that_collapses_is_told_from_one_that_recovers(
     residuals: list[float], said: str
 ) -> None:
-    found = Divergence(ends=False, keys=["step-size"])
+    rounds = [Round(i, ("0",), residual=residual) for i, residual in enumerate(residuals, 1)]
+    assert diverged(rounds) == (f"residual {said}" if said else "")
+
+
+def diverged(rounds: list[Round], exchanges: int = 1) -> str:
+    found = Divergence(ends=False, keys=["step-size"], exchanges=exchanges)
     history: list[Round] = []
     initial = Round(0, ())
     run: Any = SimpleNamespace(
         diverged="", session=SimpleNamespace(history=history, initial=initial)
     )
     found.on_begin(run)
-    for number, residual in enumerate(residuals, 1):
-        history.append(Round(number, ("0",), residual=residual))
-        found.on_round(run, history[-1])
-    assert run.diverged == (f"residual {said}" if said else "")
+    for done in rounds:
+        history.append(done)
+        found.on_round(run, done)
+    return str(run.diverged)
+
+
+def test_a_residual_that_is_no_number_is_divergence_once_there_should_be_one() -> None:
+    nobody, some = (Round(number, names) for number, names in ((1, ()), (2, ("0",))))
+    assert diverged([nobody]) == ""
+    assert diverged([nobody, some]) == "residual nan in round 2"
+    assert diverged([nobody, some], exchanges=2) == ""
+    assert diverged([nobody, some, Round(3, ("0",))], exchanges=2) == "residual nan in round 3"
+
+
+def test_a_first_round_in_which_nobody_is_asked_is_no_divergence() -> None:
+    seldom = FedPLT(
+        participation=Probability(0.15), seed=1, num_agents=AGENTS, on_divergence="stop"
+    )
+    found = play(seldom, rounds=12)
+    assert found.history[0].participants == ()
+    assert (found.stopped, found.diverged, len(found.history)) == ("rounds", "", 12)
+
+
+@pytest.mark.parametrize("name", sorted(algorithms()))
+def test_no_algorithm_is_complained_of_in_a_healthy_run(name: str, tmp_path: Path) -> None:
+    config: dict[str, Any] = {"algorithm": name, "num-agents": 3, "num-server-rounds": 6}
+    config |= {"on-divergence": "stop", "output-dir": str(tmp_path)}
+    found = run_inline(config, "run").result
+    assert (found.diverged, found.no_better, len(found.history)) == ("", "", 6)
 
 
 def test_it_ends_where_that_is_asked_for() -> None:

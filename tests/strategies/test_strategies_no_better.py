@@ -289,4 +289,4 @@ def test_noise_that_is_too_much_is_said_in_its_own_words(
     app = app_of(logistic_agents(3), "fed-dyn")
     noisy.start(InlineGrid(app, 3), zeros(4), num_rounds=4, evaluate_fn=evaluate)
     (line,) = said(caplog, NO_BETTER)
-    assert line.endswith("try fewer rounds, or a larger epsilon")
+    assert line.endswith("try fewer rounds, a smaller clip or step-size-base, or a larger epsilon")

@@ -188,17 +188,14 @@ def sort_replies(owners: Mapping[str, str], messages: Iterable[Message]) -> dict
             found[name] = Reply(message.content)
             continue
         code, why = message.error.code, message.error.reason or "no reason given"
-        line = one_line(why)
+        reply = Reply(None, one_line(why), code)
         if code == MOD_FAILED:
-            node, code = message.metadata.src_node_id, REFUSED
-            line = (
-                f"node {node}: a Flower mod stops its messages ({line.rstrip('.')}): "
-                f"{INSTEAD_OF_FLOWERS}"
-            )
-        elif NO_HANDLER in why:
-            code, line = NOT_OURS, INSTEAD_OF_OTHER_APPS
-        reply = Reply(None, line, code)
-        if code != NOT_OURS and not reply.is_own_word:
-            reply = reply._replace(reason=f"error {code}: {line}")
+            node, line = message.metadata.src_node_id, reply.reason.rstrip(".")
+            stopped = f"node {node}: a Flower mod stops its messages ({line}): {INSTEAD_OF_FLOWERS}"
+            reply = Reply(None, stopped, REFUSED)
+        elif not reply.is_own_word and NO_HANDLER in why:
+            reply = Reply(None, INSTEAD_OF_OTHER_APPS, NOT_OURS)
+        elif not reply.is_own_word:
+            reply = Reply(None, f"error {code}: {reply.reason}", code)
         found[name] = reply
     return found

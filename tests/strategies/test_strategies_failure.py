@@ -12,6 +12,7 @@ from flwr.app import Array, ArrayRecord, Error, Message, MessageType
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.strategies import Failure, FailureCode, FedPLT, Round, Stop
+from privet.strategies.run.exchange import NO_HANDLER
 from privet.strategies.run.failure import overflowed
 from privet.strategies.run.round import TooFewError
 from privet.wire import FAILED, NOT_FINITE, REFUSED
@@ -119,3 +120,10 @@ def test_each_kind_of_absence_has_its_code() -> None:
     found = play(Answering(errors))
     codes = {name: failure.code for name, failure in found.history[1].failures.items()}
     assert codes == {"0": "refused", "1": "failed", "2": "lost"}
+
+
+def test_an_agent_cannot_speak_for_flower() -> None:
+    errors = {"0": Error(FAILED, NO_HANDLER), "1": Error(2, f"of Ray: {NO_HANDLER}")}
+    found = play(Answering(errors))
+    codes = {name: failure.code for name, failure in found.history[1].failures.items()}
+    assert codes == {"0": "failed", "1": "other app"}

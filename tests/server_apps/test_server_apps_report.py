@@ -639,9 +639,9 @@ class TestCommand:
         assert privet("report", *folders, "--out", tmp_path / "both.html").code == 0
         assert (tmp_path / "both.html").exists()
 
-    def test_a_failure_is_one_line_and_exit_1(self, tmp_path: Path) -> None:
+    def test_a_path_that_is_not_there_is_one_line_and_exit_2(self, tmp_path: Path) -> None:
         code, out, err = privet("report", tmp_path / "nowhere")
-        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert (code, out, err.count("\n")) == (2, "", 1)
         assert "nowhere" in err
 
 

@@ -323,19 +323,6 @@ def test_own_handlers_still_serve_flower() -> None:
     assert log == ["own", "own", "query"]
 
 
-def test_an_own_app_without_our_query_is_enrolled_by_node() -> None:
-    problems = logistic_agents(2)
-    agent = Participant(lambda context: problems[position(context)])
-    app = ClientApp()
-
-    @app.train()
-    def train(message: Message, context: Any) -> Message:
-        return agent.train(message, context)
-
-    result = FedPLT(num_agents=2, rho=1.0).start(InlineGrid(app, 2), zeros(4), num_rounds=1)
-    assert result.history[0].participants == ("1000", "1001")
-
-
 # ---------------------------------------------------------------------- mods
 
 

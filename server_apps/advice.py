@@ -16,8 +16,10 @@ def advice(summary: Mapping[str, Any]) -> str:
     diverged = bool(summary.get("diverged"))
     if diverged or summary.get("no-better"):
         keys = [key for key in STEP_KEYS if key in summary.get("config", {})]
-        hint = remedy(keys, diverged=diverged, private=bool(summary.get("private")))
-        return f"{hint[0].upper()}{hint[1:]}. privet tune finds settings that converge."
+        private = bool(summary.get("private"))
+        hint = remedy(keys, diverged=diverged, private=private)
+        search = "" if private else "; privet tune finds settings that converge"
+        return f"{hint[0].upper()}{hint[1:]}{search}."
     if summary.get("failures"):
         return (
             "Too few agents answered; their own logs say why. Where some may stay away, lower "

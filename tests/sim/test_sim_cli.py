@@ -725,3 +725,27 @@ def test_flower_run_says_why_it_failed_and_where_the_log_is(
     assert code == 1
     assert err == f"privet: run 7 failed: {cause}; Flower's log is in {log}\n"
     assert log.read_text().splitlines() == lines
+
+
+def test_settings_may_be_one_text_as_flower_takes_them(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = 'algorithm="fed-lin" num-server-rounds=1 num-agents = 3 output-dir="my own runs"'
+    code, _, err = privet("run", text)
+    assert code == 0, err
+    (folder,) = (tmp_path / "my own runs").iterdir()
+    assert folder.name.endswith("fed-lin")
+
+
+@pytest.mark.parametrize("command", ["run", "data", "tune", "account", "flower-run"])
+def test_help_ends_with_an_example_of_the_command_that_runs(command: str) -> None:
+    _, out, _ = privet(command, "--help")
+    example = out.rstrip().splitlines()[-1].split()
+    assert example[:2] == ["privet", command]
+    if command in ("data", "account"):
+        assert privet(*example[1:])[0] == 0
+
+
+def test_commands_are_listed_by_what_they_are_for() -> None:
+    _, out, _ = privet("--help")
+    headings = [line.split()[1] for line in out.splitlines() if line.startswith("╭")]
+    assert headings == ["Options", "Start", "Choose", "Privacy", "Research", "Flower"]

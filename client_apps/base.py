@@ -30,11 +30,13 @@ from privet.privacy import (
 from privet.problems import Problem
 from privet.wire import (
     FAILED,
+    NOT_FINITE,
     RECORD,
     REFUSED,
     ConfigError,
     Enrolment,
     Layout,
+    NotFiniteError,
     PrivetError,
     Update,
     WireError,
@@ -227,14 +229,17 @@ class Participant:
             log.warning("%s: nothing is computed or charged", line)
             return Message(Error(FAILED, line), reply_to=message)
         try:
-            return reply_to(message, handler(message, context, name))
+            # Steps that are too long overflow; who gets the numbers says so in one line.
+            with np.errstate(over="ignore", invalid="ignore"):
+                return reply_to(message, handler(message, context, name))
         except BudgetRefused as refusal:
             why = f" ({one_line(str(refusal.__cause__))})" if refusal.__cause__ else ""
             log.warning("agent %s refuses: %s%s", name, refusal.reason, why)
             error = Error(REFUSED, f"agent {name}: {refusal.reason}")
         except (PrivetError, NoCertificateError, NoiseError, MaskError) as problem:
             log.warning("agent %s: %s", name, problem)
-            error = Error(FAILED, f"agent {name}: {problem}")
+            code = NOT_FINITE if isinstance(problem, NotFiniteError) else FAILED
+            error = Error(code, f"agent {name}: {problem}")
         except _NoProblem as wrapped:
             (cause,) = wrapped.args  # most often a wrong data file, which needs no traceback
             log.error("agent %s: %s: %s", name, type(cause).__name__, one_line(str(cause)))

@@ -30,7 +30,7 @@ from privet.privacy import (
 )
 from privet.privacy.node_rules import OF_NODES
 from privet.problems import Problem
-from privet.wire import ConfigError, Layout, WireError, magnitude_bound
+from privet.wire import ConfigError, Layout, NotFiniteError, WireError, magnitude_bound
 from privet.wire.contract import LONGEST_ABOUT, RECORD, decode_settings, means_privacy
 from privet.wire.errors import one_line
 from privet.wire.key import keys_of
@@ -242,7 +242,7 @@ def require_buffers(arrays: Mapping[str, NDArray[Any]], buffers: Layout | None) 
 
 
 def require_tame(arrays: Iterable[NDArray[Any]]) -> None:
-    """Refuse received numbers that overflow when they meet the data (raises ``WireError``).
+    """Refuse received numbers that overflow when they meet the data (raises ``NotFiniteError``).
     What is not a number any more cannot be hidden by noise, and whether it arises depends on the
     records: 0 times infinity does, 1 times infinity does not.
     """
@@ -253,7 +253,7 @@ def require_tame(arrays: Iterable[NDArray[Any]]) -> None:
         if magnitude_bound(array) <= most:
             continue
         if not (float(array.max()) <= most and float(array.min()) >= -most):
-            raise WireError("instruction holds numbers that are too large or not finite")
+            raise NotFiniteError("instruction holds numbers that are too large or not finite")
 
 
 def require_public(problem: Problem) -> None:

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from privet.strategies import Observer, Round, Run
-from privet.strategies.run.observers import REQUEST
+from privet.strategies.run.stop import Stop
 from privet.wire.errors import one_line
 
 if TYPE_CHECKING:  # it loads FastAPI
@@ -50,7 +50,7 @@ class Control(Observer):
 
     def on_round(self, run: Run, done: Round) -> str | None:
         """Read the file anew."""
-        return REQUEST if self._apply(run) else None
+        return Stop.REQUEST if self._apply(run) else None
 
     def on_try(self, run: Run) -> None:
         """Read the file anew: who asks to stop need not wait for a round that succeeds."""
@@ -91,6 +91,7 @@ class Control(Observer):
 class Alarms(Observer):
     """Warns, once each time, of what an operator should look at; ``raised`` has what is in force.
 
+    That a run comes near its target epsilon is its plan, and no warning.
     Failed checkpoints and nodes whose data changed are warned of where they are noticed.
     """
 
@@ -110,7 +111,7 @@ class Alarms(Observer):
                 log.warning("round %d: %s", done.round, line)
         spent = self.limit < done.epsilon < math.inf
         if spent and not self.raised.get("epsilon"):
-            log.warning("round %d: epsilon %.6g, near the target", done.round, done.epsilon)
+            log.info("round %d: epsilon %.6g, near the target", done.round, done.epsilon)
         self.raised = {
             "absences": any(count >= ABSENCES for count in self.absences.values()),
             "epsilon": spent,

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -16,8 +16,8 @@ from flwr.serverapp import Grid
 
 from privet.strategies import Observer, PrimalDualStrategy, PrivetResult
 from privet.strategies.run.checkpoint import Checkpoint, read_manifest
-from privet.strategies.run.observers import REQUEST
 from privet.strategies.run.roster import in_simulation
+from privet.strategies.run.stop import Stop
 from privet.wire import ConfigError, PrivetError, RunError
 from privet.wire.contract import means_privacy
 from privet.wire.errors import one_line
@@ -25,6 +25,7 @@ from privet.wire.library import LIBRARY_VERSION, library_version
 from privet.wire.threads import pin_blas_threads
 
 from .account import privacy_account
+from .advice import advice
 from .build import (
     build_evaluation,
     build_strategy,
@@ -35,6 +36,7 @@ from .config import NEWEST, decisive, read_config
 from .control import Alarms, Control, stopped_by_sigterm
 from .evaluation import Evaluation
 from .peers.run import hosted_unit
+from .planning import missing_named
 from .progress import progress
 from .report import format as fmt
 from .report import write_report
@@ -75,7 +77,8 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
     """
     pin_blas_threads()
     config = read_config(raw)
-    strategy = build_strategy(config)  # before anything is read: settings may not fit each other
+    with _missing_named(config):
+        strategy = build_strategy(config)  # before anything is read: settings may not fit together
     earlier, saved = None, config["resume"] or None
     if saved == NEWEST:
         private = means_privacy(strategy.half.settings()) or config.get("target-epsilon", 0.0) > 0
@@ -92,14 +95,20 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
             folder = earlier or RunFolder.create(config["output-dir"], run_id)
             about = (config["algorithm"], config["dataset"], config["num-agents"])
             log.info("%s on %s, %d agents", *about)
-            log.info("run folder: %s", folder.path)
+            log.info("run folder: %s", folder.path.absolute())
             if options:
                 strategy = build_strategy(own, **options)
             strategy.monitor = evaluation
             strategy.options = replace(strategy.options, config=decisive(config))
             control = Control(folder.path, config["exclude"], options.get("mixer"))
-            with folder.held():
+            with folder.held(), _missing_named(config):
                 return _execute(strategy, grid, config, folder, evaluation, control, saved)
+
+
+def _missing_named(config: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """Have a refusal of a private run name all keys that are missing."""
+    private = config.get("target-epsilon", 0.0) > 0 or means_privacy(config)
+    return missing_named(config, {}) if private else nullcontext()
 
 
 def _execute(
@@ -126,7 +135,7 @@ def _execute(
             _finish_failed(folder, strategy, config, {"status": "interrupted"})
         raise KeyboardInterrupt(advice) from None
     except SystemExit:  # as `flwr stop` ends a ServerApp
-        _finish_failed(folder, strategy, config, {"status": "stopped", "stopped": REQUEST})
+        _finish_failed(folder, strategy, config, {"status": "stopped", "stopped": Stop.REQUEST})
         raise
     except BaseException as error:
         _finish_failed(folder, strategy, config, {"status": "failed", "cause": _cause(error)})
@@ -198,7 +207,13 @@ def _run(
 def _status(result: PrivetResult) -> str:
     if result.diverged:
         return "diverged"
-    return "stopped" if result.stopped == REQUEST else "completed"
+    return "stopped" if result.stopped == Stop.REQUEST else "completed"
+
+
+def _fate(diverged: str, no_better: str) -> dict[str, str]:
+    """Return what a summary says of a run that blew up, or has come to nothing."""
+    said = {"diverged": diverged, "no-better": no_better}
+    return {key: text for key, text in said.items() if text}
 
 
 def _outcome(
@@ -209,7 +224,6 @@ def _outcome(
     return {
         "status": _status(result),
         "stopped": result.stopped,
-        **({"diverged": result.diverged} if result.diverged else {}),
         "accuracy": numbers.get("accuracy", math.nan),
         "loss": numbers["loss"],
         "stationarity": numbers["stationarity"],
@@ -226,7 +240,9 @@ def _finish_failed(
 ) -> None:
     """Write what there is of a run that was ended; whatever fails here does not hide the cause."""
     try:
-        _finish(folder, strategy, config, outcome)
+        summary = _finish(folder, strategy, config, outcome)
+        if outcome["status"] == "failed" and (hint := advice(summary)):
+            log.warning("%s", hint)
     except Exception as error:
         log.warning("%s: the failed run is not summed up: %s", folder.path, one_line(_cause(error)))
 
@@ -252,8 +268,11 @@ def _finish(
     """Write summary, account and report; also for a run that failed."""
     history = strategy.session.history if strategy.session is not None else []
     failed = strategy.run.failed if strategy.session is not None else None
+    if strategy.session is not None:
+        outcome = {**_fate(strategy.run.diverged, strategy.run.no_better), **outcome}
     if failed is not None:
-        outcome = {**outcome, "failed-round": failed.round, "failures": failed.failures}
+        failures = {name: why.to_json() for name, why in failed.failures.items()}
+        outcome = {**outcome, "failed-round": failed.round, "failures": failures}
     privacy = privacy_account(strategy, config)
     summary = {
         "algorithm": config["algorithm"],
@@ -315,8 +334,11 @@ def headline(summary: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(value, int | float):
             shown[label] = form(value)
     shown["rounds"] = f"{summary['rounds']} (stopped by {summary.get('stopped', 'failure')})"
-    if summary.get("diverged"):
-        shown["diverged"] = str(summary["diverged"])
+    for key, label in (("diverged", "diverged"), ("no-better", "no better than its start")):
+        if summary.get(key):
+            shown[label] = str(summary[key])
+    if hint := advice(summary):
+        shown["advice"] = hint
     if summary.get("checkpoint-error"):
         shown["checkpoint"] = (
             f"of round {summary['checkpoint-round']}; {summary['checkpoint-failures']} could not "

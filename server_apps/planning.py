@@ -7,7 +7,8 @@ calibration, the agent half's releases and the account that a run writes into ``
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from privet.strategies.run.calibration import plans
 from privet.strategies.run.roster import Agent, Roster
 from privet.strategies.run.session import Session
 from privet.wire import ConfigError
+from privet.wire.log_level import hushed
 
 from .account import privacy_account
 from .build import agents_of, build_federation, build_strategy, require_public_data
@@ -78,41 +80,58 @@ def plan_account(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planne
         If the run cannot be private as configured, or the data cannot be read; the line has all
         keys that are missing.
     """
-    try:
+    with missing_named(config, public):
         return _plan(config, public)
+
+
+@contextmanager
+def missing_named(config: Mapping[str, Any], public: Mapping[str, Any]) -> Iterator[None]:
+    """Add all keys that a private run lacks to the ``ConfigError`` that names the first."""
+    try:
+        yield
     except ConfigError as error:
         missing = ", ".join(_missing(config, public))
         raise ConfigError(f"{error}; give {missing}" if missing else str(error)) from None
 
 
 def _missing(config: Mapping[str, Any], public: Mapping[str, Any]) -> list[str]:
-    """Return the keys without which a run cannot be private and with which it could."""
+    """Return the keys without which a run cannot be private and with which it could.
+
+    With values at which it is, but for a schema, which has to be written first.
+    """
     given = changed(config)
     absent = {key: _BOUNDS[key] for key in _BOUNDS if key in config and key not in given}
 
     def fails(added: Mapping[str, Any]) -> bool:
-        try:
-            _plan({**config, **added}, public)
-        except ConfigError:
-            return True
+        with hushed():
+            try:
+                _plan({**config, **added}, public, any_data=True)
+            except ConfigError:
+                return True
         return False
 
     if fails(absent):
         return []
-    return [
+    needed = [
         f"{key} (such as {absent[key]})"
         for key in absent
         if fails({name: absent[name] for name in absent if name != key})
     ]
+    if needed and config["dataset"] == "csv" and not config["schema"]:
+        needed.append("schema (privet data FILE --schema OUT writes a first one)")
+    return needed
 
 
-def _plan(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planned:
+def _plan(
+    config: Mapping[str, Any], public: Mapping[str, Any], *, any_data: bool = False
+) -> Planned:
+    """Return the plan; ``any_data`` takes data too that a private run refuses."""
     strategy = build_strategy(config)
     if "colluders" in public and not strategy.half.agent.noise_sharing:
         raise ConfigError("colluders: not used without noise-sharing = true")
     if "colluders" not in public and strategy.half.agent.noise_sharing:
         raise ConfigError("noise-sharing = true: give colluders, how many agents may collude")
-    session = _session(config, _facts(strategy, config, public))
+    session = _session(config, _facts(strategy, config, public, any_data=any_data))
     rounds = int(config["num-server-rounds"])
     strategy.run = Run(strategy.half, replace(strategy.options, rounds=rounds), session)
     strategy.run.calibrate()
@@ -127,7 +146,11 @@ def _plan(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planned:
 
 
 def _facts(
-    strategy: PrimalDualStrategy, config: Mapping[str, Any], public: Mapping[str, Any]
+    strategy: PrimalDualStrategy,
+    config: Mapping[str, Any],
+    public: Mapping[str, Any],
+    *,
+    any_data: bool,
 ) -> list[Facts]:
     """Return every agent's public numbers: those given, else those of the config's data."""
     count, colluders = agents_of(config), int(public.get("colluders", -1))
@@ -135,7 +158,8 @@ def _facts(
         if "dim" in public:
             raise ConfigError("dim: goes with num-examples")
         federation = build_federation(config)
-        require_public_data(strategy, federation)
+        if not any_data:
+            require_public_data(strategy, federation)
         return [replace(Facts.of(one), colluders=colluders) for one in federation.problems]
     examples, dim = int(public["num-examples"]), int(public.get("dim", 1))
     try:

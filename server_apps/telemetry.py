@@ -21,15 +21,6 @@ from .control import Alarms
 
 log = logging.getLogger("flwr.privet")
 
-FAILURES = (
-    ("not connected", "not connected"),
-    ("no reply", "late"),
-    ("error ", "lost"),
-    ("excluded", "excluded"),
-    ("agent ", "refused or failed"),
-)
-"""How the reason of an agent's failure begins, and what the metrics call it; else "dropped"."""
-
 
 class Metrics(Observer):
     """The figures of a run as Prometheus metrics.
@@ -83,7 +74,7 @@ class Metrics(Observer):
         self.residual.set(done.residual)
         self.epsilon.set(done.epsilon)
         for why in done.failures.values():
-            self.failures.labels(_kind(why)).inc()
+            self.failures.labels(why.code).inc()
         self.bytes.labels("up").inc(done.bytes_up)
         self.bytes.labels("down").inc(done.bytes_down)
         if run.saved.round == done.round:
@@ -168,10 +159,6 @@ def served(metrics: Metrics, host: str, port: int) -> Iterator[None]:
                 "the metrics endpoint did not end in %g s: the run ends without", END_TIMEOUT
             )
         server.server_close()
-
-
-def _kind(why: str) -> str:
-    return next((kind for start, kind in FAILURES if why.startswith(start)), "dropped")
 
 
 class _JsonLines(logging.Formatter):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from flwr.app import ConfigRecord, Context, Message
 from numpy.typing import NDArray
 
@@ -96,4 +97,5 @@ class CohortGrid(InlineGrid):
         """Do a round's local work of those of these nodes that can do it together, however long."""
         if not self.online.issuperset(nodes):
             return []
-        return self._nodes.train(shared, nodes, tags, states, besides)
+        with np.errstate(over="ignore", invalid="ignore"):  # as of agents that are asked by message
+            return self._nodes.train(shared, nodes, tags, states, besides)

@@ -22,9 +22,9 @@ from privet.server_apps.account import privacy_account
 from privet.server_apps.build import build_strategy
 from privet.server_apps.progress import progress
 from privet.sim.inline import grid_of
-from privet.sim.logs import hushed
 from privet.strategies import Observer, PrivetResult
 from privet.wire import algorithm
+from privet.wire.log_level import hushed
 from privet.wire.registry import DEFAULT_ALGORITHM
 
 Part = tuple[NDArray[Any], NDArray[Any]]

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 
 from privet.sim.processes import Processes, free_ports, wait_until_listening
+from privet.wire import ConfigError
 
 ConfigValue = str | int | float | bool
 
@@ -146,14 +147,14 @@ def _command(
 
 
 def _check_keys(pyproject: Path, run_config: Mapping[str, ConfigValue]) -> None:
-    """Refuse unknown keys by name; Flower's own refusal does not say which key it is."""
+    """Refuse unknown keys by name, which Flower's own refusal does not (raises ``ConfigError``)."""
     try:
         known = tomllib.loads(pyproject.read_text())["tool"]["flwr"]["app"].get("config", {})
     except (OSError, ValueError, KeyError, AttributeError):
-        raise FlowerRunError(f"{pyproject}: expected a Flower app's pyproject.toml") from None
+        raise ConfigError(f"{pyproject}: expected a Flower app's pyproject.toml") from None
     for key in run_config:
         if key not in known:
-            raise FlowerRunError(f"run config {key!r} is not a key of {pyproject}: {sorted(known)}")
+            raise ConfigError(f"run config {key!r} is not a key of {pyproject}: {sorted(known)}")
 
 
 def _run(

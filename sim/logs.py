@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TextIO
-
-SILENT = logging.CRITICAL + 1
-"""A level that shows nothing, for searches: settings that diverge are part of them."""
 
 
 def quiet() -> None:
@@ -35,17 +30,3 @@ class _Stderr(logging.StreamHandler[TextIO]):
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
         super().emit(record)
-
-
-@contextmanager
-def hushed(level: int = logging.WARNING) -> Iterator[None]:
-    """Show warnings and errors only, or what is given, for as long as the block takes."""
-    loggers = [logging.getLogger("flwr"), logging.getLogger("flwr.privet")]
-    before = [one.level for one in loggers]
-    for one in loggers:
-        one.setLevel(level)
-    try:
-        yield
-    finally:
-        for one, restored in zip(loggers, before, strict=True):
-            one.setLevel(restored)

@@ -28,10 +28,10 @@ from privet.server_apps.build import (
 )
 from privet.server_apps.config import keys_of_algorithm, read_config
 from privet.sim.inline import grid_of
-from privet.sim.logs import SILENT, hushed
 from privet.strategies import PrimalDualStrategy, Round
-from privet.strategies.half import NOT_FINITE
+from privet.strategies.run.round import TooFewError
 from privet.wire import ConfigError, RunError
+from privet.wire.log_level import SILENT, hushed
 from privet.wire.registry import DEFAULT_ALGORITHM
 
 Vector = NDArray[Any]
@@ -216,7 +216,8 @@ class Course:
             try:
                 yield
             except RunError as error:
-                if not self.rounds and NOT_FINITE not in str(error):
+                blew_up = isinstance(error, TooFewError) and error.overflowed
+                if not (self.rounds or blew_up):
                     raise
 
     @property

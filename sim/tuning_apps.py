@@ -31,14 +31,14 @@ from privet.server_apps.report.document import document
 from privet.server_apps.report.format import number, text
 from privet.server_apps.report.tables import html_table
 from privet.sim.engine import InlineGrid
-from privet.sim.logs import SILENT, hushed
 from privet.sim.tuning import Axis, Budget, hypercube, placed
 from privet.strategies import PrimalDualStrategy, SearchAxis
-from privet.strategies.half import NOT_FINITE
-from privet.wire import ConfigError, RunError, stream
+from privet.strategies.run.round import TooFewError
+from privet.wire import ConfigError, stream
 from privet.wire.contract import means_privacy
 from privet.wire.flower_internals import flat
 from privet.wire.key import Key, keys_of, values_of
+from privet.wire.log_level import SILENT, hushed
 
 KEPT = 3
 """One trial in so many goes on, to so many times the rounds."""
@@ -294,8 +294,8 @@ class Search:
                     checkpoint_every=0,
                     log_rounds=False,
                 )
-            except RunError as error:
-                if NOT_FINITE not in str(error):
+            except TooFewError as few:
+                if not few.overflowed:
                     raise
                 return Line(trial, settings, rounds, math.inf, cost)
         for found in (

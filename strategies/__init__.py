@@ -25,7 +25,7 @@ from .rivals.five_gcs import FiveGCS
 from .rivals.led import LED
 from .rivals.scaffold import Scaffold
 from .rivals.tamuna import Tamuna
-from .run import Observer, Round, Run, Session
+from .run import Failure, FailureCode, Observer, Round, Run, Session, Stop
 from .run.account import Privacy, PrivetResult
 from .sparse_uplink import SparseUplink
 
@@ -37,6 +37,8 @@ __all__ = [
     "Balanced",
     "Cost",
     "DPFedSGD",
+    "Failure",
+    "FailureCode",
     "FedDyn",
     "FedLin",
     "FedPD",
@@ -60,5 +62,6 @@ __all__ = [
     "ServerHalf",
     "Session",
     "SparseUplink",
+    "Stop",
     "Tamuna",
 ]

@@ -28,15 +28,15 @@ from privet.wire.records import record_dict
 from .configured import FOR_NOISE, Configured, RunArguments
 from .flower_options import FlowerArguments, FlowerOptions
 from .flower_wrappers import refuse_changed_model, refuse_wrappers
-from .half import NOT_FINITE, ServerHalf, halved_step, step_keys, summing
+from .half import ServerHalf, halved_step, step_keys, summing
 from .hooks import Hooks, Monitor
 from .participation import All, Participation
 from .run import Observer, Round, Run, RunOptions, Session
 from .run.account import PrivetResult, privacy_of
 from .run.checkpoint import Checkpoint, load
+from .run.divergence import Divergence, NoBetter
 from .run.observers import (
     Checkpoints,
-    Divergence,
     FederatedEvaluation,
     Monitoring,
     RoundLog,
@@ -47,6 +47,8 @@ from .run.observers import (
     observe,
 )
 from .run.round import TooFewError
+from .run.session import METRICS
+from .run.stop import Stop
 
 log = logging.getLogger("flwr.privet")
 
@@ -167,7 +169,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
                 arrays, metrics = self.aggregate_train(number, replies)
                 break
             except TooFewError as few:
-                if NOT_FINITE in str(few):  # the same steps would blow up again
+                if few.overflowed:
                     raise
                 messages = run.try_again(few, grid)
         if arrays is not None:
@@ -346,18 +348,18 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         if restarting:
             self._require_restarts()
 
-        def watching(result: PrivetResult) -> Iterator[Observer]:
-            yield TrainMetrics(result.train_metrics_clientapp)
+        def watching() -> Iterator[Observer]:
+            keys = step_keys(self.half)
+            yield TrainMetrics()
             if self.monitor is not None:
                 yield Monitoring(self.monitor, evaluate_every)
-            yield Divergence(ends, step_keys(self.half))
             if tolerance > 0:
                 yield Tolerance(tolerance, evaluate_every if self.monitor else 1)
             if evaluate_fn is not None:
-                found = result.evaluate_metrics_serverapp
-                yield ServerEvaluation(evaluate_fn, evaluate_every, found)
-            config = evaluate_config or ConfigRecord()
-            yield FederatedEvaluation(self, grid, config, result.evaluate_metrics_clientapp)
+                yield ServerEvaluation(evaluate_fn, evaluate_every)
+            yield FederatedEvaluation(self, grid, evaluate_config or ConfigRecord())
+            yield Divergence(ends, keys, self.cost.exchanges if self.cost else 1)
+            yield NoBetter(keys)
             if checkpoint:
                 yield Checkpoints(Path(checkpoint), checkpoint_every, grid)
             if log_rounds:
@@ -371,17 +373,22 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
 
         observers = tuple(observers)
         for restarts in range(MOST_RESTARTS + 1):
-            run, result = self.run, PrivetResult(restarts=restarts)
+            run = self.run
             again = restarting and restarts < MOST_RESTARTS
-            observe(run, watching(result), num_rounds, play)
-            if not again or run.stopped != "divergence":
+            observe(run, watching(), num_rounds, play)
+            if not again or run.stopped != Stop.DIVERGENCE:
                 break
             log.warning("restarting with half the step size")
             half = halved_step(run.half)
             self.run = Run.begin(half, options, grid, initial_arrays, state=initial_state)
             self.run.asked = run.asked
-        result.stopped, result.diverged = run.stopped or "rounds", run.diverged
-        result.history = run.session.history
+        result = PrivetResult(restarts=restarts, history=run.session.history)
+        result.stopped = run.stopped or Stop.ROUNDS
+        result.diverged, result.no_better = run.diverged, run.no_better
+        for name in METRICS:
+            for done in (run.session.initial, *result.history):
+                if metrics := getattr(done, name):
+                    getattr(result, name)[done.round] = MetricRecord(metrics)
         run.arrays = ArrayRecord()  # the last round's goes before
         models = run.models()
         run.arrays = run.session.restore(models["last"])

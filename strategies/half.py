@@ -25,7 +25,17 @@ from privet.client_apps.solver_agents import USUAL_SMOOTHNESS
 from privet.client_apps.state import LARGE
 from privet.client_apps.terms import PrivacyTerms
 from privet.privacy import Facts
-from privet.wire import RunError, Settings, UploadError, WireError, digest, finite, mapped, stream
+from privet.wire import (
+    NotFiniteError,
+    RunError,
+    Settings,
+    UploadError,
+    WireError,
+    digest,
+    finite,
+    mapped,
+    stream,
+)
 from privet.wire.dense import digest_of, digests
 from privet.wire.key import keys_of, owned, read
 from privet.wire.mapped import blocks, column_sums, empty, release
@@ -40,9 +50,6 @@ Arrays = dict[str, Vector]
 Follow = Callable[[Vector, Vector, Vector], Vector]
 """What an agent's row of a table, its upload and what it was told make of the row, all (d,) and
 entry by entry."""
-
-NOT_FINITE = "not finite"
-"""What the refusal of an upload that has overflowed says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,9 +341,13 @@ class ServerHalf(ABC, Generic[S]):
         return {}
 
 
+STEP_KEYS = ("step-size", "step-size-base")
+"""Keys of the length of local steps."""
+
+
 def step_keys(half: ServerHalf[Any]) -> list[str]:
     """Return the run-config keys of the length of an algorithm's local steps."""
-    return [key for key in ("step-size", "step-size-base") if key in half.settings()]
+    return [key for key in STEP_KEYS if key in half.settings()]
 
 
 def halved_step(half: ServerHalf[S]) -> ServerHalf[S]:
@@ -542,7 +553,7 @@ def next_row(
 
     Raises
     ------
-    UploadError
+    NotFiniteError
         If a number is not finite, as where one of the upload is not.
     """
     if isinstance(upload, Rows) or told.nbytes <= LARGE:
@@ -618,9 +629,9 @@ def present_sparse(upload: Arrays, like: Vector, reference: Vector | None = None
 
 
 def require_finite(array: Vector) -> None:
-    """Raise `UploadError` for numbers that are not finite, or were too large to compute with."""
+    """Raise `NotFiniteError` for numbers that are not finite, or were too large to compute with."""
     if not finite(array):
-        raise UploadError(f"upload holds numbers that are {NOT_FINITE}, or too large")
+        raise NotFiniteError("upload holds numbers that are not finite, or too large")
 
 
 def checked(upload: Arrays, name: str, like: Vector) -> Vector:

@@ -21,7 +21,7 @@ from .shared_regularizer import RegularizerSettings
 
 Vector = NDArray[Any]
 Monitor = Callable[[int, Mapping[str, Vector]], Mapping[str, float]]
-"""``(round, models) -> numbers by name``."""
+"""``(round, models) -> numbers by name``; round 0 is the start."""
 
 
 @dataclass(frozen=True, slots=True)

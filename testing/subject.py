@@ -76,7 +76,9 @@ class Played:
     @property
     def failures(self) -> list[dict[str, str]]:
         """Agents that were asked and not folded, with the reason, by round from the first."""
-        return [dict(done.failures) for done in self.result.history]
+        return [
+            {name: why.text for name, why in done.failures.items()} for done in self.result.history
+        ]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from .contract import (
     CONTRACT_VERSION,
     ENROL,
     FAILED,
+    NOT_FINITE,
     RECORD,
     REFUSED,
     Instruction,
@@ -13,7 +14,7 @@ from .contract import (
 )
 from .dense import digest, pack, unpack
 from .enrolment import Enrolment
-from .errors import ConfigError, PrivetError, RunError, UploadError, WireError
+from .errors import ConfigError, NotFiniteError, PrivetError, RunError, UploadError, WireError
 from .key import Key, setting
 from .layout import Layout
 from .magnitude import finite, magnitude_bound
@@ -27,6 +28,7 @@ __all__ = [
     "CONTRACT_VERSION",
     "ENROL",
     "FAILED",
+    "NOT_FINITE",
     "RECORD",
     "REFUSED",
     "Algorithm",
@@ -35,6 +37,7 @@ __all__ = [
     "Instruction",
     "Key",
     "Layout",
+    "NotFiniteError",
     "PrivetError",
     "RunError",
     "Settings",

@@ -46,6 +46,8 @@ REFUSED = 100
 """Error code of an agent that declined on purpose (its budget, its rules)."""
 FAILED = 101
 """Error code of an agent whose handler failed."""
+NOT_FINITE = 102
+"""Error code of an agent that met numbers which are not finite, or too large: its own, or sent."""
 
 PRIVATE_KEYS = ("clip", "noise-scale", "noise-variance")
 

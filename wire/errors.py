@@ -45,6 +45,10 @@ class UploadError(PrivetError, ValueError):
     """An agent's upload that the server must not fold; the text is the reason."""
 
 
+class NotFiniteError(UploadError, WireError):
+    """Numbers of a message that are not finite, or too large to compute with or to be summed."""
+
+
 class RunError(PrivetError, RuntimeError):
     """A run that cannot go on; the text is the cause."""
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .dense import digest, pack, unpack
-from .errors import WireError
+from .errors import NotFiniteError, WireError
 
 MAGIC = b"PVR1"
 FRACTION_BITS = 40
@@ -90,6 +90,8 @@ def encode(arrays: Mapping[str, NDArray[Any]], count: int) -> Words:
     Raises
     ------
     WireError
+        If an array is not of floats.
+    NotFiniteError
         If a number is not finite or too large to be added ``count`` times. The text names the
         limit and no number of the arrays: they are an agent's own.
     """
@@ -104,7 +106,7 @@ def encode(arrays: Mapping[str, NDArray[Any]], count: int) -> Words:
         for start in range(0, flat.size, _CHUNK):
             scaled = _scaled(flat[start : start + _CHUNK])
             if not (float(scaled.max()) <= most and float(scaled.min()) >= -most):
-                raise WireError(
+                raise NotFiniteError(
                     f"array {name!r} does not fit the secure sum: numbers are not finite, or not "
                     f"at most {largest(count):.6g} in magnitude with {count} agents"
                 )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from privet.server_apps.advice import advice
 from privet.server_apps.config import changed
 from privet.server_apps.report import format as fmt
 from privet.server_apps.report import plots, tables
@@ -16,7 +17,6 @@ from privet.server_apps.report.files import PAGE, write_outputs
 from privet.server_apps.report.format import text
 from privet.server_apps.report.rows import csv_table, parquet_table
 from privet.server_apps.report.runs import PLACES, ReportError, Run, read_runs, settings_of
-from privet.strategies.half import NOT_FINITE
 from privet.wire.key import shown
 from privet.wire.library import LIBRARY_VERSION
 
@@ -158,38 +158,22 @@ def _remarks(run: Run) -> list[str]:
         result.append('<p class="warn" data-status="interrupted">The run was interrupted.</p>')
     if not run.summary and run.rounds:
         result.append('<p class="soft" data-status="open">The run has not ended.</p>')
-    if _is_infinite(run):
-        result.append('<p class="warn">The run diverged: its last loss is infinite.</p>')
-    if advice := _advice(run):
-        result.append(f"<p data-advice>{text(advice)}</p>")
+    if what := run.summary.get("diverged") or _infinite_loss(run):
+        result.append(f'<p class="warn">The run diverged: {text(what)}.</p>')
+    if what := run.summary.get("no-better"):
+        result.append(
+            f'<p class="warn" data-no-better>The run is no better than its start: {text(what)}.</p>'
+        )
+    if hint := advice({**run.summary, "run-folder": str(run.folder)}):
+        result.append(f"<p data-advice>{text(hint)}</p>")
     result.append(_privacy_statement(run))
     result += [f'<p class="soft">History: {text(note)}.</p>' for note in run.notes]
     return result
 
 
-def _is_infinite(run: Run) -> bool:
+def _infinite_loss(run: Run) -> str:
     loss = run.last("loss")
-    return loss is not None and math.isinf(loss[1])
-
-
-def _advice(run: Run) -> str:
-    """Return what may help a run that failed or was interrupted, empty where nothing is known."""
-    if run.summary.get("status") == "interrupted":
-        return f"It goes on with resume={run.folder}."
-    last = run.summary.get("failed-round")
-    reasons = [one.text for one in run.incidents if one.agent and one.round == last]
-    if _is_infinite(run) or (reasons and all(NOT_FINITE in reason for reason in reasons)):
-        steps = [key for key in settings_of(run) if key.startswith("step-size")]
-        return (
-            f"The models grew beyond all bounds. Try a smaller {(steps or ['step size'])[0]}; "
-            "privet tune finds settings that converge."
-        )
-    if reasons:
-        return (
-            "Too few agents answered; their own logs say why. Where some may stay away, lower "
-            "min-agents or raise round-timeout."
-        )
-    return ""
+    return "its last loss is infinite" if loss is not None and math.isinf(loss[1]) else ""
 
 
 def _privacy_statement(run: Run) -> str:

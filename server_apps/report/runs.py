@@ -16,7 +16,8 @@ from typing import Any
 from privet.server_apps.config import changed
 from privet.server_apps.report.format import Number, setting
 from privet.strategies import Round
-from privet.wire.errors import PrivetError, said_of
+from privet.strategies.run.failure import Failure
+from privet.wire.errors import ConfigError, PrivetError, said_of
 
 log = logging.getLogger("flwr.privet")
 
@@ -45,6 +46,10 @@ _RUN_NAME = re.compile(r"\d{8}-(\d\d)(\d\d)(\d\d)-\d+-(.+)")
 
 class ReportError(PrivetError, ValueError):
     """What keeps a report from being made: one line with the file or option and what is wrong."""
+
+
+class NoRunError(ReportError, ConfigError):
+    """A path at which there is no run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +246,7 @@ def _read_history(path: Path) -> tuple[list[Round], list[str]]:
     except (FileNotFoundError, NotADirectoryError):
         below = next(path.parent.glob(f"*/{path.name}"), None)
         hint = f", such as {below.parent}" if below else ""
-        raise ReportError(f"{path}: no such file; expected a run folder{hint}") from None
+        raise NoRunError(f"{path}: no such file; expected a run folder{hint}") from None
     history: dict[int, Round] = {}
     notes = []
     for number, line in enumerate(lines, start=1):
@@ -275,7 +280,7 @@ def _value(done: Round, key: str) -> Number | None:
 
 
 def _incidents(done: Round) -> list[Incident]:
-    failures = [Incident(done.round, agent, reason) for agent, reason in done.failures.items()]
+    failures = [Incident(done.round, agent, why.text) for agent, why in done.failures.items()]
     return failures + [Incident(done.round, "", note) for note in done.notes]
 
 
@@ -284,7 +289,7 @@ def _of_failed_round(summary: Mapping[str, Any]) -> list[Incident]:
     number, failures = summary.get("failed-round"), summary.get("failures")
     if not isinstance(number, int) or not isinstance(failures, dict):
         return []
-    return [Incident(number, str(agent), str(reason)) for agent, reason in failures.items()]
+    return [Incident(number, a, Failure.from_json(why).text) for a, why in failures.items()]
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from privet.server_apps.report.assemble import page
 from privet.server_apps.report.format import text
-from privet.server_apps.report.runs import HISTORY, SUMMARY, ReportError, read_runs
+from privet.server_apps.report.runs import HISTORY, SUMMARY, NoRunError, ReportError, read_runs
 
 REFRESH = 3
 """Seconds after which a browser looks again, until the run has ended."""
@@ -21,13 +21,13 @@ def newest(folder: Path) -> Path:
 
     Raises
     ------
-    ReportError
+    NoRunError
         If there is no history in it or below it.
     """
     found = [folder / HISTORY, *folder.glob(f"*/{HISTORY}")]
     written = [path for path in found if path.is_file()]
     if not written:
-        raise ReportError(f"{folder}: no run writes here; expected {HISTORY}, or a folder with it")
+        raise NoRunError(f"{folder}: no run writes here; expected {HISTORY}, or a folder with it")
     if written[0] == folder / HISTORY:
         return folder
     return max(written, key=lambda path: path.stat().st_mtime).parent

@@ -39,7 +39,7 @@ def given_keys(
     from privet.wire import ConfigError
 
     given = read_config_file(file) if file else {}
-    given |= parse_assignments(assignments or [])
+    given |= parse_assignments([pair for text in assignments or [] for pair in _pairs(text)])
     if algorithm and given.setdefault("algorithm", algorithm) != algorithm:
         raise ConfigError(f"algorithm = {given['algorithm']}: the command names {algorithm}")
     if preset:
@@ -53,6 +53,18 @@ def _whole_path(key: str, value: Any) -> Any:
     entry = table().get(key)
     relative = entry and any(owned.is_relative(value) for owned in entry.owners.values())
     return str(Path(value).expanduser().absolute()) if relative else value
+
+
+def _pairs(text: str) -> list[str]:
+    """Return the pairs of a text that may hold several, as that of Flower's ``--run-config``.
+
+    A space before what is no key and an equals sign belongs to a value.
+    """
+    import re
+
+    from privet.server_apps.config import table
+
+    return re.split(rf"\s+(?=(?:{'|'.join(table())})\s*=)", text.strip())
 
 
 def parse_assignments(pairs: list[str]) -> dict[str, Any]:

@@ -15,8 +15,14 @@ from privet.wire.key import Key, shown
 if TYPE_CHECKING:
     import click
 
-COMMANDS = ("run", "data", "tune", "account", "flower-run")
-"""Commands that take run-config keys as arguments."""
+COMMANDS = {
+    "run": "algorithm=fed-plt dataset=digits num-agents=20 num-server-rounds=50",
+    "data": "dataset=digits num-agents=20 partition=dirichlet",
+    "tune": "fed-plt dataset=digits num-agents=20",
+    "account": "target-epsilon=4 local-solver=noisy-gd clip=1 row-norm=1 num-server-rounds=10",
+    "flower-run": "algorithm=fed-plt dataset=digits num-agents=4 num-server-rounds=5",
+}
+"""Commands that take run-config keys as arguments, with an example of these."""
 COMMON = (
     "algorithm",
     "dataset",
@@ -30,7 +36,6 @@ COMMON = (
     "resume",
 )
 """The keys that most runs give, in the order of the help."""
-EXAMPLE = "privet run algorithm=fed-plt dataset=digits num-agents=20 num-server-rounds=50"
 
 
 class KeysCommand(TyperCommand):
@@ -39,10 +44,10 @@ class KeysCommand(TyperCommand):
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help, and the keys below it."""
         super().format_help(ctx, formatter)
-        formatter.write("\n".join(_common_help()) + "\n")
+        formatter.write("\n".join(_common_help(str(self.name))) + "\n")
 
 
-def _common_help() -> Iterator[str]:
+def _common_help(command: str) -> Iterator[str]:
     from textwrap import wrap
 
     from privet.server_apps.config import table
@@ -61,7 +66,7 @@ def _common_help() -> Iterator[str]:
         key = entry.owners.get("") or next(iter(entry.owners.values()))
         yield from wrap(f"{name:18} {key.doc}", 78, initial_indent="  ", subsequent_indent=" " * 21)
     yield "Example:"
-    yield f"  {EXAMPLE}"
+    yield f"  privet {command} {COMMANDS[command]}"
 
 
 def completed(incomplete: str) -> list[str]:

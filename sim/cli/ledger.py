@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def ledger(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The ledger-path of a node's config.")
+        Path,
+        typer.Argument(metavar="FILE", help="The ledger-path of a node's config.", exists=True),
     ],
     delta: Annotated[float, typer.Option(help="The delta at which epsilon is given.")] = 1e-5,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -32,6 +32,8 @@ from .run import run
 from .tune import tune
 
 INTERRUPTED = 130
+START, CHOOSE, PRIVACY, RESEARCH, FLOWER = "Start", "Choose", "Privacy", "Research", "Flower"
+"""Headings of the list of commands."""
 
 app = typer.Typer(
     name="privet",
@@ -46,7 +48,9 @@ class _Interrupted(click.ClickException):
     exit_code = INTERRUPTED
 
 
-def _add(name: str, function: Callable[..., Any], stopped: str = "", **options: Any) -> None:
+def _add(
+    name: str, function: Callable[..., Any], stopped: str = "", *, panel: str, **options: Any
+) -> None:
     """Add a sub-command; ``stopped`` says what there is to know where Ctrl-C has ended it."""
 
     @wraps(function)
@@ -57,7 +61,7 @@ def _add(name: str, function: Callable[..., Any], stopped: str = "", **options: 
             said = _advice(interrupt) or "; ".join(filter(None, ("interrupted", stopped)))
             raise _Interrupted(said) from None
 
-    app.command(name, **options)(command)
+    app.command(name, rich_help_panel=panel, **options)(command)
 
 
 def _advice(interrupt: BaseException | None) -> str:
@@ -65,21 +69,26 @@ def _advice(interrupt: BaseException | None) -> str:
     return str(interrupt) or _advice(interrupt.__context__) if interrupt else ""
 
 
-_add("run", run, cls=KeysCommand)
-_add("data", data, cls=KeysCommand)
-_add("algorithms", algorithms)
-_add("keys", keys)
-_add("replay", replay)
-_add("tune", tune, "nothing of the search is kept", cls=KeysCommand)
-_add("bench", bench, hidden=not IN_CHECKOUT)
-_add("report", report)
-_add("watch", watch, "the run itself goes on")
-_add("ledger", ledger)
-_add("reproduce", reproduce, "finished cases stay in the --output folder; the same command goes on")
-_add("flower-run", flower_run, "the simulation was ended", cls=KeysCommand)
-_add("account", account, cls=KeysCommand)
-_add("audit", audit, "nothing is kept")
-_add("new", new)
+_add("run", run, panel=START, cls=KeysCommand)
+_add("data", data, panel=START, cls=KeysCommand)
+_add("new", new, panel=START)
+_add("report", report, panel=START)
+_add("watch", watch, "the run itself goes on", panel=START)
+_add("algorithms", algorithms, panel=CHOOSE)
+_add("keys", keys, panel=CHOOSE)
+_add("tune", tune, "nothing of the search is kept", panel=CHOOSE, cls=KeysCommand)
+_add("account", account, panel=PRIVACY, cls=KeysCommand)
+_add("ledger", ledger, panel=PRIVACY)
+_add("audit", audit, "nothing is kept", panel=PRIVACY)
+_add(
+    "reproduce",
+    reproduce,
+    "finished cases stay in the --output folder; the same command goes on",
+    panel=RESEARCH,
+)
+_add("replay", replay, panel=RESEARCH)
+_add("bench", bench, panel=RESEARCH, hidden=not IN_CHECKOUT)
+_add("flower-run", flower_run, "the simulation was ended", panel=FLOWER, cls=KeysCommand)
 
 
 def _version(asked_for: bool) -> None:

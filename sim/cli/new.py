@@ -55,7 +55,10 @@ def new(
         f"flwr-privet[simulation,plots]>={own}",
         *(["torch>=2.4"] if model == "torch" else []),
     ]
-    config = OWN if model != "table" else {**defaults(), "num-agents": 2}
+    # Its ServerApp runs in the folder in which the SuperLink was started, maybe another project's.
+    runs = str(folder.resolve() / "runs")
+    table = {**defaults(), "num-agents": 2, "output-dir": runs}
+    config = table if model == "table" else OWN
     said = {
         "name": name.lower(),
         "module": module,

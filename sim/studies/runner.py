@@ -21,7 +21,6 @@ from privet.problems import Problem, make_h
 from privet.problems.stacks import Observed
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import grid_of
-from privet.sim.logs import SILENT, hushed
 from privet.sim.race import Course, Task
 from privet.strategies import (
     GFL,
@@ -33,6 +32,7 @@ from privet.strategies import (
     SparseUplink,
 )
 from privet.wire import ConfigError, algorithm
+from privet.wire.log_level import SILENT, hushed
 
 from .noises import Recorder
 from .study import Case, Result

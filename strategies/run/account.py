@@ -24,6 +24,7 @@ from ..half import ServerHalf
 from .journal import Asked
 from .roster import Agent, Roster
 from .session import Round, Session
+from .stop import Stop
 
 log = logging.getLogger("flwr.privet")
 
@@ -69,10 +70,11 @@ class PrivetResult(Result):
     history : list of Round
         One entry per round, those before a resume included.
     stopped : str
-        Why the run ended: ``"rounds"``, ``"tolerance"``, ``"request"``, ``"should_stop"``,
-        ``"divergence"``, or the reason an observer gave.
+        Why the run ended: a `Stop`, or the reason that an observer gave.
     diverged : str
         What blew up, and in which round; empty where nothing did.
+    no_better : str
+        The last loss beside the start's, where the run is no better than its start; else empty.
     restarts : int
         How often the run began anew, with half the step each time.
     privacy : Privacy, optional
@@ -81,8 +83,9 @@ class PrivetResult(Result):
 
     models: dict[str, ArrayRecord] = field(default_factory=dict)
     history: list[Round] = field(default_factory=list)
-    stopped: str = "rounds"
+    stopped: str = Stop.ROUNDS
     diverged: str = ""
+    no_better: str = ""
     restarts: int = 0
     privacy: Privacy | None = None
 

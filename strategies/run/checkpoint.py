@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.wire import RunError
+from privet.wire import ConfigError, RunError
 from privet.wire.files import read_npz, write_npz, write_whole
 
 from .journal import Asked, read_journal
@@ -131,10 +131,10 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def located(where: Path) -> Path:
-    """Return the checkpoint of a run folder, or the file itself (``RunError`` if there is none)."""
+    """Return the checkpoint of a run folder, or the file itself (``ConfigError`` without one)."""
     path = where / FILE_NAME if where.is_dir() else where
     if not path.exists():
-        raise RunError(f"resume: no checkpoint at {path}")
+        raise ConfigError(f"resume: no checkpoint at {path}")
     return path
 
 
@@ -164,8 +164,10 @@ def load(where: Path) -> Checkpoint:
 
     Raises
     ------
+    ConfigError
+        If there is none.
     RunError
-        If there is none, it is damaged, it is of another format, or its history is not there.
+        If it is damaged, it is of another format, or its history is not there.
     """
     path = located(where)
     manifest = read_manifest(path)

@@ -13,9 +13,7 @@ from flwr.serverapp import Grid
 
 from privet.client_apps.state import LARGE
 from privet.wire import (
-    FAILED,
     RECORD,
-    REFUSED,
     UploadError,
     WireError,
     content_bytes,
@@ -29,7 +27,7 @@ from privet.wire.payload import BUFFERS
 from ..half import Arrays, FoldingHalf, Lazy, ServerHalf
 from .exchange import Reply
 from .roster import Question, Recovery
-from .round import Accepted, Pending
+from .round import Accepted, NoReplyError, Pending
 from .session import Round
 from .together import Together
 
@@ -138,7 +136,7 @@ class ClearUploads:
                 if not known or name in failures or name in pending.uploads:
                     continue
                 reply = pending.reply(name, replies)
-                if reply.content is None and reply.code not in (REFUSED, FAILED):
+                if reply.content is None and not reply.is_own_word:
                     pending.note_lost(name, reply.code)
                 try:
                     pending.uploads[name] = _accepted(half, pending, name, place, reply)
@@ -197,7 +195,7 @@ def _accepted(
     """Return what is folded of one reply."""
     session, agents = pending.session, pending.session.roster.agents
     if reply.content is None:
-        raise UploadError(reply.reason)
+        raise NoReplyError(reply.failure)
     pending.bytes_up += content_bytes(reply.content)
     if is_need_state(reply.content):
         kept = half.recovery(session.state, position) is not None

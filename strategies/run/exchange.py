@@ -15,9 +15,11 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from privet.wire import AGENT_RECORD, FAILED, REFUSED
+from privet.wire import AGENT_RECORD, FAILED, NOT_FINITE, REFUSED
 from privet.wire.errors import INSTEAD_OF_FLOWERS, INSTEAD_OF_OTHER_APPS, one_line
 from privet.wire.records import record_dict
+
+from .failure import Failure, FailureCode
 
 POLL_FIRST = 0.01
 POLL_LAST = 0.5
@@ -27,7 +29,7 @@ MOD_FAILED = 6
 """Flower's error code where a mod of a ClientApp does not pass a message on, nor ever will."""
 NO_HANDLER = "No query function registered with name 'privet'"
 """What Flower says of a ClientApp that was not made by this library, below Ray's text at times."""
-NOT_OURS = -1
+NOT_OURS = -2
 """Code of the reply of such a ClientApp, not one of Flower's."""
 
 
@@ -48,19 +50,41 @@ class EngineGrid(Protocol):
         ...
 
 
+NO_REPLY, NOT_SENT = 0, -1
+"""In place of an error code: nothing came in time, and nothing was sent."""
+_KINDS = {
+    NO_REPLY: FailureCode.LATE,
+    REFUSED: FailureCode.REFUSED,
+    FAILED: FailureCode.FAILED,
+    NOT_FINITE: FailureCode.SAYS_NOT_FINITE,
+    NOT_OURS: FailureCode.OTHER_APP,
+}
+"""What an error code means; any other is Flower's own, and something is lost."""
+
+
 class Reply(NamedTuple):
     """One agent's answer: content, or an error code and one line saying why there is none."""
 
     content: RecordDict | None
     reason: str = ""
-    code: int = 0
+    code: int = NO_REPLY
+
+    @property
+    def failure(self) -> Failure:
+        """Why there is no content."""
+        return Failure(_KINDS.get(self.code, FailureCode.LOST), self.reason)
+
+    @property
+    def is_own_word(self) -> bool:
+        """Whether the error is what the agent itself answered."""
+        return self.code in (REFUSED, FAILED, NOT_FINITE)
 
 
 class Answers(NamedTuple):
-    """The replies to some messages, and why those that are not there are not, by agent name."""
+    """The replies to some messages, and what stands for those that are not there, by agent name."""
 
     replies: list[Message]
-    missing: dict[str, str]
+    missing: dict[str, Reply]
 
 
 def exchange(
@@ -74,7 +98,7 @@ def exchange(
     """
     answers = send(grid, messages, timeout)
     replies = sort_replies(owner_by_message(messages), answers.replies)
-    return replies | {name: Reply(None, why) for name, why in answers.missing.items()}
+    return replies | answers.missing
 
 
 def send(
@@ -130,10 +154,11 @@ def send(
     expired = {reply.metadata.reply_to_message_id for reply in replies if _is_expired(reply)}
     replies = [reply for reply in replies if reply.metadata.reply_to_message_id not in expired]
     waiting |= expired
-    late = f"no reply within {timeout:g} s"
+    late = Reply(None, f"no reply within {timeout:g} s", NO_REPLY)
+    unsent = Reply(None, "message could not be sent", NOT_SENT)
     missing = {owners[message_id]: late for message_id in waiting if message_id in owners}
     sent = {owners[message_id] for message_id in pushed if message_id in owners}
-    missing |= {name: "message could not be sent" for name in messages if name not in sent}
+    missing |= {name: unsent for name in messages if name not in sent}
     return Answers(replies, missing)
 
 
@@ -163,16 +188,14 @@ def sort_replies(owners: Mapping[str, str], messages: Iterable[Message]) -> dict
             found[name] = Reply(message.content)
             continue
         code, why = message.error.code, message.error.reason or "no reason given"
-        line = one_line(why)
+        reply = Reply(None, one_line(why), code)
         if code == MOD_FAILED:
-            node, code = message.metadata.src_node_id, REFUSED
-            line = (
-                f"node {node}: a Flower mod stops its messages ({line.rstrip('.')}): "
-                f"{INSTEAD_OF_FLOWERS}"
-            )
-        elif NO_HANDLER in why:
-            code, line = NOT_OURS, INSTEAD_OF_OTHER_APPS
-        elif code not in (FAILED, REFUSED):
-            line = f"error {code}: {line}"
-        found[name] = Reply(None, line, code)
+            node, line = message.metadata.src_node_id, reply.reason.rstrip(".")
+            stopped = f"node {node}: a Flower mod stops its messages ({line}): {INSTEAD_OF_FLOWERS}"
+            reply = Reply(None, stopped, REFUSED)
+        elif not reply.is_own_word and NO_HANDLER in why:
+            reply = Reply(None, INSTEAD_OF_OTHER_APPS, NOT_OURS)
+        elif not reply.is_own_word:
+            reply = Reply(None, f"error {code}: {reply.reason}", code)
+        found[name] = reply
     return found

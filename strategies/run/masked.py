@@ -21,19 +21,21 @@ from typing import Any, ClassVar, cast
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from privet.wire import FAILED, REFUSED, Update, UploadError, WireError, content_bytes, ring, stream
+from privet.wire import REFUSED, Update, UploadError, WireError, content_bytes, ring, stream
 from privet.wire.contract import is_need_state
 from privet.wire.errors import one_line
 from privet.wire.rosters import with_roster
 
 from ..half import GroupSum, ServerHalf, SummingHalf, grouped
 from .exchange import Reply
+from .failure import Failure, FailureCode
 from .roster import ENROL_TIMEOUT, Question, Recovery
-from .round import ALL, Pending
+from .round import ALL, NoReplyError, Pending
 from .session import Round
 
 log = logging.getLogger("flwr.privet")
 
+SPARED = "left out: two sums of a round may not differ by one agent"
 MOST_ATTEMPTS = 4
 """Attempts at the sum of a group in one round; each is a release of every agent in it."""
 
@@ -44,7 +46,7 @@ class Attempt:
 
     number: int
     names: tuple[str, ...]
-    failures: Mapping[str, str] = field(default_factory=dict)
+    failures: Mapping[str, Failure] = field(default_factory=dict)
 
 
 @dataclass
@@ -147,7 +149,7 @@ class MaskedSums:
             culprits = ", ".join(attempt.failures) or "none"
             for name in attempt.names:
                 unused = f"its upload was not used: the sum lacks those of {one_line(culprits)}"
-                failures[name] = attempt.failures.get(name, unused)
+                failures[name] = attempt.failures.get(name, Failure(FailureCode.LEFT_OUT, unused))
         for name, reason in failures.items():
             log.warning("round %d: agent %s is in no sum: %s", pending.round, name, reason)
         pending.require(len(self.updates), failures)
@@ -161,9 +163,8 @@ class MaskedSums:
         names, least = tuple(names), pending.options.least_roster
         if len(names) < least:
             for name in names:
-                pending.absent[name] = (
-                    f"a secure sum needs {least} agents, its group had {len(names)} left"
-                )
+                why = f"a secure sum needs {least} agents, its group had {len(names)} left"
+                pending.absent[name] = Failure(FailureCode.LEFT_OUT, why)
             return False
         keys = {name: pending.session.roster.agents[name].public_key for name in names}
         pending.shared[group] = with_roster(pending.shared[group], number, keys)
@@ -178,7 +179,7 @@ class MaskedSums:
         for group, attempt in list(self.attempts.items()):
             if attempt.failures:  # it has been looked at
                 continue
-            failures: dict[str, str] = {}
+            failures: dict[str, Failure] = {}
             updates: dict[str, Update] = {}
             total: ring.Words | None = None
             for name in attempt.names:
@@ -200,7 +201,8 @@ class MaskedSums:
                     self.updates.update(updates)
                     del self.attempts[group], self.last[group]
                     continue
-                failures = dict.fromkeys(attempt.names, "the masks of its group did not cancel")
+                why = Failure(FailureCode.DROPPED, "the masks of its group did not cancel")
+                failures = dict.fromkeys(attempt.names, why)
             self.attempts[group] = replace(attempt, failures=failures)
 
     def _renew_keys(
@@ -234,7 +236,7 @@ class MaskedSums:
             del self.attempts[group]
             stay: list[str] = []
             for name in attempt.names:
-                why = attempt.failures.get(name, "")
+                why = attempt.failures.get(name)
                 if name in lost and agents[name].public_key:
                     why = _unfit(pending, name)
                 if why:
@@ -245,31 +247,31 @@ class MaskedSums:
                 turn = pending.round * MOST_ATTEMPTS + attempt.number
                 rng = stream(pending.options.seed, "left-out", group, turn)
                 spared = stay.pop(int(rng.integers(len(stay))))
-                pending.absent[spared] = "left out: two sums of a round may not differ by one agent"
+                pending.absent[spared] = Failure(FailureCode.LEFT_OUT, SPARED)
             if self._propose(pending, group, attempt.number + 1, stay):
                 asked.update(stay)
         return [name for name in pending.asked if name in asked]
 
 
-def _unfit(pending: Pending, name: str) -> str:
-    """Return why an agent cannot be on a roster, or nothing; one may have to begin again."""
+def _unfit(pending: Pending, name: str) -> Failure | None:
+    """Return why an agent cannot be on a roster, or None; one may have to begin again."""
     agents = pending.session.roster.agents
     agent = agents[name]
     if agent.out:
-        return agent.out
+        return Failure(FailureCode.OUT, agent.out)
     if not agent.public_key:
-        return "has no key for the secure sum"
+        return Failure(FailureCode.DROPPED, "has no key for the secure sum")
     if not agent.tag or agent.tag in agent.held:
-        return ""
+        return None
     if cast("SummingHalf[Any]", pending.half).restarts:
         pending.notes.append(f"agent {name} lost its state of round {agent.tag}: it starts again")
         agent.tag = 0
-        return ""
+        return None
     agent.out = (
         f"lost its state of round {agent.tag}, which the server of a secure sum does not hold: "
         "out of the run (state-path in the node config keeps it)"
     )
-    return agent.out
+    return Failure(FailureCode.OUT, agent.out)
 
 
 def _read(pending: Pending, attempt: Attempt, name: str, reply: Reply) -> Update:
@@ -278,9 +280,9 @@ def _read(pending: Pending, attempt: Attempt, name: str, reply: Reply) -> Update
     if reply.content is None:
         if reply.code == REFUSED:  # each further question would cost the others an attempt
             agents[name].out = f"declined: {reply.reason}"
-        elif reply.code != FAILED:
+        elif not reply.is_own_word:
             pending.note_lost(name, reply.code, len(attempt.names))
-        raise UploadError(reply.reason)
+        raise NoReplyError(reply.failure)
     pending.bytes_up += content_bytes(reply.content)
     if is_need_state(reply.content):
         agents[name].held, agents[name].public_key = (), b""

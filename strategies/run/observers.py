@@ -10,7 +10,9 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
@@ -20,7 +22,6 @@ from flwr.serverapp.strategy import Strategy
 from privet.wire import RunError
 from privet.wire.errors import one_line
 
-from ..half import NOT_FINITE
 from ..hooks import Monitor
 from .checkpoint import HistoryFile, history_beside, journal_beside, save
 from .exchange import send
@@ -28,22 +29,12 @@ from .journal import Journal
 from .round import TooFewError
 from .run import Run, Saved
 from .session import Round
+from .stop import Stop
 
 log = logging.getLogger("flwr.privet")
 
-REQUEST = "request"
-"""Why a run ended that was asked to."""
-
 OWN_FIELDS = ("loss", "accuracy", "stationarity")
 """What of a monitor's numbers has a field of its own in a round's record."""
-UPLOADS = "uploads that are not finite"
-FIRST, GROWN, LASTING = 3, 30.0, 3
-"""Rounds that say what is usual, the factor that is no more, and for how many rounds: networks that
-train pass 10 times their first residuals, and 30 in a single round; one that collapses may pass 300
-and be back at 30 after four."""
-VANISHING = 1e-12
-"""Below it numbers that grow are rounding errors, as of a run that begins at its optimum."""
-
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
@@ -54,7 +45,7 @@ class Observer:
         """Look at a run before its first round, or the first after a resume."""
 
     def on_round(self, run: Run, done: Round) -> str | None:
-        """Look at a finished round; a text is the reason to end the run with it.
+        """Look at a finished round; a text, as a `Stop`, is the reason to end the run with it.
 
         ``run.stopped`` is the reason where it is known already that the round is the last.
         """
@@ -120,13 +111,13 @@ def _play_all(
         except TooFewError as few:
             said = [observer.on_failure(run, few) for observer in observers]
             if run.stopping.is_set():  # while it waited to try again
-                said.append(REQUEST)
+                said.append(Stop.REQUEST)
             if not any(said):
                 raise
             run.stopped = next(filter(None, said))
             break
-        asked_to = REQUEST if run.stopping.is_set() else ""
-        run.stopped = "rounds" if number == last_round else asked_to
+        asked_to = Stop.REQUEST if run.stopping.is_set() else ""
+        run.stopped = Stop.ROUNDS if number == last_round else asked_to
         for observer in observers:
             run.stopped = observer.on_round(run, run.session.history[-1]) or run.stopped
         if run.stopped:
@@ -144,20 +135,29 @@ class Monitoring(Observer):
     def __init__(self, monitor: Monitor, every: int) -> None:
         self.monitor, self.every = monitor, every
 
+    def on_begin(self, run: Run) -> None:
+        """Measure the start, except where a run is resumed."""
+        if run.session.round == 0:
+            session = run.session
+            session.initial = replace(session.initial, **self._measure(0, run, session.initial))
+
     def on_round(self, run: Run, done: Round) -> str | None:
         """Measure the models of a round that is due."""
         if not due(run, done, self.every):
             return None
         begun = time.monotonic()
-        with np.errstate(over="ignore", invalid="ignore"):
-            numbers = dict(self.monitor(done.round, run.models()))
-        others = {name: value for name, value in numbers.items() if name not in OWN_FIELDS}
-        run.amend(
-            **{name: numbers.get(name, np.nan) for name in OWN_FIELDS},
-            measures={**done.measures, **others},
-            seconds=done.seconds + time.monotonic() - begun,
-        )
+        found = self._measure(done.round, run, done)
+        run.amend(**found, seconds=done.seconds + time.monotonic() - begun)
         return None
+
+    def _measure(self, number: int, run: Run, done: Round) -> dict[str, Any]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            numbers = dict(self.monitor(number, run.models()))
+        others = {name: value for name, value in numbers.items() if name not in OWN_FIELDS}
+        return {
+            **{name: numbers.get(name, np.nan) for name in OWN_FIELDS},
+            "measures": {**done.measures, **others},
+        }
 
 
 class Tolerance(Observer):
@@ -175,58 +175,7 @@ class Tolerance(Observer):
         if not due(run, done, self.every) or not measure <= self.tolerance:
             return None
         log.info("stopping after round %d: tolerance %g reached", done.round, self.tolerance)
-        return "tolerance"
-
-
-class Divergence(Observer):
-    """Says once that a run blows up, and ends it where that is asked for.
-
-    It does where the residual or the loss is not finite, or has been `GROWN` times its largest
-    value of the first `FIRST` rounds for `LASTING` rounds, or where uploads hold such numbers.
-    """
-
-    def __init__(self, ends: bool, keys: Iterable[str]) -> None:
-        self.ends, self.keys = ends, " or ".join(keys)
-        self.lasting = {"residual": 0, "loss": 0}
-
-    def on_round(self, run: Run, done: Round) -> str | None:
-        """Look at the round's numbers; those that were not measured are of no account."""
-        what = self._found(run, done)
-        return self._say(run, f"{what} in round {done.round}") if what else None
-
-    def on_failure(self, run: Run, few: TooFewError) -> str | None:
-        """Say so of a round too few could be folded in, where that is why."""
-        if not _overflowed(run.pending.failures):
-            return None
-        return self._say(run, f"{UPLOADS} in round {run.session.round + 1}")
-
-    def _say(self, run: Run, what: str) -> str | None:
-        if run.diverged:
-            return None
-        run.diverged = what
-        hint = f": try a smaller {self.keys}" if self.keys else ""
-        log.warning("this run diverges, %s%s", what, hint)
-        return "divergence" if self.ends else None
-
-    def _found(self, run: Run, done: Round) -> str:
-        if _overflowed(done.failures):
-            return UPLOADS
-        if not math.isfinite(done.residual):
-            return f"residual {done.residual:g}"
-        for name in self.lasting:
-            value = getattr(done, name)
-            first = [getattr(one, name) for one in run.session.history[:FIRST]]
-            usual = max((one for one in first if one > 0), default=math.inf)
-            grown = done.round > FIRST and value > GROWN * usual > VANISHING
-            self.lasting[name] = self.lasting[name] + 1 if grown else 0
-            if value == math.inf or self.lasting[name] >= LASTING:
-                return f"{name} {value:.3g}"
-        return ""
-
-
-def _overflowed(failures: Mapping[str, str]) -> bool:
-    """Whether one of these agents was not folded for numbers that are not finite."""
-    return any(NOT_FINITE in why for why in failures.values())
+        return Stop.TOLERANCE
 
 
 class RoundLog(Observer):
@@ -255,36 +204,35 @@ class StopWhen(Observer):
 
     def on_round(self, run: Run, done: Round) -> str | None:
         """Ask the function."""
-        return "should_stop" if self.should_stop(done) else None
+        return Stop.SHOULD_STOP if self.should_stop(done) else None
 
 
 class TrainMetrics(Observer):
-    """Keeps the metrics that came with the uploads, by round."""
-
-    def __init__(self, into: dict[int, MetricRecord]) -> None:
-        self.into = into
+    """Writes the metrics that came with the uploads into the rounds' records."""
 
     def on_round(self, run: Run, done: Round) -> str | None:
-        """Keep the metrics of a round that has some."""
-        _keep(self.into, done.round, run.metrics)
+        """Write those of a round that has some."""
+        if run.metrics:
+            run.amend(train_metrics_clientapp=dict(run.metrics))
         return None
 
 
 class ServerEvaluation(Observer):
     """Calls Flower's ``evaluate_fn`` with the model, by round; round 0 is the start."""
 
-    def __init__(self, evaluate: Evaluate, every: int, into: dict[int, MetricRecord]) -> None:
-        self.evaluate, self.every, self.into = evaluate, every, into
+    def __init__(self, evaluate: Evaluate, every: int) -> None:
+        self.evaluate, self.every = evaluate, every
 
     def on_begin(self, run: Run) -> None:
         """Evaluate the starting model, except where a run is resumed."""
-        if run.session.round == 0:
-            _keep(self.into, 0, self.evaluate(0, run.arrays))
+        session = run.session
+        if session.round == 0 and (found := self.evaluate(0, run.arrays)):
+            session.initial = replace(session.initial, **_evaluated(session.initial, found))
 
     def on_round(self, run: Run, done: Round) -> str | None:
         """Evaluate the model of a round that is due."""
-        if due(run, done, self.every):
-            _keep(self.into, done.round, self.evaluate(done.round, run.arrays))
+        if due(run, done, self.every) and (found := self.evaluate(done.round, run.arrays)):
+            run.amend(**_evaluated(done, found))
         return None
 
 
@@ -296,9 +244,8 @@ class FederatedEvaluation(Observer):
         strategy: Strategy,
         grid: Grid,
         config: ConfigRecord,
-        into: dict[int, MetricRecord],
     ) -> None:
-        self.strategy, self.grid, self.config, self.into = strategy, grid, config, into
+        self.strategy, self.grid, self.config = strategy, grid, config
 
     def on_round(self, run: Run, done: Round) -> str | None:
         """Send the model out and keep the aggregated answers."""
@@ -308,7 +255,10 @@ class FederatedEvaluation(Observer):
         if messages:
             by_number = {str(number): message for number, message in enumerate(messages)}
             replies = send(self.grid, by_number, run.options.round_timeout).replies
-            _keep(self.into, done.round, self.strategy.aggregate_evaluate(done.round, replies))
+            found = self.strategy.aggregate_evaluate(done.round, replies)
+            if found:
+                own = _own_fields(done, found)
+                run.amend(evaluate_metrics_clientapp=dict(found), **own)
         return None
 
 
@@ -402,6 +352,20 @@ class Checkpoints(Observer):
             run.saved = Saved(self._round, run.saved.failures)
 
 
-def _keep(into: dict[int, MetricRecord], number: int, metrics: MetricRecord | None) -> None:
-    if metrics is not None:
-        into[number] = metrics
+def _evaluated(done: Round, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``evaluate_fn`` changes of a round's record."""
+    return {"evaluate_metrics_serverapp": dict(found), **_own_fields(done, found)}
+
+
+def _own_fields(done: Round, found: Mapping[str, object]) -> dict[str, float]:
+    """Return the fields of a record that metrics fill in where nothing else was measured."""
+    return {
+        name: value
+        for name in OWN_FIELDS
+        if math.isnan(getattr(done, name)) and not math.isnan(value := number(found.get(name)))
+    }
+
+
+def number(value: object) -> float:
+    """Return a metric as a float, NaN where it is none."""
+    return float(value) if isinstance(value, int | float) else math.nan

@@ -21,9 +21,7 @@ from flwr.serverapp import Grid
 from privet.privacy import AgentLedger
 from privet.wire import (
     ENROL,
-    FAILED,
     RECORD,
-    REFUSED,
     Enrolment,
     RunError,
     Update,
@@ -425,7 +423,7 @@ class Roster:
 
     def _enrol(self, node: int, holds: str | None, reply: Reply, question: Question) -> None:
         if reply.content is None:
-            if reply.code in (FAILED, REFUSED):
+            if reply.is_own_word:
                 self._reject(node, reply.reason)
             elif reply.code == NOT_OURS:  # noted for all such nodes in one line
                 self._reject(node, reply.reason, reply.reason)

@@ -20,6 +20,7 @@ from privet.client_apps.value_bits import MOST_MISSED, Coder
 from privet.wire import (
     AGENT_RECORD,
     RECORD,
+    NotFiniteError,
     PrivetError,
     RunError,
     Update,
@@ -36,6 +37,7 @@ from privet.wire.records import record_dict
 from ..half import Arrays, FoldingHalf, GroupedHalf, ServerHalf, Turn, grouped
 from .account import expected_release, spent_up, with_lost
 from .exchange import Reply, owner_by_message, sort_replies
+from .failure import Failure, FailureCode, overflowed
 from .options import RunOptions
 from .roster import CLIENT_APP_FAILED
 from .session import Round, Session, Told
@@ -50,7 +52,20 @@ FIRST_PAUSE, LAST_PAUSE = 1.0, 60.0
 
 
 class TooFewError(RunError):
-    """A round in which fewer uploads than ``min_agents`` (or than were asked) could be folded."""
+    """A round in which fewer uploads than ``min_agents`` (or than were asked) could be folded.
+
+    ``overflowed`` says that the same steps would only blow up again.
+    """
+
+    overflowed: bool = False
+
+
+class NoReplyError(UploadError):
+    """An agent that was asked sent no upload; ``failure`` says why."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.text)
+        self.failure = failure
 
 
 class Accepted(NamedTuple):
@@ -97,9 +112,9 @@ class Pending:
         is in the message while that is pushed.
     tries : int
         How many times messages were sent out and replies waited for.
-    missing : dict of str to str
-        Why an agent's reply to its last message is not there.
-    absent : dict of str to str
+    missing : dict of str to Reply
+        What stands for an agent's reply to its last message, where that is not there.
+    absent : dict of str to Failure
         Why an agent that was chosen is not asked.
     uploads : dict of str to Accepted
         The uploads in clear that will be folded; they outlast a try that failed.
@@ -111,7 +126,7 @@ class Pending:
         The most that an agent has spent after this round.
     spool : Spool, optional
         Where uploads wait that are too large for the memory.
-    failures : dict of str to str
+    failures : dict of str to Failure
         Why agents were not folded, in a round that too few were.
     """
 
@@ -130,8 +145,8 @@ class Pending:
     messages: dict[str, Message] = field(default_factory=dict)
     states: dict[str, Callable[[], ConfigRecord]] = field(default_factory=dict)
     tries: int = 0
-    missing: dict[str, str] = field(default_factory=dict)
-    absent: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, Reply] = field(default_factory=dict)
+    absent: dict[str, Failure] = field(default_factory=dict)
     uploads: dict[str, Accepted] = field(default_factory=dict)
     awaited: set[str] = field(default_factory=set)
     failed: list[float] = field(default_factory=list)
@@ -140,7 +155,7 @@ class Pending:
     bytes_up: int = 0
     epsilon: float = 0.0
     folded: bool = False
-    failures: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, Failure] = field(default_factory=dict)
     spool: mapped.Spool | None = None
     together: Together | None = None
     """What was done without messages."""
@@ -270,14 +285,14 @@ class Pending:
             self.absent.pop(name, None)
             if name in excluded:  # the operator may correct it
                 self.awaited.add(name)
-                self.absent[name] = "excluded by the operator"
+                self.absent[name] = Failure(FailureCode.EXCLUDED, "excluded by the operator")
             elif why := agent.out:
-                self.absent[name] = why
+                self.absent[name] = Failure(FailureCode.OUT, why)
             elif agent.node not in online:
                 self.awaited.add(name)
-                self.absent[name] = "not connected"
+                self.absent[name] = Failure(FailureCode.NOT_CONNECTED, "not connected")
             elif why := spent_up(self.half, agent, self.round, len(self.asked)):
-                self.absent[name] = why
+                self.absent[name] = Failure(FailureCode.OUT, why)
 
     def work_together(self, grid: Grid, names: list[str]) -> list[str]:
         """Have a grid do the work of those agents that need no message; return the others.
@@ -428,7 +443,7 @@ class Pending:
 
     def reply(self, name: str, replies: Mapping[str, Reply]) -> Reply:
         """Return an agent's reply, or one without content that says why there is none."""
-        return replies.get(name) or Reply(None, self.missing.get(name, "no reply"))
+        return replies.get(name) or self.missing.get(name) or Reply(None, "no reply")
 
     def read(self, name: str, content: RecordDict) -> Update:
         """Return an agent's upload; what it released counts, also where it cannot be folded.
@@ -493,29 +508,32 @@ class Pending:
         if update.note:
             self.notes.append(f"agent {name}: {one_line(update.note)}")
 
-    def dropped(self, name: str, error: Exception) -> str:
-        """Log why an agent's reply is not folded, and return it as one line."""
+    def dropped(self, name: str, error: Exception) -> Failure:
+        """Log why an agent's reply is not folded, and return it."""
         known = isinstance(error, PrivetError)
         why = one_line(str(error) if known else f"reply cannot be used ({error!r})")
         log.warning("round %d: agent %s dropped: %s", self.round, name, why, exc_info=not known)
-        return why
+        if isinstance(error, NoReplyError):
+            return error.failure
+        infinite = isinstance(error, NotFiniteError)
+        return Failure(FailureCode.NOT_FINITE if infinite else FailureCode.DROPPED, why)
 
-    def require(self, folded: int, failures: Mapping[str, str]) -> None:
+    def require(self, folded: int, failures: Mapping[str, Failure]) -> None:
         """Raise ``TooFewError`` if fewer uploads than wanted could be folded."""
         least = self.options.min_agents
         if folded >= min(least, len(self.asked)):
             return
         self.failures = dict(failures)
-        reasons = listed(
-            why if why.startswith(f"agent {name}: ") else f"agent {name}: {why}"
-            for name, why in failures.items()
-        )
-        raise TooFewError(
+        texts = {name: why.text.removeprefix(f"agent {name}: ") for name, why in failures.items()}
+        reasons = listed(f"agent {name}: {text}" for name, text in texts.items())
+        few = TooFewError(
             f"round {self.round}: {folded} of {len(self.asked)} agents replied, below "
             f"min-agents = {least}: {reasons}"
         )
+        few.overflowed = overflowed(failures, len(self.asked))
+        raise few
 
-    def record(self, updates: Mapping[str, Update], failures: Mapping[str, str]) -> Round:
+    def record(self, updates: Mapping[str, Update], failures: Mapping[str, Failure]) -> Round:
         """Note a round that was folded: whose uploads were accepted, its line of the history."""
         half, session, roster = self.half, self.session, self.session.roster
         for name, update in updates.items():

@@ -81,9 +81,11 @@ class Run:
     metrics : MetricRecord or None
         What came with the uploads of the last round, aggregated.
     stopped : str
-        Why the run ends with the last round, empty while it goes on.
+        Why the run ends with the last round, a `Stop` or an observer's own; empty while it goes on.
     diverged : str
         What blew up first, empty while nothing has.
+    no_better : str
+        The last loss beside the start's while the run is no better than its start, else empty.
     collector : ClearUploads or MaskedSums
         How the uploads are collected.
     saved : Saved
@@ -110,6 +112,7 @@ class Run:
     metrics: MetricRecord | None = None
     stopped: str = ""
     diverged: str = ""
+    no_better: str = ""
     collector: ClearUploads | MaskedSums = field(init=False)
     saved: Saved = Saved()
     remarks: list[str] = field(default_factory=list)
@@ -239,6 +242,8 @@ class Run:
         manifest, session = saved.manifest, self.session
         self._check(manifest)
         session.round, session.history = int(manifest["round"]), saved.history
+        if "initial" in manifest:
+            session.initial = Round.from_dict(manifest["initial"])
         session.settings_before = dict(manifest["settings"])
         session.mean_examples = float(manifest.get(MEAN_EXAMPLES, 0.0))
         session.settle(manifest.get("trained", session.layout.names), manifest.get("buffers", ()))
@@ -352,6 +357,7 @@ class Run:
             "version": half.version,
             "experiment": session.experiment,
             "round": session.round,
+            "initial": session.initial.to_dict(),
             "asked": self.asked,
             "settings": dict(half.settings()),
             **({MEAN_EXAMPLES: session.mean_examples} if session.mean_examples else {}),

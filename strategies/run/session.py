@@ -13,13 +13,18 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from privet.client_apps.value_bits import missed_name
-from privet.wire import Enrolment, Layout, UploadError
+from privet.wire import Enrolment, Layout, NotFiniteError, UploadError
 from privet.wire.errors import one_line
 from privet.wire.magnitude import finite
 from privet.wire.payload import BUFFERS
 
-from ..half import NOT_FINITE
+from .failure import Failure
 from .roster import Roster
+
+Metrics = Mapping[str, int | float | list[int] | list[float]]
+"""As in Flower's ``MetricRecord``."""
+METRICS = ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp")
+"""The fields of a round's record that hold such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +37,13 @@ class Round:
         Counted from 1.
     participants : tuple of str
         Agents whose upload was folded.
-    failures : dict of str to str
+    failures : dict of str to Failure
         Agents that were asked and not folded, with the reason.
     notes : tuple of str
         What else should be known, e.g. an agent that was sent its state again.
     loss, accuracy, stationarity : float
-        From the server's monitor; NaN where not evaluated.
+        From the server's monitor; without one loss and accuracy are those of ``evaluate_fn``, or
+        of the agents' evaluation, if their metrics have these names. NaN where not evaluated.
     residual : float
         The algorithm's squared fixed-point residual.
     bytes_up, bytes_down : int
@@ -48,11 +54,14 @@ class Round:
         Largest total epsilon an agent has reported; infinity where a reply was not private.
     measures : dict of str to float
         What else the algorithm or the monitor measures, by kebab-case name.
+    train_metrics_clientapp, evaluate_metrics_clientapp, evaluate_metrics_serverapp : dict
+        Of this round, as Flower's result has them of all: what came with the uploads, what the
+        agents say of the model, and what ``evaluate_fn`` does. Empty where there is nothing.
     """
 
     round: int
     participants: tuple[str, ...]
-    failures: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, Failure] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     loss: float = math.nan
     accuracy: float = math.nan
@@ -63,15 +72,19 @@ class Round:
     seconds: float = 0.0
     epsilon: float = math.inf
     measures: dict[str, float] = field(default_factory=dict)
+    train_metrics_clientapp: Metrics = field(default_factory=dict)
+    evaluate_metrics_clientapp: Metrics = field(default_factory=dict)
+    evaluate_metrics_serverapp: Metrics = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the line of ``history.jsonl`` as JSON types: NaN is null, infinity "inf".
 
-        Without measures it has no such entry.
+        Measures and metrics have an entry where there are any.
         """
         line = {field.name: getattr(self, field.name) for field in fields(self)}
-        if not self.measures:
-            del line["measures"]
+        for name in ("measures", *METRICS):
+            if not line[name]:
+                del line[name]
         return {name.replace("_", "-"): _json(value) for name, value in line.items()}
 
     @classmethod
@@ -81,9 +94,19 @@ class Round:
         for name in ("loss", "accuracy", "stationarity", "residual", "epsilon"):
             values[name] = _float(values[name])
         values["measures"] = {k: _float(v) for k, v in values.get("measures", {}).items()}
+        values["failures"] = {k: Failure.from_json(v) for k, v in values["failures"].items()}
+        for name in METRICS:
+            metrics = values.get(name, {})
+            values[name] = {key: _metric(value) for key, value in metrics.items()}
         values["participants"] = tuple(values["participants"])
         values["notes"] = tuple(values["notes"])
         return cls(**values)
+
+
+def _metric(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_metric(each) for each in value]
+    return value if isinstance(value, int) else _float(value)
 
 
 def _float(value: Any) -> float:
@@ -93,8 +116,10 @@ def _float(value: Any) -> float:
 def _json(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _json(each) for name, each in value.items()}
-    if isinstance(value, tuple):
-        return list(value)
+    if isinstance(value, tuple | list):
+        return [_json(each) for each in value]
+    if isinstance(value, Failure):
+        return value.to_json()
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     return value
@@ -158,6 +183,8 @@ class Session:
     roster: Roster
     round: int = 0
     history: list[Round] = field(default_factory=list)
+    initial: Round = Round(0, (), epsilon=0.0)
+    """What was measured of the starting model: round 0, which is not in the history."""
     settings_before: Mapping[str, Any] = field(default_factory=dict)
     """The agents' settings before a resume, empty in a run that was not resumed."""
     mean_examples: float = 0.0
@@ -300,7 +327,7 @@ class Session:
         if own is None or (found.shape, found.dtype) != (own.shape, own.dtype):
             raise UploadError("upload holds buffers that do not fit the model")
         if not finite(found):
-            raise UploadError(f"upload holds buffers that are {NOT_FINITE}")
+            raise NotFiniteError("upload holds buffers that are not finite")
         return found.copy()
 
     def average(self, statistics: Iterable[NDArray[Any] | None]) -> None:

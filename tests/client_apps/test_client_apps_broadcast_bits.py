@@ -276,7 +276,7 @@ def test_a_broadcast_that_is_no_code_costs_nothing_but_that_reply() -> None:
 
     result, _, _ = play(3, {("0", 2): spoil})
     assert [sorted(done.failures) for done in result.history] == [[], ["0"], []]
-    assert "coded values" in result.history[1].failures["0"]
+    assert "coded values" in result.history[1].failures["0"].text
 
 
 def test_what_cannot_be_coded_is_refused_by_name() -> None:

@@ -110,7 +110,7 @@ def test_a_node_with_a_budget_refuses(tmp_path: Path) -> None:
     result = strategy.start(grid, zeros(3), num_rounds=2)
     for done in result.history:
         assert done.participants == ("0", "1", "3")
-        assert "agent 2: " in done.failures["2"]
+        assert "agent 2: " in done.failures["2"].text
         assert done.epsilon == float("inf")
     alone = GFL(units=1, num_agents=1, clip=1.0, min_agents=1)
     with pytest.raises(RunError, match="0 of 1 agents replied"):

@@ -21,6 +21,8 @@ from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.strategies import (
     LED,
+    Failure,
+    FailureCode,
     FedDyn,
     FedPD,
     FedPDM,
@@ -176,7 +178,7 @@ def test_what_breaks_in_the_loop_costs_that_agent_only(caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING, "flwr.privet"):
         done = result(strategy, app, rounds=1).history[0]
     assert done.participants == ("0", "2")
-    assert done.failures == {"1": "agent 1: the loop broke"}
+    assert done.failures == {"1": Failure(FailureCode.FAILED, "agent 1: the loop broke")}
 
 
 def test_a_number_of_examples_is_a_function() -> None:

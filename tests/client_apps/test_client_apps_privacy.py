@@ -118,7 +118,7 @@ def test_budget_stops_its_agent_and_the_run_goes_on(tmp_path: Path, caplog: Any)
     result, _, _ = run(logistic_agents(3), 5, nodes)
     taken = [done.participants for done in result.history]
     assert taken == [("0", "1", "2")] * 3 + [("0", "2")] * 2
-    reason = result.history[3].failures["1"]
+    reason = result.history[3].failures["1"].text
     assert reason.startswith("agent 1: ")
     assert "budget" in reason or "epsilon" in reason
     assert "agent 1" in caplog.text
@@ -171,7 +171,7 @@ def test_given_noise_is_refused_by_a_node_with_rules() -> None:
     )
     grid = InlineGrid(app, [{"partition-id": 0, "max-clip": 1.0}, {"partition-id": 1}])
     result = FedPLT(**{"num_agents": 2, **PRIVATE}).start(grid, zeros(4), num_rounds=1)
-    assert "noise that is supplied from outside" in result.history[0].failures["0"]
+    assert "noise that is supplied from outside" in result.history[0].failures["0"].text
     assert result.history[0].epsilon == math.inf
 
 

@@ -282,7 +282,7 @@ def test_a_code_of_another_length_costs_its_agent_only() -> None:
     grid = WatchedGrid(app_of("led"), nodes, {("2", 2): shorten})
     history = play(LED(num_agents=AGENTS, value_bits="8"), 3, grid).history
     assert [sorted(done.failures) for done in history] == [[], ["2"], []]
-    assert "coded values: 59 with step" in history[1].failures["2"]
+    assert "coded values: 59 with step" in history[1].failures["2"].text
     with pytest.raises(WireError):
         decode_values(b"", DIM, np.dtype("f8"))
 

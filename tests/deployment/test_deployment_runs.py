@@ -146,10 +146,10 @@ def test_node_keeps_its_budget_over_two_runs_whatever_is_asked(
     assert second.completed, second.details
     rounds = history(two)
     assert [done["participants"] for done in rounds] == [["0", "1", "2"], ["0", "1"]]
-    assert rounds[1]["failures"]["2"].startswith("agent 2: ")
+    assert rounds[1]["failures"]["2"]["text"].startswith("agent 2: ")
     assert len(ledger.read_text().splitlines()) == 4
 
     # Neither a seed nor an open run gets anything out of the node.
     third, three = run(deployment, tmp_path, **{**PRIVATE, "noise-seed": 1, "num-server-rounds": 1})
     assert third.completed, third.details
-    assert "noise-seed" in history(three)[0]["failures"]["2"]
+    assert "noise-seed" in history(three)[0]["failures"]["2"]["text"]

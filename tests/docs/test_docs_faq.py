@@ -18,7 +18,6 @@ def test_there_are_errors_to_bring_about() -> None:
     assert len(CASES) >= 6
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize(("said", "command"), CASES, ids=[command for _, command in CASES])
 def test_the_command_fails_with_these_words(
     said: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -31,7 +31,6 @@ def summary(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.curves
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_diverging_run_fails_with_its_cause_and_has_its_page(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"round 20: .* not finite, or too large") as caught:
         run_inline(settings(tmp_path, num_server_rounds=40, step_size=100.0), "run")

@@ -326,7 +326,7 @@ def test_a_newcomer_stops_at_the_target_and_the_run_goes_on(tmp_path: Path) -> N
     joined = [done.round for done in history if "3" in done.participants]
     assert joined == list(range(3, 3 + len(joined)))
     assert 0 < len(joined) < 10
-    refused = history[joined[-1]].failures["3"]
+    refused = history[joined[-1]].failures["3"].text
     assert "target-epsilon: this reply would bring the run to epsilon" in refused
     spent = account_in(finished)["agents"]["3"]["epsilon"]
     assert spent <= 3.0
@@ -352,7 +352,7 @@ def test_an_upload_that_is_not_folded_was_paid_for(tmp_path: Path) -> None:
     finished = execute(grid, config, "run")
     last = finished.result.history[-1]
     assert last.participants == ("0", "1")
-    assert "digest differs" in last.failures["2"]
+    assert "digest differs" in last.failures["2"].text
     require_one_figure(finished)
     (release,) = account_in(finished)["agents"]["2"]["releases"]
     assert release["times"] == 4

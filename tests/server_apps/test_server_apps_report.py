@@ -433,7 +433,8 @@ class TestFailures:
             "status": "failed",
             "cause": "round 13: 0 of 3 agents replied",
             "failed-round": 13,
-            "failures": dict.fromkeys("012", reason),
+            "failures": {key: {"code": "not finite", "text": reason} for key in "012"},
+            "diverged": "uploads that are not finite in round 13",
             "config": {"algorithm": "fed-plt", "step-size": 1000.0},
         }
         page = render(run_folder(tmp_path / "run", rounds(12), summary=summary))
@@ -441,6 +442,7 @@ class TestFailures:
         assert f'<th scope="row">0, 1, 2</th><td>{reason}</td>' in page.html
         assert "Try a smaller step-size" in page.html
         assert "No failure" not in page.html
+        del summary["diverged"]
         silent = {**summary, "failures": {"1": "no reply within 600 s"}}
         page = render(run_folder(tmp_path / "silent", rounds(12), summary=silent))
         assert "raise round-timeout" in page.html
@@ -637,9 +639,9 @@ class TestCommand:
         assert privet("report", *folders, "--out", tmp_path / "both.html").code == 0
         assert (tmp_path / "both.html").exists()
 
-    def test_a_failure_is_one_line_and_exit_1(self, tmp_path: Path) -> None:
+    def test_a_path_that_is_not_there_is_one_line_and_exit_2(self, tmp_path: Path) -> None:
         code, out, err = privet("report", tmp_path / "nowhere")
-        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert (code, out, err.count("\n")) == (2, "", 1)
         assert "nowhere" in err
 
 

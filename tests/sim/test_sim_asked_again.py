@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from privet.client_apps import client_app
 from privet.privacy import AgentLedger
 from privet.sim.engine import InlineGrid
-from privet.strategies import FedPLT, Schedule
+from privet.strategies import Failure, FailureCode, FedPLT, Schedule
 from privet.wire import AGENT_RECORD, ENROL
 from support.federations import app_of, logistic_agents, position, zeros
 
@@ -109,7 +109,7 @@ def test_an_agent_turned_away_for_its_number_comes_back_with_the_right_one(later
     app: Any = grid._nodes
     app.client_app = app_of(problems)
     refused = strategy.play_round(grid, 2)
-    assert "a private run keeps the number" in refused.failures["1"]
+    assert "a private run keeps the number" in refused.failures["1"].text
     problems[1] = PROBLEMS[1]
     later(61.0)
     app.client_app = app_of(problems)
@@ -309,4 +309,6 @@ def test_flowers_word_for_an_expired_message_is_a_late_reply() -> None:
     app = app_of(PROBLEMS)
     strategy = begun(Expires(app, 3), round_timeout=9.0)
     assert strategy.session is not None
-    assert strategy.session.history[0].failures == {"1": "no reply within 9 s"}
+    assert strategy.session.history[0].failures == {
+        "1": Failure(FailureCode.LATE, "no reply within 9 s")
+    }

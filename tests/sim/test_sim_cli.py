@@ -60,7 +60,7 @@ def test_benchmarks_are_listed_where_they_can_run() -> None:
         (["bench", "engin"], 2, "; did you mean 'engine'?"),
         (["keys", "locl-epochs"], 2, "'locl-epochs'; did you mean 'local-epochs'?"),
         (["tune", "led", "algorithm=gfl"], 2, "algorithm = gfl: the command names led"),
-        (["flower-run", "--app-dir", "/nowhere"], 1, "expected a Flower app's pyproject.toml"),
+        (["flower-run", "--app-dir", "/nowhere"], 2, "expected a Flower app's pyproject.toml"),
         (
             ["flower-run", "algorithm=fed-lin", "step-size=0"],
             2,
@@ -89,8 +89,10 @@ def test_benchmarks_are_listed_where_they_can_run() -> None:
         (["tune", "fed-avg"], 2, "unknown algorithm 'fed-avg': known are"),
         (["bench", "speed"], 2, "unknown benchmark 'speed'"),
         (["bench", "wire", "--peers", "python"], 2, "--peers: bench wire has none"),
-        (["report", "/nowhere"], 1, "/nowhere"),
-        (["run", "resume=/nowhere"], 1, "no checkpoint at /nowhere"),
+        (["report", "/nowhere"], 2, "/nowhere"),
+        (["watch", "/nowhere"], 2, "/nowhere: no run writes here"),
+        (["ledger", "/nowhere"], 2, "'/nowhere' does not exist"),
+        (["run", "resume=/nowhere"], 2, "no checkpoint at /nowhere"),
         (["run", "row-norm=0.0", "target-epsilon=1.0"], 2, "target-epsilon needs clip > 0"),
         (["run", "delta=0.1"], 2, "delta = 0.1: not used without noise"),
         (["run", "relation=add-remove"], 2, "relation = add-remove: not used without noise"),
@@ -110,11 +112,11 @@ def test_benchmarks_are_listed_where_they_can_run() -> None:
         (["keys", "fedplt"], 2, "unknown config key 'fedplt'; did you mean 'fed-plt'?"),
         (["new", "/proc/app"], 1, "/proc/app: No such file or directory"),
         (["watch", "runs", "--port", "70000"], 2, "70000 is not in the range"),
-        (["report", "runs"], 1, "expected a run folder, such as runs/1"),
+        (["report", "runs"], 2, "expected a run folder, such as runs/1"),
         (["run", "num-agents=1000"], 2, "455 examples cannot give each of 1000 agents one"),
         (["data", __file__, "dataset=mnist"], 2, "not an .npz file"),
-        (["report", __file__], 1, "no such file; expected a run folder"),
-        (["watch", __file__], 1, "no run writes here"),
+        (["report", __file__], 2, "no such file; expected a run folder"),
+        (["watch", __file__], 2, "no run writes here"),
         (["ledger", __file__], 1, "line 1 is not a ledger entry"),
     ],
 )
@@ -158,6 +160,18 @@ def test_what_can_never_run_is_refused_before_anything_is_done(
     assert said in err
     assert (out, err.count("\n")) == ("", 1)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_private_run_on_a_table_names_all_that_is_missing_with_the_schema(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{n},{n % 2}\n" for n in range(60)))
+    table = ("dataset=csv", f"data-path={tmp_path / 'a.csv'}", "num-agents=3")
+    code, out, err = privet("run", "target-epsilon=4", *table)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    for key in ("local-solver", "clip", "row-norm", "schema"):
+        assert f"{key} (" in err.partition("; give ")[2]
 
 
 @pytest.mark.parametrize("command", [["account"], ["run", "num-server-rounds=2"]])
@@ -313,6 +327,11 @@ def test_account_names_all_that_is_missing() -> None:
     assert [key for key, _ in needed] == ["local-solver", "clip", "row-norm", "loss"]
     given = [f"{key}={value}" for key, value in needed]
     assert privet("account", "target-epsilon=4", "num-examples=100", *given)[0] == 0
+    code, _, err = privet("run", "target-epsilon=4", "num-server-rounds=1")
+    assert code == 2
+    assert err.endswith(
+        "; give local-solver (such as noisy-gd), clip (such as 1.0), row-norm (such as 1.0)\n"
+    )
     for one in given[1:]:
         others = [each for each in given if each != one]
         _, _, err = privet("account", "target-epsilon=4", "num-examples=100", *others)
@@ -706,3 +725,27 @@ def test_flower_run_says_why_it_failed_and_where_the_log_is(
     assert code == 1
     assert err == f"privet: run 7 failed: {cause}; Flower's log is in {log}\n"
     assert log.read_text().splitlines() == lines
+
+
+def test_settings_may_be_one_text_as_flower_takes_them(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = 'algorithm="fed-lin" num-server-rounds=1 num-agents = 3 output-dir="my own runs"'
+    code, _, err = privet("run", text)
+    assert code == 0, err
+    (folder,) = (tmp_path / "my own runs").iterdir()
+    assert folder.name.endswith("fed-lin")
+
+
+@pytest.mark.parametrize("command", ["run", "data", "tune", "account", "flower-run"])
+def test_help_ends_with_an_example_of_the_command_that_runs(command: str) -> None:
+    _, out, _ = privet(command, "--help")
+    example = out.rstrip().splitlines()[-1].split()
+    assert example[:2] == ["privet", command]
+    if command in ("data", "account"):
+        assert privet(*example[1:])[0] == 0
+
+
+def test_commands_are_listed_by_what_they_are_for() -> None:
+    _, out, _ = privet("--help")
+    headings = [line.split()[1] for line in out.splitlines() if line.startswith("╭")]
+    assert headings == ["Options", "Start", "Choose", "Privacy", "Research", "Flower"]

@@ -31,7 +31,6 @@ def test_a_file_that_is_no_toml_is_one_line(tmp_path: Path, content: bytes, said
     assert list(tmp_path.iterdir()) == [file]
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_diverging_run_ends_in_one_line_with_its_page(tmp_path: Path) -> None:
     keys = ["num-agents=4", "num-server-rounds=40", "step-size=100", f"output-dir={tmp_path}"]
     code, _, err = privet("run", *keys)
@@ -40,6 +39,9 @@ def test_a_diverging_run_ends_in_one_line_with_its_page(tmp_path: Path) -> None:
     (line,) = [line for line in err.splitlines() if line.startswith("privet: ")]
     assert err.splitlines()[-1] == line
     assert "round 20: 0 of 4 agents replied" in line
+    assert err.count("this run diverges, loss ") == 1
+    assert "Try a smaller step-size; privet tune finds settings that converge." in err
+    assert "RuntimeWarning" not in err
     (folder,) = tmp_path.iterdir()
     page = (folder / "report.html").read_text()
     assert 'data-status="failed"' in page

@@ -13,7 +13,7 @@ from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from privet.client_apps import client_app
 from privet.problems import BinaryLogistic
 from privet.sim.engine import InlineGrid
-from privet.strategies import FedPLT, Schedule
+from privet.strategies import Failure, FailureCode, FedPLT, Schedule
 from privet.strategies.fed_plt import Server
 from privet.wire import RunError, pack
 from privet.wire.contract import LONGEST_ABOUT
@@ -92,9 +92,9 @@ def test_bad_reply_counts_as_absence(reaction: Any, reason: str) -> None:
     result, _, _ = train(problems, ROUNDS, grid=grid, round_timeout=0.05)
     failed = result.history[2]
     assert list(failed.failures) == ["2"]
-    assert reason in failed.failures["2"]
-    assert failed.failures["2"].isprintable()
-    assert len(failed.failures["2"]) <= 300
+    assert reason in failed.failures["2"].text
+    assert failed.failures["2"].text.isprintable()
+    assert len(failed.failures["2"].text) <= 300
     assert failed.participants == ("0", "1", "3")
     # The agent's next upload starts from the state last accepted: the run is the one in which
     # that agent was merely absent, bit for bit.
@@ -151,7 +151,9 @@ def test_client_that_raises_is_named_and_the_others_go_on() -> None:
     broken = Broken(problems[1].features, problems[1].labels)
     result, _, _ = train([problems[0], broken, problems[2]], 2)
     assert result.history[0].participants == ("0", "2")
-    assert result.history[0].failures == {"1": "agent 1: the disk is on fire"}
+    assert result.history[0].failures == {
+        "1": Failure(FailureCode.FAILED, "agent 1: the disk is on fire")
+    }
 
 
 def test_fewer_replies_than_min_agents_end_the_run_with_one_line() -> None:
@@ -273,7 +275,9 @@ def test_upload_that_no_check_foresees_costs_its_agent_only(monkeypatch: Any) ->
     monkeypatch.setattr(Server, "accept", strict)
     result, _, _ = train(logistic_agents(3), 2)
     assert result.history[-1].participants == ("0", "2")
-    assert result.history[-1].failures == {"1": "reply cannot be used (KeyError('w'))"}
+    assert result.history[-1].failures == {
+        "1": Failure(FailureCode.DROPPED, "reply cannot be used (KeyError('w'))")
+    }
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pytest
 
 from privet.sim import flower_run
 from privet.sim.flower_run import FlowerRunError, run_simulation
+from privet.wire import ConfigError
 from support.paths import ROOT
 
 APP = ROOT / "tests" / "support" / "tiny_app"
@@ -168,7 +169,7 @@ def test_an_interrupted_run_leaves_no_process(number: signal.Signals) -> None:
 
 
 def test_an_unknown_key_is_named_before_anything_starts() -> None:
-    with pytest.raises(FlowerRunError, match="run config 'no-such-key' is not a key of"):
+    with pytest.raises(ConfigError, match="run config 'no-such-key' is not a key of"):
         run_simulation(APP, num_supernodes=2, run_config={"no-such-key": 1})
 
 

@@ -120,9 +120,9 @@ def test_a_unit_whose_agent_fails_adds_what_the_simulation_adds(tmp_path: Path) 
             with np.load(folder / "model.npz") as found:
                 assert found["x"].tobytes() == expected[f"unit-{unit}/x"].tobytes()
     (_, second, third) = history(done[1][0])
-    assert "out of memory" in second["failures"].pop("7")
+    assert "out of memory" in second["failures"].pop("7")["text"]
     ((spared, why),) = second["failures"].items()
-    assert "left out" in why
+    assert why["code"] == "left out"
     assert set(second["participants"]) == set("5689") - {spared}
     assert third["participants"] == list("56789")
     assert any("attempt 1 failed" in note for note in second["notes"])

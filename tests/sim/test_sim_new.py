@@ -77,10 +77,18 @@ def test_a_model_of_ones_own_is_trained(
         del sys.modules[name]
 
 
+def test_the_table_app_writes_its_runs_into_its_own_folder(make: Make) -> None:
+    """Flower runs a ServerApp where the SuperLink was started, maybe for another project."""
+    folder = make("table")
+    assert config_of(folder)["output-dir"] == str(folder / "runs")
+    assert "output-dir" in (folder / "README.md").read_text()
+
+
 def test_the_table_app_takes_every_key(make: Make) -> None:
     from privet.server_apps.config import defaults
 
-    assert config_of(make("table")) == {**defaults(), "num-agents": 2}
+    found = config_of(make("table"))
+    assert found == {**defaults(), "num-agents": 2, "output-dir": found["output-dir"]}
 
 
 @pytest.mark.ray

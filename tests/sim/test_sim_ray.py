@@ -33,7 +33,7 @@ from privet.sim.ray import actors as ray_actors
 from privet.sim.ray.engine import RayGrid
 from privet.sim.ray.session import _processes, ray_session
 from privet.sim.sweep import SweepError, sweep
-from privet.strategies import FedPDM, FedPLT, Fraction, PrivetResult, Schedule
+from privet.strategies import Failure, FailureCode, FedPDM, FedPLT, Fraction, PrivetResult, Schedule
 from privet.wire import ConfigError, RunError
 from support.federations import FaultyGrid, logistic_agents, lose_state, position, zeros
 from support.memory import resident_megabytes
@@ -228,7 +228,9 @@ def test_actor_killed_mid_round_costs_fed_plt_its_agents_for_that_round(
     ours = run(strategy, grid, 6, observers=[arm(grid, trap, 3)])
     hit = ours.history[2]
     assert hit.participants == ("3", "4")
-    assert hit.failures == dict.fromkeys(("0", "1", "2"), "error 8: its process ended")
+    assert hit.failures == dict.fromkeys(
+        ("0", "1", "2"), Failure(FailureCode.LOST, "error 8: its process ended")
+    )
     after = ours.history[3]
     assert after.participants == NAMES
     assert after.notes == tuple(f"agent {n} was sent its state of round 2" for n in "012")

@@ -26,6 +26,8 @@ from privet.strategies import (
     GFL,
     LED,
     DPFedSGD,
+    Failure,
+    FailureCode,
     FedDyn,
     FedLin,
     FedPD,
@@ -193,7 +195,9 @@ def test_the_name_of_a_node_with_a_key_is_nobody_elses() -> None:
     join(grid, OTHER, {"partition-id": 0})
     grid.online.discard(1000)
     rounds = [strategy.play_round(grid, number) for number in (3, 4)]
-    assert [done.failures for done in rounds] == [{"0": "not connected"}] * 2
+    assert [done.failures for done in rounds] == [
+        {"0": Failure(FailureCode.NOT_CONNECTED, "not connected")}
+    ] * 2
     assert (len(grid.to(OTHER)), len(grid.to(OTHER, ENROL))) == (0, 1)
     grid.online.add(1000)
     grid.contexts[1000].state.clear()  # restarted with its key: the same id, an empty memory
@@ -299,7 +303,9 @@ def test_an_upload_of_another_number_is_refused_and_then_enrolled_anew() -> None
     grid, strategy = begun()
     forget(grid, 1001, 1)
     first, second = (strategy.play_round(grid, number) for number in (3, 4))
-    assert first.failures == {"1": "upload of 12 examples by an agent enrolled with 20"}
+    assert first.failures == {
+        "1": Failure(FailureCode.DROPPED, "upload of 12 examples by an agent enrolled with 20")
+    }
     assert second.failures == {}
     assert second.notes[0] == "agent 1: 12 examples, before 20"
     assert strategy.session is not None
@@ -311,9 +317,11 @@ def test_in_a_private_run_the_number_stays() -> None:
     forget(grid, 1001, 1)
     rounds = [strategy.play_round(grid, number) for number in (3, 4, 5)]
     line = "agent 1: 12 examples, before 20: a private run keeps the number"
-    assert rounds[0].failures == {"1": "upload of 12 examples by an agent enrolled with 20"}
+    assert rounds[0].failures == {
+        "1": Failure(FailureCode.DROPPED, "upload of 12 examples by an agent enrolled with 20")
+    }
     assert rounds[1].notes == (f"node turned away: {line}",)
-    assert [done.failures for done in rounds[1:]] == [{"1": line}] * 2
+    assert [done.failures for done in rounds[1:]] == [{"1": Failure(FailureCode.OUT, line)}] * 2
     assert len(grid.to(1001)) == 4  # two rounds, the refused one and its second try with the state
 
 
@@ -327,7 +335,7 @@ def test_who_takes_a_place_with_another_number_is_noted_or_refused() -> None:
         change = "agent 1: 12 examples, before 20"
         if private:
             assert done.notes == (f"node turned away: {change}: a private run keeps the number",)
-            assert done.failures == {"1": "not connected"}
+            assert done.failures == {"1": Failure(FailureCode.NOT_CONNECTED, "not connected")}
             assert grid.to(OTHER) == []
         else:
             assert done.notes == (change, "agent 1 was sent its state of round 2")
@@ -409,7 +417,7 @@ def test_resume_compares_the_numbers_of_examples(tmp_path: Path, private: bool) 
     if private:
         refused = f"{change}: a private run keeps the number"
         assert session.history[3].notes[0] == f"node turned away: {refused}"
-        assert session.history[3].failures == {"1": refused}
+        assert session.history[3].failures == {"1": Failure(FailureCode.OUT, refused)}
     else:
         assert session.history[3].notes[0] == change
         assert session.roster.agents["1"].num_examples == 12

@@ -17,7 +17,7 @@ from privet.client_apps.masking import MASK_RECORD, MaskState
 from privet.privacy import AgentLedger
 from privet.problems import minimize
 from privet.sim.engine import InlineGrid
-from privet.strategies import FedPDM, FedPLT, Schedule
+from privet.strategies import Failure, FailureCode, FedPDM, FedPLT, Schedule
 from privet.strategies.run.masked import MOST_ATTEMPTS
 from privet.wire import REFUSED, RunError, ring
 from privet.wire.rosters import with_roster
@@ -90,9 +90,9 @@ def test_a_dropout_is_repeated_without_two_agents(name: str, reaction: Any, reas
     faults = {(2, 4): reaction}
     result, strategy, grid = recorded(name, faults, rounds=4, round_timeout=0.2)
     done = result.history[3]
-    assert reason in done.failures["2"]
+    assert reason in done.failures["2"].text
     (left_out,) = set(done.failures) - {"2"}
-    assert "left out" in done.failures[left_out]
+    assert "left out" in done.failures[left_out].text
     assert len(done.participants) == COUNT - 2
     assert any("attempt 1 failed: agent 2" in note for note in done.notes)
     gone = {"2", left_out}
@@ -118,11 +118,13 @@ def test_too_few_left_ends_the_run_by_min_agents_and_names_all() -> None:
 
 def test_an_agent_that_declined_is_not_asked_again() -> None:
     result, _, grid = recorded("fed-plt", {(2, 2): declines}, rounds=5)
-    assert "2" in result.history[4].participants or "declined" in result.history[4].failures["2"]
+    assert (
+        "2" in result.history[4].participants or "declined" in result.history[4].failures["2"].text
+    )
     later = [m for a, m, _ in grid.seen if a == 2 and m.content["privet"]["round"] > 2]
     assert later == []
     assert [len(done.participants) for done in result.history] == [5, 3, 4, 4, 4]
-    assert "budget is spent" in result.history[4].failures["2"]
+    assert "budget is spent" in result.history[4].failures["2"].text
 
 
 def test_masks_that_do_not_cancel_spoil_no_model() -> None:
@@ -216,8 +218,8 @@ def test_every_attempt_is_charged_and_masks_buy_nothing() -> None:
 def test_fed_plt_agent_that_lost_its_state_is_out_with_a_reason() -> None:
     result, _, _ = recorded("fed-plt", {(2, 3): lose_state}, rounds=5)
     reason = "lost its state of round 2"
-    assert all(reason in done.failures["2"] for done in result.history[2:])
-    assert "out of the run (state-path" in result.history[4].failures["2"]
+    assert all(reason in done.failures["2"].text for done in result.history[2:])
+    assert "out of the run (state-path" in result.history[4].failures["2"].text
     assert [len(done.participants) for done in result.history] == [5, 5, 3, 4, 4]
 
 
@@ -270,7 +272,9 @@ def test_another_node_of_a_lost_ones_name_is_sent_nothing_of_it(name: str) -> No
         assert [own["tag"] for own in to_it] == [0, 3]
     else:
         assert result.history[2].notes[0].endswith("turned away")
-        assert [done.failures for done in result.history[2:]] == [{"2": "not connected"}] * 2
+        assert [done.failures for done in result.history[2:]] == [
+            {"2": Failure(FailureCode.NOT_CONNECTED, "not connected")}
+        ] * 2
         assert to_it == []
 
 
@@ -316,8 +320,8 @@ def test_an_agent_without_a_key_is_asked_for_one_before_the_next_round() -> None
         arrays, _ = strategy.aggregate_train(number, grid.send_and_receive(messages))
         taken.append(strategy.session.history[-1].participants)
     assert taken == [tuple("012345"), tuple("345"), tuple("012345")]
-    assert "does not hold its key" in strategy.session.history[1].failures["1"]
-    assert "lacks those of 1" in strategy.session.history[1].failures["0"]
+    assert "does not hold its key" in strategy.session.history[1].failures["1"].text
+    assert "lacks those of 1" in strategy.session.history[1].failures["0"].text
 
 
 def test_flowers_own_loop_can_drive_a_round_without_retries() -> None:
@@ -392,7 +396,7 @@ def no_attempt(fields: dict[str, Any]) -> None:
 )
 def test_hostile_rosters_get_no_upload_and_cost_nothing(change: Any, reason: str) -> None:
     result, _, _ = recorded("fed-plt", {(2, 2): tampered(change)}, rounds=3)
-    assert reason in result.history[1].failures["2"]
+    assert reason in result.history[1].failures["2"].text
     assert result.history[2].participants == tuple("01234")
 
 

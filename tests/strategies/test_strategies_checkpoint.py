@@ -12,10 +12,10 @@ from flwr.app import MetricRecord
 
 from privet.problems import BinaryLogistic
 from privet.sim.engine import InlineGrid
-from privet.strategies import FedPLT, Fraction
+from privet.strategies import Failure, FailureCode, FedPLT, Fraction
 from privet.strategies.run import Run
 from privet.strategies.run.checkpoint import Checkpoint, load, save
-from privet.wire import RunError
+from privet.wire import ConfigError, RunError
 from privet.wire.files import read_npz, write_npz
 from support.federations import app_of, logistic_agents, model, train, zeros
 
@@ -35,7 +35,7 @@ def test_agents_that_do_not_come_back_stay_absent(tmp_path: Path) -> None:
     strategy = FedPLT(rho=1.0, local_epochs=3, num_agents=2)
     result = strategy.start(grid, zeros(4), num_rounds=4, resume=file)
     assert result.history[-1].participants == ("0", "1")
-    assert result.history[-1].failures == {"2": "not connected"}
+    assert result.history[-1].failures == {"2": Failure(FailureCode.NOT_CONNECTED, "not connected")}
     assert strategy.session is not None
     assert strategy.session.state.z.shape == (3, 4)
 
@@ -66,7 +66,7 @@ def test_resume_with_a_model_of_another_size(tmp_path: Path) -> None:
 
 
 def test_missing_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="no checkpoint at"):
+    with pytest.raises(ConfigError, match="no checkpoint at"):
         load(tmp_path)
     half = tmp_path / "checkpoint.npz"
     save(half, Checkpoint({"round": 1}, {"x": np.zeros(1000)}))
@@ -118,11 +118,14 @@ def test_tolerance_is_compared_with_what_the_monitor_measured() -> None:
     start: dict[str, Any] = {"tolerance": 1e-6, "evaluate_every": 10}
     result, _, _ = train(problems, 100, local_epochs=10, monitor=monitor, start=start)
     assert result.history[20].residual < 1e-6
-    assert (result.stopped, calls) == ("tolerance", [10, 20, 30])
+    assert (result.stopped, calls) == ("tolerance", [0, 10, 20, 30])
 
 
 def test_stop_by_tolerance_is_evaluated() -> None:
-    start = {"tolerance": 1e-10, "evaluate_every": 1000, "evaluate_fn": lambda *_: MetricRecord()}
+    def evaluate(number: int, arrays: Any) -> MetricRecord:
+        return MetricRecord({"number": number})
+
+    start = {"tolerance": 1e-10, "evaluate_every": 1000, "evaluate_fn": evaluate}
     result, _, _ = train(logistic_agents(3), 500, local_epochs=10, start=start)
     assert list(result.evaluate_metrics_serverapp) == [0, result.history[-1].round]
 

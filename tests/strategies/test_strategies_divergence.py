@@ -17,8 +17,10 @@ from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies import FedDyn, FedPLT, Round
-from privet.strategies.run.observers import Divergence
+from privet.strategies.participation import Probability
+from privet.strategies.run.divergence import Divergence
 from privet.wire import ConfigError, RunError
+from privet.wire.registry import algorithms
 from support.federations import app_of, logistic_agents, zeros
 
 AGENTS, DIM = 3, 2
@@ -87,20 +89,53 @@ def test_a_run_that_converges_is_not_warned_of(caplog: pytest.LogCaptureFixture)
 def test_a_network_that_collapses_is_told_from_one_that_recovers(
     residuals: list[float], said: str
 ) -> None:
-    found = Divergence(ends=False, keys=["step-size"])
-    run: Any = SimpleNamespace(diverged="", session=SimpleNamespace(history=[]))
-    for number, residual in enumerate(residuals, 1):
-        run.session.history.append(
-            SimpleNamespace(round=number, residual=residual, loss=math.nan, failures={})
-        )
-        found.on_round(run, run.session.history[-1])
-    assert run.diverged == (f"residual {said}" if said else "")
+    rounds = [Round(i, ("0",), residual=residual) for i, residual in enumerate(residuals, 1)]
+    assert diverged(rounds) == (f"residual {said}" if said else "")
+
+
+def diverged(rounds: list[Round], exchanges: int = 1) -> str:
+    found = Divergence(ends=False, keys=["step-size"], exchanges=exchanges)
+    history: list[Round] = []
+    initial = Round(0, ())
+    run: Any = SimpleNamespace(
+        diverged="", session=SimpleNamespace(history=history, initial=initial)
+    )
+    found.on_begin(run)
+    for done in rounds:
+        history.append(done)
+        found.on_round(run, done)
+    return str(run.diverged)
+
+
+def test_a_residual_that_is_no_number_is_divergence_once_there_should_be_one() -> None:
+    nobody, some = (Round(number, names) for number, names in ((1, ()), (2, ("0",))))
+    assert diverged([nobody]) == ""
+    assert diverged([nobody, some]) == "residual nan in round 2"
+    assert diverged([nobody, some], exchanges=2) == ""
+    assert diverged([nobody, some, Round(3, ("0",))], exchanges=2) == "residual nan in round 3"
+
+
+def test_a_first_round_in_which_nobody_is_asked_is_no_divergence() -> None:
+    seldom = FedPLT(
+        participation=Probability(0.15), seed=1, num_agents=AGENTS, on_divergence="stop"
+    )
+    found = play(seldom, rounds=12)
+    assert found.history[0].participants == ()
+    assert (found.stopped, found.diverged, len(found.history)) == ("rounds", "", 12)
+
+
+@pytest.mark.parametrize("name", sorted(algorithms()))
+def test_no_algorithm_is_complained_of_in_a_healthy_run(name: str, tmp_path: Path) -> None:
+    config: dict[str, Any] = {"algorithm": name, "num-agents": 3, "num-server-rounds": 6}
+    config |= {"on-divergence": "stop", "output-dir": str(tmp_path)}
+    found = run_inline(config, "run").result
+    assert (found.diverged, found.no_better, len(found.history)) == ("", "", 6)
 
 
 def test_it_ends_where_that_is_asked_for() -> None:
     found = play(FedDyn(step_size_base=2.0, on_divergence="stop", **STEEP))
     assert found.stopped == "divergence"
-    assert 3 < len(found.history) < 30
+    assert 1 < len(found.history) < 30
 
 
 def test_it_begins_anew_with_half_the_step_until_it_does_not_diverge() -> None:
@@ -125,7 +160,6 @@ def test_a_step_that_is_made_of_moduli_is_halved_by_twice_the_smoothness() -> No
 
 @pytest.mark.parametrize("secure_sum", [False, True])
 @pytest.mark.parametrize("away", [{}, {"0": "no reply", "1": "disk full", "2": "is away"}], ids=len)
-@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 def test_it_is_divergence_however_many_other_reasons_there_are(
     secure_sum: bool, away: dict[str, str]
 ) -> None:
@@ -145,7 +179,6 @@ def test_it_is_divergence_however_many_other_reasons_there_are(
     assert found.diverged == "uploads that are not finite in round 1"
 
 
-@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 def test_uploads_that_are_not_finite_are_divergence_as_well(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

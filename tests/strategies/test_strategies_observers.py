@@ -75,7 +75,7 @@ def test_the_order_of_a_round_is_measure_evaluate_checkpoint_observers(tmp_path:
 
     def monitor(number: int, models: Any) -> dict[str, float]:
         order.append(f"measure {number}")
-        return {"stationarity": 1.0 / number, "extra": 2.0}
+        return {"stationarity": 1.0 / max(number, 1), "extra": 2.0}
 
     def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
         order.append(f"evaluate {number} {path.exists()}")
@@ -95,7 +95,7 @@ def test_the_order_of_a_round_is_measure_evaluate_checkpoint_observers(tmp_path:
     )
     assert result.stopped == "tolerance"
     assert order == [
-        "evaluate 0 False",
+        "measure 0", "evaluate 0 False",
         "measure 1", "evaluate 1 False", "watch 1 False 2",
         "measure 2", "evaluate 2 False", "watch 2 True 2",
     ]  # fmt: skip
@@ -109,5 +109,5 @@ def test_what_is_not_due_is_not_measured_but_the_last_round_is() -> None:
         return {"loss": 1.0}
 
     result = play(rounds=5, strategy={"monitor": monitor}, evaluate_every=2)
-    assert measured == [2, 4, 5]
+    assert measured == [0, 2, 4, 5]
     assert [np.isfinite(done.loss) for done in result.history] == [False, True, False, True, True]

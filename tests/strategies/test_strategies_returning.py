@@ -13,7 +13,7 @@ from flwr.app import Context, RecordDict
 
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
-from privet.strategies import FedPLT
+from privet.strategies import Failure, FailureCode, FedPLT
 from privet.wire import ConfigError, RunError
 from support.federations import app_of, logistic_agents, train, zeros
 
@@ -53,7 +53,7 @@ def test_a_resume_goes_on_without_one_that_is_away_and_says_who(
     monkeypatch.setattr("privet.strategies.run.returning.REPEAT", 0.1)
     result = resumed(Away({1001}, 10**9), file, patience=0.0)
     assert [done.participants for done in result.history[2:]] == [("0", "2")] * 2
-    assert result.history[-1].failures == {"1": "not connected"}
+    assert result.history[-1].failures == {"1": Failure(FailureCode.NOT_CONNECTED, "not connected")}
     missing = "2 of 3 nodes are connected; not seen: agents 1"
     assert caplog.messages.count(f"resume: waiting for agents: {missing}") >= 1
     assert f"resume: {missing}; the run goes on without them" in caplog.messages

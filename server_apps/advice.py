@@ -1,0 +1,28 @@
+"""What may help a run that did not go well: said by its page and on the terminal alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from privet.strategies.half import STEP_KEYS
+from privet.strategies.run.divergence import remedy
+
+
+def advice(summary: Mapping[str, Any]) -> str:
+    """Return what may help a run with this summary, empty where nothing is known."""
+    if summary.get("status") == "interrupted":
+        return f"It goes on with resume={summary.get('run-folder', '')}."
+    diverged = bool(summary.get("diverged"))
+    if diverged or summary.get("no-better"):
+        keys = [key for key in STEP_KEYS if key in summary.get("config", {})]
+        private = bool(summary.get("private"))
+        hint = remedy(keys, diverged=diverged, private=private)
+        search = "" if private else "; privet tune finds settings that converge"
+        return f"{hint[0].upper()}{hint[1:]}{search}."
+    if summary.get("failures"):
+        return (
+            "Too few agents answered; their own logs say why. Where some may stay away, lower "
+            "min-agents or raise round-timeout."
+        )
+    return ""

@@ -1,0 +1,129 @@
+"""What a failure says decides nothing: its code does, and one agent's word ends no run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Error, Message, MessageType
+
+from privet.problems import L2, RidgeRegression
+from privet.sim.engine import InlineGrid
+from privet.strategies import Failure, FailureCode, FedPLT, Round, Stop
+from privet.strategies.run.exchange import NO_HANDLER
+from privet.strategies.run.failure import overflowed
+from privet.strategies.run.round import TooFewError
+from privet.wire import FAILED, NOT_FINITE, REFUSED
+from support.federations import app_of
+
+AGENTS, DIM = 5, 2
+rng = np.random.default_rng(8)
+PROBLEMS = [
+    RidgeRegression(rng.standard_normal((9, DIM)), rng.standard_normal(9), regularizer=L2(0.1))
+    for _ in range(AGENTS)
+]
+WORDS = "upload holds numbers that are not finite, or too large"
+
+
+class Answering(InlineGrid):
+    """A grid in which some agents answer every training message with an error of their own."""
+
+    def __init__(self, errors: dict[str, Error], rounds: range = range(2, 99)) -> None:
+        super().__init__(app_of(PROBLEMS), AGENTS)
+        self.errors, self.rounds, self.asked = errors, rounds, 0
+
+    def deliver(self, message: Message) -> Message | None:
+        agent = str(self.contexts[message.metadata.dst_node_id].node_config["partition-id"])
+        if message.metadata.message_type == MessageType.TRAIN and agent in self.errors:
+            self.asked += 1
+            if message.content["privet"]["round"] in self.rounds:  # type: ignore[index,operator]
+                return Message(self.errors[agent], reply_to=message)
+        return super().deliver(message)
+
+
+def play(grid: InlineGrid, **options: Any) -> Any:
+    strategy = FedPLT(num_agents=AGENTS, on_divergence="stop", **options)
+    return strategy.start(grid, ArrayRecord({"x": Array(np.ones(DIM))}), num_rounds=6)
+
+
+@pytest.mark.parametrize("secure_sum", [False, True])
+@pytest.mark.parametrize("code", [FAILED, REFUSED, 2, 7, NOT_FINITE])
+def test_one_agent_ends_no_run_by_its_error(code: int, secure_sum: bool) -> None:
+    found = play(Answering({"2": Error(code, WORDS)}), secure_sum=secure_sum)
+    assert (found.stopped, found.diverged, len(found.history)) == (Stop.ROUNDS, "", 6)
+    assert "not finite" in found.history[1].failures["2"].text
+    assert found.history[1].failures["2"].code != FailureCode.NOT_FINITE
+
+
+def test_a_round_without_enough_agents_is_tried_again_whatever_an_agent_says() -> None:
+    """Agent 0 lies while agent 1 is away for a moment."""
+    errors = {"0": Error(FAILED, WORDS), "1": Error(7, "its node is gone")}
+
+    class Back(Answering):
+        def deliver(self, message: Message) -> Message | None:
+            if self.asked > 5:
+                self.errors.pop("1", None)
+            return super().deliver(message)
+
+    found = play(Back(errors), min_agents=4, patience=60.0)
+    assert (found.stopped, len(found.history)) == (Stop.ROUNDS, 6)
+
+
+def test_a_failed_round_is_divergence_by_its_codes_alone() -> None:
+    said = {str(i): Error(FAILED, WORDS) for i in range(AGENTS)}
+    with pytest.raises(TooFewError, match="not finite") as caught:
+        play(Answering(said), patience=0.0)
+    assert not caught.value.overflowed
+    half = {str(i): Error(NOT_FINITE, "numbers") for i in range(3)}
+    found = play(Answering(half), patience=0.0, min_agents=4)
+    assert (found.stopped, found.diverged) == (
+        Stop.DIVERGENCE,
+        "uploads that are not finite in round 2",
+    )
+
+
+@pytest.mark.parametrize(
+    ("codes", "asked", "expected"),
+    [
+        (["not finite"], 9, True),
+        (["says not finite"], 9, False),
+        (["says not finite"] * 4, 9, False),
+        (["says not finite"] * 5, 9, True),
+        (["failed", "late", "lost", "refused", "dropped"], 5, False),
+        ([], 0, False),
+    ],
+)
+def test_what_the_server_finds_counts_at_once_and_words_by_their_number(
+    codes: list[str], asked: int, expected: bool
+) -> None:
+    failures = {str(i): Failure(FailureCode(code), WORDS) for i, code in enumerate(codes)}
+    assert overflowed(failures, asked) == expected
+
+
+def test_codes_are_in_the_history_and_a_text_alone_is_read() -> None:
+    done = Round(1, (), failures={"1": Failure(FailureCode.LATE, "no reply within 9 s")})
+    line = json.loads(json.dumps(done.to_dict()))
+    assert line["failures"] == {"1": {"code": "late", "text": "no reply within 9 s"}}
+    assert Round.from_dict(line).failures == done.failures
+    line["failures"] = {"1": "no reply within 9 s"}
+    assert Round.from_dict(line).failures["1"].code == FailureCode.UNKNOWN
+
+
+def test_each_kind_of_absence_has_its_code() -> None:
+    errors = {
+        "0": Error(REFUSED, "its budget is spent"),
+        "1": Error(FAILED, "no data"),
+        "2": Error(2, "its ClientApp raised"),
+    }
+    found = play(Answering(errors))
+    codes = {name: failure.code for name, failure in found.history[1].failures.items()}
+    assert codes == {"0": "refused", "1": "failed", "2": "lost"}
+
+
+def test_an_agent_cannot_speak_for_flower() -> None:
+    errors = {"0": Error(FAILED, NO_HANDLER), "1": Error(2, f"of Ray: {NO_HANDLER}")}
+    found = play(Answering(errors))
+    codes = {name: failure.code for name, failure in found.history[1].failures.items()}
+    assert codes == {"0": "failed", "1": "other app"}

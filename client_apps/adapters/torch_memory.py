@@ -91,8 +91,9 @@ class Memory:
     def watched(self) -> Iterator[None]:
         """Refuse tensors of examples that outlive a block (raises ``ConfigError``)."""
         made: list[weakref.ref[Any]] = []
+        mode: Any = self._torch.overrides.TorchFunctionMode
 
-        class Noting(self._torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+        class Noting(mode):  # type: ignore[misc]
             def __torch_function__(
                 self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None
             ) -> Any:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -209,31 +208,33 @@ def not_a_mean(
 ) -> str:
     """Return what is to be said of a loss of a few examples that is not their mean, or nothing.
 
-    In evaluation mode and under vmap, so that what module or loss keep of them is found.
+    Gradients are compared, as losses are all alike where a network begins with equal outputs. In
+    evaluation mode and under vmap, so that what module or loss keep of the examples is found.
     """
     torch = importlib.import_module("torch")
     memory = Memory(model, loss_fn, "model.")
     objective = _objective(torch, model, loss_fn)
     named = {f"model.{name}": value.detach() for name, value in parameters.items()}
-    device = next(iter(named.values())).device
-    few = [part[:FEW].to(device) for part in rows]
+    first = next(iter(named.values()))
+    few = [part[:FEW].to(first.device) for part in rows]
     if any(len(part) < 2 for part in few):
         return ""
 
-    def loss(example: Any) -> Any:
-        return memory.call(objective, named, (build(example),))
+    def loss(parameters: Mapping[str, Any], example: Any) -> Any:
+        return memory.call(objective, parameters, (build(example),))
 
-    def losses(batches: list[Any]) -> Any:
+    def gradient(batches: list[Any]) -> Any:
+        """Return the mean over batches of the gradient, flat."""
         memory.block()
-        return torch.func.vmap(loss, randomness="different")(batches)
+        each = torch.func.vmap(torch.func.grad(loss), (None, 0), randomness="different")
+        found = each(named, batches)
+        return torch.cat([part.double().mean(0).reshape(-1) for part in found.values()])
 
     modes = [(layer, layer.training) for layer in model.modules()]
     try:
         model.eval()
-        with torch.no_grad():
-            whole = [losses([part[None] for part in few]) for _ in range(2)]
-            apart = losses([part[:, None] for part in few])
-            first, again, *each = torch.cat([*whole, apart]).tolist()
+        whole, again = (gradient([part[None] for part in few]) for _ in range(2))
+        mean = gradient([part[:, None] for part in few])
     except PrivetError:
         raise
     except Exception:  # it cannot be compared
@@ -242,10 +243,10 @@ def not_a_mean(
         for layer, training in modes:
             layer.training = training
         memory.require_none()
-    mean = sum(each) / len(each)
-    if first != again or not math.isfinite(mean + first):
-        return ""  # a random loss, or one of which this says nothing
-    if math.isclose(first, mean, rel_tol=1e-2, abs_tol=1e-4):
+    coarseness = max(1e-2, *(8 * torch.finfo(value.dtype).eps for value in named.values()))
+    size = torch.maximum(whole.norm(), mean.norm())
+    apart = (whole - mean).norm() > coarseness * size + 1e-6  # false where one is not finite
+    if not bool(apart & (whole == again).all()):  # of a random loss this says nothing
         return ""
     return (
         "the loss of some examples is not the mean of their losses (class weights, a sum, ignored "

@@ -8,6 +8,7 @@ without a matrix product, which reduced-precision modes (TF32, autocast) would r
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import traceback
 import warnings
@@ -101,7 +102,8 @@ def _run(
 ) -> Any:
     """Return the gradients of a block of examples (raises ``VmapError``)."""
     try:
-        with warnings.catch_warnings():  # that an operation is slow under vmap
+        watched = contextlib.nullcontext() if memory is None else memory.watched()
+        with watched, warnings.catch_warnings():  # that an operation is slow under vmap
             warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
             return gradient(parameters, block)
     except PrivetError:

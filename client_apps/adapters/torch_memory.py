@@ -2,18 +2,23 @@
 
 The gradient of an example is a function of that example and the parameters only if every block of
 examples starts from the same module. Buffers are given to each block as copies. What is left then
-are tensors that the module or the loss keeps in attributes, containers and closures: those made of
-examples are still batched tensors of ``torch.func.vmap`` after it, by which they are found.
+are tensors that something keeps - the module, the loss, a global name: those made of examples are
+still batched tensors of ``torch.func.vmap`` after it, by which they are found. Attributes,
+containers and closures are searched, as they have names to give; every other tensor that torch
+returned in a block must be gone when the block ends.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import gc
 import importlib
 import types
+import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from privet.wire import ConfigError
@@ -81,6 +86,32 @@ class Memory:
             if named[name] is not given:
                 self._refuse(f"the buffer {name.removeprefix(self._prefix)!r}")
         return outputs
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Refuse tensors of examples that outlive a block (raises ``ConfigError``)."""
+        made: list[weakref.ref[Any]] = []
+        mode: Any = self._torch.overrides.TorchFunctionMode
+
+        class Noting(mode):  # type: ignore[misc]
+            def __torch_function__(
+                self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None
+            ) -> Any:
+                found = function(*args, **(kwargs or {}))
+                made.extend(map(weakref.ref, tensors_in(found)))
+                return found
+
+        with Noting():
+            yield
+        if self._outlive(made):
+            gc.collect()  # of what refers to itself
+            if self._outlive(made):
+                self.require_none()
+                self._refuse("a global name, a class or an object outside of the module")
+
+    def _outlive(self, made: list[weakref.ref[Any]]) -> bool:
+        kept = (each() for each in made)
+        return any(each is not None and self._batched(each) for each in kept)
 
     def require_none(self) -> None:
         """Refuse what the last block left behind (raises ``ConfigError``)."""
@@ -151,10 +182,6 @@ def _of_function(function: types.FunctionType) -> Iterator[Any]:
             yield cell.cell_contents
         except ValueError:  # not filled yet
             continue
-    for name in function.__code__.co_names:  # what it may write to with ``global``
-        known = function.__globals__.get(name)
-        if not isinstance(known, types.FunctionType):
-            yield known
 
 
 def same_bits(one: Any, other: Any) -> bool:

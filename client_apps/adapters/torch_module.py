@@ -194,7 +194,8 @@ class TorchProblem(ClippableSum):
         for chunk in self._chunks(rows):
             for one in zip(*chunk, strict=True):
                 memory.block()
-                found = gradient(parameters, one).values()
+                with memory.watched():
+                    found = gradient(parameters, one).values()
                 memory.require_none()
                 yield self._vector(found)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +123,75 @@ def test_a_loss_that_remembers_is_refused(made: Any) -> None:
         played(Remembering, made())
 
 
+KEPT: list[Any] = []
+
+
+class Outside(nn.Module):
+    """What it keeps is no attribute of an instance."""
+
+    seen: Any = None
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.where = nn.Linear(4, 2).double(), where
+
+    def forward(self, inputs: Any) -> Any:
+        mean = inputs.detach().mean(0)
+        if self.where == "class":
+            held = Outside.seen
+            mean = Outside.seen = mean if held is None else torch.maximum(held, mean)
+        elif self.where == "file":
+            KEPT.append(mean)
+            mean = KEPT[0]
+        elif self.where == "handed on" and KEPT:  # by one block, to the next, which keeps nothing
+            mean = KEPT.pop()
+        elif self.where == "handed on":
+            KEPT.append(mean)
+        return self.layer(inputs - mean if self.where else inputs)
+
+
+@pytest.fixture
+def nothing_kept() -> Iterator[None]:
+    yield
+    Outside.seen = None
+    KEPT.clear()
+
+
+OUTSIDE = "a global name, a class or an object outside of the module keeps what it computes"
+
+
+@pytest.mark.usefixtures("nothing_kept")
+@pytest.mark.parametrize("where", ["class", "file", "handed on"])
+def test_what_is_kept_outside_of_the_module_is_found(where: str) -> None:
+    """Wherever it is, and after the block that left it: 200 rows are two blocks."""
+    with pytest.raises(RunError, match=OUTSIDE):
+        played(lambda: Outside(where), loss, data(200))
+
+
+@pytest.mark.usefixtures("nothing_kept")
+@pytest.mark.parametrize("per_example", ["vmap", "loop"])
+@pytest.mark.parametrize("where", ["class", "file", "handed on"])
+def test_the_built_in_solver_finds_it_too(where: str, per_example: str) -> None:
+    cross_entropy = nn.functional.cross_entropy
+    problem = TorchProblem(Outside(""), cross_entropy, data(200), per_example=per_example)
+    problem.module.where = where
+    with pytest.raises(ConfigError, match=OUTSIDE):
+        problem.clipped_term(np.full(problem.dim, 0.3), 0.1)
+
+
+def test_what_refers_to_itself_is_not_kept() -> None:
+    """A tensor in a circle of references lives until it is collected, and is no memory."""
+
+    class Circle(Remembering):
+        def forward(self, inputs: Any) -> Any:
+            circle: dict[str, Any] = {"seen": inputs * 2.0}
+            circle["itself"] = circle
+            return self.layer(circle["seen"])
+
+    assert not played(Circle, loss).history[0].failures
+
+
 @pytest.mark.parametrize("per_example", ["vmap", "loop"])
 @pytest.mark.parametrize("how", ["buffer", "attribute", "list", "table"])
 def test_the_built_in_solver_refuses_it_or_forgets_it(how: str, per_example: str) -> None:
@@ -233,6 +302,35 @@ def test_class_weights_that_would_cancel_are_refused(caplog: pytest.LogCaptureFi
         assert "not the mean" not in caplog.text
         played(Remembering, weighted_by_hand)
     assert "the loss of some examples is not the mean of their losses" in caplog.text
+
+
+class Zero(nn.Module):
+    """All losses are ln 2 at its start, whatever their weights, also those of a sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2).double()
+        nn.init.zeros_(self.layer.weight)
+        nn.init.zeros_(self.layer.bias)
+
+    def forward(self, inputs: Any) -> Any:
+        return self.layer(inputs)
+
+
+def test_weights_are_noticed_where_all_losses_are_equal() -> None:
+    inputs, targets = data(8)
+    sequences = torch.stack([inputs, inputs.flip(0)], 1), torch.stack([targets, targets.flip(0)], 1)
+
+    def of_sequences(model: Any, batch: Any) -> Any:
+        logits = model(batch[0]).flatten(0, 1)
+        return nn.functional.cross_entropy(logits, batch[1].flatten(), weight=WEIGHT)
+
+    participant = LoopParticipant("scaffold", Zero, lambda context: 8)
+    for loss_fn, batch in ((weighted_by_hand, data(8)), (of_sequences, sequences)):
+        with pytest.raises(ConfigError, match="not the mean of their losses"):
+            participant.check(loss_fn, batch)
+    for loss_fn in (loss, weighted_exactly):
+        participant.check(loss_fn, data(8))
 
 
 class Branching(nn.Module):

@@ -1,6 +1,6 @@
 """The ClientApp that ``flwr run`` loads: serves whatever algorithm the server asks for."""
 
 from privet.client_apps import client_app
-from privet.datasets import problem_from_context
+from privet.data import problem_from_context
 
 app = client_app(None, problem_from_context)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 
-from privet.datasets.dataset import DataError
+from privet.data.dataset import DataError
 from privet.privacy import (
     BudgetRefused,
     Facts,

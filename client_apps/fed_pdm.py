@@ -22,7 +22,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from privet.datasets import DataSettings
+from privet.data import DataSettings
 from privet.privacy import (
     Facts,
     NoCertificateError,

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from privet.datasets import DataSettings
+from privet.data import DataSettings
 from privet.privacy import Facts, NoCertificateError, Release, fed_plt_contraction
 from privet.privacy.as_printed import fed_plt_epsilon
 from privet.problems import LinearModel, Moduli, Problem, Relation, best_step, can_clip

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from themes import themed
 
 from privet.client_apps import client_app
-from privet.datasets import Federation, federation_from_config
+from privet.data import Federation, federation_from_config
 from privet.problems import Problem, Zero
 from privet.server_apps.evaluation import Evaluation
 from privet.sim.engine import InlineGrid

@@ -14,7 +14,7 @@ from typing import Any
 with warnings.catch_warnings():
     # What flwr's own dependencies say of each other at import is no warning of the site.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from privet.datasets import DataSettings
+    from privet.data import DataSettings
     from privet.server_apps.config import Entry, RunConfig, defaults, table
     from privet.sim.cli.keys import uses, values
     from privet.sim.flower_run import toml

@@ -35,7 +35,7 @@ from objective_perturbation import noise_scale, perturbed
 from resumable import Runs
 from themes import themed
 
-from privet.datasets import load
+from privet.data import load
 from privet.privacy import gaussian_epsilon, gaussian_scale
 from privet.problems import BinaryLogistic, LinearModel, MultinomialLogistic, NoRegularizer
 from privet.sim.inline import grid_of

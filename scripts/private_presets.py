@@ -16,7 +16,7 @@ from typing import Any
 from marked import fill
 from resumable import Runs
 
-from privet.datasets import Federation, federation_from_config
+from privet.data import Federation, federation_from_config
 from privet.server_apps import read_config
 from privet.server_apps.build import build_strategy, starting_model
 from privet.sim.inline import grid_of

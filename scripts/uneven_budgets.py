@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from private_accuracy import adult, dp_iadmm, fed_pdm, fed_plt, mnist, sgd
 from resumable import Runs
 
-from privet.datasets import federation_from_config
+from privet.data import federation_from_config
 from privet.problems import L2, LinearModel, RidgeRegression, clip_rows, minimize
 from privet.server_apps import read_config
 from privet.sim.inline import grid_of

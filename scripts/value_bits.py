@@ -29,7 +29,7 @@ from scipy.stats import norm
 
 from privet.client_apps import sparse_mod
 from privet.client_apps.local_sgd import local_sgd_app
-from privet.datasets import Federation, federation_from_config
+from privet.data import Federation, federation_from_config
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import grid_of

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from privet.datasets import DataSettings
-from privet.datasets.table_files import is_table
+from privet.data import DataSettings
+from privet.data.table_files import is_table
 from privet.privacy.node_rules import KEYS as NODE_KEYS
 from privet.strategies.participation import ParticipationSettings
 from privet.strategies.run.options import RunSettings

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.datasets import Federation
+from privet.data import Federation
 from privet.problems import L2, BinaryLogistic, ProximalFunction, Zero, minimize
 from privet.problems.reference import NEWTON_UP_TO
 from privet.strategies.hooks import Monitor

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from privet.datasets import DataError, planned_facts
+from privet.data import DataError, planned_facts
 from privet.privacy import Facts, Release, Totals
 from privet.strategies import PrimalDualStrategy, Run
 from privet.strategies.run.calibration import plans

@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 
 from privet.client_apps import client_app
 from privet.client_apps.cohort import FEWEST
-from privet.datasets import problem_from_context
+from privet.data import problem_from_context
 from privet.problems import Problem
 from privet.server_apps import Finished, execute, read_config
 from privet.sim.cohort import CohortGrid

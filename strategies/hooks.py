@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from numpy.typing import NDArray
 
-from privet.datasets import Federation
+from privet.data import Federation
 from privet.privacy import Facts
 from privet.problems import Moduli, ProximalFunction, Scaled, Zero
 from privet.wire.key import read

@@ -16,9 +16,9 @@ from .keys import ConfigOption
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from privet.datasets import Dataset, Federation
-    from privet.datasets.dataset import SourceColumn
-    from privet.datasets.table import TableError
+    from privet.data import Dataset, Federation
+    from privet.data.dataset import SourceColumn
+    from privet.data.table import TableError
 
 _SHOWN_AGENTS = 20
 _SHOWN_CLASSES = 10
@@ -47,10 +47,10 @@ def data(
     """Show the columns, types and labels that a run would read, and what each agent would get."""
     from rich.console import Console
 
-    from privet.datasets import DataError, federation_from_config
-    from privet.datasets.context import DATA_KEYS
-    from privet.datasets.schema import write_schema
-    from privet.datasets.table import TableError
+    from privet.data import DataError, federation_from_config
+    from privet.data.context import DATA_KEYS
+    from privet.data.schema import write_schema
+    from privet.data.table import TableError
     from privet.server_apps import read_config
     from privet.server_apps.build import agents_of
     from privet.wire import ConfigError

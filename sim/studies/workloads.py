@@ -11,8 +11,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.datasets import Dataset, federation_from_config, load
-from privet.datasets.built_in import linear_examples
+from privet.data import Dataset, federation_from_config, load
+from privet.data.built_in import linear_examples
 from privet.problems import (
     L2,
     BinaryLogistic,

@@ -23,7 +23,7 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, FedProx
 
 from privet.client_apps import LoopParticipant, initial_arrays
 from privet.client_apps.sparse_mod import sparse_mod
-from privet.datasets.partitions import partition
+from privet.data.partitions import partition
 from privet.sim.engine import InlineGrid
 from privet.sim.logs import quiet
 from privet.sim.studies.statistics import Estimate

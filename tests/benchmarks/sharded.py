@@ -16,7 +16,7 @@ from flwr.app import Array, ArrayRecord, Context
 from flwr.clientapp import ClientApp
 
 from privet.client_apps import client_app
-from privet.datasets import federation_from_config
+from privet.data import federation_from_config
 from privet.problems import L2, MultinomialLogistic
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid

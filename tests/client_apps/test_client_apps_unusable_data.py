@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from privet.client_apps import client_app
-from privet.datasets import problem_from_context
+from privet.data import problem_from_context
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT
 from support.federations import logistic_agents, position, zeros

@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 
 from privet.client_apps import client_app, masking
-from privet.datasets import problem_from_context
+from privet.data import problem_from_context
 
 masked = masking.Masking.payload
 

@@ -13,7 +13,7 @@ from flwr.app import Context, Message
 
 from privet.client_apps import client_app
 from privet.client_apps.fed_pdm import Agent
-from privet.datasets import problem_from_context
+from privet.data import problem_from_context
 from privet.problems import LinearModel
 from privet.server_apps import execute
 from privet.server_apps.report import format as report_format

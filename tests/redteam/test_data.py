@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from privet.client_apps import client_app
-from privet.datasets import problem_from_context
+from privet.data import problem_from_context
 from privet.problems import BinaryLogistic
 from privet.sim.engine import InlineGrid
 from redteam.harness import Answer, Node, read_answer

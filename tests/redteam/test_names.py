@@ -12,7 +12,7 @@ import pytest
 from flwr.app import Context, Message
 
 from privet.client_apps import client_app
-from privet.datasets import problem_from_context
+from privet.data import problem_from_context
 from privet.server_apps import execute
 from privet.sim.engine import InlineGrid
 from privet.wire import unpack

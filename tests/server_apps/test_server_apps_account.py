@@ -10,7 +10,7 @@ import pytest
 from flwr.app import Message
 
 from privet.client_apps import client_app
-from privet.datasets import problem_from_context
+from privet.data import problem_from_context
 from privet.privacy import AgentLedger, Release
 from privet.server_apps import execute, read_config
 from privet.sim.engine import InlineGrid

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from privet.datasets import DataSettings
+from privet.data import DataSettings
 from privet.server_apps.config import (
     COMMON,
     defaults,

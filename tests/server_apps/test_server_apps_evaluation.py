@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.datasets import Dataset, Federation
+from privet.data import Dataset, Federation
 from privet.problems import L2, BinaryLogistic, Zero, make_regularizer, minimize
 from privet.server_apps.evaluation import Evaluation
 

@@ -14,7 +14,7 @@ from flwr.app import Context, Message
 
 from privet.client_apps import client_app
 from privet.client_apps.rivals.dp_fedsgd import Agent as DPFedSGDAgent
-from privet.datasets import problem_from_context
+from privet.data import problem_from_context
 from privet.privacy import (
     AgentLedger,
     Facts,

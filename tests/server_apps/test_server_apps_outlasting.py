@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from privet.client_apps import client_app
-from privet.datasets import problem_from_context
+from privet.data import problem_from_context
 from privet.server_apps import execute
 from privet.server_apps.control import stopped_by_sigterm
 from privet.server_apps.evaluation import Evaluation

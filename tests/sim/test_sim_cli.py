@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.datasets import NAMES
+from privet.data import NAMES
 from privet.server_apps import progress
 from privet.server_apps.config import keys_of_algorithm, read_config, table
 from privet.server_apps.execute import execute

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from privet.datasets import DataError
-from privet.datasets.extras import optional
+from privet.data import DataError
+from privet.data.extras import optional
 
 
 def extra(name: str) -> Any:

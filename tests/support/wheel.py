@@ -17,7 +17,7 @@ ROOMS = (
     "problems",
     "privacy",
     "wire",
-    "datasets",
+    "data",
     "strategies",
     "client_apps",
     "server_apps",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from privet.datasets import SCHEMES, DataSettings
+from privet.data import SCHEMES, DataSettings
 from privet.problems import H_NAMES, REGULARIZER_NAMES
 from privet.server_apps.config import RunConfig
 from privet.strategies.run.options import RunSettings

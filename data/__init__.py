@@ -1,0 +1,30 @@
+"""Data sets, their partitions over agents, and the problem each agent minimises."""
+
+from __future__ import annotations
+
+from privet.data.context import problem_from_context
+from privet.data.dataset import DataError, Dataset
+from privet.data.loaders import NAMES, load
+from privet.data.partitions import SCHEMES, partition
+from privet.data.problem import (
+    Federation,
+    federation_from_config,
+    planned_facts,
+    problem_from_config,
+)
+from privet.data.settings import DataSettings
+
+__all__ = [
+    "NAMES",
+    "SCHEMES",
+    "DataError",
+    "DataSettings",
+    "Dataset",
+    "Federation",
+    "federation_from_config",
+    "load",
+    "partition",
+    "planned_facts",
+    "problem_from_config",
+    "problem_from_context",
+]

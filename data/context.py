@@ -1,0 +1,93 @@
+"""Privacy-critical: the problem of the agent that a Flower node is, and who may name its data."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from flwr.app import Context
+
+from privet.data.dataset import UNUSABLE, DataError
+from privet.data.problem import problem_from_config
+from privet.data.settings import DataSettings
+from privet.privacy import NodeRules
+from privet.privacy.node_rules import ALLOW_RUN_DATA
+from privet.problems import LinearModel
+
+DATA_KEYS = {name.replace("_", "-") for name in DataSettings.__dataclass_fields__}
+
+
+def problem_from_context(context: Context) -> LinearModel[Any]:
+    """Return f_i of the node.
+
+    The agent's number is ``partition-id``; the data are dealt to ``num-agents`` agents, or to
+    ``num-partitions`` where the run config does not say. A node that sets any data key of its own
+    takes none from the run config: which records it trains on, and how they are dealt, is then
+    its operator's choice alone. From a node without any, a run config may ask for the data sets
+    that need no path; a path or a table of the hub only where the operator says
+    ``allow-run-data = true`` in the node config, and in simulations.
+
+    Raises
+    ------
+    DataError
+        If the node has no ``partition-id``, the run config names a path and may not, or data or
+        keys cannot be used. Nothing is opened before the first two are checked.
+    """
+    own = context.node_config
+    if "partition-id" not in own:
+        raise DataError("node config has no partition-id: start the SuperNode with one")
+    if DATA_KEYS & own.keys():
+        config = dict(own)
+    elif context.run_config.get("data-path") and not _may_name_data(own):
+        raise DataError(_REFUSED, told=_REFUSED)
+    else:
+        config = {**context.run_config, **own}
+    count = int(config.get("num-agents", 0)) or int(own.get("num-partitions", 0))
+    problem = problem_from_config(
+        config, int(own["partition-id"]), count, own=bool(own.get("data-path"))
+    )
+    if own.get("data-path") and own.get("relation") == "add-remove" and _shares(config):
+        problem = copy.copy(problem)
+        problem.data_dependent = problem.data_dependent or _RE_DEALT
+    return problem
+
+
+def _shares(config: Mapping[str, Any]) -> bool:
+    """Whether a record less in the file changes more than its own contribution."""
+    return config.get("partition", "label") != "none" or config.get("divisor") == "federation"
+
+
+_RE_DEALT = (
+    "relation = add-remove needs partition = none and not divisor = federation: where a record "
+    "goes, the others are dealt or divided otherwise"
+)
+
+
+_REFUSED = (
+    "data-path of the run config is not read on this node: its operator sets data-path, or "
+    f"{ALLOW_RUN_DATA} = true, in the node config"
+)
+
+
+def _may_name_data(own: Mapping[str, Any]) -> bool:
+    """Whether a run config may say which file or table of the hub this node opens."""
+    try:
+        rules = NodeRules.from_node_config(own)
+    except ValueError as error:
+        raise DataError(str(error), told=UNUSABLE) from None
+    return rules.allow_run_data or _simulated_by_flower(own)
+
+
+def _simulated_by_flower(own: Mapping[str, Any]) -> bool:
+    """Whether this is a node of Flower's own simulation, in which nothing has a node config.
+
+    Its nodes have the two keys that Flower gives them and live in Ray actors of the process that
+    is also the coordinator. A SuperNode runs its ClientApp in a plain process, whatever message or
+    run config it gets.
+    """
+    ray: Any = sys.modules.get("ray")
+    if ray is None or own.keys() != {"partition-id", "num-partitions"}:
+        return False
+    return bool(ray.is_initialized() and ray.get_runtime_context().get_actor_id())

@@ -1,0 +1,210 @@
+"""What a loader returns, and the few array operations all loaders share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Task = Literal["binary", "multinomial", "regression"]
+FloatArray = NDArray[np.floating[Any]]
+LabelArray = NDArray[Any]
+Indices = NDArray[np.intp]
+
+DENSE_BYTES = 2**31
+"""Most that a data set may take: rows are held densely."""
+
+
+UNUSABLE = "its data cannot be used; its own log says why"
+"""What a coordinator is told of data read from a path: the same whether the file is missing,
+unreadable or wrong, and nothing of what is in it."""
+
+
+class DataError(ValueError):
+    """Data that cannot be used: one line that names the file or key and what was expected.
+
+    Parameters
+    ----------
+    text : str
+        The line, for whoever holds the data.
+    told : str, optional
+        What a coordinator is told in its place, in private runs too. Where it is empty, it is told
+        the text, but not in a private run.
+    """
+
+    def __init__(self, text: str, told: str = "") -> None:
+        super().__init__(text)
+        self.told = told
+
+
+def brief(error: Exception) -> str:
+    """Return the text of an error, or its type where it has none, as one line."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a loader is told: the arguments of `privet.data.load`, checked."""
+
+    name: str
+    path: str
+    seed: int
+    dtype: str
+    intercept: bool
+    features: int
+    examples: int
+    agents: int
+    columns: int
+    hashing: bool
+    label_column: str
+    id_column: str
+    drop_columns: str
+    schema: str
+    missing: str
+    whole: bool
+    alone: bool
+
+    @property
+    def held_out(self) -> int | None:
+        """The seed of the held-out fifth, None where nothing is held out."""
+        return None if self.whole else self.seed
+
+
+class Part(NamedTuple):
+    """Examples with their labels and, where there are any, natural ids."""
+
+    features: FloatArray
+    labels: LabelArray
+    ids: LabelArray | None = None
+
+    def rows(self, chosen: Indices) -> Part:
+        """Return some of the examples."""
+        ids = None if self.ids is None else self.ids[chosen]
+        return Part(self.features[chosen], self.labels[chosen], ids)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceColumn:
+    """What one column of a table holds.
+
+    Attributes
+    ----------
+    name : str
+    missing : int
+        Rows without a value.
+    categories : tuple of str
+        Empty for numbers.
+    low, high : float
+        Range of numbers; ``public`` says that it is not that of the records.
+    gap : bool
+        Whether a missing value has a column of its own, the last, which is 1 where it is missing.
+    zeros : bool
+        Whether its single category becomes a column of zeros, as other nodes may have a second.
+    """
+
+    name: str
+    missing: int
+    categories: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    public: bool = False
+    gap: bool = False
+    zeros: bool = False
+
+    @property
+    def width(self) -> int:
+        """Columns that it becomes: k - 1 of k categories, none of a single one; one of numbers."""
+        return (len(self.categories) - 1 if self.categories else 1) + self.gap + self.zeros
+
+    @property
+    def constant(self) -> bool:
+        """Whether it tells no row from another one."""
+        one = len(self.categories) == 1 if self.categories else self.low == self.high
+        return one and not self.gap
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Features and labels of a training and a test set; all arrays are read-only.
+
+    Attributes
+    ----------
+    name : str
+        The name it was loaded by.
+    train_features, test_features : float array of shape (examples, columns)
+        In the dtype asked for, C order.
+    train_labels, test_labels : array of shape (examples,)
+        ``binary``: int64, -1 or +1; ``multinomial``: int64, 0 ... classes - 1;
+        ``regression``: targets in the features' dtype.
+    classes : int
+        Number of classes; 0 for regression.
+    task : "binary", "multinomial" or "regression"
+    description : str
+        One sentence: source, scaling, and the exact columns.
+    train_ids : array of shape (examples,), optional
+        The natural id of each training example, for instance who wrote it; None where there is
+        none.
+    data_dependent : str
+        What of the shape or scale of the features was read from records that are not public, and
+        how to avoid it; empty where nothing was. A private run is refused with it: no account
+        covers such preprocessing.
+    """
+
+    name: str
+    train_features: FloatArray
+    train_labels: LabelArray
+    test_features: FloatArray
+    test_labels: LabelArray
+    classes: int
+    task: Task
+    description: str
+    train_ids: LabelArray | None = None
+    data_dependent: str = ""
+    source_columns: tuple[SourceColumn, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, train: Part, test: Part, **about: Any) -> Dataset:
+        """Return a data set of two parts; ``about`` are the other attributes."""
+        return cls(name, *train[:2], *test[:2], train_ids=train.ids, **about)
+
+    @property
+    def columns(self) -> int:
+        """Number of feature columns, the intercept included where there is one."""
+        return int(self.train_features.shape[1])
+
+
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array in C order, marked read-only: cached arrays are shared by all callers."""
+    result = np.ascontiguousarray(array)
+    result.flags.writeable = False
+    return result
+
+
+def with_intercept(features: FloatArray) -> FloatArray:
+    """Append a last column of ones."""
+    return np.hstack([features, np.ones((len(features), 1), dtype=features.dtype)])
+
+
+def finished(dataset: Dataset, dtype: str, intercept: bool) -> Dataset:
+    """Return the data set in its final dtype, with or without intercept, arrays read-only."""
+
+    def features(array: FloatArray) -> FloatArray:
+        # What overflows is refused with its row where the problem is built.
+        with np.errstate(over="ignore"):
+            cast = array.astype(dtype, copy=False)
+        return frozen(with_intercept(cast) if intercept else cast)
+
+    def labels(array: LabelArray) -> LabelArray:
+        return frozen(array.astype(dtype if dataset.task == "regression" else np.int64))
+
+    return replace(
+        dataset,
+        train_features=features(dataset.train_features),
+        train_labels=labels(dataset.train_labels),
+        test_features=features(dataset.test_features),
+        test_labels=labels(dataset.test_labels),
+        train_ids=None if dataset.train_ids is None else frozen(dataset.train_ids),
+        description=dataset.description + ("; and an intercept" if intercept else ""),
+    )

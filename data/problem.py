@@ -1,0 +1,332 @@
+"""From run-config keys to the problem of one agent, or of a whole federation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from privet.data.dataset import (
+    UNUSABLE,
+    DataError,
+    Dataset,
+    FloatArray,
+    Indices,
+    LabelArray,
+    frozen,
+)
+from privet.data.loaders import FROM_PATH, load
+from privet.data.partitions import partition
+from privet.data.settings import INTERCEPT, LOSSES, DataSettings
+from privet.privacy import Facts
+from privet.privacy.facts import OTHER
+from privet.problems import (
+    BinaryLogistic,
+    LinearModel,
+    MultinomialLogistic,
+    OneClassLogistic,
+    Regularizer,
+    RidgeRegression,
+    clip_rows,
+    make_regularizer,
+)
+from privet.problems.linear import MatrixScoreModel
+
+_AUTO = {
+    "binary": BinaryLogistic,
+    "multinomial": MultinomialLogistic,
+    "regression": RidgeRegression,
+}
+"""The model of each task where ``loss`` is "auto"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Federation:
+    """All agents' problems and the held-out set: what a simulation and its evaluation see.
+
+    Privacy: this is the view of someone who holds everybody's data. A coordinator has only
+    `evaluate`, and that only if the held-out set is public.
+
+    Attributes
+    ----------
+    dataset : Dataset
+    parts : tuple of sorted index arrays
+        The training examples of each agent.
+    problems : tuple of LinearModel
+        f_1 ... f_N.
+    held_out : LinearModel
+        The mean loss over the test set, without regulariser.
+    """
+
+    dataset: Dataset
+    parts: tuple[Indices, ...]
+    problems: tuple[LinearModel[Any], ...]
+    held_out: LinearModel[Any]
+
+    @property
+    def dim(self) -> int:
+        """Length of x."""
+        return self.held_out.dim
+
+    def objective(self, x: FloatArray) -> float:
+        """Return sum_i f_i(x)."""
+        return sum(problem.value(x) for problem in self.problems)
+
+    def gradient(self, x: FloatArray) -> FloatArray:
+        """Return sum_i grad f_i(x), shape (dim,)."""
+        total: FloatArray = np.sum([problem.gradient(x) for problem in self.problems], axis=0)
+        return total
+
+    def evaluate(self, x: FloatArray) -> dict[str, float]:
+        """Return ``accuracy`` (a fraction) and ``loss`` (a mean, unregularised) on the test set.
+
+        A regression has no ``accuracy``.
+        """
+        model = self.held_out
+        result = {"loss": model.value(x)}
+        if isinstance(model, MultinomialLogistic | OneClassLogistic):
+            result["accuracy"] = model.accuracy(x, model.features, model.labels)
+        elif self.dataset.task == "binary":
+            labels = self.dataset.test_labels
+            result["accuracy"] = BinaryLogistic.accuracy(x, model.features, labels)
+        return result
+
+
+def problem_from_config(
+    config: Mapping[str, Any], agent_index: int, num_agents: int, *, own: bool = False
+) -> LinearModel[Any]:
+    """Return the problem f_i of one agent, built from that agent's rows alone.
+
+    With partition none it has all rows of the data, or of their training set where they come with
+    a test set; otherwise the split is that of `federation_from_config`. Data, split and problem
+    are cached per process: asking again costs microseconds, and gives the same object.
+
+    Parameters
+    ----------
+    config : mapping
+        Run-config or node-config values; the keys are those of `DataSettings`.
+    agent_index : int
+        0 ... num_agents - 1.
+    num_agents : int
+    own : bool
+        Whether a path in the config is of one operator's own records, not of a pool that is dealt
+        to all agents of a federation. A split that goes by their labels or ids is then
+        ``data_dependent``: a record that changes moves others in or out of the agent's share.
+
+    Raises
+    ------
+    DataError
+        A key, file or agent that cannot be used: one line that names it.
+    """
+    settings = DataSettings.from_config(config)
+    if not 0 <= agent_index < num_agents:
+        raise DataError(f"agent {agent_index}: expected 0 ... {num_agents - 1}")
+    with _kept(settings):
+        return _agents(settings, num_agents, own and settings.dataset in FROM_PATH).problem(
+            agent_index
+        )
+
+
+def federation_from_config(config: Mapping[str, Any], num_agents: int) -> Federation:
+    """Return all agents' problems and the held-out set; see `problem_from_config`.
+
+    Raises
+    ------
+    DataError
+        As there; partition none, where only each node knows what it has; and data of which nothing
+        is held out.
+    """
+    settings = DataSettings.from_config(config)
+    if settings.partition == "none" and num_agents > 1:
+        raise DataError(
+            "partition none is for a node's own config; a federation needs its examples dealt"
+        )
+    with _kept(settings):
+        agents = _agents(settings, num_agents, False)
+        dataset = agents.dataset
+        if not len(dataset.test_labels):
+            raise DataError(_nothing_held_out(settings, len(dataset.train_labels)))
+        return Federation(
+            dataset=dataset,
+            parts=agents.parts,
+            problems=tuple(agents.problem(index) for index in range(num_agents)),
+            held_out=agents.model(
+                dataset.test_features, dataset.test_labels, make_regularizer("none"), divisor=None
+            ),
+        )
+
+
+@contextmanager
+def _kept(settings: DataSettings) -> Iterator[None]:
+    """Have a coordinator told nothing of what is wrong with records that were read from a path."""
+    try:
+        yield
+    except DataError as error:
+        if settings.data_path and settings.dataset in FROM_PATH:
+            error.told = UNUSABLE
+        raise
+
+
+def _where(settings: DataSettings) -> str:
+    return settings.data_path or settings.dataset
+
+
+def _nothing_held_out(settings: DataSettings, count: int) -> str:
+    where = _where(settings)
+    if settings.partition == "none":
+        return f"{where}: partition none holds nothing out; expected a test set, or partition iid"
+    return (
+        f"{where}: {count} examples are too few to hold a fifth out; expected a test set, or at "
+        "least 3 examples (of one id, where there are ids)"
+    )
+
+
+def planned_facts(config: Mapping[str, Any], num_agents: int, num_examples: int, dim: int) -> Facts:
+    """Return the public numbers that each of ``num_agents`` agents of equal size has.
+
+    They are those of the problems that `federation_from_config` builds, without any data: with
+    loss "auto", which only the data can tell, the loss is "other".
+
+    Parameters
+    ----------
+    config : mapping
+        As there.
+    num_examples : int
+        Of every agent.
+    dim : int
+        Length of the model.
+
+    Raises
+    ------
+    DataError
+        A key or number that cannot be used.
+    """
+    settings = DataSettings.from_config(config)
+    regularizer = settings.make_regularizer(num_agents)
+    l2 = regularizer.moduli.strong_convexity if regularizer.kind == "l2" else 0.0
+    try:
+        return Facts(
+            num_examples=num_examples,
+            divisor=float(settings.divisor_of(num_examples, num_agents * num_examples)),
+            dim=dim,
+            dtype=settings.dtype,
+            loss=OTHER if settings.loss == "auto" else LOSSES[settings.loss].kind,
+            regularizer=regularizer.kind,
+            modulus=float(l2),
+        )
+    except ValueError as error:
+        raise DataError(str(error)) from None
+
+
+class _Agents:
+    """The problems of one federation, each built when it is first asked for."""
+
+    def __init__(self, settings: DataSettings, num_agents: int, own: bool) -> None:
+        self.settings = settings
+        self.dataset = _dataset(settings, num_agents, own)
+        self._data_dependent = self.dataset.data_dependent or (self._own_split() if own else "")
+        self.parts = self._parts(num_agents)
+        self._dealt = sum(map(len, self.parts))
+        self._regularizer = settings.make_regularizer(num_agents)
+        self._built: dict[int, LinearModel[Any]] = {}
+
+    def _parts(self, num_agents: int) -> tuple[Indices, ...]:
+        settings, data = self.settings, self.dataset
+        try:
+            parts = partition(
+                data.train_labels,
+                num_agents,
+                settings.partition,
+                seed=settings.partition_seed,
+                classes_per_agent=settings.classes_per_agent,
+                alpha=settings.dirichlet_alpha,
+                ids=data.train_ids,
+            )
+        except DataError as error:
+            where = f"{settings.data_path}: " if settings.data_path else ""
+            raise DataError(f"{where}{error}") from None
+        return tuple(parts)
+
+    def _own_split(self) -> str:
+        """Return how the split of one operator's own records depends on them."""
+        scheme, ids = self.settings.partition, self.dataset.train_ids
+        if scheme == "none" or (scheme in ("iid", "flwr-iid") and ids is None):
+            return ""
+        by = "labels" if ids is None else "ids"
+        return f"partition = {scheme} deals a node's own records by their {by}: set it to none"
+
+    def problem(self, index: int) -> LinearModel[Any]:
+        """Return f_index."""
+        if index not in self._built:
+            rows, settings = self.parts[index], self.settings
+            labels = self.dataset.train_labels
+            self._built[index] = self.model(
+                self.dataset.train_features[rows],
+                labels[rows],
+                self._regularizer,
+                divisor=settings.divisor_of(len(rows), self._dealt),
+            )
+        return self._built[index]
+
+    def model(
+        self,
+        features: FloatArray,
+        labels: LabelArray,
+        regularizer: Regularizer,
+        *,
+        divisor: int | None,
+    ) -> LinearModel[Any]:
+        """Return the loss the settings ask for, on the given rows."""
+        dataset, settings = self.dataset, self.settings
+        task = dataset.task
+        kind: Any = _AUTO[task] if settings.loss == "auto" else LOSSES[settings.loss]
+        signs_fit = kind is BinaryLogistic and task == "binary"
+        reals_fit = kind is RidgeRegression and task != "multinomial"
+        classes_fit = issubclass(kind, MatrixScoreModel) and task != "regression"
+        if not (signs_fit or reals_fit or classes_fit):
+            raise DataError(
+                f"loss {settings.loss} does not fit dataset {dataset.name}, a {task} task"
+            )
+        targets: tuple[Any, ...] = (labels,)
+        if classes_fit:
+            targets = ((labels + 1) // 2 if task == "binary" else labels, dataset.classes)
+        try:
+            norm = settings.row_norm
+            rows = frozen(clip_rows(features, norm) if norm else features)
+            model: LinearModel[Any] = kind(rows, *targets, regularizer=regularizer, divisor=divisor)
+        except ValueError as error:
+            raise DataError(f"{_where(settings)}: {error}") from None
+        model.data_dependent = self._data_dependent
+        return model
+
+
+# Bounded, so that a sweep over settings does not keep every federation it has visited.
+@lru_cache(maxsize=4)
+def _agents(settings: DataSettings, num_agents: int, own: bool) -> _Agents:
+    return _Agents(settings, num_agents, own)
+
+
+def _dataset(settings: DataSettings, num_agents: int, own: bool) -> Dataset:
+    return load(
+        settings.dataset,
+        data_path=settings.data_path,
+        seed=settings.data_seed,
+        dtype=settings.dtype,
+        intercept=INTERCEPT[settings.intercept],
+        features=settings.features,
+        examples=settings.examples_per_agent * num_agents,
+        agents=num_agents if settings.dataset == "regression" else 1,
+        columns=settings.columns,
+        hashing=settings.hashing,
+        label_column=settings.label_column,
+        id_column=settings.id_column,
+        drop_columns=settings.drop_columns,
+        schema=settings.schema,
+        missing=settings.missing,
+        whole=settings.partition == "none",
+        alone=own,
+    )

@@ -1,0 +1,184 @@
+"""The run-config keys about data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from privet.data.dataset import DataError
+from privet.data.hub import PREFIX
+from privet.data.loaders import DTYPES, FROM_PATH, NAMES
+from privet.data.partitions import SCHEMES
+from privet.data.table import MISSING
+from privet.problems import (
+    REGULARIZER_NAMES,
+    BinaryLogistic,
+    LinearModel,
+    MultinomialLogistic,
+    OneClassLogistic,
+    Regularizer,
+    RidgeRegression,
+    make_regularizer,
+)
+from privet.wire import ConfigError, algorithms
+from privet.wire.key import LARGEST, read, setting
+
+LOSSES: dict[str, type[LinearModel[Any]]] = {
+    "binary-logistic": BinaryLogistic,
+    "multinomial-logistic": MultinomialLogistic,
+    "ridge": RidgeRegression,
+    "one-class-logistic": OneClassLogistic,
+}
+"""The models by the names that the key ``loss`` has for them."""
+INTERCEPT = {"auto": None, "yes": True, "no": False}
+_GENERATED = ("synthetic", "regression")
+
+
+@dataclass(frozen=True, slots=True)
+class DataSettings:
+    """The run-config keys about data; the fields are the keys of the same names."""
+
+    dataset: str = setting("breast-cancer", "name of the data set", choices=NAMES)
+    data_path: str = setting(
+        "",
+        "path of the data, where the data set needs one; absolute, but on the command line",
+        needs={"dataset": tuple(FROM_PATH)},
+        path=(PREFIX,),
+    )
+    data_seed: int = setting(
+        42, "seed of generated data, and of the test split where the data have none", low=0
+    )
+    features: int = setting(5, "number of features", low=2, needs={"dataset": _GENERATED})
+    examples_per_agent: int = setting(
+        250, "examples of each agent", low=1, needs={"dataset": _GENERATED}
+    )
+    columns: int = setting(
+        0, "number of columns; 0 takes the file's", low=0, needs={"dataset": "click"}
+    )
+    hashing: bool = setting(False, "hash the indices to the columns", needs={"dataset": "click"})
+    label_column: str = setting(
+        "",
+        "csv and hf: tables: column of the labels; empty takes the usual one",
+        needs={"dataset": tuple(FROM_PATH)},
+    )
+    id_column: str = setting(
+        "",
+        "csv and hf: tables: column of the ids for partition = natural-id",
+        needs={"dataset": tuple(FROM_PATH)},
+    )
+    drop_columns: str = setting(
+        "", "columns to leave out, separated by commas", needs={"dataset": "csv"}
+    )
+    schema: str = setting(
+        "",
+        "TOML file with the public ranges and categories of the columns; absolute, but on the "
+        "command line",
+        needs={"dataset": "csv"},
+        path=(),
+    )
+    missing: str = setting(
+        "refuse",
+        "what missing values become: a category of their own, the mean, or 0 (numbers alone); drop "
+        "leaves their rows out",
+        choices=MISSING,
+        needs={"dataset": "csv"},
+    )
+    intercept: str = setting("auto", "whether to add a column of ones", choices=INTERCEPT)
+    partition: str = setting("label", "how the examples are dealt to the agents", choices=SCHEMES)
+    partition_seed: int = setting(
+        0,
+        "seed of the partition",
+        low=0,
+        needs={"partition": tuple(name for name in SCHEMES if name not in ("natural-id", "none"))},
+    )
+    classes_per_agent: int = setting(
+        2,
+        "label shards or labels that each agent holds",
+        low=1,
+        needs={"partition": ("label", "flwr-pathological")},
+    )
+    dirichlet_alpha: float = setting(
+        0.5,
+        "concentration of the shares; small values give each agent few labels",
+        low=0,
+        open_low=True,
+        needs={"partition": ("dirichlet", "flwr-dirichlet")},
+    )
+    loss: str = setting("auto", "loss function of every agent", choices=("auto", *LOSSES))
+    regularizer: str = setting(
+        "l2", "smooth regulariser of each agent's loss", choices=REGULARIZER_NAMES
+    )
+    regularizer_weight: float = setting(
+        0.05,
+        "weight of the regulariser",
+        low=0,
+        needs={"regularizer": ("l2", "nonconvex"), "beta": 0.0},
+    )
+    beta: float = setting(
+        0.0,
+        "weight of ||x||^2 in the sum: regularizer-weight is 2 beta / agents",
+        low=0,
+        needs={"regularizer": "l2"},
+    )
+    divisor: str = setting(
+        "auto",
+        "what a summed loss is divided by: the agent's own number of examples, or that of all "
+        "agents; auto: the algorithm's choice",
+        choices=("auto", "agent", "federation"),
+    )
+    row_norm: float = setting(
+        0.0,
+        "rows, the intercept included, are scaled down to this public L2 norm; 0 leaves them",
+        low=0,
+        floor=1e-30,
+        high=LARGEST,
+    )
+    dtype: str = setting("float64", "floating-point type of data and models", choices=DTYPES)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> DataSettings:
+        """Read the keys that are there; those of other owners are ignored.
+
+        Raises
+        ------
+        DataError
+            A value of the wrong type or outside its range: names the key.
+        """
+        raw = dict(config)
+        if raw.get("data-path") is not None:
+            raw["data-path"] = str(raw["data-path"])
+        if raw.get("divisor", "auto") == "auto":
+            raw["divisor"] = _divisor_of(str(config.get("algorithm")))
+        try:
+            settings = read(cls, raw)
+        except ConfigError as error:
+            raise DataError(str(error)) from None
+        if settings.beta and settings.regularizer != "l2":
+            raise DataError(f"beta needs regularizer = l2, found {settings.regularizer}")
+        return settings
+
+    def make_regularizer(self, num_agents: int) -> Regularizer:
+        """Return the regulariser of each of so many agents.
+
+        Raises
+        ------
+        DataError
+            An unknown name, or a weight that cannot be one.
+        """
+        share = 2.0 * self.beta / num_agents
+        try:
+            return make_regularizer(self.regularizer, share or self.regularizer_weight)
+        except ValueError as error:
+            raise DataError(str(error)) from None
+
+    def divisor_of(self, num_examples: int, dealt: int) -> int:
+        """Return D of an agent with so many of the examples that are dealt to all agents."""
+        return dealt if self.divisor == "federation" else num_examples
+
+
+def _divisor_of(algorithm: str) -> str:
+    """Return what ``divisor = auto`` means for an algorithm."""
+    known = algorithms()
+    agent = known[algorithm].load_agent() if algorithm in known else None
+    return str(getattr(agent, "divisor", "agent"))

@@ -1,0 +1,635 @@
+"""The user's own tables: CSV, TSV and Parquet files, read by the types of their columns."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from privet.data.dataset import (
+    DENSE_BYTES,
+    DataError,
+    Dataset,
+    FloatArray,
+    Indices,
+    LabelArray,
+    Part,
+    Source,
+    SourceColumn,
+    Task,
+)
+from privet.data.partitions import split
+from privet.data.schema import GAP, MARK, Schema, read_schema
+from privet.data.table_files import Rows, read_rows
+from privet.wire.errors import did_you_mean
+from privet.wire.key import LARGEST
+
+log = logging.getLogger("flwr.privet")
+
+LABELS = ("label", "labels", "target", "outcome", "class", "y")
+"""Names by which the column of the labels is found where nobody says it, in any case."""
+MISSING = ("refuse", "category", "mean", "drop", "zero")
+MOST_CLASSES = 20
+"""Whole numbers of more values than this are a quantity, not classes."""
+MOST_CATEGORIES = 100
+TEST = "test"
+_NO_VALUE = ["", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None"]
+_DECIMAL_COMMA = r"^[-+]?\d+(,\d+)?([eE][-+]?\d+)?$"
+_THOUSANDS = r"^[-+]?[1-9]\d{0,2},\d{3}$"
+_SEPARATED = r"^[-+]?(\d+|\d{1,3}([,.' ]\d{3})+)([.,]\d+)?([eE][-+]?\d+)?$"
+_NUMBER = r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?"
+_TIME = r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?(Z|[AP]M|[-+]\d{2}:?\d{2}))?"
+_DAY = r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})\.?)"
+_DATE = rf"{_DAY}([T ]{_TIME})?|{_TIME}"
+_FROM_RECORDS = (
+    "scaling, categories and classes are read from the records: give schema, a file of public ones "
+    "(privet data FILE --schema OUT writes a first one)"
+)
+_MARKED = (
+    f"the schema holds {MARK} = true, as it was written from the records: put ranges and "
+    f"categories in it that are publicly known of such data, then take out the line {MARK}"
+)
+_OF_GAPS = {
+    "mean": "missing = mean takes the mean of the records: set it to category or zero",
+    "drop": "missing = drop makes the number of rows depend on what is in them: set it to category "
+    "or zero",
+}
+
+
+class Fault(NamedTuple):
+    """What is wrong with a table, and what would mend it: the column to leave out, or a value of
+    the key ``missing``; both are empty where the file itself is to be mended."""
+
+    text: str
+    drop: str = ""
+    missing: str = ""
+
+
+class TableError(DataError):
+    """Columns that cannot be used, all of them.
+
+    Attributes
+    ----------
+    faults : tuple of Fault
+    keys : dict
+        Values of ``drop-columns`` and ``missing`` that would mend those that keys can mend.
+    """
+
+    def __init__(self, source: Source, faults: list[Fault]) -> None:
+        names = [*_dropped(source), *(fault.drop for fault in faults if fault.drop)]
+        ways = [fault.missing for fault in faults if fault.missing]
+        self.faults = tuple(faults)
+        self.keys: dict[str, str] = {}
+        if len(names) > len(_dropped(source)):
+            self.keys["drop-columns"] = ",".join(names)
+        if ways:
+            self.keys["missing"] = "drop" if "drop" in ways else ways[0]
+        said = "; ".join(fault.text for fault in faults)
+        keys = " ".join(f"{key}={value}" for key, value in self.keys.items())
+        super().__init__(f"{source.path}: {said}{f': set {keys}' if keys else ''}")
+
+
+class _Unfit(Exception):
+    """A column that cannot be used, and the row that shows it; ``drop`` says whether leaving the
+    column out is the way."""
+
+    def __init__(self, text: str, *, drop: bool = True, row: int | None = None) -> None:
+        super().__init__(text)
+        self.drop = drop
+        self.row = row
+
+
+def load_table(source: Source) -> Dataset:
+    """Read a table with a header into numbers, one-hot categories and labels.
+
+    ``source`` is one file; a folder of files with the same columns, of which a file's name is the
+    natural id of its rows, and one called ``test`` the test set; or an ``hf:`` table. Without a
+    test set a fifth of the rows is held out. A column in which every value is a number, with a
+    decimal point or comma, is one of numbers, any other one of categories; separators of thousands
+    and dates are refused. Labels are classes where they are texts or at most
+    `MOST_CLASSES` whole numbers, else a quantity.
+
+    Numbers, and targets of a regression, are standardised with the training rows' mean and
+    deviation, and are zeros where all are equal; k categories, in the order of the alphabet, become
+    k - 1 columns, the first is the zero row, and a single one is left out. A node that reads its
+    own file (``alone``) without a schema cannot know the other nodes' categories: a single one
+    becomes a column of zeros, with a warning.
+
+    A ``schema`` names the columns that are used: a range [low, high] is scaled to
+    [-1, 1], or the categories; what lies outside is refused.
+
+    A missing value is refused, or, as ``missing`` says: ``category``, a column of its own, 1 where
+    it is missing, beside zeros in the others of its column (a schema lists "" where there may be
+    such values); ``mean``, the mean over the training rows of each column that its own becomes;
+    ``drop``, the row is left out; ``zero``, of numbers alone, 0 after scaling.
+
+    Privacy: with a schema, which is public, each row depends on its own record alone, unless
+    ``missing`` is ``mean`` or ``drop``. Otherwise private runs are refused, as with a schema that
+    says of itself that it was read from the records.
+
+    Raises
+    ------
+    TableError
+        Values that cannot be used: names the file and all columns with such values.
+    DataError
+        A missing or damaged file, no such column: names the file and, where there are, column and
+        row.
+    """
+    schema = read_schema(source.schema)
+    rows = read_rows(source.path)
+    names = _names(source, rows, schema)
+    table = _typed(rows.table, source, names)
+    kept = _kept(source, rows, table)
+    table, files = table.take(kept), rows.files[kept]
+    columns, values = _columns(source, table, schema, names, rows.repeated, kept)
+    *inputs, label = columns
+    task, classes = _task(label)
+    width = sum(column.width for column in inputs)
+    if len(files) * width * 8 > DENSE_BYTES:
+        raise DataError(
+            f"{source.path}: {len(files)} rows of {width} columns are too many to hold densely"
+        )
+    whole = Part(
+        np.hstack([_encoded(values[column.name], column) for column in inputs]),
+        _labels(values[label.name], label, task),
+        _ids(source, table, files),
+    )
+    tests = files == TEST
+    train, test = (
+        (whole.rows(np.flatnonzero(~tests)), whole.rows(np.flatnonzero(tests)))
+        if tests.any()
+        else split(whole, source.held_out)
+    )
+    if not len(train.labels):
+        raise DataError(f"{source.path}: expected rows to train on beside {TEST}")
+    origin, unit = np.hstack(list(_scales(inputs, train.features)))
+    train, test = (
+        part._replace(features=(part.features - origin) / unit) for part in (train, test)
+    )
+    filling = _means(train.features) if source.missing == "mean" else np.zeros(width)
+    train, test = (
+        part._replace(features=np.where(np.isnan(part.features), filling, part.features))
+        for part in (train, test)
+    )
+    if task == "regression":
+        origin, unit = _scale(label, train.labels)
+        train, test = (
+            part._replace(labels=(part.labels - origin) / unit) for part in (train, test)
+        )
+    if zeros := _zeros(inputs):
+        log.warning("%s: %s", source.path, zeros)
+    return Dataset.of(
+        "csv",
+        train,
+        test,
+        classes=classes,
+        task=task,
+        description=_description(source, inputs, len(rows.files) - len(kept)),
+        data_dependent=_dependence(source, schema),
+        source_columns=tuple(columns),
+    )
+
+
+def _description(source: Source, inputs: list[SourceColumn], left_out: int) -> str:
+    how = "scaled as the schema says" if source.schema else "standardised with training statistics"
+    width = sum(column.width for column in inputs)
+    said = [f"{Path(source.path).name}: {width} columns, numbers {how}, categories one-hot"]
+    if constant := [column.name for column in inputs if not column.width]:
+        said.append(f"left out, as every row has the same text: {', '.join(constant)}")
+    if zeros := _zeros(inputs):
+        said.append(zeros)
+    if left_out:
+        said.append(f"left out, as values are missing: {left_out} rows")
+    return "; ".join(said)
+
+
+def _zeros(inputs: list[SourceColumn]) -> str:
+    """Return which columns are zeros as this node's rows all have one text, and what may follow."""
+    if not (names := [column.name for column in inputs if column.zeros]):
+        return ""
+    return (
+        f"zeros, as every row of this node has the same text: {', '.join(names)}; where another "
+        "node has another text, give all the same schema, or leave it out on all with drop-columns"
+    )
+
+
+def _dependence(source: Source, schema: Schema) -> str:
+    """Return what of the rows depends on other records, and how to avoid it; else nothing."""
+    if not schema.columns:
+        return _FROM_RECORDS
+    return _MARKED if schema.from_records else _OF_GAPS.get(source.missing, "")
+
+
+# ------------------------------------------------------------------ values
+
+
+def _typed(table: Any, source: Source, names: list[str]) -> Any:
+    """Return the columns that are used, and that of the ids, None where a value is missing."""
+    import pyarrow as pa
+
+    typed = {name: _numbers_or_texts(_known(table[name])) for name in names}
+    if source.id_column:
+        typed[source.id_column] = _known(table[source.id_column])
+    return pa.table(typed)
+
+
+def _known(values: Any) -> Any:
+    """Return a column with None where a value is missing, and texts without space around them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if pa.types.is_floating(values.type):
+        return pc.if_else(pc.is_nan(values), None, values)
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        return values
+    trimmed = pc.utf8_trim_whitespace(values.cast(pa.string()))
+    return pc.if_else(pc.is_in(trimmed, pa.array(_NO_VALUE)), None, trimmed)
+
+
+def _numbers_or_texts(values: Any) -> Any:
+    """Return a column of texts as numbers where all of them are."""
+    import pyarrow as pa
+
+    if not pa.types.is_string(values.type):
+        return values
+    try:
+        return values.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return values
+
+
+def _with_point(values: Any) -> Any:
+    """Return numbers with decimal commas as numbers, any other column as it is.
+
+    Raises
+    ------
+    _Unfit
+        Where the separator may be that of thousands.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_string(values.type):
+        return values
+    known = values.drop_null()
+    if not pc.all(pc.match_substring_regex(known, _SEPARATED)).as_py():
+        return values
+    decimal = pc.all(pc.match_substring_regex(known, _DECIMAL_COMMA)).as_py()
+    separated = known.filter(pc.match_substring(known, ","))
+    if decimal and not pc.all(pc.match_substring_regex(separated, _THOUSANDS)).as_py():
+        return pc.replace_substring(values, ",", ".").cast(pa.float64())
+    one = known.filter(pc.match_substring_regex(known, "[,' ]|[.].*[.]"))[0].as_py()
+    raise _Unfit(
+        f"{one!r} may have separators of thousands (write numbers without them, and with a decimal "
+        "point)",
+        drop=False,
+    )
+
+
+def _texts(values: Any) -> Any:
+    """Return a column as texts, of whole numbers without a point."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_floating(values.type):
+        whole = pc.and_(pc.equal(pc.floor(values), values), pc.less(pc.abs(values), 2.0**63))
+        if pc.all(whole).as_py():
+            values = values.cast(pa.int64())
+    return values.cast(pa.string())
+
+
+def _numbers(values: Any) -> FloatArray:
+    import pyarrow as pa
+
+    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(), dtype=float)
+
+
+def _kept(source: Source, rows: Rows, used: Any) -> Indices:
+    """Return the positions of the rows to read: not of those without any value, which are no more
+    than blank lines, nor of those that ``missing = drop`` leaves out.
+
+    Raises
+    ------
+    DataError
+        Where nothing is left of a file.
+    """
+    import pyarrow.compute as pc
+
+    kept = np.zeros(len(rows.files), dtype=bool)
+    for values in rows.table.columns:
+        kept |= pc.is_valid(_known(values)).to_numpy()
+    if source.missing == "drop":
+        for values in used.columns:
+            if values.null_count < len(values):  # an empty column is refused as one
+                kept &= pc.is_valid(values).to_numpy()
+    for name in np.unique(rows.files):
+        if not kept[rows.files == name].any():
+            of = f" of {name}" if name else ""
+            raise DataError(f"{source.path}: every row{of} has missing values, none is left")
+    return np.flatnonzero(kept)
+
+
+# ------------------------------------------------------------------ columns
+
+
+def _dropped(source: Source) -> list[str]:
+    return [name.strip() for name in source.drop_columns.split(",") if name.strip()]
+
+
+def _names(source: Source, rows: Rows, schema: Schema) -> list[str]:
+    """Return the names of the columns that are used, that of the labels last.
+
+    Raises
+    ------
+    DataError
+        A column that is not there, or has two parts to play.
+    """
+    names = rows.table.column_names
+    dropped = _dropped(source)
+    label = source.label_column or _usual_label(source.path, names)
+    for key, named in (
+        ("label-column", [label]),
+        ("id-column", [source.id_column] if source.id_column else []),
+        ("drop-columns", dropped),
+        (f"schema {source.schema}", list(schema.columns)),
+    ):
+        for name in named:
+            if name in rows.repeated and named is not dropped:
+                raise DataError(f"{source.path}: {key} names {name!r}, and several columns are")
+            if name not in (*names, *rows.repeated):
+                near = did_you_mean(name, names) or f"; there are {', '.join(names)}"
+                raise DataError(f"{source.path}: {key} names {name!r}, not a column{near}")
+    if schema.columns and label not in schema.columns:
+        raise DataError(f"schema {source.schema}: expected {label}, the column of the labels, too")
+    if label in (source.id_column, *dropped):
+        raise DataError(f"{source.path}: {label} is the column of the labels already")
+    others = (label, source.id_column, *dropped)
+    inputs = [name for name in schema.columns or names if name not in others]
+    if not inputs:
+        raise DataError(f"{source.path}: expected a column beside {label}")
+    return [*inputs, label]
+
+
+def _usual_label(path: str, names: list[str]) -> str:
+    found = [name for name in names if name.lower() in LABELS]
+    if len(found) == 1:
+        return found[0]
+    raise DataError(
+        f"{path}: which column has the labels? Give label-column, one of {', '.join(names)}"
+    )
+
+
+def _columns(
+    source: Source,
+    table: Any,
+    schema: Schema,
+    names: list[str],
+    repeated: list[str],
+    positions: Indices,
+) -> tuple[list[SourceColumn], dict[str, Any]]:
+    """Return what the columns hold, that of the labels last, and the values of each.
+
+    Raises
+    ------
+    TableError
+        All that cannot be used.
+    """
+    *_, label = names
+    read: dict[str, Any] = {}
+    found: list[SourceColumn] = []
+    faults: list[Fault] = []
+    if not schema.columns:
+        for name in sorted(set(repeated) - set(_dropped(source))):
+            faults.append(Fault(f"several columns are called {name!r}", drop=name))
+    for name in names:
+        public = schema.columns.get(name)
+        try:
+            values = table[name]
+            read[name] = values if public and public.categories else _with_point(values)
+            column = _column(name, read[name], public)
+            if name == label:
+                column = _label_column(read[name], column)
+            elif source.alone and not public and column.categories and column.constant:
+                column = replace(column, zeros=True)
+            found.append(column)
+        except _Unfit as error:
+            where = "" if error.row is None else f"row {positions[error.row] + 1}: "
+            droppable = error.drop and name != label
+            faults.append(Fault(f"column {name}: {where}{error}", drop=name if droppable else ""))
+    if source.id_column and (count := table[source.id_column].null_count):
+        faults.append(Fault(f"{count} rows have no {source.id_column}", missing="drop"))
+    faults += _faults_of_gaps(source, found, label)
+    if faults:
+        raise TableError(source, faults)
+    if source.missing == "category" and not schema.columns:
+        found = [replace(column, gap=column.missing > 0) for column in found]
+    if not any(column.width for column in found[:-1]):
+        raise DataError(
+            f"{source.path}: expected a column beside {label} that is not the same text in every "
+            "row"
+        )
+    return found, read
+
+
+def _column(name: str, values: Any, public: SourceColumn | None) -> SourceColumn:
+    """Return what a column holds (raises ``_Unfit`` where it cannot be used)."""
+    import pyarrow as pa
+
+    kind, missing = values.type, values.null_count
+    if missing == len(values):
+        raise _Unfit("every value is missing")
+    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    if not (numeric or pa.types.is_boolean(kind) or pa.types.is_string(kind)):
+        raise _Unfit(f"of type {kind}; expected numbers or texts")
+    if public and not public.categories and not numeric:
+        raise _Unfit("holds texts, but the schema gives a range of numbers", drop=False)
+    if public and public.categories:
+        _codes(values, public)
+        return replace(public, missing=missing)
+    if numeric:
+        numbers = _numbers(values.drop_null())
+        low, high = float(numbers.min()), float(numbers.max())
+        if not -LARGEST <= low <= high <= LARGEST:
+            raise _Unfit(f"expected finite numbers, of at most {LARGEST:g}")
+        if not public:
+            return SourceColumn(name, missing, low=low, high=high)
+        if not public.low <= low <= high <= public.high:
+            raise _Unfit(
+                f"values outside of [{public.low:g}, {public.high:g}], the range in the schema",
+                drop=False,
+            )
+        return replace(public, missing=missing)
+    found = sorted(_texts(values).unique().drop_null().to_pylist())
+    _check_categories(found, len(values) - missing)
+    return SourceColumn(name, missing, tuple(found))
+
+
+def _check_categories(found: list[str], rows: int) -> None:
+    """Raise ``_Unfit`` for texts of so many rows that are no categories, or that look alike."""
+    first = repr(found[0][:40])
+    if all(re.fullmatch(_DATE, text) for text in found):
+        raise _Unfit(f"dates or times, such as {first}; expected numbers or categories")
+    folded: dict[str, str] = {}
+    for text in found:
+        if (other := folded.setdefault(text.casefold(), text)) != text:
+            raise _Unfit(
+                f"{other!r} and {text!r} differ by case alone: write them alike", drop=False
+            )
+    if len(found) <= MOST_CLASSES:
+        return
+    odd = [text for text in found if not re.fullmatch(_NUMBER, text)]
+    if 0 < len(odd) < len(found) / 2:
+        raise _Unfit(
+            f"numbers, but for {odd[0][:40]!r}: write it as one, or nothing if a value is missing"
+        )
+    if len({re.sub(r"\d+([.,]\d+)*", "", text) for text in found}) == 1:
+        raise _Unfit(
+            f"many numbers with a text, such as {first}: write the numbers alone, or leave it out "
+            "if it tells whose a row is"
+        )
+    if len(found) > min(MOST_CATEGORIES, rows / 2):
+        raise _Unfit(
+            f"{len(found)} different texts in {rows} rows, such as {first}, are too many categories"
+        )
+
+
+def _label_column(values: Any, label: SourceColumn) -> SourceColumn:
+    """Return what a column of labels holds: classes, where it has few whole numbers."""
+    if label.gap:
+        raise _Unfit(f"a label may not be missing, and the schema lists {GAP!r}", drop=False)
+    if not label.categories and not label.public:
+        found = np.unique(_numbers(values.drop_null()))
+        if len(found) <= MOST_CLASSES and (found == np.floor(found)).all():
+            label = replace(label, categories=tuple(str(int(one)) for one in found))
+    if label.constant:
+        raise _Unfit("every row has the same label", drop=False)
+    return label
+
+
+def _faults_of_gaps(source: Source, columns: list[SourceColumn], label: str) -> list[Fault]:
+    """Return what values that are missing cannot be, as the key ``missing`` has it."""
+    if source.missing == "category" and source.alone and not source.schema:
+        return [
+            Fault(
+                "missing = category needs schema where a node reads its own file: other nodes may "
+                "lack other values, and have other columns"
+            )
+        ]
+    faults = []
+    gaps = {column.name: column for column in columns if column.missing}
+    if of := gaps.pop(label, None):
+        faults.append(Fault(f"{of.missing} rows have no label in column {label}", missing="drop"))
+    for column in columns:
+        if column.gap and source.missing != "category":
+            text = f"column {column.name}: the schema lists {GAP!r}, a missing value"
+            faults.append(Fault(f"{text}, which needs missing = category", missing="category"))
+        elif column.name not in gaps:
+            continue
+        elif source.missing == "category" and source.schema and not column.gap:
+            text = f"column {column.name}: {column.missing} values are missing"
+            faults.append(Fault(f"{text}, and the schema does not list {GAP!r} among its values"))
+        elif source.missing == "zero" and column.categories:
+            text = f"column {column.name}: {column.missing} texts are missing"
+            zero = f"which missing = zero would make {column.categories[0][:40]!r}"
+            faults.append(Fault(f"{text}, {zero}", missing="category"))
+    if gaps and source.missing == "refuse":
+        where = ", ".join(f"{column.name} of {column.missing} rows" for column in gaps.values())
+        faults.append(
+            Fault(
+                f"missing values, in {where} (fill them in, leave the columns out, or choose what "
+                f"they become: missing = {', '.join(MISSING[1:-1])} or {MISSING[-1]})",
+                missing="mean",
+            )
+        )
+    return faults
+
+
+def _task(label: SourceColumn) -> tuple[Task, int]:
+    """Return what there is to learn, and the number of classes."""
+    count = len(label.categories)
+    if not count:
+        return "regression", 0
+    return ("binary", 2) if count == 2 else ("multinomial", count)
+
+
+# ------------------------------------------------------------------ encoding
+
+
+def _encoded(values: Any, column: SourceColumn) -> FloatArray:
+    """Return what a column becomes, of shape (rows, width), NaN where a value is missing."""
+    encoded: FloatArray
+    if column.categories:
+        codes, count = _codes(values, column), len(column.categories)
+        encoded = np.eye(count + 1)[codes][:, 1 : count + column.zeros]
+        encoded[codes == count] = np.nan
+    else:
+        encoded = _numbers(values)[:, None]
+    if not column.gap:
+        return encoded
+    return np.hstack([encoded, np.asarray(values.is_null())[:, None]])
+
+
+def _codes(values: Any, column: SourceColumn) -> LabelArray:
+    """Return the numbers of a column's categories; a missing value has the next after them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = _texts(values)
+    codes = pc.index_in(texts, pa.array(column.categories))
+    row = pc.index(pc.and_(codes.is_null(), texts.is_valid()), True).as_py()
+    if row >= 0:
+        raise _Unfit(f"{texts[row].as_py()!r} is not a category of the schema", drop=False, row=row)
+    return np.asarray(codes.fill_null(len(column.categories)).to_numpy(), dtype=np.int64)
+
+
+def _labels(values: Any, label: SourceColumn, task: Task) -> LabelArray:
+    if task == "regression":
+        return _numbers(values)
+    codes = _codes(values, label)
+    return 2 * codes - 1 if task == "binary" else codes
+
+
+def _ids(source: Source, table: Any, files: LabelArray) -> LabelArray | None:
+    """Return the natural ids: of a column, else the names of the files of a folder."""
+    if not source.id_column:
+        return files if len(set(files) - {TEST}) > 1 else None
+    return np.asarray(_texts(table[source.id_column]).to_pylist())
+
+
+def _scales(columns: list[SourceColumn], features: FloatArray) -> Iterator[FloatArray]:
+    """Yield for each column what is taken off the columns it becomes, and their divisors."""
+    at = 0
+    for column in columns:
+        scale = np.repeat([[0.0], [1.0]], column.width, axis=1)
+        if not column.categories:
+            scale[:, 0] = _scale(column, features[:, at])
+        yield scale
+        at += column.width
+
+
+def _scale(column: SourceColumn, values: FloatArray) -> tuple[float, float]:
+    """Return the middle and half the width of a public range, else mean and deviation."""
+    if column.public:
+        return (column.low + column.high) / 2, (column.high - column.low) / 2 or 1.0
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return 0.0, 1.0
+    # Of equal numbers, rounding makes a deviation that is not 0.
+    constant = known.min() == known.max()
+    return (float(known[0]), 1.0) if constant else (float(known.mean()), float(known.std()))
+
+
+def _means(features: FloatArray) -> FloatArray:
+    """Return the mean of the known values of each column, 0 where there are none."""
+    known = ~np.isnan(features)
+    means: FloatArray = np.where(known, features, 0.0).sum(axis=0) / np.maximum(
+        known.sum(axis=0), 1
+    )
+    return means

@@ -13,7 +13,7 @@ from typing import Any
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
-from privet.wire import algorithm
+from privet.core import algorithm
 
 from .base import Participant, ProblemFn
 from .flower_mods import refuse_mods

@@ -18,6 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 
+from privet.core import ConfigError, NotFiniteError, PrivetError, WireError, algorithm
+from privet.core.errors import one_line
+from privet.core.library import library_version
+from privet.core.threads import pin_blas_threads
 from privet.data.dataset import DataError
 from privet.privacy import (
     BudgetRefused,
@@ -33,14 +37,9 @@ from privet.wire import (
     NOT_FINITE,
     RECORD,
     REFUSED,
-    ConfigError,
     Enrolment,
     Layout,
-    NotFiniteError,
-    PrivetError,
     Update,
-    WireError,
-    algorithm,
     digest,
     unpack,
 )
@@ -55,12 +54,9 @@ from privet.wire.contract import (
     update_record,
 )
 from privet.wire.enrolment import enrolment_record
-from privet.wire.errors import one_line
 from privet.wire.flower_internals import reply_to
-from privet.wire.library import library_version
 from privet.wire.payload import to_payload
 from privet.wire.records import record_dict
-from privet.wire.threads import pin_blas_threads
 
 from .adapters.torch_clipping import VmapError
 from .flower_mods import mod_around

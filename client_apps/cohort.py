@@ -20,6 +20,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context
 from numpy.typing import NDArray
 
+from privet.core.errors import one_line
 from privet.privacy import Facts, Release
 from privet.privacy.perturb import Perturbers, perturbers
 from privet.problems import LinearModel, Problem
@@ -27,7 +28,6 @@ from privet.problems.stacks import Stack, stack_key
 from privet.wire import AGENT_RECORD, RECORD, pack
 from privet.wire.contract import Instruction, agent_record, read_instruction
 from privet.wire.dense import digest, digests
-from privet.wire.errors import one_line
 from privet.wire.records import record_dict
 
 from .base import Participant, agent_name

@@ -22,6 +22,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from privet.core import ConfigError, WireError
+from privet.core.key import same, setting
 from privet.data import DataSettings
 from privet.privacy import (
     Facts,
@@ -44,8 +46,6 @@ from privet.problems import (
     clipped_term,
     make_set,
 )
-from privet.wire import ConfigError, WireError
-from privet.wire.key import same, setting
 
 from .arithmetic import ascend, distance
 from .gradient_agents import ClippedGradients, noise

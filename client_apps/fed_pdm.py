@@ -22,6 +22,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from privet.core import ConfigError
+from privet.core.key import same, setting
 from privet.data import DataSettings
 from privet.privacy import (
     Facts,
@@ -34,8 +36,6 @@ from privet.privacy import (
 )
 from privet.privacy.as_printed import fed_pdm_theorem_2
 from privet.problems import Clipping, LinearModel, Problem, clipped_terms
-from privet.wire import ConfigError
-from privet.wire.key import same, setting
 from privet.wire.payload import ENCODED, encoded
 from privet.wire.sparse import SparseVector, decode
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
-from privet.wire import ConfigError
-from privet.wire.errors import INSTEAD_OF_FLOWERS
+from privet.core import ConfigError
+from privet.core.errors import INSTEAD_OF_FLOWERS
 from privet.wire.flower_internals import MODS
 
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+from privet.core import ConfigError
+from privet.core.key import LARGEST, SMALLEST, setting
 from privet.privacy import Facts, Release, gfl_sensitivity
 from privet.problems import Problem
-from privet.wire import ConfigError
-from privet.wire.key import LARGEST, SMALLEST, setting
 
 from .gradient_agents import ClippedGradients
 from .gradients import Gradients

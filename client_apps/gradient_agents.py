@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from privet.core import ConfigError
+from privet.core.key import LARGEST, SMALLEST, setting
 from privet.privacy import Facts, NoCertificateError, Release
 from privet.problems import RELATIONS, Clipping, LinearModel, Problem, Relation, can_clip
-from privet.wire import ConfigError
-from privet.wire.key import LARGEST, SMALLEST, setting
 
 from .adapters.finite_sum import FiniteSum
 from .gradients import Gradients

@@ -8,11 +8,11 @@ from itertools import repeat
 
 import numpy as np
 
+from privet.core import ConfigError, WireError
 from privet.privacy import Perturber
 from privet.problems import Clipping, Problem, Relation, can_clip, clipped_terms
 from privet.problems.linear import ClippedSums
 from privet.problems.stacks import Stack
-from privet.wire import ConfigError, WireError
 
 from .adapters.finite_sum import FiniteSum
 from .inputs import StackedStreams, Streams, Vector

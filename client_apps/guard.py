@@ -16,6 +16,9 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message
 from numpy.typing import NDArray
 
+from privet.core import ConfigError, NotFiniteError, WireError
+from privet.core.errors import one_line
+from privet.core.key import keys_of
 from privet.privacy import (
     AgentLedger,
     BudgetRefused,
@@ -30,10 +33,8 @@ from privet.privacy import (
 )
 from privet.privacy.node_rules import OF_NODES
 from privet.problems import Problem
-from privet.wire import ConfigError, Layout, NotFiniteError, WireError, magnitude_bound
+from privet.wire import Layout, magnitude_bound
 from privet.wire.contract import LONGEST_ABOUT, RECORD, decode_settings, means_privacy
-from privet.wire.errors import one_line
-from privet.wire.key import keys_of
 from privet.wire.magnitude import LARGEST
 from privet.wire.payload import BUFFERS, ENCODED
 

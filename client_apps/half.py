@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
+from privet.core import ConfigError
+from privet.core.key import Scalar, check_fields, read, settle
 from privet.privacy import Facts, NoCertificateError, Perturber, Release
 from privet.problems import Problem
-from privet.wire import ConfigError
-from privet.wire.key import Scalar, check_fields, read, settle
 
 from .inputs import Arrays, Streams, Vector
 from .local_task import LocalTask, Need, Walk, walk

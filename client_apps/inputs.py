@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.wire import stream
+from privet.core import stream
 
 Vector = NDArray[Any]
 Arrays = Mapping[str, Vector]

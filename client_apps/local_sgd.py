@@ -18,11 +18,12 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
+from privet.core import ConfigError, WireError
+from privet.core.errors import did_you_mean
+from privet.core.key import keys_of
 from privet.privacy import BudgetRefused, Facts
 from privet.problems import Problem
-from privet.wire import ConfigError, Layout, WireError
-from privet.wire.errors import did_you_mean
-from privet.wire.key import keys_of
+from privet.wire import Layout
 
 from .base import Participant, ProblemFn
 from .gradient_agents import SeveralStepsAgent

@@ -18,6 +18,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context
 from numpy.typing import NDArray
 
+from privet.core import WireError
 from privet.privacy import (
     Binding,
     BudgetRefused,
@@ -29,7 +30,7 @@ from privet.privacy import (
     key_pair,
 )
 from privet.privacy.events import SHARED_GRID
-from privet.wire import WireError, ring
+from privet.wire import ring
 from privet.wire.contract import Instruction
 
 from .guard import node_rules

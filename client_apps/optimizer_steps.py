@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from privet.wire import ConfigError
+from privet.core import ConfigError
 
 Unscaled = Callable[[Any], None]
 _watching: list[Unscaled] = []

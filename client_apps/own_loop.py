@@ -37,9 +37,10 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from privet.core import ConfigError, algorithm
 from privet.privacy import BudgetRefused
 from privet.problems import Norm
-from privet.wire import RECORD, ConfigError, Layout, algorithm, unpack
+from privet.wire import RECORD, Layout, unpack
 from privet.wire.contract import decode_settings, means_privacy, read_instruction
 from privet.wire.payload import BUFFERS
 

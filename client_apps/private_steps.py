@@ -14,9 +14,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from privet.core import ConfigError, PrivetError
 from privet.privacy import Perturber
 from privet.problems import Clipped, Problem, clipped_sensitivity
-from privet.wire import ConfigError, PrivetError
 
 from .adapters.torch_clipping import VmapError, clipped_gradients
 from .adapters.torch_memory import Memory, same_bits

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from privet.core import ConfigError
+from privet.core.key import LARGEST, SMALLEST, setting
 from privet.privacy import Facts
 from privet.problems import Moduli, Problem, best_step
-from privet.wire import ConfigError
-from privet.wire.key import LARGEST, SMALLEST, setting
 
 from .gradients import Gradients
 from .half import Half, Streams, Vector

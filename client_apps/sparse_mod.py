@@ -10,7 +10,8 @@ from __future__ import annotations
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
-from privet.wire import ConfigError, Layout, WireError
+from privet.core import ConfigError, WireError
+from privet.wire import Layout
 from privet.wire.contract import SPARSE_FIELD
 from privet.wire.sparse import encode
 from privet.wire.sparse.selection import budget, index_seed, rand_k, top_k

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.core import ConfigError
 from privet.privacy import Perturber
-from privet.wire import ConfigError
 from privet.wire.ring import rounded
 from privet.wire.sparse import SparseVector, encode
 from privet.wire.sparse.selection import budget, index_seed, rand_k, top_k

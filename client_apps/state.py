@@ -15,8 +15,9 @@ import numpy as np
 from flwr.app import ConfigRecord, Context
 from numpy.typing import NDArray
 
-from privet.wire import ConfigError, WireError, pack, unpack
-from privet.wire.files import read_npz, write_npz
+from privet.core import ConfigError, WireError
+from privet.core.files import read_npz, write_npz
+from privet.wire import pack, unpack
 from privet.wire.flower_internals import held_by
 from privet.wire.records import config_record
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from privet.wire import ConfigError
-from privet.wire.key import setting
+from privet.core import ConfigError
+from privet.core.key import setting
 
 LEAST = 0.01
 """Share of the first step that cosine ends with."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from privet.core.key import check_fields, setting, values_of
 from privet.wire import Settings
-from privet.wire.key import check_fields, setting, values_of
 
 MEAN_EXAMPLES = "mean-examples"
 """The key of `MessageTerms.mean_examples`, in a message and in a checkpoint."""

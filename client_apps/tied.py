@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from privet.wire import ConfigError
+from privet.core import ConfigError
 
 
 def tied_names(model: Any, chosen: Mapping[str, Any]) -> dict[str, str]:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from privet.wire import WireError
-from privet.wire.key import setting
+from privet.core import WireError
+from privet.core.key import setting
 from privet.wire.sparse import codec
 from privet.wire.value_coding import decode_values, dither_seed, encode_values
 

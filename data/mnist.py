@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.core.files import read_npz
 from privet.data import hub
 from privet.data.dataset import DataError, Dataset, LabelArray, Part, Source, brief
-from privet.wire.files import read_npz
 
 PIXELS = 784
 KEYS = ("x_train", "y_train", "x_test", "y_test")

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from privet.core import ConfigError, algorithms
+from privet.core.key import LARGEST, read, setting
 from privet.data.dataset import DataError
 from privet.data.hub import PREFIX
 from privet.data.loaders import DTYPES, FROM_PATH, NAMES
@@ -21,8 +23,6 @@ from privet.problems import (
     RidgeRegression,
     make_regularizer,
 )
-from privet.wire import ConfigError, algorithms
-from privet.wire.key import LARGEST, read, setting
 
 LOSSES: dict[str, type[LinearModel[Any]]] = {
     "binary-logistic": BinaryLogistic,

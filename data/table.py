@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from privet.core.errors import did_you_mean
+from privet.core.key import LARGEST
 from privet.data.dataset import (
     DENSE_BYTES,
     DataError,
@@ -26,8 +28,6 @@ from privet.data.dataset import (
 from privet.data.partitions import split
 from privet.data.schema import GAP, MARK, Schema, read_schema
 from privet.data.table_files import Rows, read_rows
-from privet.wire.errors import did_you_mean
-from privet.wire.key import LARGEST
 
 log = logging.getLogger("flwr.privet")
 

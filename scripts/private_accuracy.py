@@ -35,6 +35,7 @@ from objective_perturbation import noise_scale, perturbed
 from resumable import Runs
 from themes import themed
 
+from privet.core import ConfigError, RunError, algorithm, stream
 from privet.data import load
 from privet.privacy import gaussian_epsilon, gaussian_scale
 from privet.problems import BinaryLogistic, LinearModel, MultinomialLogistic, NoRegularizer
@@ -43,7 +44,6 @@ from privet.sim.logs import quiet
 from privet.sim.studies.statistics import Estimate
 from privet.sim.trusting import trusting_nodes
 from privet.sim.tuning import hypercube
-from privet.wire import ConfigError, RunError, algorithm, stream
 
 DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)

@@ -32,13 +32,13 @@ from numpy.typing import NDArray
 from private_accuracy import adult, dp_iadmm, fed_pdm, fed_plt, mnist, sgd
 from resumable import Runs
 
+from privet.core import ConfigError, algorithm, stream
 from privet.data import federation_from_config
 from privet.problems import L2, LinearModel, RidgeRegression, clip_rows, minimize
 from privet.server_apps import read_config
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
 from privet.sim.studies.statistics import Estimate, student
-from privet.wire import ConfigError, algorithm, stream
 
 DELTA = 1e-5
 EPSILONS = (0.25, 1.0, 4.0)

@@ -29,6 +29,7 @@ from scipy.stats import norm
 
 from privet.client_apps import sparse_mod
 from privet.client_apps.local_sgd import local_sgd_app
+from privet.core import algorithm
 from privet.data import Federation, federation_from_config
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
@@ -37,7 +38,7 @@ from privet.sim.studies.statistics import Estimate
 from privet.strategies import FedPDM, SparseUplink
 from privet.strategies.rivals import control_variates
 from privet.testing.subject import logistic_federation
-from privet.wire import algorithm, content_bytes
+from privet.wire import content_bytes
 from privet.wire.value_coding import decode_values, encode_values
 
 AGENTS, FRACTION, ROUNDS, SEEDS = 100, 0.3, 50, range(1, 6)

@@ -7,7 +7,7 @@ import logging
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from privet.wire import PrivetError
+from privet.core import PrivetError
 
 from .config import without_stand_ins
 from .execute import execute, headline

@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from privet.core import ConfigError, algorithm, algorithms
+from privet.core.errors import nearest
+from privet.core.key import Key, Scalar, keys_of, setting, shown
+from privet.core.registry import DEFAULT_ALGORITHM
 from privet.data import DataSettings
 from privet.data.table_files import is_table
 from privet.privacy.node_rules import KEYS as NODE_KEYS
 from privet.strategies.participation import ParticipationSettings
 from privet.strategies.run.options import RunSettings
-from privet.wire import ConfigError, algorithm, algorithms
-from privet.wire.errors import nearest
-from privet.wire.key import Key, Scalar, keys_of, setting, shown
-from privet.wire.registry import DEFAULT_ALGORITHM
 
 log = logging.getLogger("flwr.privet")
 
@@ -124,7 +124,7 @@ def keys_of_algorithm(name: str) -> dict[str, Key]:
         if first is not None and replace(key, needs=first.needs) != first:
             raise ConfigError(
                 f"{key.name}: already a key of every run: give {name}'s another name, or declare "
-                "it as the same (privet.wire.key.same)"
+                "it as the same (privet.core.key.same)"
             )
     return own
 

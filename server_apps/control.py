@@ -14,9 +14,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from privet.core.errors import one_line
 from privet.strategies import Observer, Round, Run
 from privet.strategies.run.stop import Stop
-from privet.wire.errors import one_line
 
 if TYPE_CHECKING:  # it loads FastAPI
     from .peers.mixer import NetworkMixer

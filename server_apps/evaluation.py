@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.core.errors import one_line
 from privet.data import Federation
 from privet.problems import L2, BinaryLogistic, ProximalFunction, Zero, minimize
 from privet.problems.reference import NEWTON_UP_TO
 from privet.strategies.hooks import Monitor
-from privet.wire.errors import one_line
 
 log = logging.getLogger("flwr.privet")
 

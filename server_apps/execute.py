@@ -14,15 +14,15 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
+from privet.core import ConfigError, PrivetError, RunError
+from privet.core.errors import one_line
+from privet.core.library import LIBRARY_VERSION, library_version
+from privet.core.threads import pin_blas_threads
 from privet.strategies import Observer, PrimalDualStrategy, PrivetResult
 from privet.strategies.run.checkpoint import Checkpoint, read_manifest
 from privet.strategies.run.roster import in_simulation
 from privet.strategies.run.stop import Stop
-from privet.wire import ConfigError, PrivetError, RunError
 from privet.wire.contract import means_privacy
-from privet.wire.errors import one_line
-from privet.wire.library import LIBRARY_VERSION, library_version
-from privet.wire.threads import pin_blas_threads
 
 from .account import privacy_account
 from .advice import advice

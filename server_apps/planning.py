@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
+from privet.core import ConfigError
+from privet.core.log_level import hushed
 from privet.data import DataError, planned_facts
 from privet.privacy import Facts, Release, Totals
 from privet.strategies import PrimalDualStrategy, Run
 from privet.strategies.run.calibration import plans
 from privet.strategies.run.roster import Agent, Roster
 from privet.strategies.run.session import Session
-from privet.wire import ConfigError
-from privet.wire.log_level import hushed
 
 from .account import privacy_account
 from .build import agents_of, build_federation, build_strategy, require_public_data

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord
 
+from privet.core import ConfigError, RunError
+from privet.core.files import write_npz, write_whole
 from privet.strategies import PrivetResult
 from privet.strategies.run.checkpoint import FILE_NAME, Checkpoint, load
-from privet.wire import ConfigError, RunError
-from privet.wire.files import write_npz, write_whole
 
 log = logging.getLogger("flwr.privet")
 

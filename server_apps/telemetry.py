@@ -13,9 +13,9 @@ from threading import Thread
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+from privet.core import ConfigError
+from privet.core.library import library_version
 from privet.strategies import Observer, Round, Run
-from privet.wire import ConfigError
-from privet.wire.library import library_version
 
 from .control import Alarms
 

@@ -34,6 +34,7 @@ import numpy as np
 from flwr.app import Context, Message, MessageType, RecordDict
 from numpy.typing import NDArray
 
+from privet.core import ConfigError, RunError
 from privet.privacy import AgentLedger
 from privet.privacy.empirical import (
     best_guesses,
@@ -50,7 +51,7 @@ from privet.sim.grid import App, NodeConfig
 from privet.sim.inline import app_of
 from privet.sim.residuals import Replays, Residuals, Silence, vectors_of
 from privet.sim.trusting import require_colluders, trusting_nodes
-from privet.wire import ConfigError, RunError, ring
+from privet.wire import ring
 from privet.wire.contract import Instruction, Update, read_instruction, read_update
 from privet.wire.payload import ENCODED
 from privet.wire.records import own_content

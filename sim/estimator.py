@@ -16,6 +16,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from privet.client_apps import SklearnModel
+from privet.core import algorithm
+from privet.core.log_level import hushed
+from privet.core.registry import DEFAULT_ALGORITHM
 from privet.problems import LinearModel
 from privet.server_apps import read_config
 from privet.server_apps.account import privacy_account
@@ -23,9 +26,6 @@ from privet.server_apps.build import build_strategy
 from privet.server_apps.progress import progress
 from privet.sim.inline import grid_of
 from privet.strategies import Observer, PrivetResult
-from privet.wire import algorithm
-from privet.wire.log_level import hushed
-from privet.wire.registry import DEFAULT_ALGORITHM
 
 Part = tuple[NDArray[Any], NDArray[Any]]
 

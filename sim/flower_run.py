@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from privet.core import ConfigError
 from privet.sim.processes import Processes, free_ports, wait_until_listening
-from privet.wire import ConfigError
 
 ConfigValue = str | int | float | bool
 

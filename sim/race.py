@@ -18,6 +18,9 @@ from flwr.app import Array, ArrayRecord, Context, RecordDict
 from numpy.typing import NDArray
 
 from privet.client_apps.base import ProblemFn
+from privet.core import ConfigError, RunError
+from privet.core.log_level import SILENT, hushed
+from privet.core.registry import DEFAULT_ALGORITHM
 from privet.problems import Problem
 from privet.problems.stacks import Observed, total_gradient
 from privet.server_apps.build import (
@@ -30,9 +33,6 @@ from privet.server_apps.config import keys_of_algorithm, read_config
 from privet.sim.inline import grid_of
 from privet.strategies import PrimalDualStrategy, Round
 from privet.strategies.run.round import TooFewError
-from privet.wire import ConfigError, RunError
-from privet.wire.log_level import SILENT, hushed
-from privet.wire.registry import DEFAULT_ALGORITHM
 
 Vector = NDArray[Any]
 

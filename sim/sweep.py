@@ -13,10 +13,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
+from privet.core import ConfigError, RunError
+from privet.core.errors import one_line, said_of
+from privet.core.threads import pin_blas_threads
 from privet.sim.ray.session import cluster_cpus, is_connected, local_cpus, ray_session
-from privet.wire import ConfigError, RunError
-from privet.wire.errors import one_line, said_of
-from privet.wire.threads import pin_blas_threads
 
 log = logging.getLogger("flwr.privet")
 

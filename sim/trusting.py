@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from privet.core import ConfigError
 from privet.privacy.node_rules import ALLOW_RUN_DATA
-from privet.wire import ConfigError
 
 
 def require_colluders(config: Mapping[str, Any], colluders: int | None) -> None:

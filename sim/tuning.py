@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.client_apps.solver_agents import SolverAgent
+from privet.core import ConfigError, algorithm, stream
+from privet.core.key import read, same
 from privet.problems import Moduli
 from privet.sim.race import Outcome, Task, race, read_searched
 from privet.strategies import SearchAxis
-from privet.wire import ConfigError, algorithm, stream
-from privet.wire.key import read, same
 
 SPREAD = 0.4
 """Share of the budget that is spread over the whole box."""

@@ -27,6 +27,9 @@ from flwr.app import ArrayRecord, Context, RecordDict
 from flwr.clientapp import ClientApp
 
 from privet.client_apps.solver_agents import USUAL_SMOOTHNESS
+from privet.core import ConfigError, stream
+from privet.core.key import Key, keys_of, values_of
+from privet.core.log_level import SILENT, hushed
 from privet.server_apps.report.document import document
 from privet.server_apps.report.format import number, text
 from privet.server_apps.report.tables import html_table
@@ -34,11 +37,8 @@ from privet.sim.engine import InlineGrid
 from privet.sim.tuning import Axis, Budget, hypercube, placed
 from privet.strategies import PrimalDualStrategy, SearchAxis
 from privet.strategies.run.round import TooFewError
-from privet.wire import ConfigError, stream
 from privet.wire.contract import means_privacy
 from privet.wire.flower_internals import flat
-from privet.wire.key import Key, keys_of, values_of
-from privet.wire.log_level import SILENT, hushed
 
 KEPT = 3
 """One trial in so many goes on, to so many times the rounds."""

@@ -21,7 +21,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from privet.wire import ConfigError, RunError
+from privet.core import ConfigError, RunError
 from privet.wire.contract import means_privacy
 from privet.wire.records import record_dict
 

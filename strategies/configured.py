@@ -13,9 +13,9 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any, ClassVar, NoReturn, Self, cast, get_args, get_type_hints
 
 from privet.client_apps.value_bits import NOISE
-from privet.wire import ConfigError, algorithm
-from privet.wire.errors import did_you_mean
-from privet.wire.key import Key, keys_of, owned, read
+from privet.core import ConfigError, algorithm
+from privet.core.errors import did_you_mean
+from privet.core.key import Key, keys_of, owned, read
 
 from . import participation
 from .flower_options import FlowerArguments

@@ -21,10 +21,10 @@ import numpy as np
 from privet.client_apps.arithmetic import ascend
 from privet.client_apps.dp_iadmm import Agent
 from privet.client_apps.terms import PrivacyTerms
+from privet.core import ConfigError
+from privet.core.key import LARGEST, SMALLEST, check_fields, read, setting
+from privet.core.mapped import column_sums
 from privet.problems import ProximalFunction, Zero, make_h
-from privet.wire import ConfigError
-from privet.wire.key import LARGEST, SMALLEST, check_fields, read, setting
-from privet.wire.mapped import column_sums
 from privet.wire.ring import Shapes
 
 from .base import PrimalDualStrategy

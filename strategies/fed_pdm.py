@@ -23,9 +23,10 @@ import numpy as np
 
 from privet.client_apps.fed_pdm import Agent, public_dual
 from privet.client_apps.terms import PrivacyTerms
+from privet.core import ConfigError
+from privet.core.key import setting
 from privet.problems import ProximalFunction, Zero
-from privet.wire import ConfigError, digest
-from privet.wire.key import setting
+from privet.wire import digest
 from privet.wire.payload import encoded
 from privet.wire.ring import Shapes
 from privet.wire.sparse import SparseVector, encode

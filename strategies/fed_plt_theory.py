@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.core import ConfigError
 from privet.problems import Moduli, best_step
-from privet.wire import ConfigError
 
 from .hooks import Predicted, Query
 from .participation import All, Fraction, Probability, from_config

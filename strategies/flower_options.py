@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from privet.wire import ConfigError, stream
+from privet.core import ConfigError, stream
 from privet.wire.flower_internals import mean_of_metrics
 
 from .participation import Participation

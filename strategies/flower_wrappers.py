@@ -18,8 +18,8 @@ from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideFixedClipping,
 )
 
-from privet.wire import ConfigError
-from privet.wire.errors import INSTEAD_OF_FLOWERS
+from privet.core import ConfigError
+from privet.core.errors import INSTEAD_OF_FLOWERS
 
 WRAPPERS = (
     DifferentialPrivacyServerSideFixedClipping,

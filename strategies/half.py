@@ -24,21 +24,12 @@ from privet.client_apps.inputs import parts
 from privet.client_apps.solver_agents import USUAL_SMOOTHNESS
 from privet.client_apps.state import LARGE
 from privet.client_apps.terms import PrivacyTerms
+from privet.core import NotFiniteError, RunError, UploadError, WireError, mapped, stream
+from privet.core.key import keys_of, owned, read
+from privet.core.mapped import blocks, column_sums, empty, release
 from privet.privacy import Facts
-from privet.wire import (
-    NotFiniteError,
-    RunError,
-    Settings,
-    UploadError,
-    WireError,
-    digest,
-    finite,
-    mapped,
-    stream,
-)
+from privet.wire import Settings, digest, finite
 from privet.wire.dense import digest_of, digests
-from privet.wire.key import keys_of, owned, read
-from privet.wire.mapped import blocks, column_sums, empty, release
 from privet.wire.payload import ENCODED
 from privet.wire.ring import Shapes
 from privet.wire.sparse import SparseVector, decode
@@ -113,7 +104,7 @@ class ServerHalf(ABC, Generic[S]):
     terms : PrivacyTerms
         Travels as well where the algorithm has a private form.
     folder : Path, optional
-        Where tables are that are too large for the memory (`privet.wire.mapped`).
+        Where tables are that are too large for the memory (`privet.core.mapped`).
     """
 
     last: ClassVar[str] = "x"

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from numpy.typing import NDArray
 
+from privet.core.key import read
 from privet.data import Federation
 from privet.privacy import Facts
 from privet.problems import Moduli, ProximalFunction, Scaled, Zero
-from privet.wire.key import read
 
 from .shared_regularizer import RegularizerSettings
 

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from privet.wire import ConfigError, stream
-from privet.wire.key import read, setting
+from privet.core import ConfigError, stream
+from privet.core.key import read, setting
 
 
 class Participation(Protocol):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from privet.core.key import setting, values_of
 from privet.problems import H_NAMES, ProximalFunction, make_h
-from privet.wire.key import setting, values_of
 
 
 @dataclass(frozen=True)

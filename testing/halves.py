@@ -6,8 +6,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any, get_args
 
 from privet.client_apps import Half
+from privet.core import ConfigError
 from privet.strategies.hooks import Unit
-from privet.wire import ConfigError
 from privet.wire.contract import decode_settings, encode_settings
 
 from .subject import CheckFailed, Subject, require

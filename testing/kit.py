@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict, Unpack
 
+from privet.core import algorithm
+from privet.core.errors import one_line, said_of
 from privet.problems import Problem
-from privet.wire import algorithm
-from privet.wire.errors import one_line, said_of
 
 from . import absences, coded, halves, noise, runs
 from .subject import ENGINES, CheckFailed, Subject

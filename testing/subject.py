@@ -14,6 +14,7 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from privet.client_apps.value_bits import NONE
+from privet.core import Algorithm, ConfigError, RunError, algorithm
 from privet.problems import L2, BinaryLogistic, Problem
 from privet.server_apps import read_config
 from privet.sim.cohort import CohortGrid
@@ -21,7 +22,7 @@ from privet.sim.engine import InlineGrid
 from privet.sim.grid import LocalGrid
 from privet.sim.inline import app_of
 from privet.strategies import PrivetResult, Round
-from privet.wire import Algorithm, ConfigError, Instruction, RunError, algorithm
+from privet.wire import Instruction
 
 from .grids import Fates, WatchedCohort, WatchedGrid, disconnect
 

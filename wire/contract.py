@@ -27,7 +27,8 @@ from typing import Any, NamedTuple
 from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
-from .errors import WireError
+from privet.core.errors import WireError
+
 from .flower_internals import held_by
 from .payload import from_payload, to_payload
 from .records import config_record, parse_json, read_field, read_record

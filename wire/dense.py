@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import WireError
+from privet.core.errors import WireError
 
 MAGIC = b"PVD1"
 MAX_ARRAYS = 256

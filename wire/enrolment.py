@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, RecordDict
 
+from privet.core.errors import WireError, one_line
+from privet.core.library import LIBRARY_VERSION
+
 from .contract import CONTRACT_VERSION, LONGEST_ABOUT, RECORD
-from .errors import WireError, one_line
-from .library import LIBRARY_VERSION
 from .records import config_record, read_field, read_record
 from .rosters import KEY_BYTES, LONGEST_NAME, is_name
 

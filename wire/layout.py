@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from .errors import ConfigError
+from privet.core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

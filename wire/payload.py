@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.core.errors import WireError
+
 from . import dense
-from .errors import WireError
 from .sparse import codec
 
 ENCODED = "encoded"

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from .errors import WireError
+from privet.core.errors import WireError
+
 from .flower_internals import held_by, holding
 
 T = TypeVar("T")

@@ -23,8 +23,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from privet.core.errors import NotFiniteError, WireError
+
 from .dense import digest, pack, unpack
-from .errors import NotFiniteError, WireError
 
 MAGIC = b"PVR1"
 FRACTION_BITS = 40

@@ -8,7 +8,8 @@ from functools import lru_cache
 
 from flwr.app import ConfigRecord
 
-from .errors import WireError
+from privet.core.errors import WireError
+
 from .records import parse_json
 
 KEY_BYTES = 32

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import WireError
+from privet.core.errors import WireError
 
 Places = NDArray[np.intp]
 

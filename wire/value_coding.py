@@ -39,8 +39,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import WireError
-from .streams import hash_of
+from privet.core.errors import WireError
+from privet.core.streams import hash_of
+
 from .unary import pack_ones, unpack_ones
 
 MAGIC = b"PVV"

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.client_apps.inputs import Vector
+from privet.core import ConfigError
 from privet.problems import (
     Clipping,
     Moduli,
@@ -22,7 +23,6 @@ from privet.problems import (
     clipped_sum,
     clipped_whole,
 )
-from privet.wire import ConfigError
 
 
 class FiniteSum(ABC):

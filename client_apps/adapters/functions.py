@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from privet.client_apps.inputs import Vector
+from privet.core import ConfigError
 from privet.problems import Moduli, Norm, Regularizer, RowIndex
-from privet.wire import ConfigError
 
 from .finite_sum import FiniteSum
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord
 
 from privet.client_apps.inputs import Vector
+from privet.core import ConfigError
 from privet.problems import (
     L2,
     BinaryLogistic,
@@ -23,7 +24,7 @@ from privet.problems import (
     RidgeRegression,
 )
 from privet.problems.linear import MatrixScoreModel
-from privet.wire import ConfigError, Layout
+from privet.wire import Layout
 
 CLASSIFIERS = ("LogisticRegression", "SGDClassifier")
 REGRESSORS = ("LinearRegression", "Ridge", "SGDRegressor")

@@ -15,10 +15,10 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from privet.core import PrivetError
+from privet.core.errors import one_line
 from privet.problems import Norm
 from privet.problems.clipping import BLOCK
-from privet.wire import PrivetError
-from privet.wire.errors import one_line
 
 from .torch_memory import Memory
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from privet.wire import ConfigError
+from privet.core import ConfigError
 
 LONGEST = 4096
 """Items of a container that are looked at; nobody keeps a memory in a longer one by accident."""

@@ -11,8 +11,9 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 
 from privet.client_apps.inputs import Vector
+from privet.core import ConfigError
 from privet.problems import Moduli, Norm, Regularizer, RowIndex
-from privet.wire import ConfigError, Layout
+from privet.wire import Layout
 
 from .finite_sum import ClippableSum
 from .torch_clipping import clipped_gradients

@@ -12,10 +12,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from privet.core.key import same, setting
 from privet.privacy import Facts, NoCertificateError, Perturber, Release, shared_spacing
 from privet.problems import Problem
 from privet.wire import ring
-from privet.wire.key import same, setting
 
 from ..gradient_agents import NoisyStepsAgent
 from ..gradients import require_model

@@ -13,9 +13,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from privet.core.key import LARGEST, setting
 from privet.privacy import Facts
 from privet.problems import Problem
-from privet.wire.key import LARGEST, setting
 
 from ..gradient_agents import SeveralStepsAgent
 from ..half import Arrays, Local, Streams, Vector

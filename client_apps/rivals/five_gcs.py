@@ -20,9 +20,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from privet.core.key import setting
 from privet.privacy import Facts, Perturber
 from privet.problems import Problem
-from privet.wire.key import setting
 
 from ..half import Arrays, Local, Streams
 from ..local_task import LocalTask, Need, Walk

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from privet.wire.errors import one_line, said_of
+from privet.core.errors import one_line, said_of
 
 from .edge import Answer
 from .messages import Outcome

@@ -17,7 +17,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from privet.wire import ConfigError, RunError, sort_names
+from privet.core import ConfigError, RunError
+from privet.wire import sort_names
 
 from .client import Link, LinkError
 from .edge import Board, Edge, News

@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.wire import WireError, finite, pack, unpack
+from privet.core import WireError
+from privet.wire import finite, pack, unpack
 
 HEAD_LIMIT = 8192
 """Bytes of a head at most."""

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.core import ConfigError, RunError
 from privet.strategies.gfl.graph import Edge, Matrix, check_weights, neighbours
 from privet.strategies.gfl.mixing import Mixed, Outgoing, combine
-from privet.wire import ConfigError, RunError
 
 from .edge import News
 from .exchange import Exchanged, Peers

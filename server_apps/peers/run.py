@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from privet.core import ConfigError, algorithm
 from privet.strategies.gfl.graph import combination_matrix
 from privet.strategies.gfl.mixing import perturbation_kind
-from privet.wire import ConfigError, algorithm
 
 AGREED = ("seed", "init-scale", "closing-rounds")
 """Run-config keys that all servers must share, besides graph, weights, model and perturbation."""

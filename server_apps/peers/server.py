@@ -19,8 +19,8 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from privet.wire import ConfigError, RunError, WireError
-from privet.wire.errors import one_line
+from privet.core import ConfigError, RunError, WireError
+from privet.core.errors import one_line
 
 from .edge import Answer, Board
 from .messages import Head, Identity, Shape, decode

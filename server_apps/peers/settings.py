@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from privet.wire import ConfigError
+from privet.core import ConfigError
 
 from .tls import Credentials, host_name
 

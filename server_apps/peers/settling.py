@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from privet.wire import ConfigError
+from privet.core import ConfigError
 
 from .client import Health, Link, LinkError
 from .edge import Answer, Board, Edge

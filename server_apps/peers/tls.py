@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privet.wire import ConfigError
+from privet.core import ConfigError
 
 PREFIX = "unit-"
 _UNIT = re.compile(r"[a-z0-9]([a-z0-9-]{0,55}[a-z0-9])?")

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from privet.core.key import shown
+from privet.core.library import LIBRARY_VERSION
 from privet.server_apps.advice import advice
 from privet.server_apps.config import changed
 from privet.server_apps.report import format as fmt
@@ -17,8 +19,6 @@ from privet.server_apps.report.files import PAGE, write_outputs
 from privet.server_apps.report.format import text
 from privet.server_apps.report.rows import csv_table, parquet_table
 from privet.server_apps.report.runs import PLACES, ReportError, Run, read_runs, settings_of
-from privet.wire.key import shown
-from privet.wire.library import LIBRARY_VERSION
 
 __all__ = ["ReportError", "page", "write_report"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from privet.core.files import write_whole
 from privet.server_apps.report.runs import HISTORY, SUMMARY, ReportError
-from privet.wire.files import write_whole
 
 PAGE = "report.html"
 _OWN = (HISTORY, SUMMARY, "privacy.json", "model.npz", "checkpoint.npz")

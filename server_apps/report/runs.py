@@ -13,11 +13,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from privet.core.errors import ConfigError, PrivetError, said_of
 from privet.server_apps.config import changed
 from privet.server_apps.report.format import Number, setting
 from privet.strategies import Round
 from privet.strategies.run.failure import Failure
-from privet.wire.errors import ConfigError, PrivetError, said_of
 
 log = logging.getLogger("flwr.privet")
 

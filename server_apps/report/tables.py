@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from privet.core.library import LIBRARY_VERSION
 from privet.server_apps.config import changed
 from privet.server_apps.report import format as fmt
 from privet.server_apps.report.format import Number, text
@@ -22,7 +23,6 @@ from privet.server_apps.report.runs import (
     differing,
     extras_of,
 )
-from privet.wire.library import LIBRARY_VERSION
 
 _SHOWN_ROUNDS = 20
 _SHOWN_INCIDENTS = 30

@@ -49,7 +49,7 @@ def account(
 
 
 def _whole(key: str, value: Any) -> int:
-    from privet.wire import ConfigError
+    from privet.core import ConfigError
 
     least = 0 if key == "colluders" else 1
     if type(value) is not int or value < least:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .keys import JsonLinesOption
 
 if TYPE_CHECKING:
-    from privet.wire.registry import Algorithm
+    from privet.core.registry import Algorithm
 
 
 def algorithms(json_lines: JsonLinesOption = False) -> None:
@@ -18,7 +18,7 @@ def algorithms(json_lines: JsonLinesOption = False) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from privet.wire import algorithms as registered
+    from privet.core import algorithms as registered
 
     rows = [described(one) for one in registered().values()]
     if json_lines:

@@ -54,10 +54,10 @@ def audit(
     """
     from dataclasses import asdict
 
+    from privet.core import ConfigError
     from privet.server_apps.run_folder import to_json
     from privet.sim.audit import audit as audited
     from privet.sim.logs import quiet
-    from privet.wire import ConfigError
 
     if not 0 < false_alarms < 1:
         raise ConfigError(f"--false-alarms {false_alarms:g}: expected a number in (0, 1)")
@@ -113,8 +113,8 @@ def _verdict(found: Audit, *, broken: bool, promised: float) -> str:
 
 def _run(folder: Path) -> tuple[Mapping[str, Any], float]:
     """Return the settings of a run and the epsilon that it wrote down, infinity where none."""
+    from privet.core import ConfigError
     from privet.server_apps.config import changed, is_idle
-    from privet.wire import ConfigError
 
     try:
         config = json.loads((folder / "summary.json").read_text())["config"]

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from privet.wire import ConfigError
-from privet.wire.errors import did_you_mean
+from privet.core import ConfigError
+from privet.core.errors import did_you_mean
 
 from .keys import JsonLinesOption
 

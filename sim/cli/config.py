@@ -35,8 +35,8 @@ def given_keys(
     -----
     A relative path is one from the working directory, wherever it was given.
     """
+    from privet.core import ConfigError
     from privet.sim.presets import load_preset
-    from privet.wire import ConfigError
 
     given = read_config_file(file) if file else {}
     given |= parse_assignments([pair for text in assignments or [] for pair in _pairs(text)])
@@ -77,7 +77,7 @@ def parse_assignments(pairs: list[str]) -> dict[str, Any]:
     """
     import tomllib
 
-    from privet.wire import ConfigError
+    from privet.core import ConfigError
 
     parsed: dict[str, Any] = {}
     for pair in pairs:
@@ -105,8 +105,8 @@ def read_config_file(path: Path) -> dict[str, Any]:
     """Return the flat table of a TOML file, or a pyproject.toml's (raises ``ConfigError``)."""
     import tomllib
 
+    from privet.core import ConfigError
     from privet.server_apps.config import without_stand_ins
-    from privet.wire import ConfigError
 
     try:
         found: Any = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -142,8 +142,8 @@ def named_callable(name: str) -> Callable[..., Any]:
     import sys
     from importlib import import_module
 
-    from privet.wire import ConfigError
-    from privet.wire.errors import one_line
+    from privet.core import ConfigError
+    from privet.core.errors import one_line
 
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
@@ -166,7 +166,7 @@ def where_raised(error: Exception) -> str:
     """Return an error of the user's own code as one line, with the file and line it comes from."""
     from traceback import extract_tb
 
-    from privet.wire.errors import one_line
+    from privet.core.errors import one_line
 
     *_, frame = extract_tb(error.__traceback__)
     if isinstance(error, SyntaxError) and error.filename:

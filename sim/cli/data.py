@@ -47,13 +47,13 @@ def data(
     """Show the columns, types and labels that a run would read, and what each agent would get."""
     from rich.console import Console
 
+    from privet.core import ConfigError
     from privet.data import DataError, federation_from_config
     from privet.data.context import DATA_KEYS
     from privet.data.schema import write_schema
     from privet.data.table import TableError
     from privet.server_apps import read_config
     from privet.server_apps.build import agents_of
-    from privet.wire import ConfigError
 
     words = arguments or []
     files = [word for word in words if "=" not in word or Path(word).exists()]

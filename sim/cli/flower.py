@@ -27,12 +27,12 @@ def flower_run(
 
     Starts a SuperLink of its own and ends it afterwards. The exit code is 1 if the run failed.
     """
+    from privet.core import ConfigError, RunError
+    from privet.core.key import shown
     from privet.server_apps import read_config
     from privet.server_apps.config import keys_of_algorithm, table
     from privet.server_apps.execute import headline
     from privet.sim.flower_run import FlowerRunError, cause_of, run_simulation
-    from privet.wire import ConfigError, RunError
-    from privet.wire.key import shown
 
     began = time.monotonic()
     raw = {"output-dir": str(output_dir.resolve()), **given_keys(settings)}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.core import TyperCommand
 
-from privet.wire.key import Key, shown
+from privet.core.key import Key, shown
 
 if TYPE_CHECKING:
     import click
@@ -50,8 +50,8 @@ class KeysCommand(TyperCommand):
 def _common_help(command: str) -> Iterator[str]:
     from textwrap import wrap
 
+    from privet.core import algorithms
     from privet.server_apps.config import table
-    from privet.wire import algorithms
 
     known = table()
     for heading, names in (
@@ -71,8 +71,8 @@ def _common_help(command: str) -> Iterator[str]:
 
 def completed(incomplete: str) -> list[str]:
     """Return the keys, or the values of a key, that a word on the command line may become."""
+    from privet.core import algorithms
     from privet.server_apps.config import table
-    from privet.wire import algorithms
 
     name, equals, _ = incomplete.partition("=")
     if not equals:
@@ -110,8 +110,8 @@ def keys(
     ] = None,
 ) -> None:
     """List the run-config keys with defaults and meanings; explain a key; search for a word."""
+    from privet.core import ConfigError, algorithms
     from privet.server_apps.config import keys_of_algorithm, table, unknown
-    from privet.wire import ConfigError, algorithms
 
     for word in words or [""]:
         if word in table():
@@ -158,8 +158,8 @@ def show(names: Sequence[str]) -> None:
     ConfigError
         If there is no such key; the line names the nearest.
     """
+    from privet.core import ConfigError, algorithms
     from privet.server_apps.config import table, unknown
-    from privet.wire import ConfigError, algorithms
 
     for name in names:
         entry = table().get(name)

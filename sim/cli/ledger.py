@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from privet.wire import PrivetError
+from privet.core import PrivetError
 
 if TYPE_CHECKING:
     from privet.privacy import Audit, RunSpent, Spent

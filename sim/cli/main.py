@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import click
 import typer
 
-from privet.wire import ConfigError, PrivetError
+from privet.core import ConfigError, PrivetError
 
 from .account import account
 from .algorithms import algorithms
@@ -95,7 +95,7 @@ def _version(asked_for: bool) -> None:
     if asked_for:
         from importlib.metadata import version
 
-        from privet.wire.library import library_version
+        from privet.core.library import library_version
 
         print(f"privet {library_version()} (flwr {version('flwr')})")
         raise typer.Exit

@@ -31,9 +31,9 @@ def new(
     ] = "table",
 ) -> None:
     """Write a Flower app that depends on Privet and runs with `flwr run`."""
+    from privet.core import ConfigError
     from privet.server_apps.config import defaults
     from privet.sim.flower_run import toml
-    from privet.wire import ConfigError
 
     if not where.strip():
         raise ConfigError("new: name the folder to write, e.g. privet new my-app")

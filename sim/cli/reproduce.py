@@ -49,12 +49,12 @@ def reproduce(
     The exit code is 0 whatever the verdicts are, 1 if a case failed. After an interruption, the
     same command goes on where it stopped.
     """
+    from privet.core import ConfigError
     from privet.sim.logs import plain, quiet
     from privet.sim.studies import Options
     from privet.sim.studies.catalogue import chosen
     from privet.sim.studies.execute import run_studies
     from privet.sim.studies.pages import number, row_line, write_pages, write_study
-    from privet.wire import ConfigError
 
     if list_only:
         print("\n".join(study.name for study in chosen(studies or ["all"], full=True)))

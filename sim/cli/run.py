@@ -43,12 +43,12 @@ def run(
     ] = False,
 ) -> None:
     """Run an algorithm with all agents on this machine, or on a Ray cluster."""
+    from privet.core import ConfigError
+    from privet.core.errors import did_you_mean
+    from privet.core.registry import DEFAULT_ALGORITHM
     from privet.server_apps.execute import headline
     from privet.sim.inline import run_inline, run_ray
     from privet.sim.logs import plain, quiet
-    from privet.wire import ConfigError
-    from privet.wire.errors import did_you_mean
-    from privet.wire.registry import DEFAULT_ALGORITHM
 
     if engine not in ENGINES:
         near = did_you_mean(engine, ENGINES)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from privet.wire.key import shown
+from privet.core.key import shown
 
 from .config import given_keys, named_callable, where_raised
 from .keys import ConfigOption, JsonLinesOption, PresetOption, SettingsArgument
@@ -101,11 +101,11 @@ def tune(
     give strong-convexity and smoothness where the problems do not know them. With an app's folder,
     ranges lie around the values of its own strategy, and a metric is compared.
     """
+    from privet.core import ConfigError
+    from privet.core import algorithm as registered
+    from privet.core.registry import DEFAULT_ALGORITHM
     from privet.sim.logs import plain
     from privet.sim.tuning import Budget
-    from privet.wire import ConfigError
-    from privet.wire import algorithm as registered
-    from privet.wire.registry import DEFAULT_ALGORITHM
 
     costs = _costs(gradient_cost, communication_cost)
     words = list(settings or [])
@@ -160,8 +160,8 @@ def tune(
 
 def _problem_fn(name: str) -> ProblemFn:
     """Return the function that is named, whose failures are one line that names it."""
+    from privet.core import ConfigError, PrivetError
     from privet.problems import Problem
-    from privet.wire import ConfigError, PrivetError
 
     function = named_callable(name)
 
@@ -236,7 +236,7 @@ def _cell(value: Any) -> str:
 
 
 def _costs(gradient: float, communication: float) -> tuple[float, float]:
-    from privet.wire import ConfigError
+    from privet.core import ConfigError
 
     for name, value in (("gradient", gradient), ("communication", communication)):
         if not 0 <= value < math.inf:
@@ -254,10 +254,10 @@ def _query(
     costs: tuple[float, float],
 ) -> Query:
     """Return what the theory is asked; data are read where the keys do not say the moduli."""
+    from privet.core import ConfigError
     from privet.sim.race import problems_of, read_searched
     from privet.sim.tuning import UNKNOWN_MODULI, given_moduli, moduli_of
     from privet.strategies.hooks import Query
-    from privet.wire import ConfigError
 
     if not 0 < reduction <= 1:
         raise ConfigError(f"--reduction {reduction!r}: must be > 0 and <= 1")
@@ -311,8 +311,8 @@ def _by_halving(
     folder: Path, algorithm: str, given: dict[str, Any], budget: Budget, out: Path, metric: str
 ) -> _Found:
     """Return what became of the settings of an app's strategy, the best first."""
+    from privet.core import ConfigError
     from privet.sim.tuning_apps import Search, Started, components
-    from privet.wire import ConfigError
 
     nodes, own = given.pop("num-agents", 0), components(folder)[2]
     config = {key: given.pop(key) for key in own.keys() & given.keys()}

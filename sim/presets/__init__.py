@@ -10,8 +10,8 @@ import tomllib
 from importlib.resources import files
 from typing import Any
 
-from privet.wire import ConfigError
-from privet.wire.errors import did_you_mean
+from privet.core import ConfigError
+from privet.core.errors import did_you_mean
 
 
 def preset_names() -> list[str]:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from privet.core import RunError
+from privet.core.errors import one_line
 from privet.sim.ray.batches import Arena, new_arena
 from privet.sim.ray.session import cluster_cpus, cluster_gpus
-from privet.wire import RunError
-from privet.wire.errors import one_line
 
 log = logging.getLogger("flwr.privet")
 

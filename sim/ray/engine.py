@@ -19,12 +19,12 @@ from flwr.app import ConfigRecord, Error, Message
 from numpy.typing import NDArray
 
 from privet.client_apps.cohort import Tags, Trained, begun, row_of
+from privet.core import ConfigError
 from privet.sim.grid import CRASHED, LocalGrid, NodeConfig
 from privet.sim.ray.actors import Actors, Seat
 from privet.sim.ray.batches import pack, unpack
 from privet.sim.ray.session import cluster_cpus, cluster_gpus, ray_session
 from privet.sim.ray.shard import Factory, Shard
-from privet.wire import ConfigError
 
 PULL_PATIENCE = 1.0
 """Seconds a pull waits for replies under way; a deadline is overrun by that much at most."""

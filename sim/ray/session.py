@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from privet.wire import ConfigError, RunError
-from privet.wire.errors import one_line
+from privet.core import ConfigError, RunError
+from privet.core.errors import one_line
 
 LONGEST_FOLDER = 32
 """Ray puts sockets below its folder, and a socket's path may have 107 bytes only."""

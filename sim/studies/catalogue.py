@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib import import_module
 
-from privet.wire import ConfigError
-from privet.wire.errors import did_you_mean
+from privet.core import ConfigError
+from privet.core.errors import did_you_mean
 
 from .study import Study
 

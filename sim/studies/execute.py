@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from privet.core import ConfigError
 from privet.sim.sweep import SweepError, sweep
-from privet.wire import ConfigError
 
 from .runner import play
 from .search import searched

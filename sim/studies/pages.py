@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from privet.wire.errors import one_line
+from privet.core.errors import one_line
 
 from .catalogue import PAPERS, names
 from .plots import draw

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from privet.client_apps import sparse_mod
 from privet.client_apps.guard import NoiseFactory
 from privet.client_apps.local_sgd import local_sgd_app
+from privet.core import ConfigError, algorithm
+from privet.core.log_level import SILENT, hushed
 from privet.problems import Problem, make_h
 from privet.problems.stacks import Observed
 from privet.sim.engine import InlineGrid
@@ -31,8 +33,6 @@ from privet.strategies import (
     Round,
     SparseUplink,
 )
-from privet.wire import ConfigError, algorithm
-from privet.wire.log_level import SILENT, hushed
 
 from .noises import Recorder
 from .study import Case, Result

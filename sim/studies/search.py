@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from privet.core import RunError, stream
 from privet.sim.tuning import Axis, hypercube, placed
-from privet.wire import RunError, stream
 
 from .runner import play
 from .study import Case

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.core import ConfigError, stream
 from privet.data import Dataset, federation_from_config, load
 from privet.data.built_in import linear_examples
 from privet.problems import (
@@ -26,7 +27,6 @@ from privet.problems import (
     minimize,
 )
 from privet.sim.grid import NodeConfig
-from privet.wire import ConfigError, stream
 
 Vector = NDArray[Any]
 

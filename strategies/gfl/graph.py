@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.wire import ConfigError
+from privet.core import ConfigError
 
 Matrix = NDArray[np.float64]
 Edge = tuple[int, int]

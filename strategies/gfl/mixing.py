@@ -29,7 +29,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.wire import ConfigError
+from privet.core import ConfigError
 
 from .graph import Edge, Matrix, check_weights, edges_of, neighbours
 from .noise import LinkNoise

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from privet.core import ConfigError, stream
 from privet.privacy import NoiseSource
-from privet.wire import ConfigError, stream
 
 Vector = NDArray[Any]
 

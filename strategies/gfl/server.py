@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.client_apps.gfl import Agent
-from privet.wire import ConfigError, Settings, UploadError, digest
+from privet.core import ConfigError, UploadError
+from privet.wire import Settings, digest
 from privet.wire.magnitude import LARGEST
 from privet.wire.ring import Shapes
 

@@ -22,9 +22,9 @@ from typing import Any, ClassVar, Unpack, cast
 from privet.client_apps.gfl import Agent
 from privet.client_apps.gradient_agents import noise
 from privet.client_apps.terms import NoiseTerms, PrivacyTerms
+from privet.core import ConfigError
+from privet.core.key import read, setting
 from privet.privacy import Facts, NoiseSource
-from privet.wire import ConfigError
-from privet.wire.key import read, setting
 
 from .. import participation
 from ..base import PrimalDualStrategy

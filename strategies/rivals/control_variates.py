@@ -35,7 +35,7 @@ import numpy as np
 
 from privet.client_apps.arithmetic import ascend
 from privet.client_apps.rivals.control_variates import ControlledAgent
-from privet.wire.mapped import blocks, column_sums, empty
+from privet.core.mapped import blocks, column_sums, empty
 
 from ..half import (
     Arrays,

@@ -18,10 +18,10 @@ import numpy as np
 
 from privet.client_apps.rivals.dp_fedsgd import Agent
 from privet.client_apps.terms import PrivacyTerms
+from privet.core import ConfigError
+from privet.core.key import setting
 from privet.privacy import Facts
 from privet.problems import ProximalFunction, Zero
-from privet.wire import ConfigError
-from privet.wire.key import setting
 from privet.wire.ring import Shapes
 
 from ..base import PrimalDualStrategy

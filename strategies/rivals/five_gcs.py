@@ -24,8 +24,8 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 
 from privet.client_apps.rivals.five_gcs import Agent
+from privet.core.key import setting
 from privet.problems import Moduli
-from privet.wire.key import setting
 
 from ..half import (
     Arrays,

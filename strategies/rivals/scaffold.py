@@ -18,7 +18,7 @@ import numpy as np
 
 from privet.client_apps.rivals.scaffold import Agent
 from privet.client_apps.terms import PrivacyTerms
-from privet.wire.key import setting
+from privet.core.key import setting
 
 from ..base import PrimalDualStrategy
 from ..half import (

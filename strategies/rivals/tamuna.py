@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Unpack
 
 from privet.client_apps.rivals.tamuna import Agent
-from privet.wire.key import setting
+from privet.core.key import setting
 
 from ..hooks import Cost, SearchAxis
 from .base import RivalStrategy, ScheduledArguments

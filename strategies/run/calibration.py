@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from privet.client_apps.half import Half
+from privet.core import ConfigError, algorithm
+from privet.core.errors import one_line
 from privet.privacy import (
     AgentLedger,
     Facts,
@@ -23,8 +25,6 @@ from privet.privacy import (
     checked_spacing,
 )
 from privet.privacy.checks import positive
-from privet.wire import ConfigError, algorithm
-from privet.wire.errors import one_line
 from privet.wire.rosters import LEAST_ROSTER
 
 from ..half import ServerHalf

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.wire import ConfigError, RunError
-from privet.wire.files import read_npz, write_npz, write_whole
+from privet.core import ConfigError, RunError
+from privet.core.files import read_npz, write_npz, write_whole
 
 from .journal import Asked, read_journal
 from .session import Round

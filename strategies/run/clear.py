@@ -12,14 +12,8 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from privet.client_apps.state import LARGE
-from privet.wire import (
-    RECORD,
-    UploadError,
-    WireError,
-    content_bytes,
-    mapped,
-    sort_names,
-)
+from privet.core import UploadError, WireError, mapped
+from privet.wire import RECORD, content_bytes, sort_names
 from privet.wire.contract import is_need_state
 from privet.wire.flower_internals import held_by
 from privet.wire.payload import BUFFERS

@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
+from privet.core.errors import INSTEAD_OF_FLOWERS, INSTEAD_OF_OTHER_APPS, one_line
 from privet.wire import AGENT_RECORD, FAILED, NOT_FINITE, REFUSED
-from privet.wire.errors import INSTEAD_OF_FLOWERS, INSTEAD_OF_OTHER_APPS, one_line
 from privet.wire.records import record_dict
 
 from .failure import Failure, FailureCode

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from privet.wire import RunError
+from privet.core import RunError
 
 
 class Asked(NamedTuple):

@@ -21,9 +21,10 @@ from typing import Any, ClassVar, cast
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from privet.wire import REFUSED, Update, UploadError, WireError, content_bytes, ring, stream
+from privet.core import UploadError, WireError, stream
+from privet.core.errors import one_line
+from privet.wire import REFUSED, Update, content_bytes, ring
 from privet.wire.contract import is_need_state
-from privet.wire.errors import one_line
 from privet.wire.rosters import with_roster
 
 from ..half import GroupSum, ServerHalf, SummingHalf, grouped

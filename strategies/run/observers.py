@@ -19,8 +19,8 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from privet.wire import RunError
-from privet.wire.errors import one_line
+from privet.core import RunError
+from privet.core.errors import one_line
 
 from ..hooks import Monitor
 from .checkpoint import HistoryFile, history_beside, journal_beside, save

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from privet.client_apps.terms import MessageTerms
-from privet.wire import ConfigError
-from privet.wire.key import check_fields, same, setting
+from privet.core import ConfigError
+from privet.core.key import check_fields, same, setting
 from privet.wire.rosters import LEAST_ROSTER
 
 from ..participation import All, Fraction, Participation

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from flwr.serverapp import Grid
 
-from privet.wire import RunError, sort_names
+from privet.core import RunError
+from privet.wire import sort_names
 
 from .roster import SETTLED, Agent
 

@@ -18,19 +18,12 @@ from typing import Any, Literal, cast
 from flwr.app import ConfigRecord, Message
 from flwr.serverapp import Grid
 
+from privet.core import RunError, WireError
+from privet.core.errors import INSTEAD_OF_OTHER_APPS, listed, one_line
 from privet.privacy import AgentLedger
-from privet.wire import (
-    ENROL,
-    RECORD,
-    Enrolment,
-    RunError,
-    Update,
-    WireError,
-    sort_names,
-)
+from privet.wire import ENROL, RECORD, Enrolment, Update, sort_names
 from privet.wire.contract import CONTRACT_VERSION
 from privet.wire.enrolment import read_enrolment
-from privet.wire.errors import INSTEAD_OF_OTHER_APPS, listed, one_line
 from privet.wire.flower_internals import in_flowers_simulation, without_tracebacks_of
 from privet.wire.records import record_dict
 

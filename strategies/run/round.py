@@ -17,19 +17,10 @@ from numpy.typing import NDArray
 from privet.client_apps.cohort import begun
 from privet.client_apps.inputs import Streams
 from privet.client_apps.value_bits import MOST_MISSED, Coder
-from privet.wire import (
-    AGENT_RECORD,
-    RECORD,
-    NotFiniteError,
-    PrivetError,
-    RunError,
-    Update,
-    UploadError,
-    mapped,
-    pack,
-)
+from privet.core import NotFiniteError, PrivetError, RunError, UploadError, mapped
+from privet.core.errors import listed, one_line
+from privet.wire import AGENT_RECORD, RECORD, Update, pack
 from privet.wire.contract import agent_record, read_update, shared_record
-from privet.wire.errors import listed, one_line
 from privet.wire.flower_internals import copy_for
 from privet.wire.payload import from_payload
 from privet.wire.records import record_dict

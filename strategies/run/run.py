@@ -18,11 +18,11 @@ from flwr.serverapp import Grid
 
 from privet.client_apps.gradients import Gradients
 from privet.client_apps.terms import MEAN_EXAMPLES
-from privet.wire import ConfigError, PrivetError, RunError, mapped
+from privet.core import ConfigError, PrivetError, RunError, mapped
+from privet.core.errors import listed, one_line
+from privet.core.key import shown, values_of
+from privet.core.library import LIBRARY_VERSION, library_version
 from privet.wire.contract import encode_settings, means_privacy
-from privet.wire.errors import listed, one_line
-from privet.wire.key import shown, values_of
-from privet.wire.library import LIBRARY_VERSION, library_version
 from privet.wire.payload import BUFFERS
 
 from ..half import Arrays, ServerHalf, Vector, grouped, summing

@@ -13,8 +13,9 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from privet.client_apps.value_bits import missed_name
-from privet.wire import Enrolment, Layout, NotFiniteError, UploadError
-from privet.wire.errors import one_line
+from privet.core import NotFiniteError, UploadError
+from privet.core.errors import one_line
+from privet.wire import Enrolment, Layout
 from privet.wire.magnitude import finite
 from privet.wire.payload import BUFFERS
 

@@ -17,7 +17,8 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from privet.client_apps.cohort import Cost, Tags, Trained, row_of
-from privet.wire import RECORD, Update, UploadError
+from privet.core import UploadError
+from privet.wire import RECORD, Update
 from privet.wire.contract import update_record
 from privet.wire.payload import to_payload
 from privet.wire.records import record_dict

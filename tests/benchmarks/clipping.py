@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from privet.core import stream
+from privet.core.threads import pin_blas_threads
 from privet.problems import (
     BinaryLogistic,
     MultinomialLogistic,
     RidgeRegression,
     clipped_term,
 )
-from privet.wire import stream
-from privet.wire.threads import pin_blas_threads
 
 from .figure import Figure, Show, best_seconds
 

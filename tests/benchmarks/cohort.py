@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
+from privet.core import stream
 from privet.problems import L2, BinaryLogistic, MultinomialLogistic, Problem
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
 from privet.strategies import FedPLT
-from privet.wire import stream
 
 from .coordinator import peak_kilobytes
 from .figure import Figure, Show, best_seconds

@@ -23,12 +23,13 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, FedProx
 
 from privet.client_apps import LoopParticipant, initial_arrays
 from privet.client_apps.sparse_mod import sparse_mod
+from privet.core import stream
 from privet.data.partitions import partition
 from privet.sim.engine import InlineGrid
 from privet.sim.logs import quiet
 from privet.sim.studies.statistics import Estimate
 from privet.strategies import FedDyn, FedPDM, FedPLT, Scaffold, SparseUplink
-from privet.wire import content_bytes, stream
+from privet.wire import content_bytes
 
 from .lines import append, between, read
 

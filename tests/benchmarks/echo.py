@@ -16,6 +16,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
+from privet.core.log_level import hushed
 from privet.strategies.run.exchange import exchange
 from privet.wire import AGENT_RECORD, RECORD, Update, pack
 from privet.wire.contract import (
@@ -25,7 +26,6 @@ from privet.wire.contract import (
     shared_record,
     update_record,
 )
-from privet.wire.log_level import hushed
 from privet.wire.records import record_dict
 
 MARKER = "privet-echo "

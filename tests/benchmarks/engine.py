@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
+from privet.core import stream
 from privet.problems import L2, BinaryLogistic
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
 from privet.strategies import FedPLT
-from privet.wire import stream
 
 from . import echo
 from .cohort import bench_cohort, bench_peers

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
+from privet.core.log_level import hushed
 from privet.sim.studies import Case
 from privet.sim.studies.runner import play
 from privet.sim.studies.workloads import build
-from privet.wire.log_level import hushed
 
 from .figure import Figure, Show, undisturbed
 

@@ -14,12 +14,12 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
+from privet.core import stream
+from privet.core.threads import pin_blas_threads
 from privet.problems import L2, MultinomialLogistic
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
 from privet.strategies import DPIADMM
-from privet.wire import stream
-from privet.wire.threads import pin_blas_threads
 
 from .figure import Figure, Show, best_seconds
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
+from privet.core import ConfigError
+from privet.core.errors import said_of
 from privet.problems.base import FloatArray
-from privet.wire import ConfigError
-from privet.wire.errors import said_of
 
 from .figure import Figure, Show
 from .peers.play import PACKAGES

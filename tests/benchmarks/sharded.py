@@ -16,6 +16,7 @@ from flwr.app import Array, ArrayRecord, Context
 from flwr.clientapp import ClientApp
 
 from privet.client_apps import client_app
+from privet.core import stream
 from privet.data import federation_from_config
 from privet.problems import L2, MultinomialLogistic
 from privet.server_apps import read_config
@@ -23,7 +24,6 @@ from privet.sim.engine import InlineGrid
 from privet.sim.ray.engine import RayGrid
 from privet.sim.ray.session import local_cpus, ray_session
 from privet.strategies import FedPLT
-from privet.wire import stream
 
 from . import echo
 from .figure import Figure, Show, best_seconds

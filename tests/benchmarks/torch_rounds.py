@@ -22,10 +22,10 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
 from privet.client_apps import LoopParticipant, TorchProblem, initial_arrays
+from privet.core import ConfigError
 from privet.sim.engine import InlineGrid
 from privet.sim.logs import quiet
 from privet.strategies import FedDyn, FedPLT, Scaffold
-from privet.wire import ConfigError
 
 from .figure import Figure, Show
 from .peer_rows import Peers, show_difference

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.wire import stream
+from privet.core import stream
+from privet.core.threads import pin_blas_threads
 from privet.wire.sparse import decode, encode
 from privet.wire.sparse.selection import rand_k, top_k
 from privet.wire.sparse.sums import SparseSum
-from privet.wire.threads import pin_blas_threads
 from privet.wire.value_coding import decode_values, encode_values
 
 from .figure import Figure, Show, best_seconds

@@ -26,6 +26,7 @@ from privet.client_apps import (
 )
 from privet.client_apps.adapters.finite_sum import FiniteSum
 from privet.client_apps.adapters.sklearn_linear import OneVsRestLogistic
+from privet.core import ConfigError
 from privet.problems import (
     L2,
     ClippableProblem,
@@ -38,7 +39,6 @@ from privet.problems import (
 )
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPIADMM, DPFedSGD, FedDyn, FedPDM, FedPLT, Scaffold
-from privet.wire import ConfigError
 from support.federations import app_of
 
 TARGETS = np.array([[1.0, 2.0], [3.0, -1.0], [0.5, 0.5], [-2.0, 4.0]])

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from privet.client_apps import base
 from privet.client_apps.inputs import Streams
 from privet.client_apps.value_bits import Coder, heard, is_difference
+from privet.core import ConfigError, WireError, algorithm
 from privet.problems import L2, BinaryLogistic
 from privet.problems.reference import minimize
 from privet.server_apps import read_config
@@ -24,7 +25,6 @@ from privet.strategies.rivals import control_variates
 from privet.testing import logistic_federation
 from privet.testing.grids import WatchedGrid, disconnect, lose_reply, lose_state
 from privet.testing.subject import HALF
-from privet.wire import ConfigError, WireError, algorithm
 from privet.wire.payload import from_payload, to_payload
 from privet.wire.value_coding import decode_values
 from support.federations import app_of

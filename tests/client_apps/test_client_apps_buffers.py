@@ -11,9 +11,10 @@ import pytest
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 
 from privet.client_apps import LoopParticipant, TorchProblem, client_app, initial_arrays
+from privet.core import ConfigError, RunError
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedDyn, FedPDM, FedPLT, PrimalDualStrategy
-from privet.wire import AGENT_RECORD, RECORD, ConfigError, Layout, RunError, pack
+from privet.wire import AGENT_RECORD, RECORD, Layout, pack
 from privet.wire.contract import agent_record, encode_settings, shared_record
 from privet.wire.payload import BUFFERS
 

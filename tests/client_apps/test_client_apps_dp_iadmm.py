@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from privet.client_apps.dp_iadmm import Agent
 from privet.client_apps.half import Local, Streams
+from privet.core import ConfigError
 from privet.privacy import (
     Facts,
     NoCertificateError,
@@ -23,7 +24,6 @@ from privet.privacy import (
 )
 from privet.privacy.perturb import spacing
 from privet.problems import L2, BinaryLogistic, MultinomialLogistic, Nonconvex, make_set
-from privet.wire import ConfigError
 from support.perturbers import perturber
 
 Vector = NDArray[Any]

@@ -12,10 +12,10 @@ from numpy.typing import DTypeLike, NDArray
 from privet.client_apps.fed_pdm import Agent
 from privet.client_apps.half import Streams
 from privet.client_apps.sparsifiers import Choice, choose
+from privet.core import ConfigError
 from privet.privacy import Facts, NoCertificateError, NoiseError, Perturber, Release
 from privet.privacy.perturb import spacing
 from privet.problems import BinaryLogistic, make_regularizer
-from privet.wire import ConfigError
 from privet.wire.payload import ENCODED, encoded
 from privet.wire.sparse import decode, encode
 from privet.wire.sparse.selection import index_seed, rand_k, top_k

@@ -11,11 +11,11 @@ from flwr.app import Context
 
 from privet.client_apps import Streams, client_app
 from privet.client_apps.gfl import Agent
+from privet.core import ConfigError, RunError, stream
 from privet.privacy import SystemNoise
 from privet.problems import L2, BinaryLogistic, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.strategies import GFL
-from privet.wire import ConfigError, RunError, stream
 from support.federations import zeros
 from support.perturbers import perturber
 

@@ -14,10 +14,11 @@ from privet.client_apps import client_app
 from privet.client_apps.base import Participant
 from privet.client_apps.guard import node_rules
 from privet.client_apps.rivals.dp_fedsgd import Agent as FedSGD
+from privet.core import ConfigError
 from privet.privacy import AgentLedger, Facts, epsilon_of
 from privet.problems import L2, BinaryLogistic, ClippableProblem
 from privet.sim.engine import InlineGrid
-from privet.wire import ENROL, FAILED, REFUSED, ConfigError, pack
+from privet.wire import ENROL, FAILED, REFUSED, pack
 from privet.wire.contract import (
     CONTRACT_VERSION,
     agent_record,

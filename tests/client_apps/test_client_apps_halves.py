@@ -16,10 +16,11 @@ from privet.client_apps.rivals.fed_lin import Agent as FedLin
 from privet.client_apps.rivals.fed_pd import Agent as FedPD
 from privet.client_apps.rivals.fed_split import Agent as FedSplit
 from privet.client_apps.rivals.led import Agent as LED
+from privet.core import ConfigError
 from privet.privacy import Facts, Release
 from privet.privacy.masks import MOST_MEMBERS
 from privet.problems import L2, RidgeRegression
-from privet.wire import ConfigError, ring
+from privet.wire import ring
 
 RNG = np.random.default_rng(3)
 DIM = 4

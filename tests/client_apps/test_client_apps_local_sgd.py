@@ -10,9 +10,9 @@ import pytest
 from flwr.serverapp.strategy import FedAvg, FedProx
 
 from privet.client_apps.local_sgd import local_sgd_app
+from privet.core import ConfigError
 from privet.privacy import Release, epsilon_of
 from privet.sim.engine import InlineGrid
-from privet.wire import ConfigError
 from support.federations import logistic_agents, position, zeros
 
 PROBLEMS = logistic_agents(4)

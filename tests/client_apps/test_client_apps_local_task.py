@@ -12,9 +12,9 @@ from privet.client_apps.gradients import Gradients
 from privet.client_apps.half import Streams
 from privet.client_apps.local_sgd import Agent as SGDAgent
 from privet.client_apps.local_task import SOLVERS, LocalTask, Walk, walk
+from privet.core import ConfigError, WireError
 from privet.privacy import Facts, NoiseError, Perturber, Release, SeededNoise
 from privet.problems import L2, BinaryLogistic, Moduli, MultinomialLogistic, best_step
-from privet.wire import ConfigError, WireError
 from support.perturbers import perturber
 
 STREAMS = Streams(0, "1", 1)

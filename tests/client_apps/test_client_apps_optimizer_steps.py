@@ -10,9 +10,9 @@ import pytest
 from flwr.app import Context, Message
 
 from privet.client_apps import LoopParticipant, initial_arrays
+from privet.core import RunError
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedDyn, FedPLT, PrimalDualStrategy, Scaffold
-from privet.wire import RunError
 
 torch = pytest.importorskip("torch", reason="needs the group torch")
 

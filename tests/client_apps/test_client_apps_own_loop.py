@@ -17,6 +17,7 @@ from sklearn.linear_model import SGDRegressor
 from privet.client_apps import LoopParticipant, client_app, initial_arrays
 from privet.client_apps.local_task import LocalTask, Walk
 from privet.client_apps.own_loop import length, parameters_of, require_same
+from privet.core import ConfigError, RunError
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.strategies import (
@@ -32,7 +33,7 @@ from privet.strategies import (
     Scaffold,
     Tamuna,
 )
-from privet.wire import ConfigError, Layout, RunError
+from privet.wire import Layout
 from support.paths import ROOT
 
 AGENTS, ROWS, DIM = 3, 12, 4

@@ -12,11 +12,12 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from privet.client_apps import client_app
+from privet.core import ConfigError, RunError
 from privet.privacy import AgentLedger, SeededNoise
 from privet.problems import L2, BinaryLogistic, MultinomialLogistic, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT, PrivetResult, Run, Schedule
-from privet.wire import ConfigError, RunError, pack
+from privet.wire import pack
 from privet.wire.contract import agent_record, encode_settings, shared_record
 from support.federations import (
     FaultyGrid,

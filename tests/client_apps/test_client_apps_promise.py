@@ -15,12 +15,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from privet.client_apps import client_app
 from privet.client_apps.half import Streams
 from privet.client_apps.local_sgd import local_sgd_app
+from privet.core import algorithms
 from privet.privacy import Facts, NoCertificateError, Perturber, SystemNoise, key_pair
 from privet.problems import L2, BinaryLogistic
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.strategies.half import Turn, grouped
-from privet.wire import ENROL, REFUSED, algorithms, pack, ring
+from privet.wire import ENROL, REFUSED, pack, ring
 from privet.wire.contract import (
     CONTRACT_VERSION,
     agent_record,

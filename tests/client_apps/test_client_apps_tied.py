@@ -10,10 +10,11 @@ import pytest
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 
 from privet.client_apps import LoopParticipant, initial_arrays
+from privet.core import ConfigError, RunError
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT
 from privet.strategies.run.session import Session
-from privet.wire import ConfigError, Enrolment, Layout, RunError
+from privet.wire import Enrolment, Layout
 
 torch = pytest.importorskip("torch", reason="needs the group torch")
 AGENTS, WORDS = 3, 7

@@ -13,10 +13,11 @@ from sklearn.datasets import load_digits
 
 from privet.client_apps import TorchProblem, client_app, trainable_arrays
 from privet.client_apps.local_sgd import local_sgd_app
+from privet.core import ConfigError
 from privet.problems import L2, ClippableProblem, MultinomialLogistic
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPIADMM, DPFedSGD, FedPDM, FedPLT
-from privet.wire import ConfigError, Layout
+from privet.wire import Layout
 from support.federations import position
 
 

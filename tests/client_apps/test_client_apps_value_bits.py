@@ -17,6 +17,7 @@ from privet.client_apps.half import Local, Streams
 from privet.client_apps.local_task import LocalTask, Walk
 from privet.client_apps.rivals.scaffold import Agent as ScaffoldAgent
 from privet.client_apps.state import read_state
+from privet.core import ConfigError, RunError, WireError
 from privet.privacy import Facts, Perturber, Release
 from privet.server_apps import read_config
 from privet.sim.cohort import CohortGrid
@@ -24,7 +25,7 @@ from privet.sim.engine import InlineGrid
 from privet.strategies import DPIADMM, LED, DPFedSGD, FedDyn, FedPDM, FedPLT, Scaffold, SparseUplink
 from privet.testing import logistic_federation
 from privet.testing.grids import WatchedGrid, changed
-from privet.wire import ConfigError, RunError, WireError, content_bytes
+from privet.wire import content_bytes
 from privet.wire.payload import ENCODED, from_payload, to_payload
 from privet.wire.value_coding import decode_values
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from privet.core import ConfigError
 from privet.data import DataError, Dataset, federation_from_config, load, problem_from_config
 from privet.data.table import TableError
 from privet.sim.inline import run_inline
-from privet.wire import ConfigError
 
 ROWS = (
     "age,sex,bmi,outcome",

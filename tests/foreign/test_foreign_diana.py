@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from privet.client_apps import Local
+from privet.core import algorithm
 from privet.problems import minimize
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.testing import Check, CheckFailed, checks, logistic_federation
-from privet.wire import algorithm
 from privet.wire.payload import encoded
 from privet.wire.sparse import SparseVector, encode
 from privet.wire.sparse.selection import top_k

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
+from privet.core import ConfigError, algorithm, algorithms, stream
 from privet.privacy import Facts, Totals
 from privet.problems import minimize
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.testing import check_algorithm, checks, logistic_federation
-from privet.wire import ConfigError, algorithm, algorithms, stream
 from support import recursions
 from support.cli import privet
 from support.federations import app_of

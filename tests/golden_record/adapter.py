@@ -53,7 +53,7 @@ def ray(data: Mapping[str, Any], actors: int) -> Iterator[Run]:
 
 def algorithm_names() -> set[str]:
     """Return the names of all algorithms."""
-    from privet.wire import algorithms
+    from privet.core import algorithms
 
     return set(algorithms())
 

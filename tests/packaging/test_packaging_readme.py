@@ -12,10 +12,10 @@ import pytest
 from flwr.app import Context
 from numpy.typing import NDArray
 
+from privet.core import RunError
 from privet.problems import L2, BinaryLogistic, minimize
 from privet.server_apps.config import defaults
 from privet.sim.engine import InlineGrid
-from privet.wire import RunError
 from support.cli import privet
 from support.paths import ROOT
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from privet.core import algorithm
 from privet.privacy import Facts, Totals, as_printed
-from privet.wire import algorithm
 from support.cli import privet
 
 PLT = ("algorithm=fed-plt local-solver=noisy-gd num-server-rounds=30 local-epochs=5 step-size=0.4 "

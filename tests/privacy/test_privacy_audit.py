@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.core import algorithm
 from privet.privacy import Facts, Perturber, Release, SeededNoise, Totals
 from privet.problems import Clipped
-from privet.wire import algorithm
 from support.audit import epsilon_lower_bound
 
 DRAWS = 400_000

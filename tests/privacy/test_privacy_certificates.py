@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from privet.client_apps.gfl import LinkNoise
+from privet.core import algorithm
 from privet.privacy import (
     Facts,
     NoCertificateError,
@@ -21,7 +22,6 @@ from privet.privacy import (
     fed_plt_contraction,
     gfl_sensitivity,
 )
-from privet.wire import algorithm
 
 PLT = {"step_size": 0.5, "strong_convexity": 0.1, "smoothness": 1.1, "rho": 2.0}
 PDM = {"clipping": "example", "bound": 1.0, "rho": 0.5, "step_size": 1.0, "local_steps": 1}

@@ -15,8 +15,8 @@ import pytest
 
 from privet.client_apps import Streams
 from privet.client_apps.gfl import LinkNoise
+from privet.core import algorithm
 from privet.privacy import Facts, Perturber, fed_plt_contraction
-from privet.wire import algorithm
 from privet.wire.payload import encoded
 from privet.wire.sparse import encode
 from support.adversary import Case, ZeroNoise, climb
@@ -160,7 +160,7 @@ def test_no_pair_of_neighbours_exceeds_the_charge(name: str) -> None:
 
 
 def test_every_private_algorithm_is_searched() -> None:
-    from privet.wire.registry import BUILT_IN
+    from privet.core.registry import BUILT_IN
 
     private = {each.name for each in BUILT_IN if getattr(each.load_agent(), "noise_key", "")}
     missing = private - {case.half.name for case, _ in CASES.values()}

@@ -23,11 +23,12 @@ from scipy.special import log_ndtr
 from typer.testing import CliRunner
 
 from privet.client_apps import client_app
+from privet.core import algorithm
 from privet.privacy import SystemNoise
 from privet.problems import L2, BinaryLogistic, Problem
 from privet.sim.cli.main import app as command
 from privet.sim.engine import InlineGrid
-from privet.wire import ENROL, algorithm, pack
+from privet.wire import ENROL, pack
 from privet.wire.contract import (
     CONTRACT_VERSION,
     agent_record,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from privet.wire import ConfigError
+from privet.core import ConfigError
 from redteam.harness import NOISE_KEY, PRIVATE, Node, problem
 
 DENORMAL = 5e-324

@@ -14,6 +14,7 @@ import pytest
 from flwr.app import Message
 
 from privet.client_apps import client_app
+from privet.core import RunError
 from privet.data import problem_from_context
 from privet.privacy import AgentLedger, Release
 from privet.server_apps import execute
@@ -21,7 +22,7 @@ from privet.sim.engine import InlineGrid
 from privet.strategies.run.checkpoint import load, save
 from privet.strategies.run.journal import Asked, Journal, read_journal
 from privet.strategies.run.roster import Agent, Question, Roster
-from privet.wire import Enrolment, RunError
+from privet.wire import Enrolment
 from redteam.harness import spent
 
 AGENTS = 4

@@ -24,6 +24,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from privet.core import algorithm, algorithms
+from privet.core.key import keys_of
 from privet.problems import (
     L2,
     BinaryLogistic,
@@ -32,8 +34,6 @@ from privet.problems import (
     Problem,
     RidgeRegression,
 )
-from privet.wire import algorithm, algorithms
-from privet.wire.key import keys_of
 from redteam.harness import (
     PRIVATE,
     SETTINGS,

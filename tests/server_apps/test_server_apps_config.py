@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from privet.core import ConfigError, algorithms
+from privet.core.key import Key, keys_of, read, same, setting
 from privet.data import DataSettings
 from privet.server_apps.config import (
     COMMON,
@@ -18,8 +20,6 @@ from privet.server_apps.config import (
     table,
     without_stand_ins,
 )
-from privet.wire import ConfigError, algorithms
-from privet.wire.key import Key, keys_of, read, same, setting
 from support.paths import ROOT
 
 KEYS = [

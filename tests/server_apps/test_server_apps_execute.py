@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from privet.core import RunError
+from privet.core.files import read_npz
 from privet.server_apps.evaluation import Evaluation
 from privet.server_apps.run_folder import RunFolder
 from privet.sim.inline import run_inline
-from privet.wire import RunError
-from privet.wire.files import read_npz
 from support.reports import Page
 
 MODULE = "privet.server_apps.execute"

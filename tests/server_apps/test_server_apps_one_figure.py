@@ -14,6 +14,7 @@ from flwr.app import Context, Message
 
 from privet.client_apps import client_app
 from privet.client_apps.rivals.dp_fedsgd import Agent as DPFedSGDAgent
+from privet.core import ConfigError
 from privet.data import problem_from_context
 from privet.privacy import (
     AgentLedger,
@@ -25,7 +26,6 @@ from privet.problems import L2, BinaryLogistic, Problem
 from privet.server_apps import Finished, execute, read_config
 from privet.server_apps.report import format as fmt
 from privet.sim.engine import InlineGrid
-from privet.wire import ConfigError
 from support.cli import privet
 from support.reports import Page
 

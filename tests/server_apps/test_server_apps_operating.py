@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from privet.core import ConfigError, RunError
 from privet.server_apps.control import Control
 from privet.sim.inline import run_inline
 from privet.sim.processes import free_ports
 from privet.strategies.run import Run
 from privet.strategies.run.checkpoint import HistoryFile
 from privet.strategies.run.round import Pending
-from privet.wire import ConfigError, RunError
 
 
 def settings(folder: Path, **given: Any) -> dict[str, Any]:

@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 
 from privet.client_apps import client_app
+from privet.core import RunError
+from privet.core.files import read_npz, write_npz
 from privet.data import problem_from_context
 from privet.server_apps import execute
 from privet.server_apps.control import stopped_by_sigterm
@@ -25,8 +27,6 @@ from privet.server_apps.execute import headline
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies.run.checkpoint import HistoryFile
-from privet.wire import RunError
-from privet.wire.files import read_npz, write_npz
 
 
 def settings(folder: Path, **given: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
+from privet.core import ConfigError, WireError
 from privet.server_apps.peers.client import Link, LinkError
 from privet.server_apps.peers.edge import Board
 from privet.server_apps.peers.exchange import Peers
@@ -30,7 +31,6 @@ from privet.server_apps.peers.messages import (
 )
 from privet.server_apps.peers.settings import parse_bind, parse_peers, peer_settings
 from privet.server_apps.peers.tls import Credentials
-from privet.wire import ConfigError, WireError
 from support.graph_servers import RUN, Hosts, at_once
 from support.tls import make_unit_certificates
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.core import ConfigError, RunError
 from privet.server_apps.peers.mixer import NetworkMixer
 from privet.strategies.gfl.graph import graph_edges, metropolis
 from privet.strategies.gfl.mixing import LocalMixer, Mixed, Outgoing, Perturbation
 from privet.strategies.gfl.noise import SampledNoise
-from privet.wire import ConfigError, RunError
 from support.graph_servers import Hosts, LossyLink, Mixers, at_once, rows, split
 from support.graphs import without_edges
 

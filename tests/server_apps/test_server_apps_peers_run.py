@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.core import ConfigError, RunError
 from privet.server_apps import Finished, execute, read_config
 from privet.server_apps.peers.run import unit_agents
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import configured_app
-from privet.wire import ConfigError, RunError
 from support.graph_servers import (
     Hosts,
     assert_same_trajectory,

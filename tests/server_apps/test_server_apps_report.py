@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from privet.core.library import LIBRARY_VERSION
 from privet.server_apps.config import read_config
 from privet.server_apps.report import ReportError, write_report
 from privet.server_apps.report import format as report_format
@@ -27,7 +28,6 @@ from privet.server_apps.report.rows import csv_table
 from privet.server_apps.report.runs import read_runs
 from privet.sim.cli.config import parse_assignments
 from privet.sim.inline import run_inline
-from privet.wire.library import LIBRARY_VERSION
 from support.cli import privet
 from support.reports import Page, render, rounds, run_folder
 

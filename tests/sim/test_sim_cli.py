@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.core import ConfigError, algorithms
+from privet.core.files import write_npz
 from privet.data import NAMES
 from privet.server_apps import progress
 from privet.server_apps.config import keys_of_algorithm, read_config, table
@@ -22,8 +24,6 @@ from privet.sim import flower_run
 from privet.sim.cli.keys import COMMON, completed
 from privet.sim.studies.catalogue import names
 from privet.strategies import Round
-from privet.wire import ConfigError, algorithms
-from privet.wire.files import write_npz
 from support.cli import privet
 from support.paths import golden
 

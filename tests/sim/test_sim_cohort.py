@@ -16,6 +16,7 @@ from privet.client_apps.half import Local
 from privet.client_apps.masking import new_keys
 from privet.client_apps.rivals.led import Agent as LED
 from privet.client_apps.state import AgentState, read_state, write_state
+from privet.core import RunError, algorithm
 from privet.privacy import AgentLedger, Release
 from privet.problems import L2, BinaryLogistic, Problem
 from privet.sim.cohort import CohortGrid
@@ -23,7 +24,7 @@ from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT, Fraction, PrivetResult
 from privet.testing import logistic_federation
 from privet.testing.subject import Subject
-from privet.wire import RunError, algorithm, unpack
+from privet.wire import unpack
 from privet.wire.contract import encode_settings, shared_record
 from support.federations import app_of
 

@@ -14,13 +14,13 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, Strategy
 
 from privet.client_apps import Participant
+from privet.core import RunError
 from privet.problems import minimize
 from privet.sim.engine import InlineGrid
 from privet.sim.flower_run import run_simulation
 from privet.sim.inline import run_inline
 from privet.strategies import FedPLT, Fraction
 from privet.strategies.run.exchange import exchange
-from privet.wire import RunError
 from support.federations import app_of, logistic_agents, model, position, train, zeros
 from support.paths import ROOT
 

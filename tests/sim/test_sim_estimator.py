@@ -17,8 +17,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from privet.core import ConfigError
 from privet.sim import FederatedClassifier
-from privet.wire import ConfigError
 
 
 # Every check holds for a single (X, y); one data set an agent is checked below.

@@ -11,11 +11,12 @@ import pytest
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
 from privet.client_apps import client_app
+from privet.core import RunError
 from privet.problems import BinaryLogistic
 from privet.sim.engine import InlineGrid
 from privet.strategies import Failure, FailureCode, FedPLT, Schedule
 from privet.strategies.fed_plt import Server
-from privet.wire import RunError, pack
+from privet.wire import pack
 from privet.wire.contract import LONGEST_ABOUT
 from support.federations import (
     FaultyGrid,

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from privet.core import ConfigError
 from privet.sim import flower_run
 from privet.sim.flower_run import FlowerRunError, run_simulation
-from privet.wire import ConfigError
 from support.paths import ROOT
 
 APP = ROOT / "tests" / "support" / "tiny_app"

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from flwr.app import Context, Error, Message, RecordDict
 
+from privet.core import RunError
 from privet.privacy import AgentLedger
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT
-from privet.wire import FAILED, REFUSED, RunError
+from privet.wire import FAILED, REFUSED
 from support.federations import FaultyGrid, app_of, logistic_agents, lose_reply, model, train, zeros
 from support.masked import recorded
 

@@ -13,8 +13,8 @@ from benchmarks import cohort
 from benchmarks.figure import Figure
 from benchmarks.peer_rows import TOLERANCE, Peers, play, show_difference
 from benchmarks.peers.work import Work
+from privet.core import ConfigError
 from privet.problems import L2, BinaryLogistic
-from privet.wire import ConfigError
 
 
 def _interpreter(folder: Path, lines: str) -> str:

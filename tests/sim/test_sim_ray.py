@@ -25,6 +25,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
 from privet.client_apps import client_app
+from privet.core import ConfigError, RunError
 from privet.problems import BinaryLogistic
 from privet.sim.cli.main import main
 from privet.sim.engine import InlineGrid
@@ -34,7 +35,6 @@ from privet.sim.ray.engine import RayGrid
 from privet.sim.ray.session import _processes, ray_session
 from privet.sim.sweep import SweepError, sweep
 from privet.strategies import Failure, FailureCode, FedPDM, FedPLT, Fraction, PrivetResult, Schedule
-from privet.wire import ConfigError, RunError
 from support.federations import FaultyGrid, logistic_agents, lose_state, position, zeros
 from support.memory import resident_megabytes
 from support.paths import ROOT
@@ -698,7 +698,7 @@ THROUGH_RAY_CLIENT = """
 import sys
 from flwr.app import ConfigRecord, Message, RecordDict
 from privet.sim.ray.engine import RayGrid
-from privet.wire import ConfigError
+from privet.core import ConfigError
 
 def echo():
     return lambda message, context: Message(message.content, reply_to=message)

@@ -15,6 +15,7 @@ from flwr.serverapp import Grid
 from flwr.superlink.grid import HttpGrid, InMemoryGrid
 
 from privet.client_apps import client_app
+from privet.core import ConfigError
 from privet.privacy import AgentLedger
 from privet.problems import BinaryLogistic, make_h, minimize
 from privet.server_apps import execute
@@ -40,7 +41,7 @@ from privet.strategies import (
     Tamuna,
 )
 from privet.strategies.run.roster import recovery_of
-from privet.wire import AGENT_RECORD, ENROL, ConfigError, unpack
+from privet.wire import AGENT_RECORD, ENROL, unpack
 from support.federations import logistic_agents, model, zeros
 
 PROBLEMS = logistic_agents(3)

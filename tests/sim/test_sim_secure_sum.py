@@ -12,12 +12,13 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from privet.client_apps import client_app
+from privet.core import RunError
 from privet.privacy import GivenMasks
 from privet.problems import minimize
 from privet.sim.engine import InlineGrid
 from privet.sim.studies.replays.instance import agent_states
 from privet.strategies import FedPLT, Fraction, Schedule
-from privet.wire import RunError, ring
+from privet.wire import ring
 from support.federations import app_of, position, zeros
 from support.masked import (
     COUNT,

@@ -14,12 +14,13 @@ import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from privet.client_apps.masking import MASK_RECORD, MaskState
+from privet.core import RunError
 from privet.privacy import AgentLedger
 from privet.problems import minimize
 from privet.sim.engine import InlineGrid
 from privet.strategies import Failure, FailureCode, FedPDM, FedPLT, Schedule
 from privet.strategies.run.masked import MOST_ATTEMPTS
-from privet.wire import REFUSED, RunError, ring
+from privet.wire import REFUSED, ring
 from privet.wire.rosters import with_roster
 from support.federations import (
     FaultyGrid,

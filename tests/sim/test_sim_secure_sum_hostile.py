@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message
 
+from privet.core import RunError
 from privet.strategies import FedPLT
-from privet.wire import RunError, digest, pack, ring
+from privet.wire import digest, pack, ring
 from support.federations import FaultyGrid, app_of, lose_state, position
 from support.masked import COUNT, DIM, Recorder, grid_for, play, recorded, ridge_agents, start_at
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from privet.client_apps.masking import Masking
+from privet.core import ConfigError
 from privet.sim.studies.replays import replay_file
-from privet.wire import ConfigError, ring
+from privet.wire import ring
 from support.paths import golden
 
 

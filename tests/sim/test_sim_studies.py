@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.core import ConfigError
 from privet.sim.cli.main import main
 from privet.sim.studies import (
     Case,
@@ -36,7 +37,6 @@ from privet.sim.studies.pages import write_pages, write_study
 from privet.sim.studies.statistics import Estimate, difference
 from privet.sim.studies.study import ADULT, FEMNIST, MNIST, Results, Rows, said_of
 from privet.sim.sweep import SweepError
-from privet.wire import ConfigError
 
 RAN: list[int] = []
 

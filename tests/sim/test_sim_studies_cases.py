@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.core import ConfigError
 from privet.problems import L2, BinaryLogistic, LinearModel
 from privet.sim.studies import (
     Case,
@@ -30,7 +31,6 @@ from privet.sim.studies.theorems import STATEMENTS, judged
 from privet.sim.studies.workloads import Workload, build
 from privet.strategies import Balanced
 from privet.strategies.gfl.graph import graph_edges, metropolis
-from privet.wire import ConfigError
 from support.paths import SHARED
 
 DATA = pytest.mark.skipif(not (SHARED / "data").is_dir(), reason="needs the papers' data")

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.core import ConfigError
 from privet.sim.sweep import SweepError, sweep
-from privet.wire import ConfigError
 
 
 def draw(seed: int) -> float:

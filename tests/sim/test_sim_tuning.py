@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from privet.core import ConfigError, RunError, algorithm, algorithms
 from privet.problems import L2, Moduli, RidgeRegression
 from privet.server_apps import read_config
 from privet.server_apps.config import keys_of_algorithm
 from privet.sim.race import Task, race
 from privet.sim.tuning import Axis, Budget, axes, fixed, hypercube, moduli_of, tune, tune_task
-from privet.wire import ConfigError, RunError, algorithm, algorithms
 from support.cli import privet
 from support.federations import logistic_agents
 from support.paths import ROOT

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.core import ConfigError
 from privet.sim.tuning import Budget
 from privet.sim.tuning_apps import AROUND, Search, Started, stages
-from privet.wire import ConfigError
 from support.cli import privet
 
 NUMBERS = count()

@@ -9,6 +9,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, Context, Message
 
 from privet.client_apps import LoopParticipant, client_app
+from privet.core import ConfigError, RunError, algorithm
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.strategies import (
@@ -24,7 +25,6 @@ from privet.strategies import (
     Scaffold,
     Tamuna,
 )
-from privet.wire import ConfigError, RunError, algorithm
 from support.federations import app_of
 
 DIM, SIZES = 3, (4, 6, 9, 14, 27)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privet.core import ConfigError
 from privet.server_apps import read_config
 from privet.strategies import Balanced
 from privet.strategies.participation import from_config
-from privet.wire import ConfigError
 
 
 @given(st.integers(1, 40), st.floats(0.02, 1.0), st.integers(1, 60), st.integers(0, 5))

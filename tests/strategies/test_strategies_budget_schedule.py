@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from privet.core import ConfigError
 from privet.privacy import Facts, SystemNoise, Totals
 from privet.problems import L2, BinaryLogistic
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPIADMM, DPFedSGD, FedPDM, FedPLT
 from privet.testing import logistic_federation
-from privet.wire import ConfigError
 from support.federations import app_of, zeros
 
 COUNT = 4

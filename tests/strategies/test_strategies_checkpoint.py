@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from flwr.app import MetricRecord
 
+from privet.core import ConfigError, RunError
+from privet.core.files import read_npz, write_npz
 from privet.problems import BinaryLogistic
 from privet.sim.engine import InlineGrid
 from privet.strategies import Failure, FailureCode, FedPLT, Fraction
 from privet.strategies.run import Run
 from privet.strategies.run.checkpoint import Checkpoint, load, save
-from privet.wire import ConfigError, RunError
-from privet.wire.files import read_npz, write_npz
 from support.federations import app_of, logistic_agents, model, train, zeros
 
 
@@ -89,7 +89,7 @@ def test_full_disk_keeps_the_previous_checkpoint_and_the_run(
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("privet.wire.files.npy.write_array_header_1_0", full)
+    monkeypatch.setattr("privet.core.files.npy.write_array_header_1_0", full)
     result, _, _ = train(problems, 4, start={"resume": file, "checkpoint": file})
     assert [done.round for done in result.history] == [1, 2, 3, 4]
     assert file.read_bytes() == before

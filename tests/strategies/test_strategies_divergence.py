@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Error, Message, MessageType, MetricRecord
 
+from privet.core import ConfigError, RunError
+from privet.core.registry import algorithms
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies import FedDyn, FedPLT, Round
 from privet.strategies.participation import Probability
 from privet.strategies.run.divergence import Divergence
-from privet.wire import ConfigError, RunError
-from privet.wire.registry import algorithms
 from support.federations import app_of, logistic_agents, zeros
 
 AGENTS, DIM = 3, 2

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privet.core import ConfigError
 from privet.server_apps import read_config
 from privet.server_apps.config import defaults, without_stand_ins
 from privet.strategies import DPIADMM
 from privet.strategies.dp_iadmm import Penalty, Server
 from privet.strategies.half import Turn
-from privet.wire import ConfigError, digest
+from privet.wire import digest
 
 # ------------------------------------------------------------------ the penalty
 

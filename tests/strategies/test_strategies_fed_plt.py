@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privet.client_apps.fed_plt import Agent
+from privet.core import ConfigError
 from privet.problems import Moduli, make_h
 from privet.server_apps import read_config
 from privet.strategies.fed_plt import Server, State
@@ -25,7 +26,7 @@ from privet.strategies.fed_plt_theory import (
 )
 from privet.strategies.half import Turn
 from privet.strategies.hooks import Query
-from privet.wire import ConfigError, digest
+from privet.wire import digest
 
 
 def two_agents(rho: float = 1.0, **options: Any) -> tuple[Server, Any]:

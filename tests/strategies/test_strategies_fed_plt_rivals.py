@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from privet.client_apps.rivals.tamuna import local_steps
 from privet.client_apps.state import STATE_RECORD, AgentState
+from privet.core import ConfigError
 from privet.problems import make_h, minimize
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
@@ -28,7 +29,6 @@ from privet.strategies import (
     Tamuna,
 )
 from privet.strategies.rivals.base import RivalStrategy
-from privet.wire import ConfigError
 from support.federations import app_of, logistic_agents, model
 from support.federations import zeros as start_at_zero
 

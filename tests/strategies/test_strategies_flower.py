@@ -24,10 +24,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet.client_apps import CallableProblem, Participant
+from privet.core import ConfigError, RunError
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPIADMM, FedPDM, FedPLT, Fraction, Scaffold
 from privet.strategies.flower_options import FlowerOptions, NodeSample
-from privet.wire import ConfigError, RunError
 from support.federations import app_of, logistic_agents, model, position, zeros
 
 OWN = {"fraction_evaluate"}

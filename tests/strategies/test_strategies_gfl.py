@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.core import ConfigError, UploadError
 from privet.privacy import SystemNoise
 from privet.server_apps import read_config
 from privet.strategies import GFL, Fraction, PerGroup
@@ -15,7 +16,7 @@ from privet.strategies.gfl.graph import combination_matrix
 from privet.strategies.gfl.mixing import LocalMixer, Perturbation
 from privet.strategies.gfl.server import Server, State
 from privet.strategies.half import Turn, grouped
-from privet.wire import ConfigError, UploadError, digest
+from privet.wire import digest
 
 WEIGHTS = [[0.75, 0.25], [0.25, 0.75]]
 START = np.array([1.0, -1.0])

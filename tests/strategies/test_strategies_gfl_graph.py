@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privet.core import ConfigError
 from privet.strategies.gfl.graph import (
     Edge,
     check_weights,
@@ -21,7 +22,6 @@ from privet.strategies.gfl.graph import (
     parse_edges,
     second_eigenvalue,
 )
-from privet.wire import ConfigError
 
 
 @st.composite

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
+from privet.core import ConfigError
 from privet.privacy import SystemNoise
 from privet.strategies.gfl.graph import graph_edges, metropolis, neighbours
 from privet.strategies.gfl.mixing import LocalMixer, Outgoing, Perturbation, combine
 from privet.strategies.gfl.noise import SampledNoise
-from privet.wire import ConfigError
 from support.graphs import without_edges
 
 Array = NDArray[Any]

@@ -14,6 +14,8 @@ from flwr.app import ConfigRecord
 
 from privet.client_apps.fed_plt import Agent
 from privet.client_apps.terms import PrivacyTerms
+from privet.core import ConfigError, RunError, UploadError, algorithms, stream
+from privet.core.key import keys_of
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.strategies import (
@@ -42,8 +44,6 @@ from privet.strategies.half import (
 from privet.strategies.rivals.base import SeveralStepsArguments, SolverArguments
 from privet.strategies.run.checkpoint import load, save
 from privet.strategies.shared_regularizer import RegularizerSettings
-from privet.wire import ConfigError, RunError, UploadError, algorithms, stream
-from privet.wire.key import keys_of
 from support.federations import app_of, logistic_agents, zeros
 
 KINDS: list[type[PrimalDualStrategy]] = [entry.load_strategy() for entry in algorithms().values()]

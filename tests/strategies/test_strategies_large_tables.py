@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from flwr.app import Message
 
+from privet.core import algorithms, mapped
+from privet.core.files import read_npz
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies.run.checkpoint import load
-from privet.wire import AGENT_RECORD, algorithms, mapped
-from privet.wire.files import read_npz
+from privet.wire import AGENT_RECORD
 from support.federations import app_of, logistic_agents, model, train
 
 RUN: dict[str, Any] = {

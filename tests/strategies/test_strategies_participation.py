@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from privet.core import ConfigError
 from privet.server_apps import read_config
 from privet.strategies import All, Fraction, Participation, Probability, Schedule
 from privet.strategies.participation import from_config, parse_probability, parse_schedule
-from privet.wire import ConfigError
 
 NAMES = [str(i) for i in range(10)]
 

@@ -11,10 +11,10 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from privet.client_apps.rivals.tamuna import local_steps
+from privet.core import ConfigError, algorithm
 from privet.problems import make_h
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedDyn, FedPDM, FedPLT, FedSplit, FiveGCS, Fraction, Scaffold
-from privet.wire import ConfigError, algorithm
 from support import recursions
 from support.federations import app_of, logistic_agents, model
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from flwr.app import Context, RecordDict
 
+from privet.core import ConfigError, RunError
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies import Failure, FailureCode, FedPLT
-from privet.wire import ConfigError, RunError
 from support.federations import app_of, logistic_agents, train, zeros
 
 PROBLEMS = logistic_agents(3)

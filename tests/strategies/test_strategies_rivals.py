@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from privet.core import stream
 from privet.problems import make_h, minimize
 from privet.sim.engine import InlineGrid
 from privet.strategies import (
@@ -18,7 +19,6 @@ from privet.strategies import (
     PrimalDualStrategy,
     Scaffold,
 )
-from privet.wire import stream
 from support.federations import app_of, logistic_agents, model, zeros
 
 Vector = NDArray[np.float64]

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from privet.client_apps.fed_plt import Agent
+from privet.core import ConfigError, algorithms
 from privet.problems import make_h
 from privet.server_apps import read_config
 from privet.strategies import DPIADMM, FedPDM, FedPLT, PrimalDualStrategy
 from privet.strategies.fed_plt import SumServer
 from privet.strategies.half import GroupSum, Turn, summing
-from privet.wire import ConfigError, algorithms
 from privet.wire.payload import ENCODED
 from privet.wire.sparse.selection import rand_k
 

@@ -11,9 +11,10 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
 from privet.client_apps import sparse_mod
+from privet.core import ConfigError
 from privet.sim.engine import InlineGrid
 from privet.strategies import SparseUplink
-from privet.wire import ConfigError, content_bytes
+from privet.wire import content_bytes
 from privet.wire.contract import SPARSE_FIELD
 
 SHAPES = {"w": (40, 5), "b": (7,)}

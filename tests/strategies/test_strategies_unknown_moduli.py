@@ -9,10 +9,10 @@ import pytest
 from flwr.app import Array, ArrayRecord, Context
 
 from privet.client_apps import CallableProblem, client_app
+from privet.core import ConfigError
 from privet.problems import L2, Moduli, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedDyn, FedPDM, FedPLT, PrimalDualStrategy
-from privet.wire import ConfigError
 from support.federations import app_of
 
 AGENTS, ROWS, DIM = 3, 8, 2

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privet.core.key import keys_of
 from privet.server_apps import read_config
 from privet.server_apps.build import build_evaluation, build_strategy, starting_model
 from privet.server_apps.peers.client import Health, Link, LinkError
@@ -29,7 +30,6 @@ from privet.strategies.gfl import GFL
 from privet.strategies.gfl.graph import Edge, combination_matrix
 from privet.strategies.gfl.mixing import LocalMixer, Mixed, Outgoing
 from privet.strategies.gfl.strategy import PeerKeys
-from privet.wire.key import keys_of
 from support.proxy import CuttableProxy
 from support.tls import make_unit_certificates
 

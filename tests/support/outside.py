@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from privet.wire import registry
+from privet.core import registry
 
 GROUP = "privet.algorithms"
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from support.paths import ROOT
 
 ROOMS = (
+    "core",
     "problems",
     "privacy",
     "wire",

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from privet.core import ConfigError, algorithms
 from privet.testing import Check, CheckFailed, check_algorithm, checks, kit
 from privet.testing.sharded import kept_actors
-from privet.wire import ConfigError, algorithms
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {"gfl": {"units": 2}}
 """Of un-noised runs, where the defaults do not fit six agents."""

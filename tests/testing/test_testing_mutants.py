@@ -12,6 +12,8 @@ import pytest
 
 from privet.client_apps import Local
 from privet.client_apps.gradients import Gradients
+from privet.core import registry
+from privet.core.key import setting
 from privet.privacy.node_rules import NodeRules
 from privet.problems.linear import ClippedSums
 from privet.server_apps import read_config
@@ -20,8 +22,7 @@ from privet.strategies import SearchAxis
 from privet.testing import Check, CheckFailed, checks, logistic_federation, sharded
 from privet.testing.grids import WatchedGrid
 from privet.testing.subject import ENGINES
-from privet.wire import digest, registry
-from privet.wire.key import setting
+from privet.wire import digest
 from support.outside import installed
 from support.paths import ROOT
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import privet.strategies
-from privet.wire.registry import BUILT_IN, Algorithm
+from privet.core.registry import BUILT_IN, Algorithm
 from support import recursions
 from support.paths import ROOT
 

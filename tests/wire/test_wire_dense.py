@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from privet.wire import WireError, digest, pack, unpack
+from privet.core import WireError
+from privet.wire import digest, pack, unpack
 from privet.wire.dense import digest_of
 
 DTYPES = ["f8", "f4", "i8", "i4", "u1", "u8"]

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-from privet.wire import ConfigError, Layout
-from privet.wire.files import read_npz, write_npz
+from privet.core import ConfigError
+from privet.core.files import read_npz, write_npz
+from privet.wire import Layout
 
 
 def test_layout_flattens_and_restores_the_users_arrays() -> None:
@@ -86,7 +87,7 @@ def test_failed_write_leaves_the_previous_file(tmp_path: Path, monkeypatch: Any)
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("privet.wire.files.npy.write_array_header_1_0", full)
+    monkeypatch.setattr("privet.core.files.npy.write_array_header_1_0", full)
     with pytest.raises(OSError, match="No space left"):
         write_npz(path, {"a": np.zeros(3)})
     assert path.read_bytes() == before

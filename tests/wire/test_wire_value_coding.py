@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from privet.wire import WireError
+from privet.core import WireError
 from privet.wire.sparse import decode, encode
 from privet.wire.sparse.index_coding import SparseError
 from privet.wire.sparse.selection import rand_k, top_k

@@ -29,7 +29,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import WireError
+from privet.core.errors import WireError
+
 from ..value_coding import decode_values
 from .index_coding import Indices, SparseError, decode_indices, encode_indices
 from .selection import rand_k

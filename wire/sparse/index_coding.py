@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import WireError
+from privet.core.errors import WireError
+
 from ..unary import pack_ones, unpack_ones
 
 Indices = NDArray[np.intp]

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..streams import hash_of
+from privet.core.streams import hash_of
+
 from .index_coding import Indices, SparseError
 
 _SAMPLE = 1 << 12

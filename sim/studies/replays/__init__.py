@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.wire import ConfigError
+from privet.core import ConfigError
 
 from .gfl import play_gfl
 from .instance import Found, Instance, load_instance

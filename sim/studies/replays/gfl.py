@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.client_apps.masking import MaskFactory
+from privet.core import ConfigError
 from privet.privacy import GivenMasks
 from privet.problems import L2, Problem
 from privet.sim.grid import NodeConfig
 from privet.strategies import GFL
-from privet.wire import ConfigError, ring
+from privet.wire import ring
 
 from .instance import Found, Instance, build_problems
 

@@ -19,6 +19,7 @@ from numpy.typing import DTypeLike, NDArray
 from privet.client_apps import agent_name
 from privet.client_apps.guard import NoiseFactory
 from privet.client_apps.state import STATE_RECORD, AgentState
+from privet.core import ConfigError
 from privet.problems import (
     BinaryLogistic,
     MultinomialLogistic,
@@ -33,7 +34,6 @@ from privet.sim.engine import InlineGrid
 from privet.sim.grid import NodeConfig
 from privet.sim.inline import grid_of
 from privet.strategies import All, Participation, PrimalDualStrategy, Schedule
-from privet.wire import ConfigError
 
 FORMAT = 1
 Arrays = dict[str, NDArray[Any]]

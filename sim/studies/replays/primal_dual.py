@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.client_apps import LOCAL_KEYS
+from privet.core import ConfigError
 from privet.privacy import Facts
 from privet.problems import L2
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPIADMM, FedPDM, FedPLT, dp_iadmm, fed_plt
-from privet.wire import ConfigError
 
 from .instance import Found, Instance, agent_states, arguments, build_problems
 

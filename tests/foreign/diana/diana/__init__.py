@@ -9,6 +9,6 @@ coordinates of grad f_i(x) - h_i; with Q = (d/k) times these, and alpha = k/d,
 at the coordinates that were sent h_i is then the gradient, elsewhere it is as it was.
 """
 
-from privet.wire import Algorithm
+from privet.core import Algorithm
 
 ALGORITHM = Algorithm("diana", "diana.strategy:Diana", "diana.agent:Agent")

@@ -9,7 +9,7 @@ from privet.client_apps import Local
 from privet.client_apps.gradient_agents import NoisyStepsAgent
 from privet.client_apps.sparsifiers import Choice, choose
 from privet.client_apps.value_bits import ValueBits
-from privet.wire.key import setting
+from privet.core.key import setting
 from privet.wire.payload import encoded
 
 

@@ -6,6 +6,6 @@ local steps w <- w - gamma (grad f_i(w) - h_i) from w = x; then x <- mean of w_i
 h_i <- h_i + (p / gamma) (x - w_i). An absent agent makes up for this with the x it sees next.
 """
 
-from privet.wire import Algorithm
+from privet.core import Algorithm
 
 ALGORITHM = Algorithm("scaffnew", "scaffnew.strategy:Scaffnew", "scaffnew.agent:Agent")

@@ -8,9 +8,9 @@ import numpy as np
 from privet.client_apps import Half, Local, LocalTask
 from privet.client_apps.gradient_agents import ClippedGradients, GradientAgent
 from privet.client_apps.gradients import Gradients
+from privet.core import stream
+from privet.core.key import same, setting
 from privet.privacy import Release
-from privet.wire import stream
-from privet.wire.key import same, setting
 
 
 def settled(h, end, x, rate):

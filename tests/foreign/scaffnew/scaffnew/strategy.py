@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from privet.client_apps.terms import PrivacyTerms
+from privet.core.key import read
 from privet.strategies import PrimalDualStrategy, SearchAxis
 from privet.strategies.half import FoldingHalf, HalfState, apart, checked, mean_of
 from privet.wire import digest
-from privet.wire.key import read
 
 from .agent import Agent, settled
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privet.wire import RunError, mapped
-from privet.wire.files import read_npz, write_npz
+from privet.core import RunError, mapped
+from privet.core.files import read_npz, write_npz
 from support.memory import resident_megabytes
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from privet.core import ConfigError, algorithm, algorithms
 from privet.server_apps import read_config
 from privet.server_apps.config import table
-from privet.wire import ConfigError, algorithm, algorithms
 from support.outside import installed
 
 PYPROJECT = """
@@ -21,14 +21,14 @@ version = "1"
 {name} = "{module}:ALGORITHM"
 """
 REGISTERS = """
-from privet.wire import Algorithm
+from privet.core import Algorithm
 ALGORITHM = Algorithm("{name}", "{module}.halves:Own", "{module}.halves:Agent")
 """
 HALVES = """
 from dataclasses import dataclass
 from privet.client_apps.rivals.led import Agent as Led
 from privet.strategies import LED
-from privet.wire.key import setting
+from privet.core.key import setting
 
 @dataclass(frozen=True)
 class Agent(Led):

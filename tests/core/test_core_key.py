@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from privet.core import ConfigError
+from privet.core.key import keys_of
 from privet.data import SCHEMES, DataSettings
 from privet.problems import H_NAMES, REGULARIZER_NAMES
 from privet.server_apps.config import RunConfig
 from privet.strategies.run.options import RunSettings
 from privet.strategies.shared_regularizer import RegularizerSettings
-from privet.wire import ConfigError
-from privet.wire.key import keys_of
 
 
 def test_names_of_functions_are_those_of_the_problems() -> None:

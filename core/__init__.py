@@ -1,0 +1,21 @@
+"""What every room uses: errors, run-config keys, the registry of algorithms, named streams."""
+
+from .errors import ConfigError, NotFiniteError, PrivetError, RunError, UploadError, WireError
+from .key import Key, setting
+from .registry import Algorithm, algorithm, algorithms
+from .streams import stream
+
+__all__ = [
+    "Algorithm",
+    "ConfigError",
+    "Key",
+    "NotFiniteError",
+    "PrivetError",
+    "RunError",
+    "UploadError",
+    "WireError",
+    "algorithm",
+    "algorithms",
+    "setting",
+    "stream",
+]

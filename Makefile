@@ -7,7 +7,7 @@ PYTEST_ARGS ?=
 GOLDEN ?= --write
 QUICK := $(addprefix --ignore=tests/,docs/test_docs_code.py docs/test_docs_site.py examples packaging sim)
 BIN := $(VENV)/bin
-ROOMS := core problems privacy wire data strategies client_apps server_apps sim testing
+ROOMS := core problems privacy wire data strategies client_apps server_apps sim cli testing
 ENTRIES := $(basename $(wildcard flower_server.py flower_client.py))
 LINKS := build/typed
 
@@ -39,7 +39,7 @@ $(RUN): $(INSTALLS)
 	@scripts/venv.sh "$(VENV)" simulation,plots "$@"
 
 run: $(RUN) ## train Fed-PLT over 10 agents in Flower's simulation
-	@$(BIN)/python -m privet.sim.cli flower-run
+	@$(BIN)/python -m privet.cli flower-run
 
 # The report is looked at in Chromium, where there is one: apt-get install chromium.
 test: lint ## lint, types and every test that is not slow

@@ -8,8 +8,8 @@ from typing import Any
 with warnings.catch_warnings():
     # What flwr's own dependencies say of each other at import is no warning of the site.
     warnings.simplefilter("ignore", DeprecationWarning)
+    from privet.cli.algorithms import described
     from privet.core.registry import Algorithm, algorithms
-    from privet.sim.cli.algorithms import described
 
 PLACE = "<!-- the table of algorithms -->"
 

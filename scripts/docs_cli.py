@@ -11,7 +11,7 @@ with warnings.catch_warnings():
     import typer
     from typer.cli import get_docs_for_click
 
-    from privet.sim.cli.main import app
+    from privet.cli.main import app
 
 PLACE = "<!-- the command line -->"
 

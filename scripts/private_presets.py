@@ -16,12 +16,12 @@ from typing import Any
 from marked import fill
 from resumable import Runs
 
+from privet.cli.presets import load_preset
 from privet.data import Federation, federation_from_config
 from privet.server_apps import read_config
 from privet.server_apps.build import build_strategy, starting_model
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
-from privet.sim.presets import load_preset
 from privet.sim.studies.statistics import Estimate, difference
 
 SEEDS = range(1, 6)

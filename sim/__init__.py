@@ -1,4 +1,4 @@
-"""Engines that run a federation on one machine, experiments, and the ``privet`` command.
+"""Engines that run a federation on one machine, and searches for good settings.
 
 `FederatedClassifier` is the front for those who know scikit-learn; it is imported when asked for,
 and scikit-learn with it.

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from privet.cli.main import app
 from privet.core import algorithms
 from privet.server_apps.config import defaults
-from privet.sim.cli.main import app
 from support.paths import ROOT
 
 REMOTE = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=[\"']?(?:https?:)?//[^>]*>")

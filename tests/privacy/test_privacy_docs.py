@@ -13,11 +13,11 @@ from unittest.mock import ANY
 import pytest
 from typer.testing import CliRunner
 
+from privet.cli.main import app
 from privet.privacy import NodeRules, Release, total_variation
 from privet.privacy.node_rules import KEYS, LIMITS
 from privet.privacy.perturb import spacing
 from privet.privacy.ziggurat import Mechanism
-from privet.sim.cli.main import app
 from privet.sim.trusting import trusting_nodes
 from support.paths import ROOT
 

@@ -22,11 +22,11 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr
 from typer.testing import CliRunner
 
+from privet.cli.main import app as command
 from privet.client_apps import client_app
 from privet.core import algorithm
 from privet.privacy import SystemNoise
 from privet.problems import L2, BinaryLogistic, Problem
-from privet.sim.cli.main import app as command
 from privet.sim.engine import InlineGrid
 from privet.wire import ENROL, pack
 from privet.wire.contract import (

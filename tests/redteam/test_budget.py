@@ -63,7 +63,7 @@ def words(text: str, **more: Any) -> list[str]:
 
 
 def config(text: str, **more: Any) -> dict[str, Any]:
-    from privet.sim.cli.config import parse_assignments
+    from privet.cli.config import parse_assignments
 
     return parse_assignments(words(text, **more))
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from privet.cli.config import parse_assignments
 from privet.core.library import LIBRARY_VERSION
 from privet.server_apps.config import read_config
 from privet.server_apps.report import ReportError, write_report
@@ -26,7 +27,6 @@ from privet.server_apps.report import format as report_format
 from privet.server_apps.report.assemble import _in_words
 from privet.server_apps.report.rows import csv_table
 from privet.server_apps.report.runs import read_runs
-from privet.sim.cli.config import parse_assignments
 from privet.sim.inline import run_inline
 from support.cli import privet
 from support.reports import Page, render, rounds, run_folder

@@ -13,11 +13,11 @@ import pytest
 from numpy.typing import NDArray
 from redteam.harness import privet
 
+from privet.cli.presets import load_preset, preset_names
 from privet.core import ConfigError, algorithms
 from privet.privacy import SystemNoise, gaussian_epsilon
 from privet.sim.audit import audit
 from privet.sim.inline import run_inline
-from privet.sim.presets import load_preset, preset_names
 
 RUN: dict[str, Any] = {
     "dataset": "synthetic",

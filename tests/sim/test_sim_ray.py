@@ -24,10 +24,10 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 
+from privet.cli.main import main
 from privet.client_apps import client_app
 from privet.core import ConfigError, RunError
 from privet.problems import BinaryLogistic
-from privet.sim.cli.main import main
 from privet.sim.engine import InlineGrid
 from privet.sim.processes import free_ports
 from privet.sim.ray import actors as ray_actors

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.cli.main import main
 from privet.core import ConfigError
-from privet.sim.cli.main import main
 from privet.sim.studies import (
     Case,
     Curve,

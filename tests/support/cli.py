@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from privet.sim.cli.main import main
+from privet.cli.main import main
 
 
 class Said(NamedTuple):

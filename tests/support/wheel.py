@@ -23,6 +23,7 @@ ROOMS = (
     "client_apps",
     "server_apps",
     "sim",
+    "cli",
     "testing",
 )
 NOT_PACKAGED = ("tests", "docs", "examples", "scripts")

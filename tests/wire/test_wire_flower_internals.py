@@ -17,7 +17,17 @@ from privet.sim.engine import InlineGrid
 from privet.wire import flower_internals
 from support.paths import ROOT
 
-ROOMS = ("core", "wire", "privacy", "data", "client_apps", "strategies", "server_apps", "sim")
+ROOMS = (
+    "core",
+    "wire",
+    "privacy",
+    "data",
+    "client_apps",
+    "strategies",
+    "server_apps",
+    "sim",
+    "cli",
+)
 PUBLIC = ("flwr.app", "flwr.clientapp", "flwr.clientapp.typing", "flwr.serverapp")
 
 

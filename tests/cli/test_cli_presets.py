@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from benchmarks import iadmm as bench
+from privet.cli.presets import load_preset, preset_names
 from privet.core import ConfigError
 from privet.server_apps import read_config
-from privet.sim.presets import load_preset, preset_names
 
 # ------------------------------------------------------------------ presets
 

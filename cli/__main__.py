@@ -1,4 +1,4 @@
-"""Where the ``privet`` command begins, also as ``python -m privet.sim.cli``."""
+"""Where the ``privet`` command begins, also as ``python -m privet.cli``."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ def main() -> None:
     heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if heard:
         signal.signal(signal.SIGINT, _leave)
-    from privet.sim.cli.main import main as run
+    from privet.cli.main import main as run
 
     if heard:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from flwr.app import Context, RecordDict
 
-from privet.sim.cli.new import MODELS
+from privet.cli.new import MODELS
 from privet.sim.engine import InlineGrid
 from privet.sim.flower_run import run_simulation
 from support.cli import privet

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from privet.sim.cli.tune import _figures, _Found
+from privet.cli.tune import _figures, _Found
 from privet.sim.race import Outcome
 from privet.sim.tuning import Budget, Trial
 from privet.strategies import FedPLT

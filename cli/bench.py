@@ -16,7 +16,7 @@ from privet.core.errors import did_you_mean
 
 from .keys import JsonLinesOption
 
-TESTS = Path(__file__).resolve().parents[2] / "tests"
+TESTS = Path(__file__).resolve().parents[1] / "tests"
 """Where a checkout has its benchmarks, in the folder of the same name."""
 
 

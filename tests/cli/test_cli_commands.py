@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.cli.keys import COMMON, completed
 from privet.core import ConfigError, algorithms
 from privet.core.files import write_npz
 from privet.data import NAMES
@@ -21,7 +22,6 @@ from privet.server_apps import progress
 from privet.server_apps.config import keys_of_algorithm, read_config, table
 from privet.server_apps.execute import execute
 from privet.sim import flower_run
-from privet.sim.cli.keys import COMMON, completed
 from privet.sim.studies.catalogue import names
 from privet.strategies import Round
 from support.cli import privet
@@ -36,7 +36,7 @@ def test_benchmarks_are_listed_where_they_can_run() -> None:
     installed = (
         "from pathlib import Path; is_file = Path.is_file; "
         "Path.is_file = lambda path: 'benchmarks' not in path.parts and is_file(path); "
-        "from privet.sim.cli.main import main; main(['--help'])"
+        "from privet.cli.main import main; main(['--help'])"
     )
     command = [sys.executable, "-c", installed]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -420,10 +420,10 @@ class TestInterrupted:
         stopped = (
             "import builtins, os, signal, sys\n"
             "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # under nohup as well
-            "import privet.sim.cli.__main__ as begin\n"
+            "import privet.cli.__main__ as begin\n"
             "real = builtins.__import__\n"
             "def load(name, *rest):\n"
-            "    if name == 'privet.sim.cli.main':\n"
+            "    if name == 'privet.cli.main':\n"
             "        os.kill(os.getpid(), signal.SIGINT)\n"
             "    return real(name, *rest)\n"
             "builtins.__import__ = load\n"

@@ -65,7 +65,7 @@ def new(
         "dependencies": json.dumps(needed),
         "config": toml(config).rstrip(),
     }
-    templates = Path(__file__).parents[1] / "templates"
+    templates = Path(__file__).parent / "templates"
     base = templates / ("table" if model == "table" else "own")
     texts = {
         "pyproject.toml": templates / "pyproject.template",

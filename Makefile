@@ -5,7 +5,7 @@
 VENV ?= .venv
 PYTEST_ARGS ?=
 GOLDEN ?= --write
-QUICK := $(addprefix --ignore=tests/,docs/test_docs_code.py docs/test_docs_site.py examples packaging sim)
+QUICK := $(addprefix --ignore=tests/,docs/test_docs_code.py docs/test_docs_site.py examples packaging sim cli papers)
 BIN := $(VENV)/bin
 ROOMS := core problems privacy wire data strategies client_apps server_apps sim cli testing
 ENTRIES := $(basename $(wildcard flower_server.py flower_client.py))
@@ -66,7 +66,7 @@ lint: $(DEV) ## style, formatting, import contracts, types
 	@$(MAKE) --no-print-directory types
 
 types: $(DEV) links
-	MYPYPATH="$(LINKS)" $(BIN)/mypy $(ROOMS:%=-p privet.%) -p benchmarks $(ENTRIES:%=-m %)
+	MYPYPATH="$(LINKS)" $(BIN)/mypy $(ROOMS:%=-p privet.%) -p benchmarks -p studies $(ENTRIES:%=-m %)
 
 # mypy and mkdocstrings cannot follow the editable install's finder: show them the rooms as folders
 # of `privet`.
@@ -74,6 +74,7 @@ links:
 	@rm -rf "$(LINKS)" && mkdir -p "$(LINKS)/privet"
 	@for room in $(ROOMS); do ln -s "$(CURDIR)/$$room" "$(LINKS)/privet/$$room"; done
 	@ln -s "$(CURDIR)/tests/benchmarks" "$(LINKS)/benchmarks"
+	@ln -s "$(CURDIR)/papers/studies" "$(LINKS)/studies"
 	@for entry in $(ENTRIES); do ln -s "$(CURDIR)/$$entry.py" "$(LINKS)/$$entry.py"; done
 
 docs: $(DEV) links ## build the documentation into build/site, warnings as errors

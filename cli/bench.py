@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,14 +11,8 @@ import typer
 from privet.core import ConfigError
 from privet.core.errors import did_you_mean
 
+from .checkout import from_checkout
 from .keys import JsonLinesOption
-
-TESTS = Path(__file__).resolve().parents[1] / "tests"
-"""Where a checkout has its benchmarks, in the folder of the same name."""
-
-
-IN_CHECKOUT = (TESTS / "benchmarks" / "__init__.py").is_file()
-"""Whether this package lies in one."""
 
 
 def bench(
@@ -70,21 +61,7 @@ def bench(
 
 
 def _benchmarks() -> dict[str, Any]:
-    """Return the benchmarks by name, importable here and in the processes that they start.
-
-    Raises
-    ------
-    ConfigError
-        If the package does not lie in a checkout.
-    """
-    if not IN_CHECKOUT:
-        raise ConfigError(
-            "bench: the benchmarks are in a checkout only: `make venv` there, then "
-            ".venv/bin/privet bench"
-        )
-    sys.path.insert(0, str(TESTS))
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
-    )
+    """Return the benchmarks by name (raises ``ConfigError`` outside a checkout)."""
+    from_checkout("bench")
     known: dict[str, Any] = import_module("benchmarks").BENCHMARKS
     return known

@@ -19,7 +19,8 @@ from privet.core import ConfigError, PrivetError
 from .account import account
 from .algorithms import algorithms
 from .audit import audit
-from .bench import IN_CHECKOUT, bench
+from .bench import bench
+from .checkout import in_checkout
 from .data import data
 from .flower import flower_run
 from .keys import KeysCommand, as_key, asked, keys, show
@@ -85,9 +86,10 @@ _add(
     reproduce,
     "finished cases stay in the --output folder; the same command goes on",
     panel=RESEARCH,
+    hidden=not in_checkout(),
 )
-_add("replay", replay, panel=RESEARCH)
-_add("bench", bench, panel=RESEARCH, hidden=not IN_CHECKOUT)
+_add("replay", replay, panel=RESEARCH, hidden=not in_checkout())
+_add("bench", bench, panel=RESEARCH, hidden=not in_checkout())
 _add("flower-run", flower_run, "the simulation was ended", panel=FLOWER, cls=KeysCommand)
 
 

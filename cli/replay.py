@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from .checkout import from_checkout
+
 TOLERANCE = 1e-9
 
 
@@ -22,7 +24,9 @@ def replay(
     Exit code 0 if every file agrees to 1e-9.
     """
     from privet.sim.logs import quiet
-    from privet.sim.studies.replays import replay_file
+
+    from_checkout("replay")
+    from studies.replays import replay_file
 
     quiet()
     exact = True

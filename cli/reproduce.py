@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from .checkout import from_checkout
+
 
 def reproduce(
     studies: Annotated[
@@ -49,12 +51,13 @@ def reproduce(
     The exit code is 0 whatever the verdicts are, 1 if a case failed. After an interruption, the
     same command goes on where it stopped.
     """
+    from_checkout("reproduce")
     from privet.core import ConfigError
     from privet.sim.logs import plain, quiet
-    from privet.sim.studies import Options
-    from privet.sim.studies.catalogue import chosen
-    from privet.sim.studies.execute import run_studies
-    from privet.sim.studies.pages import number, row_line, write_pages, write_study
+    from studies import Options
+    from studies.catalogue import chosen
+    from studies.execute import run_studies
+    from studies.pages import number, row_line, write_pages, write_study
 
     if list_only:
         print("\n".join(study.name for study in chosen(studies or ["all"], full=True)))

@@ -27,9 +27,9 @@ from privet.core import stream
 from privet.data.partitions import partition
 from privet.sim.engine import InlineGrid
 from privet.sim.logs import quiet
-from privet.sim.studies.statistics import Estimate
 from privet.strategies import FedDyn, FedPDM, FedPLT, Scaffold, SparseUplink
 from privet.wire import content_bytes
+from studies.statistics import Estimate
 
 from .lines import append, between, read
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from privet.sim.logs import quiet
-from privet.sim.studies.statistics import Estimate
+from studies.statistics import Estimate
 
 from .lines import append, between, read
 

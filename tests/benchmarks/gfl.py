@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from privet.core.log_level import hushed
-from privet.sim.studies import Case
-from privet.sim.studies.runner import play
-from privet.sim.studies.workloads import build
+from studies import Case
+from studies.runner import play
+from studies.workloads import build
 
 from .figure import Figure, Show, undisturbed
 

@@ -22,8 +22,8 @@ from privet.server_apps import progress
 from privet.server_apps.config import keys_of_algorithm, read_config, table
 from privet.server_apps.execute import execute
 from privet.sim import flower_run
-from privet.sim.studies.catalogue import names
 from privet.strategies import Round
+from studies.catalogue import names
 from support.cli import privet
 from support.paths import golden
 
@@ -400,7 +400,7 @@ class TestInterrupted:
         [
             (["run"], "privet.sim.inline.run_inline", "interrupted"),
             (["tune", "led"], "privet.sim.tuning.tune_task", "nothing of the search is kept"),
-            (["reproduce", "gfl"], "privet.sim.studies.execute.run_studies", "the same command"),
+            (["reproduce", "gfl"], "studies.execute.run_studies", "the same command"),
             (["flower-run"], "privet.sim.flower_run.run_simulation", "the simulation was ended"),
         ],
     )

@@ -121,7 +121,7 @@ def test_the_benchmarks_stay_with_the_source(installed: Installed) -> None:
         check=False,
     )
     said = (
-        "privet: bench: the benchmarks are in a checkout only: `make venv` there, then "
+        "privet: bench: what it runs is in a checkout only: `make venv` there, then "
         ".venv/bin/privet bench\n"
     )
     assert (done.returncode, done.stdout, done.stderr) == (2, "", said)

@@ -16,9 +16,9 @@ from privet.core import RunError
 from privet.privacy import GivenMasks
 from privet.problems import minimize
 from privet.sim.engine import InlineGrid
-from privet.sim.studies.replays.instance import agent_states
 from privet.strategies import FedPLT, Fraction, Schedule
 from privet.wire import ring
+from studies.replays.instance import agent_states
 from support.federations import app_of, position, zeros
 from support.masked import (
     COUNT,

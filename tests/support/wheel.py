@@ -26,7 +26,7 @@ ROOMS = (
     "cli",
     "testing",
 )
-NOT_PACKAGED = ("tests", "docs", "examples", "scripts")
+NOT_PACKAGED = ("papers", "tests", "docs", "examples", "scripts")
 APP = ("pyproject.toml", "README.md", "LICENSE", "flower_server.py", "flower_client.py")
 """Files of the Flower app that this repository is."""
 PAPERS = ("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "SECURITY.md")

@@ -1,6 +1,6 @@
 """Equal noise in all rounds and geometric schedules at one epsilon: distance to the optimum.
 
-    .venv/bin/python scripts/uneven_budgets.py docs/results FOLDER
+    PYTHONPATH=papers .venv/bin/python -m results.uneven_budgets docs/results FOLDER
 
 FOLDER has the files of Adult and mnist_20k.npz. Every finished run is a line of
 docs/results/uneven-budgets.jsonl; a command that was interrupted goes on where it was. It ends with
@@ -27,10 +27,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
-from marked import fill
 from numpy.typing import NDArray
-from private_accuracy import adult, dp_iadmm, fed_pdm, fed_plt, mnist, sgd
-from resumable import Runs
 
 from privet.core import ConfigError, algorithm, stream
 from privet.data import federation_from_config
@@ -38,7 +35,10 @@ from privet.problems import L2, LinearModel, RidgeRegression, clip_rows, minimiz
 from privet.server_apps import read_config
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
-from privet.sim.studies.statistics import Estimate, student
+from results.marked import fill
+from results.private_accuracy import adult, dp_iadmm, fed_pdm, fed_plt, mnist, sgd
+from results.resumable import Runs
+from studies.statistics import Estimate, student
 
 DELTA = 1e-5
 EPSILONS = (0.25, 1.0, 4.0)

@@ -1,6 +1,6 @@
 """Accuracy against bytes with uploads of a few bits a number: the page docs/results/value-bits.md.
 
-    python scripts/value_bits.py docs/results mnist.npz
+    PYTHONPATH=papers python -m results.value_bits docs/results mnist.npz
 
 Softmax regression on 10,000 digits (d = 7,850, float32) through the real messages of the in-process
 engine. Every finished run is a line of the ``.jsonl``; a command that was interrupted goes on where
@@ -23,8 +23,6 @@ from unittest.mock import patch
 import numpy as np
 from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import FedAvg
-from marked import fill
-from resumable import Runs
 from scipy.stats import norm
 
 from privet.client_apps import sparse_mod
@@ -34,12 +32,14 @@ from privet.data import Federation, federation_from_config
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import grid_of
-from privet.sim.studies.statistics import Estimate
 from privet.strategies import FedPDM, SparseUplink
 from privet.strategies.rivals import control_variates
 from privet.testing.subject import logistic_federation
 from privet.wire import content_bytes
 from privet.wire.value_coding import decode_values, encode_values
+from results.marked import fill
+from results.resumable import Runs
+from studies.statistics import Estimate
 
 AGENTS, FRACTION, ROUNDS, SEEDS = 100, 0.3, 50, range(1, 6)
 LOCAL: Mapping[str, Any] = {"batch": "sample", "batch_size": 10, "max_local_steps": 10}

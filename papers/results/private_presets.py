@@ -1,6 +1,6 @@
 """What the private presets give, and what each of their values is worth.
 
-    .venv/bin/python scripts/private_presets.py docs FOLDER
+    PYTHONPATH=papers .venv/bin/python -m results.private_presets docs FOLDER
 
 FOLDER has mnist_20k.npz and the files of Adult. Every finished run is a line of
 docs/results/private-presets.jsonl; the tables of docs/private-presets.md are written at the end.
@@ -13,16 +13,15 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from marked import fill
-from resumable import Runs
-
 from privet.cli.presets import load_preset
 from privet.data import Federation, federation_from_config
 from privet.server_apps import read_config
 from privet.server_apps.build import build_strategy, starting_model
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
-from privet.sim.studies.statistics import Estimate, difference
+from results.marked import fill
+from results.resumable import Runs
+from studies.statistics import Estimate, difference
 
 SEEDS = range(1, 6)
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)

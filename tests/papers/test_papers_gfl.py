@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from privet.core import ConfigError, RunError, stream
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
-from privet.sim.studies.replays import replay_file
 from privet.strategies import GFL, PrivetResult, Schedule
 from privet.strategies.gfl.graph import graph_edges, metropolis
 from privet.strategies.gfl.mixing import LocalMixer
+from studies.replays import replay_file
 from support.federations import FaultyGrid, app_of, lose_reply, zeros
 from support.paths import golden
 

@@ -16,9 +16,9 @@ from privet.privacy import SeededNoise, gaussian_scale
 from privet.problems import L2, MultinomialLogistic
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
-from privet.sim.studies.replays import load_instance, replay_file
-from privet.sim.studies.replays.instance import build_problems
 from privet.strategies import DPIADMM, PrivetResult, Schedule
+from studies.replays import load_instance, replay_file
+from studies.replays.instance import build_problems
 from support.federations import FaultyGrid, app_of, lose_state
 from support.paths import SHARED
 

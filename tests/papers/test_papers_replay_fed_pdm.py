@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privet.sim.studies.replays import replay_file
+from studies.replays import replay_file
 from support.paths import golden
 
 

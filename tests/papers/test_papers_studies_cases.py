@@ -12,25 +12,16 @@ import pytest
 
 from privet.core import ConfigError
 from privet.problems import L2, BinaryLogistic, LinearModel
-from privet.sim.studies import (
-    Case,
-    Options,
-    catalogue,
-    dp_iadmm,
-    fed_pdm,
-    fed_plt,
-    fed_plt_rivals,
-    gfl,
-)
-from privet.sim.studies.checks import fed_plt_matrix, radius, stability_matrix
-from privet.sim.studies.noises import authors_deviation, penalty
-from privet.sim.studies.runner import FLOWER, build_strategy, play
-from privet.sim.studies.search import FIRST_TUNING_DRAW, searched
-from privet.sim.studies.statistics import Estimate
-from privet.sim.studies.theorems import STATEMENTS, judged
-from privet.sim.studies.workloads import Workload, build
 from privet.strategies import Balanced
 from privet.strategies.gfl.graph import graph_edges, metropolis
+from studies import Case, Options, catalogue, dp_iadmm, fed_pdm, fed_plt, fed_plt_rivals, gfl
+from studies.checks import fed_plt_matrix, radius, stability_matrix
+from studies.noises import authors_deviation, penalty
+from studies.runner import FLOWER, build_strategy, play
+from studies.search import FIRST_TUNING_DRAW, searched
+from studies.statistics import Estimate
+from studies.theorems import STATEMENTS, judged
+from studies.workloads import Workload, build
 from support.paths import SHARED
 
 DATA = pytest.mark.skipif(not (SHARED / "data").is_dir(), reason="needs the papers' data")
@@ -105,7 +96,7 @@ def test_theory_of_the_rivals() -> None:
 
 
 def test_tuning_takes_draws_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    from privet.sim.studies import search
+    from studies import search
 
     seen: list[Case] = []
 

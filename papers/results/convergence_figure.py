@@ -1,6 +1,6 @@
 """The README's curves, distance to the centralised optimum over rounds; light and dark.
 
-``.venv/bin/python scripts/convergence_figure.py docs/images``
+``PYTHONPATH=papers .venv/bin/python -m results.convergence_figure docs/images``
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
-from themes import themed
 
 from privet.client_apps import client_app
 from privet.data import Federation, federation_from_config
@@ -23,6 +22,7 @@ from privet.server_apps.evaluation import Evaluation
 from privet.sim.engine import InlineGrid
 from privet.sim.logs import quiet
 from privet.strategies import FedPLT, Fraction, Participation, PrimalDualStrategy, Round
+from results.themes import themed
 
 AGENTS, ROUNDS, LOCAL_STEPS = 10, 60, 10
 

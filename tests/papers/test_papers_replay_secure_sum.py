@@ -11,8 +11,8 @@ import pytest
 
 from privet.client_apps.masking import Masking
 from privet.core import ConfigError
-from privet.sim.studies.replays import replay_file
 from privet.wire import ring
+from studies.replays import replay_file
 from support.paths import golden
 
 

@@ -1,6 +1,6 @@
 """Accuracy against epsilon on MNIST, Adult and FEMNIST: every way to the same promise.
 
-    .venv/bin/python scripts/private_accuracy.py docs/results FOLDER
+    PYTHONPATH=papers .venv/bin/python -m results.private_accuracy docs/results FOLDER
 
 FOLDER has mnist_20k.npz, the files of Adult and femnist_114_writers.npz. Every finished run is a
 line of docs/results/private.jsonl; a command that was interrupted goes on where it was. It ends
@@ -29,11 +29,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
-from marked import fill
 from numpy.typing import NDArray
-from objective_perturbation import noise_scale, perturbed
-from resumable import Runs
-from themes import themed
 
 from privet.core import ConfigError, RunError, algorithm, stream
 from privet.data import load
@@ -41,9 +37,13 @@ from privet.privacy import gaussian_epsilon, gaussian_scale
 from privet.problems import BinaryLogistic, LinearModel, MultinomialLogistic, NoRegularizer
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
-from privet.sim.studies.statistics import Estimate
 from privet.sim.trusting import trusting_nodes
 from privet.sim.tuning import hypercube
+from results.marked import fill
+from results.objective_perturbation import noise_scale, perturbed
+from results.resumable import Runs
+from results.themes import themed
+from studies.statistics import Estimate
 
 DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)

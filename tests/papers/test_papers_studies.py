@@ -15,7 +15,8 @@ import pytest
 
 from privet.cli.main import main
 from privet.core import ConfigError
-from privet.sim.studies import (
+from privet.sim.sweep import SweepError
+from studies import (
     Case,
     Curve,
     Options,
@@ -32,11 +33,10 @@ from privet.sim.studies import (
     fed_plt_rivals,
     theorems,
 )
-from privet.sim.studies.execute import run_studies
-from privet.sim.studies.pages import write_pages, write_study
-from privet.sim.studies.statistics import Estimate, difference
-from privet.sim.studies.study import ADULT, FEMNIST, MNIST, Results, Rows, said_of
-from privet.sim.sweep import SweepError
+from studies.execute import run_studies
+from studies.pages import write_pages, write_study
+from studies.statistics import Estimate, difference
+from studies.study import ADULT, FEMNIST, MNIST, Results, Rows, said_of
 
 RAN: list[int] = []
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +12,7 @@ from scipy.special import expit, softmax
 from scipy.stats import norm
 
 from privet.problems import BinaryLogistic, NoRegularizer
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-from objective_perturbation import noise_scale, perturbed
+from results.objective_perturbation import noise_scale, perturbed
 
 RADIUS = 1.5
 

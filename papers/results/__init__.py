@@ -1,0 +1,1 @@
+"""Generators of the pages of results: each plays its runs once and fills tables and figures in."""

@@ -7,7 +7,7 @@ PYTEST_ARGS ?=
 GOLDEN ?= --write
 QUICK := $(addprefix --ignore=tests/,docs/test_docs_code.py docs/test_docs_site.py examples packaging sim cli papers)
 BIN := $(VENV)/bin
-ROOMS := core problems privacy wire data strategies client_apps server_apps sim cli testing
+ROOMS := core kernel problems wire data strategies client_apps server_apps sim cli testing
 ENTRIES := $(basename $(wildcard flower_server.py flower_client.py))
 LINKS := build/typed
 

@@ -13,7 +13,7 @@ import typer
 from privet.core import PrivetError
 
 if TYPE_CHECKING:
-    from privet.privacy import Audit, RunSpent, Spent
+    from privet.kernel import Audit, RunSpent, Spent
 
 
 def ledger(
@@ -25,7 +25,7 @@ def ledger(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show what a node has spent, in total and by run, and check every line; changes nothing."""
-    from privet.privacy import LedgerError, LedgerFile
+    from privet.kernel import LedgerError, LedgerFile
 
     if not 0 < delta < 1:
         raise click.UsageError(f"--delta {delta}: expected a number in (0, 1)")

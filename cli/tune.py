@@ -20,7 +20,7 @@ from .keys import ConfigOption, JsonLinesOption, PresetOption, SettingsArgument
 
 if TYPE_CHECKING:
     from privet.client_apps.base import ProblemFn
-    from privet.problems import Moduli
+    from privet.kernel import Moduli
     from privet.sim.tuning import Budget, Trial
     from privet.strategies import PrimalDualStrategy
     from privet.strategies.hooks import Query, Theory
@@ -161,7 +161,7 @@ def tune(
 def _problem_fn(name: str) -> ProblemFn:
     """Return the function that is named, whose failures are one line that names it."""
     from privet.core import ConfigError, PrivetError
-    from privet.problems import Problem
+    from privet.kernel import Problem
 
     function = named_callable(name)
 

@@ -23,15 +23,16 @@ from privet.core.errors import one_line
 from privet.core.library import library_version
 from privet.core.threads import pin_blas_threads
 from privet.data.dataset import DataError
-from privet.privacy import (
+from privet.kernel import (
     BudgetRefused,
     Facts,
     MaskError,
     NoCertificateError,
     NodeRules,
     NoiseError,
+    Problem,
 )
-from privet.problems import Problem
+from privet.problems import public_facts
 from privet.wire import (
     FAILED,
     NOT_FINITE,
@@ -516,7 +517,7 @@ def declared_facts(problem: Problem, rules: NodeRules) -> Facts:
     ConfigError
         If the node holds more examples than it declares.
     """
-    facts, count = replace(Facts.of(problem), colluders=rules.colluders), rules.num_examples
+    facts, count = replace(public_facts(problem), colluders=rules.colluders), rules.num_examples
     if not count or count == facts.num_examples:
         return facts
     if facts.num_examples > count:

@@ -21,9 +21,9 @@ from flwr.app import ConfigRecord, Context
 from numpy.typing import NDArray
 
 from privet.core.errors import one_line
-from privet.privacy import Facts, Release
-from privet.privacy.perturb import Perturbers, perturbers
-from privet.problems import LinearModel, Problem
+from privet.kernel import Facts, Problem, Release
+from privet.kernel.perturb import Perturbers, perturbers
+from privet.problems import LinearModel
 from privet.problems.stacks import Stack, stack_key
 from privet.wire import AGENT_RECORD, RECORD, pack
 from privet.wire.contract import Instruction, agent_record, read_instruction

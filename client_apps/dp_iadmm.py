@@ -25,27 +25,22 @@ import numpy as np
 from privet.core import ConfigError, WireError
 from privet.core.key import same, setting
 from privet.data import DataSettings
-from privet.privacy import (
+from privet.kernel import (
+    Clipped,
     Facts,
+    Moduli,
     NoCertificateError,
+    Norm,
     Perturber,
+    Problem,
+    Relation,
     Release,
+    clipped_term,
     dp_iadmm_output_gain,
     gaussian_scale,
 )
-from privet.privacy.events import GRID
-from privet.problems import (
-    Clipped,
-    ConvexSet,
-    LinearModel,
-    Moduli,
-    Norm,
-    Problem,
-    Relation,
-    can_clip,
-    clipped_term,
-    make_set,
-)
+from privet.kernel.events import GRID
+from privet.problems import ConvexSet, LinearModel, can_clip, make_set
 
 from .arithmetic import ascend, distance
 from .gradient_agents import ClippedGradients, noise

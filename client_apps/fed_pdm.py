@@ -22,20 +22,23 @@ from typing import ClassVar
 
 import numpy as np
 
+from privet.client_apps.as_printed import fed_pdm_theorem_2
 from privet.core import ConfigError
 from privet.core.key import same, setting
 from privet.data import DataSettings
-from privet.privacy import (
+from privet.kernel import (
+    Clipping,
     Facts,
     NoCertificateError,
     Perturber,
+    Problem,
     Release,
     check_sparsifier,
+    clipped_terms,
     epsilon_of,
     fed_pdm_gain,
 )
-from privet.privacy.as_printed import fed_pdm_theorem_2
-from privet.problems import Clipping, LinearModel, Problem, clipped_terms
+from privet.problems import LinearModel
 from privet.wire.payload import ENCODED, encoded
 from privet.wire.sparse import SparseVector, decode
 

@@ -21,12 +21,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from privet.client_apps.as_printed import fed_plt_epsilon
 from privet.core import ConfigError
 from privet.core.key import same, setting
 from privet.data import DataSettings
-from privet.privacy import Facts, NoCertificateError, Release, fed_plt_contraction
-from privet.privacy.as_printed import fed_plt_epsilon
-from privet.problems import LinearModel, Moduli, Problem, Relation, best_step, can_clip
+from privet.kernel import (
+    Facts,
+    Moduli,
+    NoCertificateError,
+    Problem,
+    Relation,
+    Release,
+    best_step,
+    fed_plt_contraction,
+)
+from privet.problems import LinearModel, can_clip
 from privet.wire.ring import rounded
 
 from .arithmetic import distance

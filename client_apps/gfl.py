@@ -18,8 +18,7 @@ from typing import ClassVar
 
 from privet.core import ConfigError
 from privet.core.key import LARGEST, SMALLEST, setting
-from privet.privacy import Facts, Release, gfl_sensitivity
-from privet.problems import Problem
+from privet.kernel import Facts, Problem, Release, gfl_sensitivity
 
 from .gradient_agents import ClippedGradients
 from .gradients import Gradients

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from privet.core import ConfigError
 from privet.core.key import LARGEST, SMALLEST, setting
-from privet.privacy import Facts, NoCertificateError, Release
-from privet.problems import RELATIONS, Clipping, LinearModel, Problem, Relation, can_clip
+from privet.kernel import RELATIONS, Clipping, Facts, NoCertificateError, Problem, Relation, Release
+from privet.problems import LinearModel, can_clip
 
 from .adapters.finite_sum import FiniteSum
 from .gradients import Gradients

@@ -9,8 +9,8 @@ from itertools import repeat
 import numpy as np
 
 from privet.core import ConfigError, WireError
-from privet.privacy import Perturber
-from privet.problems import Clipping, Problem, Relation, can_clip, clipped_terms
+from privet.kernel import Clipping, Perturber, Problem, Relation, clipped_terms
+from privet.problems import can_clip
 from privet.problems.linear import ClippedSums
 from privet.problems.stacks import Stack
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from privet.core import ConfigError, NotFiniteError, WireError
 from privet.core.errors import one_line
 from privet.core.key import keys_of
-from privet.privacy import (
+from privet.kernel import (
     AgentLedger,
     BudgetRefused,
     Facts,
@@ -27,12 +27,12 @@ from privet.privacy import (
     NodeRules,
     NoiseSource,
     Perturber,
+    Problem,
     Release,
     SeededNoise,
     SystemNoise,
 )
-from privet.privacy.node_rules import OF_NODES
-from privet.problems import Problem
+from privet.kernel.node_rules import OF_NODES
 from privet.wire import Layout, magnitude_bound
 from privet.wire.contract import LONGEST_ABOUT, RECORD, decode_settings, means_privacy
 from privet.wire.magnitude import LARGEST

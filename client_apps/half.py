@@ -14,8 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Self, cast
 
 from privet.core import ConfigError
 from privet.core.key import Scalar, check_fields, read, settle
-from privet.privacy import Facts, NoCertificateError, Perturber, Release
-from privet.problems import Problem
+from privet.kernel import Facts, NoCertificateError, Perturber, Problem, Release
 
 from .inputs import Arrays, Streams, Vector
 from .local_task import LocalTask, Need, Walk, walk

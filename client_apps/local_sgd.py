@@ -21,8 +21,7 @@ from flwr.clientapp.typing import Mod
 from privet.core import ConfigError, WireError
 from privet.core.errors import did_you_mean
 from privet.core.key import keys_of
-from privet.privacy import BudgetRefused, Facts
-from privet.problems import Problem
+from privet.kernel import BudgetRefused, Facts, Problem
 from privet.wire import Layout
 
 from .base import Participant, ProblemFn

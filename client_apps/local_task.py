@@ -26,8 +26,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from privet.core import ConfigError
-from privet.privacy import NoiseError, Perturber
-from privet.problems import Clipped, Moduli, Problem, clipped_terms
+from privet.kernel import Clipped, Moduli, NoiseError, Perturber, Problem, clipped_terms
 
 from .gradients import Gradient, Gradients, require_model
 from .inputs import Streams, Vector

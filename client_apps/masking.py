@@ -3,7 +3,7 @@
 Keys live in Flower's context of the run and nowhere else: an agent that loses them gives new ones
 when it is enrolled again. A mask is used once, or two uploads under it would betray their
 difference; so the agent remembers the last round and attempt it uploaded for. Where others count
-on its noise a file remembers it too, however the process ends (`privet.privacy.trust`).
+on its noise a file remembers it too, however the process ends (`privet.kernel.trust`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from flwr.app import ConfigRecord, Context
 from numpy.typing import NDArray
 
 from privet.core import WireError
-from privet.privacy import (
+from privet.kernel import (
     Binding,
     BudgetRefused,
     Facts,
@@ -29,7 +29,7 @@ from privet.privacy import (
     PairwiseMasks,
     key_pair,
 )
-from privet.privacy.events import SHARED_GRID
+from privet.kernel.events import SHARED_GRID
 from privet.wire import ring
 from privet.wire.contract import Instruction
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 
 from privet.core import WireError
-from privet.problems import Problem
+from privet.kernel import Problem
 from privet.wire import Layout
 from privet.wire.payload import ENCODED
 from privet.wire.sparse import decode

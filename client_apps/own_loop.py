@@ -38,8 +38,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 
 from privet.core import ConfigError, algorithm
-from privet.privacy import BudgetRefused
-from privet.problems import Norm
+from privet.kernel import BudgetRefused, Norm
 from privet.wire import RECORD, Layout, unpack
 from privet.wire.contract import decode_settings, means_privacy, read_instruction
 from privet.wire.payload import BUFFERS

@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from privet.core import ConfigError, PrivetError
-from privet.privacy import Perturber
-from privet.problems import Clipped, Problem, clipped_sensitivity
+from privet.kernel import Clipped, Perturber, Problem, clipped_sensitivity
 
 from .adapters.torch_clipping import VmapError, clipped_gradients
 from .adapters.torch_memory import Memory, same_bits

@@ -9,8 +9,7 @@ from typing import Any
 
 from privet.core import ConfigError
 from privet.core.key import LARGEST, SMALLEST, setting
-from privet.privacy import Facts
-from privet.problems import Moduli, Problem, best_step
+from privet.kernel import Facts, Moduli, Problem, best_step
 
 from .gradients import Gradients
 from .half import Half, Streams, Vector

@@ -1,7 +1,7 @@
 """What an agent sends of a vector: which coordinates, with what noise, in which bytes.
 
 Charged noise is on all of the vector before anything is chosen; with it, only choices that cost
-nothing are certified (`privet.privacy.check_sparsifier`):
+nothing are certified (`privet.kernel.check_sparsifier`):
 
 * rand-k: k random coordinates by a public seed of (run, agent, round); the seed travels alone;
 * public-top-k: the largest coordinates of the public broadcast, and a quarter drawn by public seed,
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.core import ConfigError
-from privet.privacy import Perturber
+from privet.kernel import Perturber
 from privet.wire.ring import rounded
 from privet.wire.sparse import SparseVector, encode
 from privet.wire.sparse.selection import budget, index_seed, rand_k, top_k

@@ -12,8 +12,8 @@ from flwr.app import Context
 from privet.data.dataset import UNUSABLE, DataError
 from privet.data.problem import problem_from_config
 from privet.data.settings import DataSettings
-from privet.privacy import NodeRules
-from privet.privacy.node_rules import ALLOW_RUN_DATA
+from privet.kernel import NodeRules
+from privet.kernel.node_rules import ALLOW_RUN_DATA
 from privet.problems import LinearModel
 
 DATA_KEYS = {name.replace("_", "-") for name in DataSettings.__dataclass_fields__}

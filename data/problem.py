@@ -22,8 +22,8 @@ from privet.data.dataset import (
 from privet.data.loaders import FROM_PATH, load
 from privet.data.partitions import partition
 from privet.data.settings import INTERCEPT, LOSSES, DataSettings
-from privet.privacy import Facts
-from privet.privacy.facts import OTHER
+from privet.kernel import Facts, clip_rows
+from privet.kernel.facts import OTHER
 from privet.problems import (
     BinaryLogistic,
     LinearModel,
@@ -31,7 +31,6 @@ from privet.problems import (
     OneClassLogistic,
     Regularizer,
     RidgeRegression,
-    clip_rows,
     make_regularizer,
 )
 from privet.problems.linear import MatrixScoreModel

@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, Context
 from scipy.optimize import minimize
 
 from privet.client_apps import client_app
-from privet.problems import Moduli
+from privet.kernel import Moduli
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT
 

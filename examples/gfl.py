@@ -9,7 +9,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context
 
 from privet.client_apps import client_app
-from privet.privacy import SystemNoise
+from privet.kernel import SystemNoise
 from privet.problems import L2, BinaryLogistic, minimize
 from privet.sim.engine import InlineGrid
 from privet.strategies import GFL

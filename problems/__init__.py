@@ -10,29 +10,8 @@ The federation minimises sum_i f_i(x) + h(x) over x in W, where
 `minimize` finds the centralised optimum. The package needs numpy only.
 """
 
-from privet.problems.base import (
-    ClippableProblem,
-    FloatArray,
-    Moduli,
-    Norm,
-    Problem,
-    RowIndex,
-    best_step,
-)
 from privet.problems.binary_logistic import BinaryLogistic
-from privet.problems.clipping import (
-    RELATIONS,
-    Clipped,
-    Clipping,
-    Relation,
-    clip_rows,
-    clipped_sensitivity,
-    clipped_sum,
-    clipped_term,
-    clipped_terms,
-    clipped_whole,
-)
-from privet.problems.curvature import loss_curvature, public_moduli
+from privet.problems.facts import public_facts
 from privet.problems.linear import LinearModel, can_clip
 from privet.problems.multinomial_logistic import MultinomialLogistic
 from privet.problems.one_class_logistic import OneClassLogistic
@@ -61,47 +40,29 @@ __all__ = [
     "H_NAMES",
     "L2",
     "REGULARIZER_NAMES",
-    "RELATIONS",
     "SET_NAMES",
     "BinaryLogistic",
     "Box",
-    "ClippableProblem",
-    "Clipped",
-    "Clipping",
     "ConvexSet",
     "ElasticNet",
-    "FloatArray",
     "GroupL1",
     "L2Ball",
     "LinearModel",
     "Minimum",
-    "Moduli",
     "MultinomialLogistic",
     "NoRegularizer",
     "Nonconvex",
-    "Norm",
     "OneClassLogistic",
-    "Problem",
     "ProximalFunction",
     "Regularizer",
-    "Relation",
     "RidgeRegression",
-    "RowIndex",
     "Scaled",
     "Zero",
-    "best_step",
     "can_clip",
-    "clip_rows",
-    "clipped_sensitivity",
-    "clipped_sum",
-    "clipped_term",
-    "clipped_terms",
-    "clipped_whole",
-    "loss_curvature",
     "make_h",
     "make_regularizer",
     "make_set",
     "minimize",
-    "public_moduli",
+    "public_facts",
     "soft_threshold",
 ]

@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from privet.problems.base import FloatArray, Norm
-from privet.problems.clipping import Limits
+from privet.kernel.bounded import Limits
+from privet.kernel.records import FloatArray, Norm
 from privet.problems.linear import ScalarScoreModel
 from privet.problems.regularizers import Regularizer
 from privet.problems.validation import check_signs

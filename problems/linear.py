@@ -16,8 +16,7 @@ from typing import Any, ClassVar, Generic, Self, TypeGuard, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from privet.problems.base import ClippableProblem, FloatArray, Moduli, Norm, RowIndex
-from privet.problems.clipping import (
+from privet.kernel.bounded import (
     BLOCK,
     Clipping,
     Limits,
@@ -27,10 +26,12 @@ from privet.problems.clipping import (
     row_norms,
     silently,
 )
-from privet.problems.curvature import loss_curvature
+from privet.kernel.checks import check_features, check_positive
+from privet.kernel.curvature import loss_curvature
+from privet.kernel.records import ClippableProblem, FloatArray, Moduli, Norm, RowIndex
 from privet.problems.regularizers import NoRegularizer, Regularizer
 from privet.problems.spectrum import gram_extremes
-from privet.problems.validation import check_classes, check_features, check_positive
+from privet.problems.validation import check_classes
 
 Target = TypeVar("Target", bound=npt.NDArray[Any])
 

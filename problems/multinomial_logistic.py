@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from privet.problems.base import FloatArray
+from privet.kernel.records import FloatArray
 from privet.problems.linear import MatrixScoreModel
 
 _TILE = 4

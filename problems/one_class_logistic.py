@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from privet.problems.base import FloatArray, Moduli
-from privet.problems.curvature import loss_curvature
+from privet.kernel.curvature import loss_curvature
+from privet.kernel.records import FloatArray, Moduli
 from privet.problems.linear import MatrixScoreModel
 from privet.problems.spectrum import gram_extremes
 

@@ -11,9 +11,9 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from privet.problems.base import FloatArray
+from privet.kernel.checks import check_non_negative, check_positive
+from privet.kernel.records import FloatArray
 from privet.problems.sets import Box, L2Ball, Zero
-from privet.problems.validation import check_non_negative, check_positive
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privet.problems.base import FloatArray, Moduli, Problem
+from privet.kernel.records import FloatArray, Moduli, Problem
 from privet.problems.proximal import ProximalFunction
 from privet.problems.sets import Zero
 

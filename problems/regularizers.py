@@ -8,8 +8,8 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from privet.problems.base import FloatArray, Moduli
-from privet.problems.validation import check_non_negative
+from privet.kernel.checks import check_non_negative
+from privet.kernel.records import FloatArray, Moduli
 
 
 class Regularizer(Protocol):

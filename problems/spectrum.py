@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from privet.problems.base import FloatArray
+from privet.kernel.records import FloatArray
 
 EXACT_UP_TO = 1024
 """Smaller side of A up to which the eigenvalues are computed exactly."""

@@ -14,9 +14,9 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from privet.problems.base import FloatArray, Moduli, Norm, RowIndex
+from privet.kernel.bounded import Limits
+from privet.kernel.records import FloatArray, Moduli, Norm, RowIndex
 from privet.problems.binary_logistic import BinaryLogistic
-from privet.problems.clipping import Limits
 from privet.problems.linear import ClippedSums, LinearModel
 from privet.problems.multinomial_logistic import MultinomialLogistic
 from privet.problems.regularizers import L2, Nonconvex, NoRegularizer

@@ -2,35 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from privet.problems.base import FloatArray
-
-
-def check_features(features: npt.ArrayLike) -> FloatArray:
-    """Return the features as a read-only C-contiguous (n, d) float32 or float64 array.
-
-    Integers and booleans become float64. An array that already qualifies is not copied.
-    """
-    array = np.asarray(features)
-    if array.shape[:1] == (0,):
-        raise ValueError("agent has no data")
-    if array.ndim != 2 or array.shape[1] == 0:
-        raise ValueError(f"features must have shape (examples, features), found {array.shape}")
-    if array.dtype.kind not in "fiub":
-        raise ValueError(f"features must be real numbers, found dtype {array.dtype}")
-    dtype = array.dtype if array.dtype in (np.float32, np.float64) else np.float64
-    result: FloatArray = np.ascontiguousarray(array, dtype=dtype).view()
-    if not np.isfinite(result).all():
-        row, column = np.argwhere(~np.isfinite(result))[0]
-        found = result[row, column]
-        raise ValueError(f"features must be finite, found {found} in row {row}, column {column}")
-    result.flags.writeable = False
-    return result
+from privet.kernel.records import FloatArray
 
 
 def check_signs(labels: npt.ArrayLike, features: FloatArray) -> FloatArray:
@@ -65,22 +42,6 @@ def check_targets(targets: npt.ArrayLike, features: FloatArray) -> FloatArray:
     if wrong.any():
         raise ValueError(f"targets must be finite in {features.dtype}, found {array[wrong][0]}")
     return result
-
-
-def check_positive(name: str, value: float) -> float:
-    """Return ``value`` as a float, refusing what is not finite and positive."""
-    number = float(value)
-    if not (math.isfinite(number) and number > 0.0):
-        raise ValueError(f"{name} must be finite and positive, found {value}")
-    return number
-
-
-def check_non_negative(name: str, value: float) -> float:
-    """Return ``value`` as a float, refusing what is not finite or below 0."""
-    number = float(value)
-    if not (math.isfinite(number) and number >= 0.0):
-        raise ValueError(f"{name} must be finite and at least 0, found {value}")
-    return number
 
 
 def _one_per_example(values: npt.ArrayLike, features: FloatArray, name: str) -> npt.NDArray[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from privet.privacy import UNITS, AgentLedger
+from privet.kernel import UNITS, AgentLedger
 from privet.strategies import PrimalDualStrategy
 from privet.strategies.run.account import privacy_of
 from privet.strategies.run.calibration import first_facts

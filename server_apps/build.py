@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord
 from privet.client_apps.guard import require_public
 from privet.core import ConfigError, algorithm, stream
 from privet.data import DataError, Federation, federation_from_config
-from privet.privacy import NoCertificateError, SystemNoise
+from privet.kernel import NoCertificateError, SystemNoise
 from privet.strategies import PrimalDualStrategy
 from privet.wire.contract import means_privacy
 

@@ -18,7 +18,7 @@ from privet.core.key import Key, Scalar, keys_of, setting, shown
 from privet.core.registry import DEFAULT_ALGORITHM
 from privet.data import DataSettings
 from privet.data.table_files import is_table
-from privet.privacy.node_rules import KEYS as NODE_KEYS
+from privet.kernel.node_rules import KEYS as NODE_KEYS
 from privet.strategies.participation import ParticipationSettings
 from privet.strategies.run.options import RunSettings
 

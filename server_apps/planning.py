@@ -18,7 +18,8 @@ from flwr.app import Array, ArrayRecord
 from privet.core import ConfigError
 from privet.core.log_level import hushed
 from privet.data import DataError, planned_facts
-from privet.privacy import Facts, Release, Totals
+from privet.kernel import Facts, Release, Totals
+from privet.problems import public_facts
 from privet.strategies import PrimalDualStrategy, Run
 from privet.strategies.run.calibration import plans
 from privet.strategies.run.roster import Agent, Roster
@@ -160,7 +161,7 @@ def _facts(
         federation = build_federation(config)
         if not any_data:
             require_public_data(strategy, federation)
-        return [replace(Facts.of(one), colluders=colluders) for one in federation.problems]
+        return [replace(public_facts(one), colluders=colluders) for one in federation.problems]
     examples, dim = int(public["num-examples"]), int(public.get("dim", 1))
     try:
         facts = planned_facts(config, count, examples, dim)

@@ -35,17 +35,17 @@ from flwr.app import Context, Message, MessageType, RecordDict
 from numpy.typing import NDArray
 
 from privet.core import ConfigError, RunError
-from privet.privacy import AgentLedger
-from privet.privacy.empirical import (
+from privet.kernel import AgentLedger
+from privet.problems import LinearModel, RidgeRegression
+from privet.server_apps import read_config
+from privet.server_apps.build import build_federation, build_strategy, starting_model
+from privet.sim.empirical import (
     best_guesses,
     gaussian_bound,
     guessing_bound,
     numbers_of_guesses,
     scale_bound,
 )
-from privet.problems import LinearModel, RidgeRegression
-from privet.server_apps import read_config
-from privet.server_apps.build import build_federation, build_strategy, starting_model
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App, NodeConfig
 from privet.sim.inline import app_of
@@ -83,7 +83,7 @@ class Audit:
     epsilon, delta : float
         What the run says of itself, by its own account.
     guessed : float
-        Lower bound on epsilon by the guesses on canaries (`privet.privacy.empirical`).
+        Lower bound on epsilon by the guesses on canaries (`privet.sim.empirical`).
     provable : float
         What ``guessed`` would be had every guess been right.
     measured : float

@@ -26,7 +26,7 @@ from flwr.serverapp import Grid
 from privet.client_apps.base import agent_name
 from privet.client_apps.state import STATE_RECORD, AgentState
 from privet.core.threads import pin_blas_threads
-from privet.privacy.node_rules import ALLOW_RUN_DATA
+from privet.kernel.node_rules import ALLOW_RUN_DATA
 from privet.wire import pack, unpack
 from privet.wire.flower_internals import answers, empty_run, set_identity, set_message_id
 from privet.wire.records import own_content

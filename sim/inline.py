@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 from privet.client_apps import client_app
 from privet.client_apps.cohort import FEWEST
 from privet.data import problem_from_context
-from privet.problems import Problem
+from privet.kernel import Problem
 from privet.server_apps import Finished, execute, read_config
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid

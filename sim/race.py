@@ -21,7 +21,7 @@ from privet.client_apps.base import ProblemFn
 from privet.core import ConfigError, RunError
 from privet.core.log_level import SILENT, hushed
 from privet.core.registry import DEFAULT_ALGORITHM
-from privet.problems import Problem
+from privet.kernel import Problem
 from privet.problems.stacks import Observed, total_gradient
 from privet.server_apps.build import (
     agents_of,

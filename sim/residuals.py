@@ -8,7 +8,7 @@ with one noised step and no projection, the upload u that was sent has
     |u - u_0| / |u_1 - u_0| = |g| / b,
 
 the size of its draw in units of what was charged, whatever c is; such sizes are exponential of mean
-1 (`privet.privacy.empirical.scale_bound`). Draws that are given are added off the grid, so that the
+1 (`privet.sim.empirical.scale_bound`). Draws that are given are added off the grid, so that the
 ratio may be too small by 2^-13, and by the rounding of the upload's dtype: so much is added to it,
 which favours the run. Where an upload is of several draws, masked, or no such function, as
 with local updates one after another, a set that models stay in, or an l1 regulariser, nothing is
@@ -25,8 +25,7 @@ import numpy as np
 from flwr.app import Message, RecordDict
 from numpy.typing import NDArray
 
-from privet.privacy import AgentLedger, Release
-from privet.problems import Problem
+from privet.kernel import AgentLedger, Problem, Release
 from privet.sim.grid import NodeConfig, Nodes
 from privet.sim.inline import app_of
 from privet.wire.contract import Instruction, Update, read_update

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from privet.core import ConfigError
-from privet.privacy.node_rules import ALLOW_RUN_DATA
+from privet.kernel.node_rules import ALLOW_RUN_DATA
 
 
 def require_colluders(config: Mapping[str, Any], colluders: int | None) -> None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from privet.client_apps.solver_agents import SolverAgent
 from privet.core import ConfigError, algorithm, stream
 from privet.core.key import read, same
-from privet.problems import Moduli
+from privet.kernel import Moduli
 from privet.sim.race import Outcome, Task, race, read_searched
 from privet.strategies import SearchAxis
 

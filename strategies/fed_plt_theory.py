@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.core import ConfigError
-from privet.problems import Moduli, best_step
+from privet.kernel import Moduli, best_step
 
 from .hooks import Predicted, Query
 from .participation import All, Fraction, Probability, from_config

@@ -27,7 +27,7 @@ from privet.client_apps.terms import PrivacyTerms
 from privet.core import NotFiniteError, RunError, UploadError, WireError, mapped, stream
 from privet.core.key import keys_of, owned, read
 from privet.core.mapped import blocks, column_sums, empty, release
-from privet.privacy import Facts
+from privet.kernel import Facts
 from privet.wire import Settings, digest, finite
 from privet.wire.dense import digest_of, digests
 from privet.wire.payload import ENCODED

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from privet.core.key import read
 from privet.data import Federation
-from privet.privacy import Facts
-from privet.problems import Moduli, ProximalFunction, Scaled, Zero
+from privet.kernel import Facts, Moduli
+from privet.problems import ProximalFunction, Scaled, Zero
 
 from .shared_regularizer import RegularizerSettings
 

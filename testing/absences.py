@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Message
 from numpy.typing import NDArray
 
-from privet.problems import Problem
+from privet.kernel import Problem
 from privet.sim.inline import app_of
 from privet.wire import RECORD
 from privet.wire.payload import ENCODED, encoded, from_payload, to_payload

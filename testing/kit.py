@@ -11,7 +11,7 @@ from typing import Any, TypedDict, Unpack
 
 from privet.core import algorithm
 from privet.core.errors import one_line, said_of
-from privet.problems import Problem
+from privet.kernel import Problem
 
 from . import absences, coded, halves, noise, runs
 from .subject import ENGINES, CheckFailed, Subject

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from privet.client_apps.guard import Received
 from privet.client_apps.inputs import Streams
-from privet.privacy import Facts, Perturber, Release, SeededNoise
-from privet.privacy.ledger import LedgerFile
-from privet.problems import Clipped, LinearModel, Problem
+from privet.kernel import Clipped, Facts, Perturber, Problem, Release, SeededNoise
+from privet.kernel.ledger import LedgerFile
+from privet.problems import LinearModel, public_facts
 from privet.wire import unpack
 from privet.wire.contract import decode_settings
 
@@ -97,7 +97,7 @@ def charge_is_what_is_drawn(subject: Subject) -> None:
         half = made(decode_settings(instruction.settings))
         require(half.private, "clip and noise do not make it private: give private=")
         problem = half.prepare(subject.problems[int(agent)])
-        release = half.release(Facts.of(problem), round_)
+        release = half.release(public_facts(problem), round_)
         source = sources[agent, round_]
         require(
             source.numbers == release.draws * problem.dim,
@@ -190,7 +190,7 @@ def _scripted(
                 state = (
                     unpack(asked.recovery) if asked.recovery else half.restart(broadcast, problem)
                 )
-            facts = Facts.of(problem)
+            facts = public_facts(problem)
             noise = Scripted(half.release(facts, asked.round), facts)
             local = half.local_update(Received(state), broadcast, problem, streams, noise)
             noise.settle()

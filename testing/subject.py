@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from privet.client_apps.value_bits import NONE
 from privet.core import Algorithm, ConfigError, RunError, algorithm
-from privet.problems import L2, BinaryLogistic, Problem
+from privet.kernel import Problem
+from privet.problems import L2, BinaryLogistic
 from privet.server_apps import read_config
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid

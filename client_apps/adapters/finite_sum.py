@@ -13,16 +13,8 @@ import numpy.typing as npt
 
 from privet.client_apps.inputs import Vector
 from privet.core import ConfigError
-from privet.problems import (
-    Clipping,
-    Moduli,
-    NoRegularizer,
-    Norm,
-    Regularizer,
-    RowIndex,
-    clipped_sum,
-    clipped_whole,
-)
+from privet.kernel import Clipping, Moduli, Norm, RowIndex, clipped_sum, clipped_whole
+from privet.problems import NoRegularizer, Regularizer
 
 
 class FiniteSum(ABC):

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from privet.client_apps.inputs import Vector
 from privet.core import ConfigError
-from privet.problems import Moduli, Norm, Regularizer, RowIndex
+from privet.kernel import Moduli, Norm, RowIndex
+from privet.problems import Regularizer
 
 from .finite_sum import FiniteSum
 

@@ -12,12 +12,11 @@ from flwr.app import Array, ArrayRecord
 
 from privet.client_apps.inputs import Vector
 from privet.core import ConfigError
+from privet.kernel import FloatArray, Moduli
 from privet.problems import (
     L2,
     BinaryLogistic,
-    FloatArray,
     LinearModel,
-    Moduli,
     MultinomialLogistic,
     NoRegularizer,
     Regularizer,

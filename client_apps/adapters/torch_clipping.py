@@ -17,8 +17,8 @@ from typing import Any
 
 from privet.core import PrivetError
 from privet.core.errors import one_line
-from privet.problems import Norm
-from privet.problems.clipping import BLOCK
+from privet.kernel import Norm
+from privet.kernel.bounded import BLOCK
 
 from .torch_memory import Memory
 

@@ -12,7 +12,8 @@ from flwr.app import Array, ArrayRecord
 
 from privet.client_apps.inputs import Vector
 from privet.core import ConfigError
-from privet.problems import Moduli, Norm, Regularizer, RowIndex
+from privet.kernel import Moduli, Norm, RowIndex
+from privet.problems import Regularizer
 from privet.wire import Layout
 
 from .finite_sum import ClippableSum

@@ -16,8 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from privet.core.key import LARGEST, SMALLEST, setting
-from privet.privacy import Facts
-from privet.problems import Problem
+from privet.kernel import Facts, Problem
 
 from ..arithmetic import ascend
 from ..half import Arrays, Local, Streams, Vector

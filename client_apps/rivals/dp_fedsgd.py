@@ -13,8 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from privet.core.key import same, setting
-from privet.privacy import Facts, NoCertificateError, Perturber, Release, shared_spacing
-from privet.problems import Problem
+from privet.kernel import Facts, NoCertificateError, Perturber, Problem, Release, shared_spacing
 from privet.wire import ring
 
 from ..gradient_agents import NoisyStepsAgent
@@ -30,7 +29,7 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, NoisyStepsAgent):
 
     Privacy: with ``noise_sharing`` an agent's own noise is too small to hide a record; what hides
     it is the noise of the masked sum. A node takes part only if its own config trusts its peers to
-    add their shares (`privet.privacy.NodeRules`), and is charged for the noise of as many of them
+    add their shares (`privet.kernel.NodeRules`), and is charged for the noise of as many of them
     as its sum must have; the account then holds against so many colluders and not more.
     """
 

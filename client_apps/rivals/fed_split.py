@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from privet.problems import Problem
+from privet.kernel import Problem
 
 from ..fed_plt import SplittingAgent
 from ..half import Arrays, Local, Vector

@@ -21,8 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from privet.core.key import setting
-from privet.privacy import Facts, Perturber
-from privet.problems import Problem
+from privet.kernel import Facts, Perturber, Problem
 
 from ..half import Arrays, Local, Streams
 from ..local_task import LocalTask, Need, Walk

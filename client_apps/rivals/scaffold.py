@@ -14,8 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from privet.privacy import Facts
-from privet.problems import Problem
+from privet.kernel import Facts, Problem
 
 from ..gradient_agents import SeveralStepsAgent
 from ..half import Arrays, Local, Streams

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from privet.core import ConfigError, RunError, algorithm, stream
 from privet.data import load
-from privet.privacy import gaussian_epsilon, gaussian_scale
+from privet.kernel import gaussian_epsilon, gaussian_scale
 from privet.problems import BinaryLogistic, LinearModel, MultinomialLogistic, NoRegularizer
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet

@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 
 from privet.core import ConfigError, algorithm, stream
 from privet.data import federation_from_config
-from privet.problems import L2, LinearModel, RidgeRegression, clip_rows, minimize
+from privet.kernel import clip_rows
+from privet.problems import L2, LinearModel, RidgeRegression, minimize
 from privet.server_apps import read_config
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet

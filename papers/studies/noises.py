@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from privet.privacy import SeededNoise, dp_iadmm_output_gain
+from privet.kernel import SeededNoise, dp_iadmm_output_gain
 from privet.strategies.dp_iadmm import Penalty
 
 from .study import Case

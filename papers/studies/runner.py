@@ -19,7 +19,8 @@ from privet.client_apps.guard import NoiseFactory
 from privet.client_apps.local_sgd import local_sgd_app
 from privet.core import ConfigError, algorithm
 from privet.core.log_level import SILENT, hushed
-from privet.problems import Problem, make_h
+from privet.kernel import Problem
+from privet.problems import make_h, public_facts
 from privet.problems.stacks import Observed
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import grid_of
@@ -107,7 +108,7 @@ def build_strategy(case: Case, workload: Workload, **more: Any) -> PrimalDualStr
 
 def calibrated(case: Case, workload: Workload) -> float:
     """Return the smallest noise whose certified total over a balanced schedule is ``epsilon``."""
-    from privet.privacy import AgentLedger, Facts
+    from privet.kernel import AgentLedger
     from privet.strategies.run.calibration import Plan, smallest
 
     settings = {
@@ -117,7 +118,7 @@ def calibrated(case: Case, workload: Workload) -> float:
     }
     share = case.options["participation"]["balanced"]
     rounds = tuple(range(1, round(share * case.rounds) + 1))
-    plans = [Plan(AgentLedger(), Facts.of(problem), rounds) for problem in workload.problems]
+    plans = [Plan(AgentLedger(), public_facts(problem), rounds) for problem in workload.problems]
     epsilon, delta = case.options["epsilon"], settings["delta"]
     return float(smallest(case.algorithm, settings, plans, epsilon, delta))
 

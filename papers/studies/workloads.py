@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from privet.core import ConfigError, stream
 from privet.data import Dataset, federation_from_config, load
 from privet.data.built_in import linear_examples
+from privet.kernel import Moduli
 from privet.problems import (
     L2,
     BinaryLogistic,
     LinearModel,
-    Moduli,
     MultinomialLogistic,
     OneClassLogistic,
     RidgeRegression,

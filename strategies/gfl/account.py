@@ -4,7 +4,7 @@ The stated adversary sees every message that servers exchange in all rounds, kno
 the starting model, and sees nothing inside a unit: not its agents' models, not what its server
 draws. With M_j = psi_j + g_j the message of round j, eq. (47) is w_j = psi_j + ((A - I) M_j)_p, so
 given all earlier messages psi_j is a function of the unit's data alone and M_j a plain release of
-it, of the sensitivity that `privet.privacy.gfl_sensitivity` proves. Nothing is claimed towards the
+it, of the sensitivity that `privet.kernel.gfl_sensitivity` proves. Nothing is claimed towards the
 unit's own server, which sees its agents' models, or for the final models, which leave clean.
 """
 
@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from privet.client_apps.as_printed import gfl_theorem_2
 from privet.client_apps.gfl import Agent, LinkNoise
-from privet.privacy import UNITS, Facts, Release, Totals
-from privet.privacy.as_printed import gfl_theorem_2
+from privet.kernel import UNITS, Facts, Release, Totals
 
 from .graph import Matrix, combination_matrix, neighbours
 from .mixing import perturbation_kind

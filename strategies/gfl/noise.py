@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from privet.core import ConfigError, stream
-from privet.privacy import NoiseSource
+from privet.kernel import NoiseSource
 
 Vector = NDArray[Any]
 
@@ -68,7 +68,7 @@ class SampledNoise:
             raise ConfigError(f"noise-variance = {self.variance!r}: perturbed messages need > 0")
         if self.seed < 0 and self.source is None:
             raise ConfigError(
-                "perturbed messages need noise: give a source (privet.privacy.SystemNoise) or, "
+                "perturbed messages need noise: give a source (privet.kernel.SystemNoise) or, "
                 "for a run that protects nobody, noise-seed"
             )
 

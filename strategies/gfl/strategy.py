@@ -24,7 +24,8 @@ from privet.client_apps.gradient_agents import noise
 from privet.client_apps.terms import NoiseTerms, PrivacyTerms
 from privet.core import ConfigError
 from privet.core.key import read, setting
-from privet.privacy import Facts, NoiseSource
+from privet.kernel import Facts, NoiseSource
+from privet.problems import public_facts
 
 from .. import participation
 from ..base import PrimalDualStrategy
@@ -146,7 +147,7 @@ class GFL(PrimalDualStrategy):
     mixer : Mixer, optional
         Carries the messages in place of a simulation in this process; has its own A.
     noise : NoiseSource, optional
-        Source of the noise, such as `privet.privacy.SystemNoise()`; ``noise_seed`` replaces it.
+        Source of the noise, such as `privet.kernel.SystemNoise()`; ``noise_seed`` replaces it.
     link_noise : LinkNoise, optional
         Gives the noise itself, in place of ``noise`` and its distribution.
 
@@ -218,7 +219,7 @@ class GFL(PrimalDualStrategy):
     @classmethod
     def measures(cls, config: Mapping[str, Any], evaluated: Evaluated) -> tuple[Monitor, ...]:
         """Return `GflMeasures`: deviations from the optimum, and the epsilon of the links."""
-        links = Links.of(config, Facts.of(evaluated.federation.problems[0]))
+        links = Links.of(config, public_facts(evaluated.federation.problems[0]))
         spending = None if links is None else Spending(links, config["delta"])
         return (GflMeasures(evaluated.optimum, config["units"], spending),)
 

@@ -20,7 +20,7 @@ from privet.client_apps.rivals.dp_fedsgd import Agent
 from privet.client_apps.terms import PrivacyTerms
 from privet.core import ConfigError
 from privet.core.key import setting
-from privet.privacy import Facts
+from privet.kernel import Facts
 from privet.problems import ProximalFunction, Zero
 from privet.wire.ring import Shapes
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from privet.client_apps.rivals.five_gcs import Agent
 from privet.core.key import setting
-from privet.problems import Moduli
+from privet.kernel import Moduli
 
 from ..half import (
     Arrays,

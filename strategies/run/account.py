@@ -15,8 +15,8 @@ from flwr.serverapp.strategy import Result
 from privet.client_apps import LOCAL_KEYS
 from privet.client_apps.state import AgentState
 from privet.core.errors import listed, one_line
-from privet.privacy import AgentLedger, Facts, Release
-from privet.privacy.ledger_lines import dearer
+from privet.kernel import AgentLedger, Facts, Release
+from privet.kernel.ledger_lines import dearer
 from privet.wire import pack, sort_names, unpack
 from privet.wire.contract import decode_settings, means_privacy
 

@@ -16,7 +16,7 @@ from typing import Any
 from privet.client_apps.half import Half
 from privet.core import ConfigError, algorithm
 from privet.core.errors import one_line
-from privet.privacy import (
+from privet.kernel import (
     AgentLedger,
     Facts,
     NoCertificateError,
@@ -24,7 +24,7 @@ from privet.privacy import (
     Release,
     checked_spacing,
 )
-from privet.privacy.checks import positive
+from privet.kernel.checks import positive
 from privet.wire.rosters import LEAST_ROSTER
 
 from ..half import ServerHalf

@@ -20,7 +20,7 @@ from flwr.serverapp import Grid
 
 from privet.core import RunError, WireError
 from privet.core.errors import INSTEAD_OF_OTHER_APPS, listed, one_line
-from privet.privacy import AgentLedger
+from privet.kernel import AgentLedger
 from privet.wire import ENROL, RECORD, Enrolment, Update, sort_names
 from privet.wire.contract import CONTRACT_VERSION
 from privet.wire.enrolment import read_enrolment

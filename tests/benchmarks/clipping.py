@@ -9,12 +9,8 @@ import numpy as np
 
 from privet.core import stream
 from privet.core.threads import pin_blas_threads
-from privet.problems import (
-    BinaryLogistic,
-    MultinomialLogistic,
-    RidgeRegression,
-    clipped_term,
-)
+from privet.kernel import clipped_term
+from privet.problems import BinaryLogistic, MultinomialLogistic, RidgeRegression
 
 from .figure import Figure, Show, best_seconds
 

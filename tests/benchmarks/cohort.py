@@ -18,7 +18,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 
 from privet.core import stream
-from privet.problems import L2, BinaryLogistic, MultinomialLogistic, Problem
+from privet.kernel import Problem
+from privet.problems import L2, BinaryLogistic, MultinomialLogistic
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet
 from privet.strategies import FedPLT

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.core import stream
-from privet.privacy import Binding, KeyPair, PairwiseMasks, key_pair
-from privet.privacy.masks import apply_streams, key_stream
+from privet.kernel import Binding, KeyPair, PairwiseMasks, key_pair
+from privet.kernel.masks import apply_streams, key_stream
 from privet.wire import ring
 
 from .figure import Figure, Show, best_seconds

@@ -19,7 +19,7 @@ import numpy as np
 
 from privet.core import ConfigError
 from privet.core.errors import said_of
-from privet.problems.base import FloatArray
+from privet.kernel.records import FloatArray
 
 from .figure import Figure, Show
 from .peers.play import PACKAGES

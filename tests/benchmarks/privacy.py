@@ -15,7 +15,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from flwr.app import Array, ArrayRecord
 
-from privet.privacy import LedgerFile, Release, SystemNoise
+from privet.kernel import LedgerFile, Release, SystemNoise
 from privet.problems import L2, BinaryLogistic
 from privet.sim.inline import grid_of
 from privet.strategies import FedPLT

@@ -27,16 +27,8 @@ from privet.client_apps import (
 from privet.client_apps.adapters.finite_sum import FiniteSum
 from privet.client_apps.adapters.sklearn_linear import OneVsRestLogistic
 from privet.core import ConfigError
-from privet.problems import (
-    L2,
-    ClippableProblem,
-    LinearModel,
-    Moduli,
-    Problem,
-    clipped_sum,
-    clipped_term,
-    minimize,
-)
+from privet.kernel import ClippableProblem, Moduli, Problem, clipped_sum, clipped_term
+from privet.problems import L2, LinearModel, minimize
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPIADMM, DPFedSGD, FedDyn, FedPDM, FedPLT, Scaffold
 from support.federations import app_of
@@ -292,7 +284,7 @@ def test_what_cannot_be_clipped_is_refused_before_it_costs(name: str) -> None:
 
 def test_fed_plt_account_of_own_problem_is_plain_composition() -> None:
     # mu of a step is gamma (2C/n) / (sqrt(2 gamma) tau); 5 steps and 2 rounds compose in squares.
-    from privet.privacy import AgentLedger, Release
+    from privet.kernel import AgentLedger, Release
 
     strategy = FedPLT(
         step_size=0.3, local_solver="noisy-gd", local_epochs=5, clip=1.0, noise_variance=0.5

@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 from privet.client_apps.dp_iadmm import Agent
 from privet.client_apps.half import Local, Streams
 from privet.core import ConfigError
-from privet.privacy import (
-    Facts,
-    NoCertificateError,
-    NoiseError,
-    Perturber,
-    dp_iadmm_output_gain,
+from privet.kernel import NoCertificateError, NoiseError, Perturber, dp_iadmm_output_gain
+from privet.kernel.perturb import spacing
+from privet.problems import (
+    L2,
+    BinaryLogistic,
+    MultinomialLogistic,
+    Nonconvex,
+    make_set,
+    public_facts,
 )
-from privet.privacy.perturb import spacing
-from privet.problems import L2, BinaryLogistic, MultinomialLogistic, Nonconvex, make_set
 from support.perturbers import perturber
 
 Vector = NDArray[Any]
@@ -184,7 +185,7 @@ def test_what_is_sent_stays_in_the_ball(
 
 
 def eta_of(agent: Agent, problem: Any, t: int) -> float:
-    return agent.eta(problem, Facts.of(problem), t)
+    return agent.eta(problem, public_facts(problem), t)
 
 
 def test_rules_of_eta() -> None:
@@ -265,7 +266,7 @@ def test_one_step_without_a_set_is_the_same_with_output_noise(mechanism: str) ->
     ]
     np.testing.assert_allclose(sent[0], sent[1], atol=1e-14)
     releases = [
-        Agent(perturbation=name, **common).release(Facts.of(problem), 1)
+        Agent(perturbation=name, **common).release(public_facts(problem), 1)
         for name in ("objective", "output")
     ]
     assert releases[0].loss == releases[1].loss
@@ -295,7 +296,7 @@ def test_rounding_of_hidden_steps_stays_below_half_the_grid(
     agent = Agent(
         local_updates=updates, clip=0.4, noise_scale=0.1, perturbation="output", row_norm=0.5
     )
-    facts = Facts.of(problem)
+    facts = public_facts(problem)
     grid = spacing(agent.release(facts, 1), 2)
     gain = dp_iadmm_output_gain(
         rho=rho,
@@ -451,7 +452,7 @@ def test_output_perturbation_refuses_what_has_no_proof(
 ) -> None:
     agent = Agent(perturbation="output", clip=1.0, noise_scale=1.0, **settings)
     with pytest.raises(NoCertificateError, match=line):
-        agent.release(Facts.of(problem), 1)
+        agent.release(public_facts(problem), 1)
 
 
 def test_problem_that_cannot_clip_has_no_certificate() -> None:
@@ -459,7 +460,7 @@ def test_problem_that_cannot_clip_has_no_certificate() -> None:
     with pytest.raises(ConfigError, match="cannot clip per example"):
         agent.prepare(Quadratic(1.0, np.ones(2)))
     with pytest.raises(NoCertificateError, match="cannot clip per example"):
-        agent.release(Facts.of(Quadratic(1.0, np.ones(2))), 1)
+        agent.release(public_facts(Quadratic(1.0, np.ones(2))), 1)
 
 
 def test_agent_refuses_an_epsilon_without_clip() -> None:

@@ -13,9 +13,9 @@ from privet.client_apps.fed_pdm import Agent
 from privet.client_apps.half import Streams
 from privet.client_apps.sparsifiers import Choice, choose
 from privet.core import ConfigError
-from privet.privacy import Facts, NoCertificateError, NoiseError, Perturber, Release
-from privet.privacy.perturb import spacing
-from privet.problems import BinaryLogistic, make_regularizer
+from privet.kernel import Facts, NoCertificateError, NoiseError, Perturber, Release
+from privet.kernel.perturb import spacing
+from privet.problems import BinaryLogistic, make_regularizer, public_facts
 from privet.wire.payload import ENCODED, encoded
 from privet.wire.sparse import decode, encode
 from privet.wire.sparse.selection import index_seed, rand_k, top_k
@@ -66,7 +66,7 @@ def uncharged(source: Any, dim: int) -> Perturber:
 
 
 def release(half: Agent, on: Any, round_: int = 1) -> Release:
-    return half.release(Facts.of(on), round_)
+    return half.release(public_facts(on), round_)
 
 
 def sent(local: Any) -> Any:
@@ -212,7 +212,7 @@ def test_charged_noise_leaves_the_steps_of_the_paper(steps: int) -> None:
     on = problem(regularizer=make_regularizer("l2", 0.3)).with_rows_within(1.0)
     settings = {"dual": "public", "clip": 0.2, "max_local_steps": steps, "row_norm": 1.0}
     noised = update(agent(**settings, noise_scale=0.5), on, noise=Silent())
-    assert agent(**settings, noise_scale=0.5).release(Facts.of(on), 1).mechanism == "gaussian"
+    assert agent(**settings, noise_scale=0.5).release(public_facts(on), 1).mechanism == "gaussian"
     x = CENTER.copy()
     for _ in range(steps):
         slope = zero.copy()

@@ -12,7 +12,7 @@ from flwr.app import Context
 from privet.client_apps import Streams, client_app
 from privet.client_apps.gfl import Agent
 from privet.core import ConfigError, RunError, stream
-from privet.privacy import SystemNoise
+from privet.kernel import SystemNoise
 from privet.problems import L2, BinaryLogistic, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.strategies import GFL

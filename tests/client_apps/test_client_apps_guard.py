@@ -15,8 +15,8 @@ from privet.client_apps.base import Participant
 from privet.client_apps.guard import node_rules
 from privet.client_apps.rivals.dp_fedsgd import Agent as FedSGD
 from privet.core import ConfigError
-from privet.privacy import AgentLedger, Facts, epsilon_of
-from privet.problems import L2, BinaryLogistic, ClippableProblem
+from privet.kernel import AgentLedger, ClippableProblem, epsilon_of
+from privet.problems import L2, BinaryLogistic, public_facts
 from privet.sim.engine import InlineGrid
 from privet.wire import ENROL, FAILED, REFUSED, pack
 from privet.wire.contract import (
@@ -256,7 +256,7 @@ def test_a_reply_that_would_pass_the_target_is_refused_and_not_written(tmp_path:
     node = Node(tmp_path)
     release = FedSGD.from_settings(
         {k: v for k, v in SETTINGS.items() if k not in ("delta", "seed")}
-    ).release(Facts.of(problem()), 1)
+    ).release(public_facts(problem()), 1)
     target = epsilon_of([(release, 2)], 1e-5)
     settings = {**SETTINGS, "target-epsilon": target}
     for number in (1, 2):

@@ -17,9 +17,9 @@ from privet.client_apps.rivals.fed_pd import Agent as FedPD
 from privet.client_apps.rivals.fed_split import Agent as FedSplit
 from privet.client_apps.rivals.led import Agent as LED
 from privet.core import ConfigError
-from privet.privacy import Facts, Release
-from privet.privacy.masks import MOST_MEMBERS
-from privet.problems import L2, RidgeRegression
+from privet.kernel import Facts, Release
+from privet.kernel.masks import MOST_MEMBERS
+from privet.problems import L2, RidgeRegression, public_facts
 from privet.wire import ring
 
 RNG = np.random.default_rng(3)
@@ -27,7 +27,7 @@ DIM = 4
 PROBLEM = RidgeRegression(
     RNG.standard_normal((8, DIM)), RNG.standard_normal(8), regularizer=L2(0.3)
 )
-FACTS = Facts.of(PROBLEM)
+FACTS = public_facts(PROBLEM)
 X = RNG.standard_normal(DIM)
 STREAMS = Streams(5, "2", 4)
 

@@ -11,7 +11,7 @@ from flwr.serverapp.strategy import FedAvg, FedProx
 
 from privet.client_apps.local_sgd import local_sgd_app
 from privet.core import ConfigError
-from privet.privacy import Release, epsilon_of
+from privet.kernel import Release, epsilon_of
 from privet.sim.engine import InlineGrid
 from support.federations import logistic_agents, position, zeros
 

@@ -13,8 +13,8 @@ from privet.client_apps.half import Streams
 from privet.client_apps.local_sgd import Agent as SGDAgent
 from privet.client_apps.local_task import SOLVERS, LocalTask, Walk, walk
 from privet.core import ConfigError, WireError
-from privet.privacy import Facts, NoiseError, Perturber, Release, SeededNoise
-from privet.problems import L2, BinaryLogistic, Moduli, MultinomialLogistic, best_step
+from privet.kernel import Facts, Moduli, NoiseError, Perturber, Release, SeededNoise, best_step
+from privet.problems import L2, BinaryLogistic, MultinomialLogistic, public_facts
 from support.perturbers import perturber
 
 STREAMS = Streams(0, "1", 1)
@@ -310,9 +310,9 @@ def test_charged_steps_are_equation_13_with_the_charged_noise(loss: str) -> None
     start, z, y = rng.standard_normal((3, problem.dim))
     draws = rng.standard_normal((steps, problem.dim))
     source = Scripted(draws)
-    release = half.release(Facts.of(problem), 1)
+    release = half.release(public_facts(problem), 1)
     assert (release.count, release.steps) == ((1, steps) if loss == "scalar" else (steps, 1))
-    noise = Perturber(release, source, Facts.of(problem))
+    noise = Perturber(release, source, public_facts(problem))
     local = half.local_update({"x": start, "z": z}, {"y": y}, problem, STREAMS, noise)
     noise.settle()
 

@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 
 from privet.client_apps import client_app
 from privet.core import ConfigError, RunError
-from privet.privacy import AgentLedger, SeededNoise
+from privet.kernel import AgentLedger, SeededNoise
 from privet.problems import L2, BinaryLogistic, MultinomialLogistic, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT, PrivetResult, Run, Schedule

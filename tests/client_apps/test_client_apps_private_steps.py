@@ -13,7 +13,7 @@ from flwr.app import Context, Error, Message, MetricRecord
 
 from privet.client_apps import LoopParticipant, TorchProblem, client_app, initial_arrays
 from privet.core import RunError
-from privet.problems import clipped_sensitivity
+from privet.kernel import clipped_sensitivity
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedDyn, FedPLT, PrimalDualStrategy, Scaffold
 

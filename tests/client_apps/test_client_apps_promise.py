@@ -16,8 +16,8 @@ from privet.client_apps import client_app
 from privet.client_apps.half import Streams
 from privet.client_apps.local_sgd import local_sgd_app
 from privet.core import algorithms
-from privet.privacy import Facts, NoCertificateError, Perturber, SystemNoise, key_pair
-from privet.problems import L2, BinaryLogistic
+from privet.kernel import NoCertificateError, Perturber, SystemNoise, key_pair
+from privet.problems import L2, BinaryLogistic, public_facts
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.strategies.half import Turn, grouped
@@ -367,7 +367,7 @@ def test_nothing_but_what_is_perturbed_reaches_a_reply(
     if not certified(half, data):
         assert dtype == "f4"
         with pytest.raises(NoCertificateError, match="float64"):
-            half.release(Facts.of(data), 1)
+            half.release(public_facts(data), 1)
         return
 
     def perturb(self: Perturber, clipped: Any) -> Any:
@@ -379,7 +379,7 @@ def test_nothing_but_what_is_perturbed_reaches_a_reply(
     left, handed = [], []
     for records in (data, other):
         made = half.prepare(records)
-        facts = Facts.of(made)
+        facts = public_facts(made)
         answers = iter(np.random.default_rng(3).standard_normal((200, DIM)))
         given.clear()
         noise = Perturber(half.release(facts, 1), SystemNoise(), facts)
@@ -404,7 +404,7 @@ def test_nothing_but_what_is_perturbed_reaches_a_reply(
 def certified(half: Any, data: Any) -> bool:
     """Whether a half has a price for a problem in this precision."""
     try:
-        half.release(Facts.of(data), 1)
+        half.release(public_facts(data), 1)
     except NoCertificateError:
         return False
     return True

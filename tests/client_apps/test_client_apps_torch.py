@@ -14,7 +14,8 @@ from sklearn.datasets import load_digits
 from privet.client_apps import TorchProblem, client_app, trainable_arrays
 from privet.client_apps.local_sgd import local_sgd_app
 from privet.core import ConfigError
-from privet.problems import L2, ClippableProblem, MultinomialLogistic
+from privet.kernel import ClippableProblem
+from privet.problems import L2, MultinomialLogistic
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPIADMM, DPFedSGD, FedPDM, FedPLT
 from privet.wire import Layout

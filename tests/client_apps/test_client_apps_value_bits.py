@@ -18,7 +18,8 @@ from privet.client_apps.local_task import LocalTask, Walk
 from privet.client_apps.rivals.scaffold import Agent as ScaffoldAgent
 from privet.client_apps.state import read_state
 from privet.core import ConfigError, RunError, WireError
-from privet.privacy import Facts, Perturber, Release
+from privet.kernel import Perturber, Release
+from privet.problems import public_facts
 from privet.server_apps import read_config
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
@@ -209,7 +210,7 @@ def test_coding_is_a_function_of_what_was_noised_and_of_the_seed() -> None:
             return np.zeros(shape)
 
     agent = ScaffoldAgent.from_settings({"value-bits": "noise", "clip": 1.0, "noise-scale": 0.1})
-    facts = Facts.of(PROBLEMS[0])
+    facts = public_facts(PROBLEMS[0])
     release = Release("gaussian", scale=0.1, what="test")
     noise = Perturber(release, Fixed(), facts, given=True)  # type: ignore[arg-type]
     end = np.linspace(-1, 1, DIM)

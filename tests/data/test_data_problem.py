@@ -17,8 +17,7 @@ from privet.data import (
     problem_from_config,
 )
 from privet.data import problem as problem_module
-from privet.privacy import Facts
-from privet.problems import BinaryLogistic, MultinomialLogistic, RidgeRegression
+from privet.problems import BinaryLogistic, MultinomialLogistic, RidgeRegression, public_facts
 from support.extras import extra
 
 
@@ -207,7 +206,7 @@ def test_planned_facts_are_those_of_the_problems(divisor: str, name: str) -> Non
     }
     federation = federation_from_config(config, 4)
     planned = planned_facts(config, 4, 30, federation.dim)
-    assert [Facts.of(problem) for problem in federation.problems] == [planned] * 4
+    assert [public_facts(problem) for problem in federation.problems] == [planned] * 4
     assert planned.modulus == pytest.approx(2 * 0.3 / 4)
     whole = divisor == "federation" or (divisor, name) == ("auto", "dp-iadmm")
     assert planned.divisor == (120 if whole else 30)

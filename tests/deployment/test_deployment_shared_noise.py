@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from privet.privacy import LedgerFile
+from privet.kernel import LedgerFile
 from privet.sim.trusting import trusting_nodes
 from support.paths import ROOT
 from support.processes import Deployment

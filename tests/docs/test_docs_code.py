@@ -12,7 +12,7 @@ import pytest
 
 from privet.client_apps import LOCAL_KEYS
 from privet.data.context import DATA_KEYS
-from privet.privacy.node_rules import KEYS
+from privet.kernel.node_rules import KEYS
 from privet.server_apps.config import defaults
 from support.cli import privet
 from support.paths import ROOT

@@ -12,7 +12,7 @@ import pytest
 from flwr.app import Array, ArrayRecord
 
 from privet.core import ConfigError, algorithm, algorithms, stream
-from privet.privacy import Facts, Totals
+from privet.kernel import Facts, Totals
 from privet.problems import minimize
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid

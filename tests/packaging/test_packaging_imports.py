@@ -55,7 +55,7 @@ def test_all_rooms_are_there_in_two_seconds_and_load_nothing_heavy() -> None:
 
 
 def test_the_room_of_privacy_needs_neither_flower_nor_cryptography() -> None:
-    _, loaded = imported("privet.privacy")
+    _, loaded = imported("privet.kernel")
     assert loaded.isdisjoint(WHEN_USED | {"flwr", "cryptography"})
 
 

@@ -12,7 +12,7 @@ import pytest
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from privet.privacy import SeededNoise, gaussian_scale
+from privet.kernel import SeededNoise, gaussian_scale
 from privet.problems import L2, MultinomialLogistic
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline

@@ -7,12 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from privet.kernel import ClippableProblem, Problem
 from privet.problems import (
     BinaryLogistic,
-    ClippableProblem,
     MultinomialLogistic,
     OneClassLogistic,
-    Problem,
     RidgeRegression,
     make_regularizer,
 )

@@ -7,16 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privet.kernel import Moduli, clip_rows, loss_curvature, public_moduli
 from privet.problems import (
     BinaryLogistic,
-    Moduli,
     MultinomialLogistic,
     OneClassLogistic,
     RidgeRegression,
-    clip_rows,
-    loss_curvature,
     make_regularizer,
-    public_moduli,
 )
 from privet.problems.spectrum import EXACT_UP_TO, gram_extremes, largest_eigenvalue_bound
 from support.problem_cases import LOSSES, build, random_case

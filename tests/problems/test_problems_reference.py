@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.kernel import Moduli
 from privet.problems import (
     BinaryLogistic,
     Minimum,
-    Moduli,
     MultinomialLogistic,
     RidgeRegression,
     make_h,

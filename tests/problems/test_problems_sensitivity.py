@@ -11,18 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.problems import (
+from privet.kernel import (
     RELATIONS,
     Clipped,
-    LinearModel,
-    RidgeRegression,
     clip_rows,
     clipped_sensitivity,
     clipped_sum,
     clipped_term,
-    make_regularizer,
 )
-from privet.problems.clipping import clipped_whole, row_norms
+from privet.kernel.bounded import clipped_whole, row_norms
+from privet.problems import LinearModel, RidgeRegression, make_regularizer
 from support.problem_cases import CLASSES, LOSSES, build, random_case
 
 ORDER = {"l2": 2, "l1": 1}

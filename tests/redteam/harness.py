@@ -25,8 +25,8 @@ from typer.testing import CliRunner
 from privet.cli.main import app as command
 from privet.client_apps import client_app
 from privet.core import algorithm
-from privet.privacy import SystemNoise
-from privet.problems import L2, BinaryLogistic, Problem
+from privet.kernel import Problem, SystemNoise
+from privet.problems import L2, BinaryLogistic
 from privet.sim.engine import InlineGrid
 from privet.wire import ENROL, pack
 from privet.wire.contract import (

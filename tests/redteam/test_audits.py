@@ -4,7 +4,7 @@ Each audit sends the same message to two agents whose data differ in one record,
 to each, and bounds epsilon from below by Clopper and Pearson over all thresholds together: a false
 alarm once in a million audits that are tight. Where the upload is exactly Gaussian with the same
 deviation on both sides, the Gaussian-DP parameter is bounded as well, by the gap of the means
-(`privet.privacy.empirical`): a false alarm once in three million.
+(`privet.sim.empirical`): a false alarm once in three million.
 """
 
 from __future__ import annotations
@@ -17,15 +17,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from privet.privacy.empirical import mu_bound
-from privet.problems import (
-    L2,
-    BinaryLogistic,
-    MultinomialLogistic,
-    NoRegularizer,
-    Problem,
-    RidgeRegression,
-)
+from privet.kernel import Problem
+from privet.problems import L2, BinaryLogistic, MultinomialLogistic, NoRegularizer, RidgeRegression
+from privet.sim.empirical import mu_bound
 from redteam.harness import DELTA, Node, gaussian_epsilon
 from support.audit import epsilon_lower_bound
 

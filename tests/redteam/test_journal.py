@@ -16,7 +16,7 @@ from flwr.app import Message
 from privet.client_apps import client_app
 from privet.core import RunError
 from privet.data import problem_from_context
-from privet.privacy import AgentLedger, Release
+from privet.kernel import AgentLedger, Release
 from privet.server_apps import execute
 from privet.sim.engine import InlineGrid
 from privet.strategies.run.checkpoint import load, save

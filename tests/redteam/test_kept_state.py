@@ -12,7 +12,7 @@ import pytest
 from flwr.app import Message, RecordDict
 
 from privet.client_apps import client_app
-from privet.privacy import AgentLedger, Facts, Release
+from privet.kernel import AgentLedger, Facts, Release
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedSGD, FedPLT, PrimalDualStrategy
 from privet.strategies.run.account import privacy_of

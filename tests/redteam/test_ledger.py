@@ -1,6 +1,6 @@
 """A ledger that cannot be kept refuses the reply, and says why to its own node alone.
 
-What is noticed when its lines are touched is in tests/privacy/test_privacy_ledger.py.
+What is noticed when its lines are touched is in tests/kernel/test_kernel_ledger.py.
 """
 
 from __future__ import annotations

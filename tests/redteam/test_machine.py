@@ -26,14 +26,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from privet.core import algorithm, algorithms
 from privet.core.key import keys_of
-from privet.problems import (
-    L2,
-    BinaryLogistic,
-    MultinomialLogistic,
-    Nonconvex,
-    Problem,
-    RidgeRegression,
-)
+from privet.kernel import Problem
+from privet.problems import L2, BinaryLogistic, MultinomialLogistic, Nonconvex, RidgeRegression
 from redteam.harness import (
     PRIVATE,
     SETTINGS,

@@ -11,7 +11,7 @@ import pytest
 from flwr.app import Context, RecordDict
 
 from privet.client_apps import client_app
-from privet.problems import Problem
+from privet.kernel import Problem
 from privet.sim.engine import InlineGrid
 from privet.wire import pack
 from privet.wire.contract import agent_record, encode_settings, shared_record

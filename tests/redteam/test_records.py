@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privet.kernel import Problem
 from privet.problems import (
     L2,
     BinaryLogistic,
     MultinomialLogistic,
     OneClassLogistic,
-    Problem,
     RidgeRegression,
 )
 from redteam.harness import Node

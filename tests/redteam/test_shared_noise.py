@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from privet.client_apps import client_app, masking
 from privet.client_apps.masking import task_digest
-from privet.privacy import (
+from privet.kernel import (
     Binding,
     GivenMasks,
     KeyPair,
@@ -29,10 +29,10 @@ from privet.privacy import (
     key_pair,
     shared_spacing,
 )
-from privet.privacy.empirical import mu_bound
-from privet.privacy.events import SHARED_GRID
-from privet.privacy.masks import apply_streams, key_stream
+from privet.kernel.events import SHARED_GRID
+from privet.kernel.masks import apply_streams, key_stream
 from privet.problems import L2, RidgeRegression
+from privet.sim.empirical import mu_bound
 from privet.sim.engine import InlineGrid
 from privet.sim.trusting import trusting_nodes
 from privet.strategies import DPFedSGD

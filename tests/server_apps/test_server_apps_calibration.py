@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from privet.privacy import Facts
+from privet.kernel import Facts
 from privet.server_apps import read_config
 from privet.sim.inline import run_inline
 from privet.strategies import participation

@@ -12,7 +12,7 @@ import pytest
 
 from privet.client_apps import Streams
 from privet.client_apps.gfl import Agent, LinkNoise
-from privet.privacy import (
+from privet.kernel import (
     Facts,
     Perturber,
     Release,

@@ -11,7 +11,7 @@ from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from privet.client_apps import client_app
-from privet.privacy import AgentLedger
+from privet.kernel import AgentLedger
 from privet.sim.engine import InlineGrid
 from privet.strategies import Failure, FailureCode, FedPLT, Schedule
 from privet.wire import AGENT_RECORD, ENROL

@@ -15,7 +15,7 @@ from redteam.harness import privet
 
 from privet.cli.presets import load_preset, preset_names
 from privet.core import ConfigError, algorithms
-from privet.privacy import SystemNoise, gaussian_epsilon
+from privet.kernel import SystemNoise, gaussian_epsilon
 from privet.sim.audit import audit
 from privet.sim.inline import run_inline
 

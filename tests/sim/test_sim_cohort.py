@@ -17,8 +17,8 @@ from privet.client_apps.masking import new_keys
 from privet.client_apps.rivals.led import Agent as LED
 from privet.client_apps.state import AgentState, read_state, write_state
 from privet.core import RunError, algorithm
-from privet.privacy import AgentLedger, Release
-from privet.problems import L2, BinaryLogistic, Problem
+from privet.kernel import AgentLedger, Problem, Release
+from privet.problems import L2, BinaryLogistic
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT, Fraction, PrivetResult

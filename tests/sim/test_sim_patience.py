@@ -11,7 +11,7 @@ import pytest
 from flwr.app import Context, Error, Message, RecordDict
 
 from privet.core import RunError
-from privet.privacy import AgentLedger
+from privet.kernel import AgentLedger
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT
 from privet.wire import FAILED, REFUSED

@@ -16,7 +16,7 @@ from flwr.superlink.grid import HttpGrid, InMemoryGrid
 
 from privet.client_apps import client_app
 from privet.core import ConfigError
-from privet.privacy import AgentLedger
+from privet.kernel import AgentLedger
 from privet.problems import BinaryLogistic, make_h, minimize
 from privet.server_apps import execute
 from privet.server_apps.account import privacy_account

@@ -13,7 +13,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from privet.client_apps import client_app
 from privet.core import RunError
-from privet.privacy import GivenMasks
+from privet.kernel import GivenMasks
 from privet.problems import minimize
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedPLT, Fraction, Schedule

@@ -15,7 +15,7 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from privet.client_apps.masking import MASK_RECORD, MaskState
 from privet.core import RunError
-from privet.privacy import AgentLedger
+from privet.kernel import AgentLedger
 from privet.problems import minimize
 from privet.sim.engine import InlineGrid
 from privet.strategies import Failure, FailureCode, FedPDM, FedPLT, Schedule

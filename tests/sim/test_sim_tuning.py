@@ -12,7 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from privet.core import ConfigError, RunError, algorithm, algorithms
-from privet.problems import L2, Moduli, RidgeRegression
+from privet.kernel import Moduli
+from privet.problems import L2, RidgeRegression
 from privet.server_apps import read_config
 from privet.server_apps.config import keys_of_algorithm
 from privet.sim.race import Task, race

@@ -10,8 +10,8 @@ import pytest
 from scipy.optimize import minimize
 
 from privet.core import ConfigError
-from privet.privacy import Facts, SystemNoise, Totals
-from privet.problems import L2, BinaryLogistic
+from privet.kernel import Facts, SystemNoise, Totals
+from privet.problems import L2, BinaryLogistic, public_facts
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPIADMM, DPFedSGD, FedPDM, FedPLT
 from privet.testing import logistic_federation
@@ -113,7 +113,7 @@ def test_the_ratio_is_that_of_theory_or_must_be_given(name: str) -> None:
         return
     result, strategy = play(name, target_epsilon=1.0)
     ratio = strategy.half.settings()["budget-ratio"]
-    facts = Facts.of(agents()[0])
+    facts = public_facts(agents()[0])
     assert ratio == math.sqrt(strategy.half.contraction(facts))
     assert 0 < ratio < 1
     assert 1 - 1e-7 < result.privacy.epsilon <= 1.0

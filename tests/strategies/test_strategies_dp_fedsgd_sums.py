@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord
 from scipy import stats
 
 from privet.core import ConfigError, RunError
-from privet.privacy import Release, SeededNoise, Totals
+from privet.kernel import Release, SeededNoise, Totals
 from privet.problems import RidgeRegression, make_h
 from privet.sim.engine import InlineGrid
 from privet.sim.trusting import trusting_nodes

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from privet.client_apps.fed_plt import Agent
 from privet.core import ConfigError
-from privet.problems import Moduli, make_h
+from privet.kernel import Moduli
+from privet.problems import make_h
 from privet.server_apps import read_config
 from privet.strategies.fed_plt import Server, State
 from privet.strategies.fed_plt_theory import (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privet.core import ConfigError, UploadError
-from privet.privacy import SystemNoise
+from privet.kernel import SystemNoise
 from privet.server_apps import read_config
 from privet.strategies import GFL, Fraction, PerGroup
 from privet.strategies.gfl.graph import combination_matrix

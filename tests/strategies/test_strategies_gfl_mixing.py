@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from privet.core import ConfigError
-from privet.privacy import SystemNoise
+from privet.kernel import SystemNoise
 from privet.strategies.gfl.graph import graph_edges, metropolis, neighbours
 from privet.strategies.gfl.mixing import LocalMixer, Outgoing, Perturbation, combine
 from privet.strategies.gfl.noise import SampledNoise

@@ -9,7 +9,7 @@ import pytest
 
 from privet.core import ConfigError
 from privet.core.registry import BUILT_IN
-from privet.privacy import Release, Totals, epsilon_of, gaussian_scale
+from privet.kernel import Release, Totals, epsilon_of, gaussian_scale
 from privet.server_apps import read_config
 from privet.server_apps.planning import Planned, plan_account
 from privet.strategies.run.calibration import smallest_noise

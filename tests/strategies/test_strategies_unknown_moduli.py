@@ -10,7 +10,8 @@ from flwr.app import Array, ArrayRecord, Context
 
 from privet.client_apps import CallableProblem, client_app
 from privet.core import ConfigError
-from privet.problems import L2, Moduli, RidgeRegression
+from privet.kernel import Moduli
+from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.strategies import FedDyn, FedPDM, FedPLT, PrimalDualStrategy
 from support.federations import app_of

@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.client_apps import Half, Local, Streams
-from privet.privacy import Facts, Perturber, Release
+from privet.kernel import Clipped, Facts, Perturber, Release
 from privet.problems import (
     L2,
     BinaryLogistic,
-    Clipped,
     LinearModel,
     MultinomialLogistic,
     OneClassLogistic,
     RidgeRegression,
+    public_facts,
 )
 from privet.sim.residuals import Silence as ZeroNoise
 
@@ -155,7 +155,7 @@ class Case:
     @cached_property
     def charge(self) -> tuple[Facts, Release]:
         """The public numbers, which are those of all candidates, and what a round costs."""
-        facts = Facts.of(self.decode(np.zeros(self.size))[0])
+        facts = public_facts(self.decode(np.zeros(self.size))[0])
         return facts, self.half.release(facts, 1)
 
     def decode(
@@ -211,7 +211,7 @@ class Case:
         """
         one, two, state, broadcast = self.decode(parameters)
         facts, release = self.charge
-        assert Facts.of(one) == facts
+        assert public_facts(one) == facts
         drawn = Recording(release, SomeNoise(), facts, given=True)
         equal = Replaying(release, ZeroNoise(), facts, given=True).follow(drawn)
         ends = [

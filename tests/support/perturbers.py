@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from privet.privacy import Facts, NoCertificateError, NoiseSource, Perturber, Release, SystemNoise
+from privet.kernel import NoCertificateError, NoiseSource, Perturber, Release, SystemNoise
+from privet.problems import public_facts
 
 
 def perturber(
@@ -14,7 +15,7 @@ def perturber(
 
     A source counts as given noise: added as it is, and without a certificate un-accounted.
     """
-    facts = Facts.of(problem)
+    facts = public_facts(problem)
     try:
         release = half.release(facts, round_)
     except NoCertificateError:

@@ -16,7 +16,7 @@ from support.paths import ROOT
 ROOMS = (
     "core",
     "problems",
-    "privacy",
+    "kernel",
     "wire",
     "data",
     "strategies",

@@ -14,7 +14,7 @@ from privet.client_apps import Local
 from privet.client_apps.gradients import Gradients
 from privet.core import registry
 from privet.core.key import setting
-from privet.privacy.node_rules import NodeRules
+from privet.kernel.node_rules import NodeRules
 from privet.problems.linear import ClippedSums
 from privet.server_apps import read_config
 from privet.sim.inline import app_of

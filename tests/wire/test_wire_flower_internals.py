@@ -20,7 +20,7 @@ from support.paths import ROOT
 ROOMS = (
     "core",
     "wire",
-    "privacy",
+    "kernel",
     "data",
     "client_apps",
     "strategies",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from privet.core import WireError
-from privet.privacy.masks import KEY_BYTES, LEAST_MEMBERS
+from privet.kernel.masks import KEY_BYTES, LEAST_MEMBERS
 from privet.wire import ring, rosters
 from privet.wire.contract import agent_record, read_instruction, shared_record
 from privet.wire.enrolment import Enrolment, enrolment_record, read_enrolment

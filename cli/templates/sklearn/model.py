@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 
 from privet.client_apps import SklearnModel
-from privet.problems import Problem
+from privet.kernel import Problem
 
 SETTINGS: dict[str, Any] = {"rho": 10.0}
 """Arguments of the strategy that go with this model."""

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from privet.client_apps.masking import MaskFactory
 from privet.core import ConfigError
-from privet.privacy import GivenMasks
-from privet.problems import L2, Problem
+from privet.kernel import GivenMasks, Problem
+from privet.problems import L2
 from privet.sim.grid import NodeConfig
 from privet.strategies import GFL
 from privet.wire import ring

@@ -20,11 +20,11 @@ from privet.client_apps import agent_name
 from privet.client_apps.guard import NoiseFactory
 from privet.client_apps.state import STATE_RECORD, AgentState
 from privet.core import ConfigError
+from privet.kernel import Problem
 from privet.problems import (
     BinaryLogistic,
     MultinomialLogistic,
     OneClassLogistic,
-    Problem,
     Regularizer,
     RidgeRegression,
     make_h,

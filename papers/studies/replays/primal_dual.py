@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from privet.client_apps import LOCAL_KEYS
 from privet.core import ConfigError
-from privet.privacy import Facts
-from privet.problems import L2
+from privet.problems import L2, public_facts
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPIADMM, FedPDM, FedPLT, dp_iadmm, fed_plt
 
@@ -87,7 +86,7 @@ def play_dp_iadmm(instance: Instance) -> Iterator[Found]:
         }
         yield {
             "rho": [np.asarray(state.rho)],
-            "eta": [np.asarray(half.agent.eta(own, Facts.of(own), number)) for own in problems],
+            "eta": [np.asarray(half.agent.eta(own, public_facts(own), number)) for own in problems],
             "w": [state.w.reshape(shape)],
             **{name: [t.reshape(-1, *shape) for t in copies] for name, copies in tables.items()},
         }

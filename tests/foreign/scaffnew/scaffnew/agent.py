@@ -10,7 +10,7 @@ from privet.client_apps.gradient_agents import ClippedGradients, GradientAgent
 from privet.client_apps.gradients import Gradients
 from privet.core import stream
 from privet.core.key import same, setting
-from privet.privacy import Release
+from privet.kernel import Release
 
 
 def settled(h, end, x, rate):

@@ -1,0 +1,219 @@
+"""Privacy-critical: what releases cost, one figure (epsilon at a delta) whoever asks.
+
+Gaussian releases compose to one Gaussian, adaptively and with differing scales: mu is the root of
+the sum of mu_i^2 and epsilon(delta) is known in closed form (`gaussian_epsilon`). Where Laplace
+noise takes part, the law of the privacy loss is composed on a grid, pessimistically (`laplace`).
+
+A vector Laplace release of L1 sensitivity s is dominated by the scalar one of sensitivity s
+(hybrid argument: the trade-off function of the shifted product is at least the group composition
+of its factors, which for Laplace is the scalar one), and a vector Gaussian release of L2
+sensitivity s by the scalar Gaussian. The sensitivity of a `Release` already belongs to its
+neighbouring relation, so nothing here doubles it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from privet.kernel.bounded import RELATIONS, Relation
+from privet.kernel.errors import UnsupportedAccountError
+from privet.kernel.events import Release
+from privet.kernel.gaussian import gaussian_epsilon
+from privet.kernel.laplace import mixed_epsilon
+
+_NEGLIGIBLE, _HOPELESS = 1e-100, 1e100
+_DISTINCT_LAPLACE, _MANTISSA_BITS = 64, 10
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What an account needs of any number of releases: additive, and short however many there are.
+
+    Attributes
+    ----------
+    relation
+        That of all releases, None before the first.
+    gaussian
+        The sum of count mu^2 over Gaussian releases as (rounded, remainder): exact to about 2^-104
+        of it, so that neither the order of releases nor how equal ones are grouped moves a bit of
+        the epsilon that is compared with a budget.
+    laplace
+        (pure loss, count) of Laplace releases by increasing loss. Beyond 64 different ones, losses
+        are rounded up to fewer significant bits (a step of 1/512 of them at first), which costs a
+        little and never gains.
+    unnoised
+        Whether anything left without noise, or with as good as none (loss above 1e100).
+    colluders
+        How many other agents the figure allows to help the observer, where it rests on noise that
+        agents share; None where it holds however many do.
+    """
+
+    relation: Relation | None = None
+    gaussian: tuple[float, float] = (0.0, 0.0)
+    laplace: tuple[tuple[float, int], ...] = ()
+    unnoised: bool = False
+    colluders: int | None = None
+
+    def add(self, release: Release, times: int = 1) -> Totals:
+        """Return the totals with `times` more messages of one release.
+
+        Raises
+        ------
+        UnsupportedAccountError
+            If the release is under another neighbouring relation than those before, or allows
+            another number of colluders.
+        """
+        colluders = self.colluders
+        if release.agents > 1:
+            if colluders not in (None, release.colluders):
+                raise UnsupportedAccountError(
+                    f"releases against {colluders} and {release.colluders} colluders cannot be "
+                    "composed"
+                )
+            colluders = release.colluders
+        if self.relation is not None and release.relation != self.relation:
+            raise UnsupportedAccountError(
+                f"releases under {self.relation!r} and {release.relation!r} cannot be composed"
+            )
+        count, loss = release.count * times, max(release.loss, _NEGLIGIBLE)
+        gaussian, laplace, unnoised = self.gaussian, self.laplace, self.unnoised
+        if loss > _HOPELESS:
+            unnoised = True
+        elif release.mechanism == "gaussian":
+            parts = (*gaussian, *_exact_square(loss, count))
+            rounded = math.fsum(parts)
+            gaussian = rounded, math.fsum((*parts, -rounded))
+        else:
+            laplace = _merged(laplace, loss, count)
+        return Totals(release.relation, gaussian, laplace, unnoised, colluders)
+
+    @property
+    def mu(self) -> float:
+        """Gaussian-DP parameter of the Gaussian releases together."""
+        return math.sqrt(self.gaussian[0])
+
+    @property
+    def method(self) -> str:
+        """How epsilon is found: "gaussian" (exactly), "pld" (from above) or "none" (nothing)."""
+        if self.unnoised or self.relation is None:
+            return "none"
+        return "pld" if self.laplace else "gaussian"
+
+    def epsilon(self, delta: float) -> float:
+        """Return epsilon at delta in (0, 1): inf without noise, 0 of nothing."""
+        if not 0 < delta < 1:
+            raise ValueError(f"delta is {delta!r}, expected a number in (0, 1)")
+        if self.unnoised:
+            return math.inf
+        if self.laplace:
+            return mixed_epsilon(self.gaussian[0], self.laplace, delta)
+        return gaussian_epsilon(self.mu, delta)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the totals as a mapping for JSON; what is empty is left out."""
+        mapping: dict[str, Any] = {}
+        if self.relation is not None:
+            mapping["relation"] = self.relation
+        if self.gaussian[0]:
+            mapping["gaussian"] = list(self.gaussian)
+        if self.laplace:
+            mapping["laplace"] = [list(pair) for pair in self.laplace]
+        if self.unnoised:
+            mapping["unnoised"] = True
+        if self.colluders is not None:
+            mapping["colluders"] = self.colluders
+        return mapping
+
+    @classmethod
+    def from_dict(cls, mapping: Mapping[str, Any]) -> Totals:
+        """Rebuild totals from `to_dict`'s output; ValueError for anything else."""
+        try:
+            high, low = mapping.get("gaussian", (0.0, 0.0))
+            pairs = tuple((loss, count) for loss, count in mapping.get("laplace", ()))
+            totals = cls(
+                mapping.get("relation"),
+                (high, low),
+                pairs,
+                mapping.get("unnoised", False),
+                mapping.get("colluders"),
+            )
+            sound = (
+                totals.to_dict() == dict(mapping)
+                and totals.relation in (*RELATIONS, None)
+                and all(type(number) is float and math.isfinite(number) for number in (high, low))
+                and high >= 0
+                and all(
+                    type(loss) is float and type(count) is int for loss, count in totals.laplace
+                )
+                and all(_NEGLIGIBLE <= loss <= _HOPELESS and count > 0 for loss, count in pairs)
+                and list(pairs) == sorted(dict(pairs).items())
+                and type(totals.unnoised) is bool
+                and (totals.colluders is None or type(totals.colluders) is int)
+                and (totals.colluders or 0) >= 0
+            )
+        except (AttributeError, TypeError, ValueError):
+            sound = False
+        if not sound:
+            raise ValueError("totals of releases are not what to_dict writes")
+        return totals
+
+
+def epsilon_of(messages: Iterable[tuple[Release, int]], delta: float) -> float:
+    """Return the epsilon at delta of messages that were each sent some number of times.
+
+    Composition is adaptive and sequential over everything given; select the releases of one agent
+    towards one audience before the call.
+
+    Parameters
+    ----------
+    messages
+        (release, times) of one agent, all under one neighbouring relation.
+    delta
+        In (0, 1).
+
+    Raises
+    ------
+    UnsupportedAccountError
+        For mixed neighbouring relations.
+    ValueError
+        For a delta outside (0, 1).
+    """
+    totals = Totals()
+    for release, times in messages:
+        totals = totals.add(release, times)
+    return totals.epsilon(delta)
+
+
+def _exact_square(loss: float, count: int) -> tuple[float, float]:
+    """Return count loss^2 as a float and what it lacks, by integer arithmetic."""
+    top, bottom = loss.as_integer_ratio()
+    top, bottom = count * top * top, bottom * bottom
+    rounded = top / bottom
+    numerator, denominator = rounded.as_integer_ratio()
+    return rounded, (top * denominator - numerator * bottom) / (bottom * denominator)
+
+
+def _merged(
+    laplace: tuple[tuple[float, int], ...], loss: float, count: int
+) -> tuple[tuple[float, int], ...]:
+    """Add a Laplace loss, rounding losses up to fewer bits while too many differ."""
+    counts = Counter(dict(laplace))
+    counts[loss] += count
+    bits = _MANTISSA_BITS
+    while len(counts) > _DISTINCT_LAPLACE and bits > 1:
+        bits -= 1
+        rounded = Counter[float]()
+        for known, uses in counts.items():
+            rounded[_rounded_up(known, bits)] += uses
+        counts = rounded
+    return tuple(sorted(counts.items()))
+
+
+def _rounded_up(number: float, bits: int) -> float:
+    """Round a positive number up to so many significant bits; rounding twice changes nothing."""
+    mantissa, exponent = math.frexp(number)
+    return math.ldexp(math.ceil(math.ldexp(mantissa, bits)), exponent - bits)

@@ -1,0 +1,117 @@
+"""Privacy-critical: the ledger of one run, light enough to travel in an agent's state and reply."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from privet.kernel.accountant import Totals
+from privet.kernel.events import LARGEST_COUNT, Release
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLedger:
+    """The releases of one run, held in memory by an agent; equal releases collapse to a count.
+
+    Immutable: `record` returns a new ledger, so that it can be kept with a state that is written
+    only on success.
+
+    Attributes
+    ----------
+    entries
+        (release, messages) in the order of first use; `accountant.epsilon_of` takes them as they
+        are.
+    totals
+        Their sum, kept so that a message costs the same however many went before.
+    """
+
+    entries: tuple[tuple[Release, int], ...] = ()
+    totals: Totals = field(default_factory=Totals, compare=False)
+
+    @classmethod
+    def of(cls, entries: Iterable[tuple[Release, int]]) -> AgentLedger:
+        """Return the ledger of these (release, messages)."""
+        kept, totals = tuple(entries), Totals()
+        for release, times in kept:
+            totals = totals.add(release, times)
+        return cls(kept, totals)
+
+    @classmethod
+    def joined(cls, texts: Iterable[str]) -> AgentLedger:
+        """Return what several ledgers hold together, as JSON texts; empty ones hold nothing.
+
+        Raises
+        ------
+        ValueError
+            As `from_json`, or for releases that cannot be composed.
+        """
+        held = (cls.from_json(text) for text in texts if text)
+        return cls.of(entry for ledger in held for entry in ledger.entries)
+
+    @classmethod
+    def longer(cls, text: str, other: str, delta: float) -> str:
+        """Return the one of two accounts of the same run that costs more at delta, as JSON.
+
+        Raises
+        ------
+        ValueError
+            As `from_json`.
+        """
+        if text == other or not (text and other):
+            return text or other
+        more = cls.from_json(other).spent(delta) > cls.from_json(text).spent(delta)
+        return other if more else text
+
+    def record(self, release: Release) -> AgentLedger:
+        """Return the ledger with one more message.
+
+        Raises
+        ------
+        UnsupportedAccountError
+            If the release is under another neighbouring relation than those before.
+        """
+        entries, totals = self.entries, self.totals.add(release)
+        for place, (known, times) in enumerate(entries):
+            if known == release:
+                changed = (*entries[:place], (known, times + 1), *entries[place + 1 :])
+                return AgentLedger(changed, totals)
+        return AgentLedger((*entries, (release, 1)), totals)
+
+    @property
+    def messages(self) -> int:
+        """Number of messages recorded."""
+        return sum(times for _, times in self.entries)
+
+    def spent(self, delta: float) -> float:
+        """Return the epsilon of everything recorded (see `accountant`)."""
+        return self.totals.epsilon(delta)
+
+    def to_json(self) -> str:
+        """Return the ledger as one flat JSON text."""
+        entries = [{**known.to_dict(), "times": times} for known, times in self.entries]
+        return json.dumps(entries, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> AgentLedger:
+        """Rebuild a ledger from `to_json`; ValueError naming the entry for anything else."""
+        try:
+            entries = json.loads(text)
+        except (TypeError, ValueError, RecursionError):
+            raise ValueError("agent ledger is not JSON") from None
+        if not isinstance(entries, list):
+            raise ValueError("agent ledger is not a JSON list")
+        return cls.of(_counted(entry, place) for place, entry in enumerate(entries))
+
+
+def _counted(entry: Any, place: int) -> tuple[Release, int]:
+    if not isinstance(entry, dict):
+        raise ValueError(f"agent ledger entry {place} is not an object")
+    times = entry.pop("times", None)
+    if type(times) is not int or not 1 <= times <= LARGEST_COUNT:
+        raise ValueError(f"agent ledger entry {place} has no integer 'times' from 1 to 1e12")
+    try:
+        return Release.from_dict(entry), times
+    except ValueError as error:
+        raise ValueError(f"agent ledger entry {place}: {error}") from None

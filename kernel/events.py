@@ -1,0 +1,287 @@
+"""Privacy-critical: what left an agent, described so that an accountant needs nothing else.
+
+The split follows dp_accounting's: events say what happened, `accountant` says what it costs.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeAlias, get_args
+
+from privet.kernel.bounded import Relation
+from privet.kernel.records import Norm
+
+Mechanism: TypeAlias = Literal["gaussian", "laplace", "none"]
+Scalar: TypeAlias = str | int | float | bool
+
+SMALLEST, LARGEST = 1e-100, 1e100
+"""Bounds of a noised release's scale and sensitivity."""
+
+GRID = 2.0**-12
+"""Rounding to the grid moves a value by at most this share of min(sensitivity, scale)."""
+SHARED_GRID = 2.0**-16
+"""With noise that is shared out: by at most this share of the scale, which all agents know."""
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "mechanism": get_args(Mechanism),
+    "norm": get_args(Norm),
+    "relation": get_args(Relation),
+}
+UNITS: Mapping[str, str] = {
+    "replace-one": "one record of one agent",
+    "add-remove": "one record of one agent",
+    "replace-agent": "all records of one agent",
+}
+"""What an epsilon protects, by the neighbouring relation; their number is public."""
+_NORM_OF = {"gaussian": "l2", "laplace": "l1", "none": "l2"}
+_ALWAYS_WRITTEN = ("mechanism", "scale", "sensitivity", "relation")
+_OLD_FIELDS = {"sampling": ("none",), "unit": ("record",), "to": ("coordinator", "world")}
+_LONGEST_TEXT = 200
+LARGEST_COUNT = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One message's worth of release: `count` adaptive uses of one mechanism on one agent's data.
+
+    Parameters
+    ----------
+    mechanism
+        "gaussian", "laplace", or "none" for anything that leaves without noise (its cost is
+        infinite).
+    scale
+        Standard deviation sigma (gaussian) or scale b (laplace) of one draw on each coordinate:
+        the number that is drawn with and charged.
+    sensitivity
+        Largest change of the value handed to the noise between neighbours, in `norm`: L2 for
+        gaussian, L1 for laplace. It belongs to `relation`: no accountant doubles it.
+    norm
+        "l2" or "l1".
+    count
+        How many times the mechanism was used within the message (E inner steps, for example).
+    relation
+        Neighbouring relation: a neighbour differs by one record ("replace-one", "add-remove") or
+        by all records of the agent ("replace-agent").
+    what
+        Short description for reports.
+    steps
+        Noised steps of one use of which only the last iterate is released; Gaussian noise only.
+    contraction
+        chi in [0, 1], the Lipschitz constant of such a step.
+    agents
+        Agents in the masked sum that is all an observer sees of the message, this one included;
+        each adds noise of this scale. 1 for an upload in clear; Gaussian noise in one step only.
+    colluders
+        How many of the other agents may help the observer, or add no noise.
+
+    Raises
+    ------
+    ValueError
+        Naming the field: an unknown choice, a norm that does not fit the mechanism, a count that
+        is no positive integer, or a scale or sensitivity outside [1e-100, 1e100] where there is
+        noise.
+    """
+
+    mechanism: Mechanism
+    scale: float = 0.0
+    sensitivity: float = 1.0
+    norm: Norm = "l2"
+    count: int = 1
+    relation: Relation = "replace-one"
+    what: str = ""
+    steps: int = 1
+    contraction: float = 1.0
+    agents: int = 1
+    colluders: int = 0
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of one draw on each coordinate."""
+        return self.scale * math.sqrt(2.0) if self.mechanism == "laplace" else self.scale
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            _check_choice(name, getattr(self, name), choices)
+        for name in ("scale", "sensitivity"):
+            object.__setattr__(self, name, self._bounded(name))
+        for name in ("count", "steps", "agents"):
+            object.__setattr__(self, name, _positive_count(name, getattr(self, name)))
+        if type(self.colluders) is not int or not 0 <= self.colluders <= LARGEST_COUNT:
+            raise ValueError(
+                f"release field 'colluders' is {str(self.colluders)[:40]!r}, expected an integer "
+                "from 0 to 1e12"
+            )
+        object.__setattr__(self, "contraction", _number("contraction", self.contraction))
+        if self.contraction > 1:
+            raise ValueError(
+                f"release field 'contraction' is {self.contraction!r}, expected a number in [0, 1]"
+            )
+        if not isinstance(self.what, str) or len(self.what) > _LONGEST_TEXT:
+            raise ValueError(f"release field 'what' is not a text of at most {_LONGEST_TEXT}")
+        if self.mechanism != "none" and self.norm != _NORM_OF[self.mechanism]:
+            raise ValueError(
+                f"release field 'norm' is {self.norm!r}, but {self.mechanism} noise needs the "
+                f"{_NORM_OF[self.mechanism]} sensitivity"
+            )
+        if self.steps > 1 and self.mechanism != "gaussian":
+            raise ValueError(
+                f"release field 'steps' is {self.steps}, but hidden steps have a bound for "
+                f"gaussian noise only, not for {self.mechanism!r}"
+            )
+
+        if self.agents > 1 and (self.mechanism != "gaussian" or self.steps > 1):
+            raise ValueError(
+                f"release field 'agents' is {self.agents}, but noise is shared out as gaussian "
+                "noise in one step only"
+            )
+
+    def _bounded(self, name: str) -> float:
+        number = _number(name, getattr(self, name))
+        if self.mechanism != "none" and not SMALLEST <= number <= LARGEST:
+            raise ValueError(
+                f"release field {name!r} is {number!r}, expected a number from {SMALLEST:g} to "
+                f"{LARGEST:g}"
+            )
+        return number
+
+    @property
+    def loss(self) -> float:
+        """Privacy loss of one use: Gaussian-DP mu, or Laplace's pure epsilon; inf without noise.
+
+        With s' = sensitivity + min(sensitivity, scale) / 4096, which covers the rounding of the
+        value to the grid of the noise, it is s' / scale for one step. Of n steps w <- F(w) + noise,
+        each moved by at most s and chi-Lipschitz, of which the last iterate alone is released,
+
+            mu = s' sum_{j<n} chi^j / (scale sqrt(sum_{j<n} chi^{2j})),
+
+        because the influence and the noise of step n - j are both contracted j times.
+
+        Of a masked sum over n agents, t of whom may collude, the observer is left with the noise of
+        n - t agents at least, this one's among them: a Gaussian of deviation scale sqrt(n - t), to
+        which rounding adds what depends on no record (see `privet.kernel.perturb`).
+        """
+        if self.mechanism == "none":
+            return math.inf
+        if self.agents > 1:
+            rounding = self.scale * SHARED_GRID
+        else:
+            rounding = min(self.sensitivity, self.scale) * GRID
+        return (self.sensitivity + rounding) * self._spread / self.scale
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The noise as a multiple of what one record can change: 1 / loss but for the grid's
+        rounding; 0 without noise."""
+        if self.mechanism == "none":
+            return 0.0
+        return self.scale / (self.sensitivity * self._spread)
+
+    @property
+    def honest(self) -> int:
+        """How many agents' noise hides a record, this one's included."""
+        return max(self.agents - self.colluders, 1)
+
+    @property
+    def _spread(self) -> float:
+        """How much louder a record's influence is than the noise, beside one step's in clear."""
+        if self.steps == 1:
+            return 1.0 / math.sqrt(self.honest)
+        chi = self.contraction
+        return geometric(chi, self.steps) / math.sqrt(geometric(chi * chi, self.steps))
+
+    @property
+    def draws(self) -> int:
+        """How many noise vectors the message takes: count * steps; 0 without noise."""
+        return 0 if self.mechanism == "none" else self.count * self.steps
+
+    def to_dict(self) -> dict[str, Scalar]:
+        """Return the fields as a flat mapping of JSON scalars, those at their defaults left out.
+
+        mechanism, scale, sensitivity and relation are always there; the norm follows from the
+        mechanism unless it is written.
+        """
+        implied = {**_DEFAULTS, "norm": _NORM_OF[self.mechanism]}
+        return {
+            name: getattr(self, name)
+            for name in _FIELDS
+            if name in _ALWAYS_WRITTEN or getattr(self, name) != implied[name]
+        }
+
+    @classmethod
+    def from_dict(cls, mapping: Mapping[str, Any]) -> Release:
+        """Rebuild a release from `to_dict`'s output, that of earlier versions included.
+
+        The mapping may come from outside: no field may be unknown and all values are validated.
+        Earlier versions also wrote sampling, unit and to; they are dropped where they say "none",
+        "record", and "coordinator" or "world".
+
+        Raises
+        ------
+        ValueError
+            One line that names the offending field.
+        """
+        if not isinstance(mapping, Mapping):
+            raise ValueError(f"release is a {type(mapping).__name__}, expected a mapping")
+        for key in mapping:
+            if key not in _FIELDS and key not in _OLD_FIELDS:
+                raise ValueError(f"release field {str(key)[:40]!r} is unknown")
+        for name in _ALWAYS_WRITTEN:
+            if name not in mapping:
+                raise ValueError(f"release field {name!r} is missing")
+        for name, choices in _OLD_FIELDS.items():
+            _check_choice(name, mapping.get(name, choices[0]), choices)
+        known = {name: value for name, value in mapping.items() if name in _FIELDS}
+        mechanism = known["mechanism"]
+        if isinstance(mechanism, str) and mechanism in _NORM_OF:
+            known.setdefault("norm", _NORM_OF[mechanism])
+        return cls(**known)
+
+
+_DEFAULTS = {field.name: field.default for field in fields(Release)}
+_FIELDS = tuple(_DEFAULTS)
+"""The names in the order in which they are written."""
+
+
+def geometric(ratio: float, terms: int) -> float:
+    """Return sum_{j < terms} ratio^j for 0 <= ratio <= 1, stable near 1."""
+    if ratio == 0:
+        return 1.0
+    if ratio == 1:
+        return float(terms)
+    exponent = math.log(ratio)
+    return math.expm1(terms * exponent) / math.expm1(exponent)
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(
+            f"release field {name!r} is {str(value)[:40]!r}, expected one of {', '.join(choices)}"
+        )
+
+
+def _positive_count(name: str, value: object) -> int:
+    """Return value as an int from 1 to 1e12, refusing booleans, floats and texts."""
+    try:
+        count = 0 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        count = 0
+    if not 1 <= count <= LARGEST_COUNT:
+        shown = str(value)[:40]
+        raise ValueError(f"release field {name!r} is {shown!r}, expected an integer from 1 to 1e12")
+    return count
+
+
+def _number(name: str, value: object) -> float:
+    """Return value as a float, refusing booleans, texts, NaN, infinity and negative numbers."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"release field {name!r} is {str(value)[:40]!r}, expected a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not (math.isfinite(number) and number >= 0):
+        raise ValueError(f"release field {name!r} is {number!r}, expected a finite number >= 0")
+    return number

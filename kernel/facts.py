@@ -1,0 +1,174 @@
+"""Privacy-critical: the public numbers of an agent that the cost of its releases rests on.
+
+They are the same whoever computes the cost: the agent takes them from its problem, the coordinator
+from what the agent said when it was enrolled, and a planner from the command line.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from typing import Any, Literal, Self
+
+from privet.kernel.bounded import Relation, clipped_sensitivity
+from privet.kernel.curvature import public_moduli
+from privet.kernel.errors import NoCertificateError
+from privet.kernel.records import Moduli
+
+OTHER = "other"
+"""Loss of a problem that is not one of this library's linear models."""
+_LONGEST = 2000
+_LARGEST = 1 << 53
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Public numbers of one agent; nothing here may depend on a record.
+
+    Attributes
+    ----------
+    num_examples : int
+        n, as declared: the neighbours of a data set have the same.
+    divisor : float
+        D, by which the sum over the examples is divided: n, or the examples of all agents.
+    dim : int
+        Length of the model.
+    dtype : str
+        "float32" or "float64".
+    loss : str
+        Name of the loss (`LinearModel.kind`), "other" for a custom problem.
+    regularizer : str
+        Kind of the regulariser.
+    modulus : float
+        beta of an l2 regulariser, beta ||x||^2 / 2; 0 for any other.
+    clips : bool
+        Whether the problem can clip the gradient of every example.
+    moduli : bool
+        Whether the problem knows its moduli.
+    colluders : int
+        How many of the peers in a masked sum may collude, by the node's own config; -1 where it
+        trusts no sum.
+    agents : int
+        Agents in the masked sum that an upload goes into, the agent itself included; 1 where it
+        leaves in clear, or the node trusts no sum.
+    """
+
+    num_examples: int
+    divisor: float
+    dim: int
+    dtype: str = "float64"
+    loss: str = OTHER
+    regularizer: str = "none"
+    modulus: float = 0.0
+    clips: bool = True
+    moduli: bool = True
+    colluders: int = -1
+    agents: int = 1
+
+    def __post_init__(self) -> None:
+        for name, kind in _KINDS.items():
+            if type(getattr(self, name)) is not kind:
+                raise ValueError(f"fact {name!r} is not of type {kind.__name__}")
+        if not (1 <= self.num_examples <= _LARGEST and 1 <= self.dim <= _LARGEST):
+            raise ValueError("facts 'num_examples' and 'dim' must be from 1 to 2^53")
+        if self.colluders < -1 or self.agents < 1:
+            raise ValueError("fact 'colluders' must be at least -1, 'agents' at least 1")
+        if not (0 < self.divisor < math.inf and 0 <= self.modulus < math.inf):
+            raise ValueError("facts 'divisor' and 'modulus' must be finite and not negative")
+        if self.dtype not in ("float32", "float64"):
+            raise ValueError("fact 'dtype' must be float32 or float64")
+
+    @property
+    def linear(self) -> bool:
+        """Whether the loss is one of this library's, of which more than its clip is known."""
+        return self.loss != OTHER
+
+    def sensitivity(
+        self,
+        clip: float,
+        *,
+        relation: Relation,
+        clipping: Literal["example", "batch"] = "example",
+        batch_size: int | None = None,
+    ) -> float:
+        """Return what one record can move the clipped gradient by; see `clipped_sensitivity`.
+
+        Raises
+        ------
+        NoCertificateError
+            If examples cannot be clipped, or the sum is divided by less than their number, so that
+            a clipped record moves it further than the sensitivity says.
+        """
+        if clipping == "example" and not self.clips:
+            raise NoCertificateError(
+                "this problem cannot clip per example, so it has no certificate: it needs a method "
+                "clipped_gradient, a CallableProblem the argument per_example_gradient"
+            )
+        if relation == "add-remove" and self.dtype != "float64":
+            raise NoCertificateError(
+                "relation = 'add-remove' needs dtype = float64: in float32 the other rows are "
+                "rounded differently when one is removed"
+            )
+        if self.divisor < self.num_examples:
+            raise NoCertificateError(
+                f"the loss of {self.num_examples} examples is divided by {self.divisor:g}: a "
+                "certificate needs a divisor of at least their number"
+            )
+        return clipped_sensitivity(
+            clip,
+            divisor=self.divisor,
+            num_examples=self.num_examples,
+            batch_size=batch_size,
+            clipping=clipping,
+            relation=relation,
+            dtype=self.dtype,
+        )
+
+    def public_moduli(self, row_norm: float) -> Moduli:
+        """Return moduli of f_i that hold for all rows of l2 norm at most ``row_norm``.
+
+        Raises
+        ------
+        NoCertificateError
+            For a custom loss.
+        """
+        if not self.linear:
+            raise NoCertificateError("the moduli of a custom loss are unknown")
+        return public_moduli(
+            self.loss,
+            row_norm,
+            Moduli(self.modulus, self.modulus),
+            share=self.num_examples / self.divisor,
+        )
+
+    def to_json(self) -> str:
+        """Return the facts as one JSON text, for the enrolment."""
+        return _json(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the facts of ``to_json``; raises ``ValueError`` for anything else."""
+        if len(text) > _LONGEST:
+            raise ValueError(f"facts are longer than {_LONGEST} characters")
+        try:
+            said: Any = json.loads(text)
+        except (ValueError, RecursionError):
+            raise ValueError("facts are not JSON") from None
+        if isinstance(said, Mapping):
+            # What facts of earlier versions do not say.
+            said = {"moduli": True, "colluders": -1, "agents": 1, **said}
+        if not isinstance(said, Mapping) or said.keys() != _KINDS.keys():
+            raise ValueError("facts do not hold the names that are expected")
+        return cls(**said)
+
+
+@lru_cache(maxsize=64)  # agents of equal numbers share it
+def _json(facts: Facts) -> str:
+    return json.dumps(asdict(facts), separators=(",", ":"))
+
+
+_TYPES: Mapping[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
+_KINDS = {field.name: _TYPES[str(field.type)] for field in fields(Facts)}

@@ -1,0 +1,296 @@
+"""Privacy-critical: pairwise masks. One upload looks random to the server, the sum does not.
+
+Every two agents p < q of a round share a secret; p adds the words drawn from it to its upload and
+q subtracts them, modulo 2^64. Over the whole roster the masks cancel exactly, whatever one is
+missing leaves random numbers (Rizk, Vlaski, Sayed, "Privatized Graph Federated Learning",
+eq. (48); the construction is that of Bonawitz et al., CCS 2017, without secret shares: a roster is
+agreed on first, and a round that loses an agent is repeated with a new one).
+
+    shared   = X25519(own private key, other's public key)            once per pair and experiment
+    key      = HKDF-SHA256(shared; experiment | round, attempt, digests of roster and task, p, q)
+    mask     = ChaCha20(key), read as little-endian 64-bit words
+
+The digests cover the names *and the public keys* of the roster, and the settings and arrays that
+the round's agents were sent, so that agents who were shown different ones share no mask.
+
+What it protects: one agent's upload from a server that follows the protocol and is curious. What
+it does not: the keys pass through the server, and one that replaces them reads everything; the
+sum itself is released; the agents of a roster together can uncover one of them.
+
+Pinned keys. Between agents that hold each other's long-lived public key (`privet.kernel.trust`),
+
+    shared   = X25519(own private key, other's public key) | X25519(long-lived keys likewise)
+
+so that a server that replaces the keys of a run learns nothing: it lacks the second part, and
+agents who saw different keys in the roster share no mask. The keys of the run keep masks apart,
+which are fresh whenever an agent is enrolled.
+
+Explicit masks. ``GivenMasks`` stands in for the key agreement when a worked instance is replayed::
+
+    words = {("0", "1"): ring.encode({"psi": mask}, 2).words}      # of the pair "0" < "1"
+    client_app(..., mask_factory=lambda agent, round_: GivenMasks(words))
+
+"0" adds the words and "1" subtracts them. Such a run is not private.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.kernel.errors import MaskError
+from privet.kernel.trust import KEY_BYTES, KeyPair, Trust
+
+LEAST_MEMBERS = 3
+"""With two agents, each reads the other's upload from the sum."""
+MOST_MEMBERS = 100_000
+
+_CHUNK = 1 << 14
+"""Words that are worked on at a time: they stay in the processor's cache."""
+
+Words: TypeAlias = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What a mask belongs to; a mask is used once.
+
+    Attributes
+    ----------
+    experiment : str
+        The run.
+    round, attempt : int
+        Counted from 1.
+    roster : tuple of (name, public key)
+        The agents whose uploads are added.
+    task : bytes
+        Digest of what the agents are to compute and how: the settings, and what is broadcast.
+    """
+
+    experiment: str
+    round: int
+    attempt: int
+    roster: tuple[tuple[str, bytes], ...]
+    task: bytes = b""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names on the roster."""
+        return tuple(name for name, _ in self.roster)
+
+
+class MaskSource(Protocol):
+    """Where an agent's masks come from."""
+
+    @property
+    def private(self) -> bool:
+        """False where the masks are known to others."""
+        ...
+
+    def require(self, me: str, binding: Binding) -> None:
+        """Refuse a roster that this agent's upload must not be summed with.
+
+        Raises
+        ------
+        MaskError
+        """
+        ...
+
+    def apply(self, words: Words, me: str, binding: Binding) -> None:
+        """Add this agent's mask to its encoded upload, in place (raises ``MaskError``)."""
+        ...
+
+
+def key_pair() -> KeyPair:
+    """Return a fresh key pair from the operating system's entropy."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    private = X25519PrivateKey.generate()
+    return KeyPair(private.private_bytes_raw(), private.public_key().public_bytes_raw())
+
+
+@dataclass(frozen=True, slots=True)
+class PairwiseMasks:
+    """Masks by key agreement, as the module's page describes.
+
+    Attributes
+    ----------
+    keys : KeyPair
+        Those of the run.
+    trust : Trust, optional
+        The long-lived key and the pinned peers; every other agent must then be one of them.
+    """
+
+    keys: KeyPair
+    trust: Trust | None = None
+
+    @property
+    def private(self) -> bool:
+        """True: only the two agents of a pair know its mask."""
+        return True
+
+    def require(self, me: str, binding: Binding) -> None:
+        """Refuse a roster of fewer than three, of doubtful names or keys, or without this agent."""
+        require_roster(binding.roster, me, self.keys.public)
+        for other, public in binding.roster:
+            if other == me:
+                continue
+            if self.trust is not None and other not in self.trust.peers:
+                raise MaskError(f"roster: agent {other} is no peer whose key this node has pinned")
+            if self._secret(other, public, binding) is None:
+                raise MaskError(f"roster: public key of agent {other} is not usable with X25519")
+
+    def apply(self, words: Words, me: str, binding: Binding) -> None:
+        """Add the masks shared with later names, subtract those shared with earlier ones."""
+        self.require(me, binding)
+        keys = self.pair_keys(me, binding)
+        apply_streams(words, [(me < other, key_stream(key)) for other, key in keys.items()])
+
+    def pair_keys(self, me: str, binding: Binding) -> dict[str, bytes]:
+        """Return the 32-byte key of the mask shared with every other agent of the roster."""
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+        number = f"privet-mask {binding.round} {binding.attempt} ".encode()
+        bound = number + roster_digest(binding.roster) + binding.task
+        found: dict[str, bytes] = {}
+        for other, public in binding.roster:
+            if other == me:
+                continue
+            secret = self._secret(other, public, binding) or b""
+            pair = (me, other) if me < other else (other, me)
+            info = bound + json.dumps(pair).encode()
+            found[other] = HKDFExpand(SHA256(), KEY_BYTES, info).derive(secret)
+        return found
+
+    def _secret(self, other: str, public: bytes, binding: Binding) -> bytes | None:
+        pairs = [(self.keys.private, public)]
+        if self.trust is not None:
+            pairs.append((self.trust.keys.private, self.trust.peers[other]))
+        return _pair_secret(tuple(pairs), binding.experiment)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenMasks:
+    """Masks handed in from outside, by pair of names in order: not private.
+
+    A roster of two is allowed.
+    """
+
+    pairs: Mapping[tuple[str, str], Words]
+
+    @property
+    def private(self) -> bool:
+        """False: whoever gave the masks knows them."""
+        return False
+
+    def require(self, me: str, binding: Binding) -> None:
+        """Refuse a roster without this agent, or with a pair that no mask is given for."""
+        _require_names(binding.names, me, 2)
+        for other in binding.names:
+            pair = (min(me, other), max(me, other))
+            if other != me and pair not in self.pairs:
+                raise MaskError(f"no mask is given for agents {pair[0]} and {pair[1]}")
+
+    def apply(self, words: Words, me: str, binding: Binding) -> None:
+        """Add or subtract the given words; those a mask does not cover stay as they are."""
+        self.require(me, binding)
+        for other in binding.names:
+            if other == me:
+                continue
+            pair = (min(me, other), max(me, other))
+            mask = self.pairs[pair]
+            part = words[: mask.size]
+            (np.add if me < other else np.subtract)(part, mask, out=part)
+
+
+def require_roster(roster: Sequence[tuple[str, bytes]], me: str, public: bytes) -> None:
+    """Refuse a roster that an upload must not be summed with.
+
+    Raises
+    ------
+    MaskError
+        With fewer than three agents, a name or a key twice, or without this agent under its own
+        key.
+    """
+    names = [name for name, _ in roster]
+    _require_names(names, me, LEAST_MEMBERS)
+    keys = dict(roster)
+    for name, key in roster:
+        if len(key) != KEY_BYTES:
+            raise MaskError(f"roster: public key of agent {name} has {len(key)} bytes, not 32")
+    if keys[me] != public:
+        raise MaskError(f"roster: agent {me} is listed with a public key that is not its own")
+    if len(set(keys.values())) != len(keys):
+        raise MaskError("roster: two agents are listed with one public key")
+
+
+def _require_names(names: Sequence[str], me: str, least: int) -> None:
+    if not least <= len(names) <= MOST_MEMBERS:
+        raise MaskError(
+            f"roster of {len(names)} agents: a secure sum needs at least {least}"
+            if len(names) < least
+            else f"roster of {len(names)} agents: at most {MOST_MEMBERS}"
+        )
+    if len(set(names)) != len(names):
+        raise MaskError("roster: an agent is listed twice")
+    if me not in names:
+        raise MaskError(f"agent {me} is not on the roster")
+
+
+def roster_digest(roster: Sequence[tuple[str, bytes]]) -> bytes:
+    """Return SHA-256 of the names and public keys, whatever their order."""
+    listed = sorted((name, key.hex()) for name, key in roster)
+    return hashlib.sha256(json.dumps(listed).encode()).digest()
+
+
+@lru_cache(maxsize=1 << 15)
+def _pair_secret(pairs: tuple[tuple[bytes, bytes], ...], experiment: str) -> bytes | None:
+    """Return HKDF-Extract of the Diffie-Hellman secrets of (private, public) keys, one or two.
+
+    None for a key of low order. Kept, because it is the same in every round and costs more than a
+    short key stream.
+    """
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
+    try:
+        agreed = b"".join(
+            X25519PrivateKey.from_private_bytes(private).exchange(
+                X25519PublicKey.from_public_bytes(public)
+            )
+            for private, public in pairs
+        )
+    except ValueError:
+        return None
+    return hmac.digest(experiment.encode(), agreed, "sha256")
+
+
+def key_stream(key: bytes) -> Any:
+    """Return the ChaCha20 key stream; a key is used for one stream only, so its nonce is zero."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+    return Cipher(algorithms.ChaCha20(key, bytes(16)), None).encryptor()
+
+
+def apply_streams(words: Words, streams: Sequence[tuple[bool, Any]]) -> None:
+    """Add (True) or subtract (False) key streams to words modulo 2^64, in place, part by part."""
+    steps: list[tuple[Callable[..., Any], Any]] = [
+        (np.add if adds else np.subtract, stream.update_into) for adds, stream in streams
+    ]
+    size = min(_CHUNK, words.size)
+    nothing, drawn = memoryview(bytes(8 * size)), bytearray(8 * size)
+    mask = np.frombuffer(drawn, "<u8")
+    for start in range(0, words.size, _CHUNK):
+        part = words[start : start + _CHUNK]
+        zeros, here = nothing[: part.nbytes], mask[: part.size]
+        for combine, draw in steps:
+            draw(zeros, drawn)
+            combine(part, here, out=part)

@@ -1,0 +1,309 @@
+"""Privacy-critical: the rules an operator sets on a node, which no message can change."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from privet.kernel.bounded import RELATIONS, Relation
+from privet.kernel.errors import BudgetRefused, LedgerError, UnsupportedAccountError
+from privet.kernel.events import Release
+from privet.kernel.ledger import LedgerFile
+from privet.kernel.trust import Trust
+
+BUDGET_KEYS = ("max-epsilon", "delta", "ledger-path")
+LIMITS = (*BUDGET_KEYS, "min-noise", "max-clip")
+ALLOW_RUN_DATA = "allow-run-data"
+"""Lets a run config say which file or table a node reads. No run config can set it; this library's
+own engines do, where one operator runs coordinator and nodes."""
+TRUST = ("trust", "trust-colluders", "trust-key", "trust-peers")
+KEYS = (*LIMITS, "relation", "num-examples", ALLOW_RUN_DATA, *TRUST)
+_DEFAULT_DELTA = 1e-5
+_LIKENESS = 0.75
+"""How alike a key must be to one of ours to be taken for a mistyped one."""
+OF_NODES = ("partition-id", "num-partitions", "agent", "unit", "state-path")
+"""Keys that say who a node is, and no rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRules:
+    """What a node refuses, whatever the coordinator asks.
+
+    Any of ``max-epsilon``, ``delta``, ``ledger-path``, ``min-noise`` and ``max-clip`` makes it a
+    *limited* node: it then also refuses replies without noise or account, seeded or given noise, a
+    data-dependent sensitivity, and missing clipping.
+
+    Parameters
+    ----------
+    max_epsilon, delta, ledger_path
+        Lifetime budget over all runs and where it is kept; all three or none.
+    min_noise
+        Smallest noise multiplier of a release.
+    max_clip
+        Largest clipping bound.
+    relation
+        Neighbouring relation in which this node's privacy is meant; a run under another one is
+        refused.
+    num_examples
+        Declared number of examples, by which a private run divides whatever the file holds; 0
+        declares the number there is, which neighbours under replace-one
+        and replace-agent share.
+    allow_run_data
+        Whether a run config may name files and hub data sets that this node reads.
+    trust_files
+        (t, trust-key, trust-peers) where ``trust = "sum"``: the node counts the noise of pinned
+        peers in masked sums, but for t of them. None, the default: it trusts no one.
+    """
+
+    max_epsilon: float | None = None
+    delta: float = _DEFAULT_DELTA
+    ledger_path: str | None = None
+    min_noise: float | None = None
+    max_clip: float | None = None
+    relation: Relation = "replace-one"
+    num_examples: int = 0
+    allow_run_data: bool = False
+    trust_files: tuple[int, str, str] | None = None
+    limited: bool = False
+
+    @classmethod
+    def from_node_config(cls, mapping: Mapping[str, Any]) -> NodeRules:
+        """Read the rules from a SuperNode's node_config.
+
+        Raises
+        ------
+        ValueError
+            One line naming the key: one that is nearly ours, a bad value, a relative ledger path,
+            or one of max-epsilon, delta and ledger-path without the others.
+        """
+        _refuse_misspelt(mapping)
+        if any(key in mapping for key in BUDGET_KEYS):
+            for key in BUDGET_KEYS:
+                if key not in mapping:
+                    raise ValueError(
+                        f"node-config: {key} is missing; max-epsilon, delta and ledger-path are "
+                        "given together"
+                    )
+        delta = _number(mapping, "delta")
+        if delta is not None and delta >= 1:
+            raise ValueError(f"node-config: delta = {delta!r}, expected a number below 1")
+        count = mapping.get("num-examples", 0)
+        if type(count) is not int or ("num-examples" in mapping and count < 1):
+            raise ValueError(f"node-config: num-examples = {count!r}, expected a number >= 1")
+        relation = mapping.get("relation", "replace-one")
+        if relation not in RELATIONS:
+            raise ValueError(
+                f"node-config: relation = {relation!r}, expected one of {', '.join(RELATIONS)}"
+            )
+        if relation == "add-remove" and not count:
+            raise ValueError(
+                "node-config: relation = 'add-remove' needs num-examples, a number that does not "
+                "change when a record is added or removed"
+            )
+        allow = mapping.get(ALLOW_RUN_DATA, False)
+        if type(allow) is not bool:
+            raise ValueError(f"node-config: {ALLOW_RUN_DATA} = {allow!r}, expected true or false")
+        return cls(
+            max_epsilon=_number(mapping, "max-epsilon"),
+            delta=_DEFAULT_DELTA if delta is None else delta,
+            ledger_path=_absolute_path(mapping, "ledger-path"),
+            min_noise=_number(mapping, "min-noise"),
+            max_clip=_number(mapping, "max-clip"),
+            relation=relation,
+            num_examples=count,
+            allow_run_data=allow,
+            trust_files=_trust_files(mapping),
+            limited=any(key in mapping for key in LIMITS),
+        )
+
+    @property
+    def colluders(self) -> int:
+        """t of a node that trusts sums, -1 of one that does not."""
+        return -1 if self.trust_files is None else self.trust_files[0]
+
+    def trust(self, agent: str) -> Trust | None:
+        """Return the pinned keys, None where the node trusts no sum.
+
+        Raises
+        ------
+        BudgetRefused
+            If a file cannot be read, or pins another key under this agent's own name; `__cause__`
+            says why, for the node's own log.
+        """
+        if self.trust_files is None:
+            return None
+        try:
+            found = Trust.read(*self.trust_files)
+            others = {name: key for name, key in found.peers.items() if name != agent}
+            if found.peers.get(agent, found.keys.public) != found.keys.public:
+                raise ValueError(f"trust-peers: the key of {agent} is not that of trust-key")
+            if found.keys.public in others.values():
+                raise ValueError("trust-peers: a peer has the key of trust-key")
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise BudgetRefused("trust: this node's keys cannot be read or used") from error
+        return replace(found, peers=others)
+
+    def screen(
+        self,
+        *,
+        private: bool,
+        relation: str,
+        noise_seeded: bool,
+        explicit_noise: bool,
+        data_dependent_sensitivity: bool,
+        clip: float | None,
+    ) -> None:
+        """Refuse a run for what it asks, before anything is read, computed or written.
+
+        Parameters
+        ----------
+        private
+            Whether the run means its replies to be private.
+        relation
+            Its neighbouring relation.
+        noise_seeded, explicit_noise
+            Whether the noise comes from a seed, or was handed in from outside.
+        data_dependent_sensitivity
+            Whether the sensitivity is computed from the data (sensitivity = "paper").
+        clip
+            The clipping bound in force (or the public gradient bound that stands in for it);
+            None without.
+
+        Raises
+        ------
+        BudgetRefused
+            With the reason.
+        """
+        if (private or self.limited) and relation != self.relation:
+            raise BudgetRefused(
+                f"relation = {relation!r}: this node's config says {self.relation!r}"
+            )
+        if not self.limited:
+            return
+        if noise_seeded:
+            raise BudgetRefused("this node refuses noise-seed: seeded noise can be predicted")
+        if explicit_noise:
+            raise BudgetRefused("this node refuses noise that is supplied from outside")
+        if data_dependent_sensitivity:
+            raise BudgetRefused(
+                "this node refuses a sensitivity computed from the data: its noise scale leaks"
+            )
+        if clip is None or not (math.isfinite(clip) and clip > 0):
+            raise BudgetRefused("this node refuses to train without clipping")
+        if self.max_clip is not None and clip > self.max_clip:
+            raise BudgetRefused(f"clip {clip:g} is above this node's max-clip {self.max_clip:g}")
+        if not private:
+            raise BudgetRefused("this node sends nothing without noise")
+
+    def released(self, experiment: str, agent: str) -> str:
+        """Return an agent's account of an experiment by the node's ledger file, as JSON.
+
+        Empty where there is no file, or nothing of the experiment in it. One that cannot be read
+        says nothing either: no reply is charged to it.
+        """
+        if self.ledger_path is None:
+            return ""
+        try:
+            found = LedgerFile(self.ledger_path).released(experiment, agent)
+        except (LedgerError, UnsupportedAccountError):
+            return ""
+        return found.to_json() if found.entries else ""
+
+    def charge(self, release: Release, note: str = "", experiment: str = "") -> None:
+        """Charge a reply to the node's budget, or refuse it.
+
+        Called before anything is computed from the data: when it returns, the charge is on the
+        disk. It is never taken back, even if the reply then fails or is lost.
+
+        Parameters
+        ----------
+        release
+            What the reply will release.
+        note
+            Free text for the ledger, such as run and round.
+        experiment
+            The run and all that resume it.
+
+        Raises
+        ------
+        BudgetRefused
+            With the reason. When the ledger cannot be read, trusted or written the reason does
+            not say why; `__cause__` does, for the node's own log.
+        """
+        if not self.limited:
+            return
+        if release.noise_multiplier == 0:
+            what = release.what or "reply"
+            raise BudgetRefused(f"this node sends nothing without noise ({what})")
+        if self.min_noise is not None and release.noise_multiplier < self.min_noise:
+            raise BudgetRefused(
+                f"noise multiplier {release.noise_multiplier:g} is below this node's min-noise "
+                f"{self.min_noise:g}"
+            )
+        if self.max_epsilon is None or self.ledger_path is None:
+            return
+        try:
+            LedgerFile(self.ledger_path).charge(
+                release, self.delta, self.max_epsilon, note, experiment=experiment
+            )
+        except (LedgerError, UnsupportedAccountError) as error:
+            raise BudgetRefused("budget: this node's ledger cannot take the charge") from error
+
+
+def _trust_files(mapping: Mapping[str, Any]) -> tuple[int, str, str] | None:
+    trust = mapping.get("trust", "none")
+    if trust not in ("none", "sum"):
+        raise ValueError(f"node-config: trust = {trust!r}, expected none or sum")
+    for key in TRUST[1:]:
+        if (key in mapping) != (trust == "sum"):
+            raise ValueError(
+                f"node-config: {key} is missing; trust = 'sum' needs it"
+                if trust == "sum"
+                else f"node-config: {key} is not used without trust = 'sum'"
+            )
+    if trust == "none":
+        return None
+    colluders = mapping["trust-colluders"]
+    if type(colluders) is not int or colluders < 0:
+        raise ValueError(
+            f"node-config: trust-colluders = {colluders!r}, expected a whole number >= 0"
+        )
+    files = (_absolute_path(mapping, key) for key in ("trust-key", "trust-peers"))
+    return colluders, *map(str, files)  # type: ignore[return-value]
+
+
+def _refuse_misspelt(mapping: Mapping[str, Any]) -> None:
+    """Refuse keys that are nearly one of ours: a limit must never be off because of a letter."""
+    for key in mapping:
+        if key in KEYS or key in OF_NODES:
+            continue
+        meant = str(key).strip().lower().replace("_", "-")
+        near = difflib.get_close_matches(meant, (*KEYS, *OF_NODES), 1, _LIKENESS)
+        if near and near[0] in KEYS:
+            raise ValueError(f"node-config: unknown key {key!r}; did you mean {near[0]}?")
+
+
+def _number(mapping: Mapping[str, Any], key: str) -> float | None:
+    if key not in mapping:
+        return None
+    value = mapping[key]
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not (math.isfinite(value) and value > 0)
+    ):
+        raise ValueError(f"node-config: {key} = {value!r}, expected a finite number > 0")
+    return float(value)
+
+
+def _absolute_path(mapping: Mapping[str, Any], key: str) -> str | None:
+    if key not in mapping:
+        return None
+    value = mapping[key]
+    if not isinstance(value, str) or not Path(value).is_absolute():
+        raise ValueError(f"node-config: {key} = {value!r}, expected an absolute path")
+    return value

@@ -1,0 +1,105 @@
+"""The page for data officers: commands run, figures hold, the SuperNode line sets limits."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import ANY
+
+import pytest
+from typer.testing import CliRunner
+
+from privet.cli.main import app
+from privet.kernel import NodeRules, Release, total_variation
+from privet.kernel.node_rules import KEYS, LIMITS
+from privet.kernel.perturb import spacing
+from privet.kernel.ziggurat import Mechanism
+from privet.sim.trusting import trusting_nodes
+from support.paths import ROOT
+
+PAGE = (ROOT / "docs" / "privacy.md").read_text()
+BLOCKS = "\n".join(re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)).replace("\\\n", " ")
+COMMANDS = [shlex.split(line) for line in BLOCKS.splitlines() if line.startswith("privet account")]
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_commands_run(command: list[str]) -> None:
+    assert run(*command[1:])
+
+
+def test_all_private_algorithms_are_shown_and_a_target() -> None:
+    words = {word for command in COMMANDS for word in command}
+    assert {f"algorithm={name}" for name in ("fed-plt", "dp-iadmm", "fed-pdm", "gfl")} <= words
+    assert "target-epsilon=1" in words
+
+
+@pytest.mark.parametrize(("updates", "epsilon"), [(1, "53.7"), (10, "339.6")])
+def test_figures_beside_the_printed_ones(updates: int, epsilon: str) -> None:
+    (command,) = (command for command in COMMANDS if "algorithm=dp-iadmm" in command)
+    others = [word for word in command[1:] if not word.startswith("local-updates=")]
+    said = run(*others, f"local-updates={updates}")
+    assert f"{json.loads(said)['epsilon']:.1f}" == epsilon
+    assert epsilon in PAGE
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "dim", "equal", "most"),
+    [
+        ("gaussian", 10_000, "1.4e-13", "2.4e-12"),
+        ("gaussian", 1_000_000, "1.4e-11", "2.4e-10"),
+        ("laplace", 1_000_000, "1.8e-11", "2.4e-10"),
+    ],
+)
+def test_bounds_of_the_sampler(mechanism: Mechanism, dim: int, equal: str, most: str) -> None:
+    release = Release(mechanism, scale=1.0, norm="l1" if mechanism == "laplace" else "l2")
+    bound = total_variation(mechanism, dim, spacing(release, dim), 1.0)
+    assert 0.9 * float(equal) < bound <= float(equal)
+    # The finest grid that is accepted, which noise far above the sensitivity leads to.
+    cells = 37 if mechanism == "gaussian" else 39
+    assert total_variation(mechanism, dim, 2.0**-cells, 1.0) <= float(most)
+    assert equal in PAGE
+    assert most in PAGE
+
+
+def test_supernode_line_sets_the_limits() -> None:
+    from flwr.common.config import parse_config_args
+
+    (line,) = (line for line in BLOCKS.splitlines() if line.startswith("flower-supernode"))
+    words = shlex.split(line)
+    config = parse_config_args([words[words.index("--node-config") + 1]])
+    assert set(LIMITS) <= set(config)
+    rules = NodeRules.from_node_config(config)
+    assert rules.limited
+    assert rules.max_epsilon == config["max-epsilon"]
+    assert not rules.allow_run_data
+    for key in KEYS:
+        assert f"| `{key}` |" in PAGE
+
+
+def test_the_file_of_pinned_keys_is_read(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    (config,) = trusting_nodes(tmp_path, ["me"], 1)
+    peers = tmp_path / "peers.toml"
+    peers.write_text(block)
+    found = NodeRules.from_node_config(config).trust("me")
+    assert found is not None
+    assert {name: len(key) for name, key in found.peers.items()} == {"site-1": 32, "site-2": 32}
+    # And a key is made as the page says.
+    made, public = (line for line in BLOCKS.splitlines() if line.startswith("openssl"))
+    key = str(tmp_path / "0.key")
+    for line in (made.split(" && ")[0], public):
+        words = shlex.split(line.replace("/etc/privet/sum.key", key), comments=True)
+        printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    line = printed.splitlines()[1]
+    peers.write_text(f'{block}"me" = "{line}"')
+    assert NodeRules.from_node_config(config).trust("me") == replace(found, keys=ANY)

@@ -30,18 +30,18 @@ from support.paths import golden
 SUMS = ("algorithm=dp-fedsgd", "secure-sum=true", "noise-sharing=true", "clip=1", "noise-scale=1")
 
 
-def test_benchmarks_are_listed_where_they_can_run() -> None:
+def test_benchmarks_and_studies_are_listed_where_they_can_run() -> None:
     """Here they can; and in a process that sees none beside the package they are not."""
     assert "Measure and print figures" in privet("--help").out
     installed = (
         "from pathlib import Path; is_file = Path.is_file; "
-        "Path.is_file = lambda path: 'benchmarks' not in path.parts and is_file(path); "
+        "Path.is_file = lambda path: 'papers' not in path.parts and is_file(path); "
         "from privet.cli.main import main; main(['--help'])"
     )
     command = [sys.executable, "-c", installed]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "reproduce" in listed
-    assert "Measure and print figures" not in listed
+    assert "report" in listed
+    assert not {"reproduce", "replay", "bench"} & set(listed.split())
 
 
 @pytest.mark.parametrize(

@@ -300,7 +300,7 @@ def test_codes_that_stand_for_many_models_cost_their_agent_only() -> None:
     nodes = [{"partition-id": i} for i in range(AGENTS)]
     grid = WatchedGrid(app_of("led"), nodes, {("2", 2): changed(multiply)})
     history = play(LED(num_agents=AGENTS, value_bits="8"), 3, grid).history
-    assert [dict(done.failures) for done in history] == [
+    assert [{name: str(why) for name, why in done.failures.items()} for done in history] == [
         {},
         {"2": "upload has 250 coded arrays"},
         {},

@@ -268,7 +268,7 @@ def test_agent_that_cannot_build_its_problem_is_turned_away_by_name(grid: Killin
     finally:
         grid.online.discard(broken)
     assert strategy.session is not None
-    assert list(strategy.session.roster.rejected.values()) == ["agent 5: 5"]
+    assert list(strategy.session.roster.rejected.values()) == ["agent 5: KeyError: 5"]
     assert result.history[-1].participants == NAMES
 
 

@@ -1,14 +1,17 @@
 """Checkpoints: one ``.npz`` with a JSON manifest inside, no pickle, replaced atomically.
 
 The file is written under a temporary name in the same folder, flushed to the disk and renamed, so
-a full disk or a killed process leaves the previous checkpoint as it was. The history is in a file
-of its own beside it, which is appended to: what a checkpoint costs does not grow with the rounds.
+a full disk or a killed process leaves the previous checkpoint as it was. The one before it stays
+beside it, for the case that the newest is damaged. The history is in a file of its own, which is
+appended to: what a checkpoint costs does not grow with the rounds.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,8 @@ from privet.core.files import read_npz, write_npz, write_whole
 
 from .journal import Asked, read_journal
 from .session import Round
+
+log = logging.getLogger("flwr.privet")
 
 
 class HistoryFile:
@@ -116,8 +121,16 @@ def history_beside(checkpoint: Path) -> Path:
     return checkpoint.with_suffix(".history.jsonl")
 
 
+def previous_beside(checkpoint: Path) -> Path:
+    """Return where the checkpoint before the newest is: ``checkpoint.previous.npz``."""
+    return checkpoint.with_suffix(f".previous{checkpoint.suffix}")
+
+
 def save(path: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint so that ``path`` always holds a whole one (raises ``OSError``)."""
+    """Write a checkpoint so that ``path`` always holds a whole one (raises ``OSError``).
+
+    The one that was there is kept beside it, where the file system has hard links.
+    """
     manifest = {"format": FORMAT, **checkpoint.manifest}
     members: dict[str, NDArray[Any]] = {
         "manifest": np.frombuffer(json.dumps(manifest).encode(), np.uint8),
@@ -127,7 +140,16 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
             for name, blob in checkpoint.node_states.items()
         },
     }
-    write_npz(path, members)
+    kept = path.with_name(f".{path.name}.kept")
+    kept.unlink(missing_ok=True)
+    with suppress(OSError):
+        os.link(path, kept)
+    try:
+        write_npz(path, members)
+        if kept.exists():
+            kept.replace(previous_beside(path))
+    finally:
+        kept.unlink(missing_ok=True)
 
 
 def located(where: Path) -> Path:
@@ -138,43 +160,72 @@ def located(where: Path) -> Path:
     return path
 
 
+class _Damaged(RunError):
+    """A checkpoint that cannot be read, in whose place the one before it may serve."""
+
+
 def read_manifest(where: Path) -> dict[str, Any]:
     """Read what a checkpoint says of itself, and none of its arrays (raises as ``load``)."""
     path = located(where)
     try:
+        return _manifest(path)
+    except _Damaged as damage:
+        try:
+            return _manifest(previous_beside(path))
+        except RunError:
+            raise damage from None
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
         found = read_npz(path, only="manifest").get("manifest")
         if found is None:
-            raise RunError(f"resume: {path} is no checkpoint")
+            raise _Damaged(f"resume: {path} is no checkpoint")
         manifest: dict[str, Any] = json.loads(found.tobytes())
         version, rounds = manifest["format"], manifest.get("round")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"resume: {path} is damaged, or no checkpoint ({error})") from None
+        raise _Damaged(f"resume: {path} is damaged, or no checkpoint ({error})") from None
     if version != FORMAT:
         raise RunError(
             f"resume: {path} has checkpoint format {version}, this version reads {FORMAT}: go on "
             "with the version that wrote it, or keep its model, model.npz beside it, and begin anew"
         )
     if type(rounds) is not int or rounds < 0:
-        raise RunError(f"resume: {path} is damaged (its round is {rounds!r})")
+        raise _Damaged(f"resume: {path} is damaged (its round is {rounds!r})")
     return manifest
 
 
 def load(where: Path) -> Checkpoint:
-    """Read the checkpoint of a run folder (or the file itself).
+    """Read the checkpoint of a run folder (or the file itself), if it is damaged the one before.
+
+    Privacy: every request since the one that is read is in ``asked``.
 
     Raises
     ------
     ConfigError
         If there is none.
     RunError
-        If it is damaged, it is of another format, or its history is not there.
+        If both are damaged, it is of another format, or its history is not there.
     """
     path = located(where)
-    manifest = read_manifest(path)
     try:
-        members = read_npz(path, path.parent)
+        return _load(path, path)
+    except _Damaged as damage:
+        try:
+            found = _load(previous_beside(path), path)
+        except RunError:
+            raise damage from None
+        log.warning("%s: goes on from the one before, of round %d", damage, found.manifest["round"])
+        return found
+
+
+def _load(file: Path, path: Path) -> Checkpoint:
+    """Read a checkpoint's file, and the history and journal of the checkpoints at ``path``."""
+    manifest = _manifest(file)
+    try:
+        members = read_npz(file, file.parent)
     except (OSError, ValueError) as error:
-        raise RunError(f"resume: {path} is damaged ({error})") from None
+        raise _Damaged(f"resume: {file} is damaged ({error})") from None
     history = read_history(history_beside(path), manifest["round"])
     arrays = {n[6:]: array for n, array in members.items() if n.startswith("state/")}
     nodes = {n[5:]: a.tobytes() for n, a in members.items() if n.startswith("node/")}

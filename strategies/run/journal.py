@@ -2,8 +2,9 @@
 
 A coordinator that dies in a round forgets the uploads that left since its checkpoint, and a resume
 would spend them again. So a private run writes who is asked to the disk before any message leaves.
-A resume counts every request after the checkpoint as an upload that left and was lost. A checkpoint
-that is safe on the disk holds the accounts themselves, and the journal begins anew.
+A resume counts every request after its checkpoint as an upload that left and was lost. A checkpoint
+that is safe on the disk holds the accounts themselves, which a line of the journal says; requests
+since the checkpoint before it stay, as a resume may have to go back to that one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from privet.core import RunError
+from privet.core.files import write_whole
 
 
 class Asked(NamedTuple):
@@ -27,7 +29,7 @@ class Asked(NamedTuple):
 
 
 class Journal:
-    """The requests of a private run since its last checkpoint, a JSON line each.
+    """The requests of a private run since the last checkpoint but one, a JSON line each.
 
     Parameters
     ----------
@@ -59,18 +61,21 @@ class Journal:
         """
         self._add({"request": number, **asked._asdict()})
 
-    def clear(self) -> None:
-        """Forget all requests, as a checkpoint has their cost (raises ``OSError``)."""
-        if self.path.exists():
-            os.truncate(self.path, 0)
-            self.begin()
+    def mark(self, round_: int) -> None:
+        """Say that the checkpoint of a round has the cost of every request so far.
+
+        Those before the last such line are forgotten (raises ``OSError``).
+        """
+        lines = self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
+        marks = [place for place, line in enumerate(lines) if line.startswith(_MARK)]
+        kept = lines[marks[-1] :] if marks else lines
+        write_whole(self.path, b"".join([*kept, _line({"saved": round_})]))
 
     def _add(self, entry: Mapping[str, object]) -> None:
-        line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
         try:
             file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
-                os.write(file, line)
+                os.write(file, _line(entry))
                 os.fsync(file)
             finally:
                 os.close(file)
@@ -81,8 +86,18 @@ class Journal:
             ) from None
 
 
+_MARK = b'{"saved":'
+
+
+def _line(entry: Mapping[str, object]) -> bytes:
+    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+
+
 def read_journal(path: Path, after: int) -> list[Asked]:
-    """Return the requests of the rounds after a checkpoint's; none where there is no file.
+    """Return the requests since the checkpoint of a round; none where there is no file.
+
+    Where no line is of that checkpoint, as a process died before it could write it, those are
+    counted that are of later rounds.
 
     Raises
     ------
@@ -102,6 +117,10 @@ def read_journal(path: Path, after: int) -> list[Asked]:
             entry = json.loads(line)
             if entry.get("begun"):
                 process += 1
+                continue
+            if "saved" in entry:
+                if entry["saved"] == after:
+                    found.clear()
                 continue
             names, agents, settings = entry["names"], entry["agents"], entry["settings"]
             asked = Asked(int(entry["round"]), tuple(names), int(agents), str(settings))

@@ -299,7 +299,7 @@ class Checkpoints(Observer):
             self._write(run)
             # No round is open: the checkpoint has the cost of every request so far.
             if run.journal is not None and run.saved.round == done.round:
-                run.journal.clear()
+                run.journal.mark(done.round)
         return None
 
     def on_skip(self, run: Run, missed: Round) -> None:

@@ -102,6 +102,33 @@ def test_uploads_since_the_checkpoint_count_after_a_resume(
     assert finished.summary["rounds"] == 8
 
 
+@pytest.mark.parametrize("damage", [b"", b"PK", None], ids=["empty", "cut", "of the state"])
+@pytest.mark.parametrize(("every", "dies_in"), [(1, 5), (2, 6)])
+def test_a_damaged_newest_checkpoint_is_made_good_by_the_one_before(
+    tmp_path: Path, every: int, dies_in: int, damage: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All uploads since that one count, twice where its rounds are played again."""
+    keys = {"checkpoint-every": every}
+    with pytest.raises(Killed):
+        play(tmp_path, dies_in=dies_in, **keys)
+    (newest,) = tmp_path.glob("runs/*/checkpoint.npz")
+    whole = newest.read_bytes()
+    middle = whole.index(b"state/") + 200
+    broken = whole[:middle] + b"\xff" * 20 + whole[middle + 20 :]
+    newest.write_bytes(broken if damage is None else damage)
+    with pytest.raises(Killed):
+        play(tmp_path, dies_in=1, **keys)  # before a checkpoint of its own
+    caplog.clear()
+    finished = play(tmp_path, **keys)
+    (line,) = [each for each in caplog.messages if "goes on from the one before" in each]
+    assert str(newest) in line
+    said = said_by_run(finished)
+    for name, ledger in enumerate(ledgers_in(tmp_path)):
+        # A lost upload counts as the dearest before it; with more noise it cost a little less.
+        assert 0.9 * 2.0 < spent(ledger) <= said[str(name)] <= 2.0
+    assert finished.summary["rounds"] == 8
+
+
 def test_a_node_that_lost_its_state_after_the_death_is_sent_the_whole_account(
     tmp_path: Path,
 ) -> None:
@@ -226,15 +253,28 @@ def test_a_run_without_noise_keeps_no_journal(tmp_path: Path) -> None:
     assert not (folder / "asked.jsonl").exists()
 
 
-def test_the_journal_is_its_owners_alone_and_begins_anew_with_a_checkpoint(tmp_path: Path) -> None:
+def test_the_journal_is_its_owners_alone_and_goes_back_to_the_checkpoint_before(
+    tmp_path: Path,
+) -> None:
     journal = Journal(tmp_path / "asked.jsonl")
     journal.begin()
     journal.add(1, Asked(3, ("a", "b"), 1))
     assert journal.path.stat().st_mode & 0o777 == 0o600
     assert read_journal(journal.path, 2) == [Asked(3, ("a", "b"), 1)]
     assert read_journal(journal.path, 3) == []  # the checkpoint has their cost
-    journal.clear()
-    assert read_journal(journal.path, 0) == []
+    journal.mark(3)
+    journal.add(2, Asked(4, ("a",), 1))
+    assert read_journal(journal.path, 3) == [Asked(4, ("a",), 1)]
+    journal.mark(4)
+    assert journal.path.stat().st_mode & 0o777 == 0o600
+    assert read_journal(journal.path, 4) == []
+    assert read_journal(journal.path, 3) == [Asked(4, ("a",), 1)]  # the checkpoint before
+    size = journal.path.stat().st_size
+    for number in range(5, 9):
+        journal.add(number, Asked(number, ("a",), 1))
+        journal.mark(number)
+    assert journal.path.stat().st_size == size
+    assert read_journal(journal.path, 7) == [Asked(8, ("a",), 1)]
 
 
 def test_requests_of_several_processes_all_count_and_a_cut_line_does_not(tmp_path: Path) -> None:

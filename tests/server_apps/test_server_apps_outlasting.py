@@ -116,7 +116,8 @@ def test_auto_goes_on_in_the_same_folder_with_one_history(tmp_path: Path, monkey
 def test_auto_passes_over_checkpoints_that_are_damaged(tmp_path: Path, caplog: Any) -> None:
     run_inline(settings(tmp_path, num_server_rounds=2), "good")
     run_inline(settings(tmp_path, num_server_rounds=3), "bad")
-    (tmp_path / "bad" / "checkpoint.npz").write_bytes(b"no zip")
+    for path in (tmp_path / "bad").glob("checkpoint*.npz"):
+        path.write_bytes(b"no zip")
     finished = run_inline(settings(tmp_path, resume="auto"), "run")
     assert finished.folder == tmp_path / "good"
     assert "is damaged" in caplog.text
@@ -131,6 +132,7 @@ def test_auto_ends_a_private_run_whose_newest_checkpoint_cannot_be_read(
     run_inline({**keys, "resume": ""}, "good")
     run_inline({**keys, "resume": "", "num-server-rounds": 3}, "bad")
     checkpoint = tmp_path / "bad" / "checkpoint.npz"
+    checkpoint.with_name("checkpoint.previous.npz").write_bytes(b"no zip")
     if damage is None:  # as an earlier version wrote it
         members = read_npz(checkpoint)
         manifest = {**json.loads(members["manifest"].tobytes()), "format": 1}

@@ -38,9 +38,12 @@ MOST_CLASSES = 20
 """Whole numbers of more values than this are a quantity, not classes."""
 MOST_CATEGORIES = 100
 TEST = "test"
+EXACT = 2.0**53
+"""Whole numbers up to here are all apart in float64; longer ones are most often names of things."""
 _NO_VALUE = ["", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None"]
 _DECIMAL_COMMA = r"^[-+]?\d+(,\d+)?([eE][-+]?\d+)?$"
 _THOUSANDS = r"^[-+]?[1-9]\d{0,2},\d{3}$"
+_POINTS = r"^[-+]?[1-9]\d{0,2}[.]\d{3}$"
 _SEPARATED = r"^[-+]?(\d+|\d{1,3}([,.' ]\d{3})+)([.,]\d+)?([eE][-+]?\d+)?$"
 _NUMBER = r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?"
 _TIME = r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?(Z|[AP]M|[-+]\d{2}:?\d{2}))?"
@@ -143,7 +146,7 @@ def load_table(source: Source) -> Dataset:
     schema = read_schema(source.schema)
     rows = read_rows(source.path)
     names = _names(source, rows, schema)
-    table = _typed(rows.table, source, names)
+    table = _typed(rows.table, source, schema, names)
     kept = _kept(source, rows, table)
     table, files = table.take(kept), rows.files[kept]
     columns, values = _columns(source, table, schema, names, rows.repeated, kept)
@@ -228,11 +231,19 @@ def _dependence(source: Source, schema: Schema) -> str:
 # ------------------------------------------------------------------ values
 
 
-def _typed(table: Any, source: Source, names: list[str]) -> Any:
+def _typed(table: Any, source: Source, schema: Schema, names: list[str]) -> Any:
     """Return the columns that are used, and that of the ids, None where a value is missing."""
     import pyarrow as pa
 
-    typed = {name: _numbers_or_texts(_known(table[name])) for name in names}
+    known, typed = {name: _known(table[name]) for name in names}, {}
+    commas = any(map(_has_decimal_commas, known.values()))
+    for name, values in known.items():
+        public = schema.columns.get(name)
+        # "01" and "1" are one number, but may be two categories.
+        listed = public is not None and _are_all(values, public.categories)
+        # Beside decimal commas, the point of 1.250 may be a separator of thousands.
+        unclear = commas and _are_separated_by_points(values)
+        typed[name] = values if listed or unclear else _numbers_or_texts(values)
     if source.id_column:
         typed[source.id_column] = _known(table[source.id_column])
     return pa.table(typed)
@@ -253,16 +264,52 @@ def _known(values: Any) -> Any:
     return pc.if_else(pc.is_in(trimmed, pa.array(_NO_VALUE)), None, trimmed)
 
 
-def _numbers_or_texts(values: Any) -> Any:
-    """Return a column of texts as numbers where all of them are."""
+def _are_all(values: Any, categories: tuple[str, ...]) -> bool:
+    """Return whether a column has texts, and only these."""
     import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_string(values.type):
+        return False
+    return bool(pc.all(pc.is_in(values.drop_null(), pa.array(categories, pa.string()))).as_py())
+
+
+def _has_decimal_commas(values: Any) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_string(values.type):
+        return False
+    known = values.drop_null()
+    numbers = pc.all(pc.match_substring_regex(known, _DECIMAL_COMMA)).as_py()
+    return bool(numbers and pc.any(pc.match_substring(known, ",")).as_py())
+
+
+def _are_separated_by_points(values: Any) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_string(values.type):
+        return False
+    pointed = values.drop_null()
+    pointed = pointed.filter(pc.match_substring(pointed, "."))
+    return len(pointed) > 0 and bool(pc.all(pc.match_substring_regex(pointed, _POINTS)).as_py())
+
+
+def _numbers_or_texts(values: Any) -> Any:
+    """Return a column of texts as numbers where all of them are, and stay apart as float64."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
     if not pa.types.is_string(values.type):
         return values
     try:
-        return values.cast(pa.float64())
+        numbers = values.cast(pa.float64())
     except pa.ArrowInvalid:
         return values
+    large = pc.greater(pc.abs(numbers), EXACT)
+    apart = [len(each.filter(large).drop_null().unique()) for each in (values, numbers)]
+    return numbers if apart[0] == apart[1] else values
 
 
 def _with_point(values: Any) -> Any:
@@ -281,11 +328,13 @@ def _with_point(values: Any) -> Any:
     known = values.drop_null()
     if not pc.all(pc.match_substring_regex(known, _SEPARATED)).as_py():
         return values
+    if not pc.any(pc.match_substring_regex(known, "[,' .]")).as_py():
+        return values  # whole numbers, which stay texts
     decimal = pc.all(pc.match_substring_regex(known, _DECIMAL_COMMA)).as_py()
     separated = known.filter(pc.match_substring(known, ","))
     if decimal and not pc.all(pc.match_substring_regex(separated, _THOUSANDS)).as_py():
         return pc.replace_substring(values, ",", ".").cast(pa.float64())
-    one = known.filter(pc.match_substring_regex(known, "[,' ]|[.].*[.]"))[0].as_py()
+    one = known.filter(pc.match_substring_regex(known, "[,' ]|[.].*[.]|[.][0-9]{3}$"))[0].as_py()
     raise _Unfit(
         f"{one!r} may have separators of thousands (write numbers without them, and with a decimal "
         "point)",
@@ -491,8 +540,8 @@ def _check_categories(found: list[str], rows: int) -> None:
         )
     if len({re.sub(r"\d+([.,]\d+)*", "", text) for text in found}) == 1:
         raise _Unfit(
-            f"many numbers with a text, such as {first}: write the numbers alone, or leave it out "
-            "if it tells whose a row is"
+            f"many numbers with a text, such as {first}: write the numbers alone, list the texts "
+            "in a schema if they are categories, or leave it out if it tells whose a row is"
         )
     if len(found) > min(MOST_CATEGORIES, rows / 2):
         raise _Unfit(

@@ -431,6 +431,33 @@ class TestConstants:
             central(write(tmp_path / "a.csv", "unit,y", "ICU,0", "ICU,1"))
 
 
+class TestNumbersThatAreNone:
+    """What a column of numbers may be besides."""
+
+    def test_codes_that_a_schema_lists_stay_as_they_are_written(self, tmp_path: Path) -> None:
+        schema = schema_file(tmp_path, "[columns]\nunit = ['01', '1']\ny = ['0', '1']\n")
+        file = write(tmp_path / "a.csv", "unit,y", "01,0", "1,1", "01,1")
+        assert whole(file, schema=schema).train_features.tolist() == [[0], [1], [0]]
+
+    def test_the_labels_of_a_schema_may_be_numbers_with_a_point(self, tmp_path: Path) -> None:
+        schema = schema_file(tmp_path, "[columns]\nx = [0, 9]\ny = ['0', '1']\n")
+        file = write(tmp_path / "a.csv", "x,y", "3,0.0", "4,1.0")
+        assert whole(file, schema=schema).train_labels.tolist() == [-1, 1]
+
+    def test_whole_numbers_that_no_float_tells_apart_are_texts(self, tmp_path: Path) -> None:
+        rows = ["1000000000000000001,0", "1000000000000000002,1"] * 2
+        data = central(write(tmp_path / "a.csv", "number,y", *rows))
+        assert data.source_columns[0].categories == ("1000000000000000001", "1000000000000000002")
+
+    def test_points_beside_decimal_commas_may_be_of_thousands(self, tmp_path: Path) -> None:
+        rows = [f"1.{number}50;{number},5;{number % 2}" for number in range(2, 8)]
+        with pytest.raises(DataError, match=r"column cost: '1\.250' may have separators"):
+            central(write(tmp_path / "a.csv", "cost;size;y", *rows))
+        alone = [f"1.{number}50;{number};{number % 2}" for number in range(2, 8)]
+        data = central(write(tmp_path / "b.csv", "cost;size;y", *alone))
+        assert (data.source_columns[0].low, data.source_columns[0].high) == (1.25, 1.75)
+
+
 class TestDealing:
     def test_a_folder_gives_each_agent_its_file(self, tmp_path: Path) -> None:
         for number, name in enumerate(("bern", "graz")):

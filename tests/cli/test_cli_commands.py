@@ -484,6 +484,7 @@ def test_run_prints_what_a_newcomer_wants_to_know(tmp_path: Path) -> None:
         "history.jsonl",
         "model.npz",
         "checkpoint.npz",
+        "checkpoint.previous.npz",
         "summary.json",
         "privacy.json",
         "report.html",

@@ -78,9 +78,10 @@ class Night(Chaos):
         self.later(lambda: self._come_back(event, submitted))
 
     def _come_back(self, event: Event, submitted: int) -> None:
+        last = self.config["num-server-rounds"]
         while self.submitted == submitted or len(self.history()) < event.round + WITHOUT:
-            if self.over.wait(1.0):
-                return
+            if self.over.wait(1.0) or len(self.history()) >= last:
+                break
         self.away.discard(event.node)
 
     def damage(self) -> None:
@@ -89,7 +90,8 @@ class Night(Chaos):
         assert folder is not None
         path = folder / "checkpoint.npz"
         data = bytearray(path.read_bytes())
-        data[len(data) // 2 : len(data) // 2 + 64] = bytes(64)
+        middle = slice(len(data) // 2, len(data) // 2 + 64)
+        data[middle] = bytes(255 - each for each in data[middle])
         path.write_bytes(data)
 
     def _mend(self) -> None:
@@ -129,8 +131,10 @@ def compared(folder: Path, ledgers: list[Path]) -> tuple[list[str], bool]:
         )
         right &= agrees
     most = max(agent["epsilon"] for agent in said.values())
-    shown = re.sub(r"<[^>]+>", " ", report)
-    right &= f"{most:.3g}" in shown or f"{most:.4g}" in shown
+    shown = " ".join(re.sub(r"<[^>]+>", " ", report).split())
+    right &= f"\N{GREEK SMALL LETTER EPSILON} = {most:.3g} at" in shown
+    last = json.loads((folder / "history.jsonl").read_text().splitlines()[-1])
+    right &= last["epsilon"] == most
     return lines, right
 
 
@@ -182,6 +186,8 @@ def main() -> int:
                 assert folder is not None
                 history = night.history()
                 lines, right = compared(folder, ledgers)
+                logs = "".join(log.read_text() for log in home.glob("run-*.log"))
+                right &= logs.count("goes on from the one before") >= 1 and proxy.handshakes > 0
         left = deployment.processes.alive()
     took = time.monotonic() - begun
     for event in plan:
@@ -191,7 +197,8 @@ def main() -> int:
         f"{len(history)} rounds, {night.submitted - 1} resumes, {missed} of "
         f"{AGENTS * len(history)} agent-rounds missed, processes left: {len(left)}; {took:.0f} s"
     )
-    print("| agent | lines of its ledger | uploads in the run's account | epsilon of the ledger | ")
+    print("| agent | ledger's lines | run's uploads | ledger's epsilon | run's epsilon | agree |")
+    print("| --- " * 6 + "|")
     print("\n".join(lines))
     return int(bool(left) or not right or len(history) != given.rounds)
 

@@ -183,8 +183,10 @@ def audit(
     counts = numbers_of_guesses(scores.size, delta, error=error, shares=SHARES)
     guessed, guesses, correct = best_guesses(scores, truth, delta, error=error, counts=counts)
     measured = math.nan
-    if all(one.ledger.totals.method == "gaussian" for one in seen):
-        halves = scores[truth], scores[~truth]
+    halves = scores[truth], scores[~truth]
+    # Coins may fall all alike, and scores of a run without noise have no deviation to measure by.
+    spreads = all(half.size for half in halves) and any(np.ptp(half) > 0 for half in halves)
+    if spreads and all(one.ledger.totals.method == "gaussian" for one in seen):
         measured = gaussian_bound(*halves, delta, error=error)
     return Audit(
         epsilon=max(one.epsilon for one in seen),

@@ -43,7 +43,7 @@ EXACT = 2.0**53
 _NO_VALUE = ["", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None"]
 _DECIMAL_COMMA = r"^[-+]?\d+(,\d+)?([eE][-+]?\d+)?$"
 _THOUSANDS = r"^[-+]?[1-9]\d{0,2},\d{3}$"
-_POINTS = r"^[-+]?[1-9]\d{0,2}[.]\d{3}$"
+_POINTS = r"^([^.]*|[-+]?[1-9]\d{0,2}[.]\d{3})$"
 _SEPARATED = r"^[-+]?(\d+|\d{1,3}([,.' ]\d{3})+)([.,]\d+)?([eE][-+]?\d+)?$"
 _NUMBER = r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?"
 _TIME = r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?(Z|[AP]M|[-+]\d{2}:?\d{2}))?"
@@ -236,13 +236,13 @@ def _typed(table: Any, source: Source, schema: Schema, names: list[str]) -> Any:
     import pyarrow as pa
 
     known, typed = {name: _known(table[name]) for name in names}, {}
-    commas = any(map(_has_decimal_commas, known.values()))
+    commas = any(_are_written(values, _DECIMAL_COMMA, ",") for values in known.values())
     for name, values in known.items():
         public = schema.columns.get(name)
         # "01" and "1" are one number, but may be two categories.
-        listed = public is not None and _are_all(values, public.categories)
+        listed = public is not None and _are_listed(values, public.categories)
         # Beside decimal commas, the point of 1.250 may be a separator of thousands.
-        unclear = commas and _are_separated_by_points(values)
+        unclear = commas and _are_written(values, _POINTS, ".")
         typed[name] = values if listed or unclear else _numbers_or_texts(values)
     if source.id_column:
         typed[source.id_column] = _known(table[source.id_column])
@@ -264,7 +264,7 @@ def _known(values: Any) -> Any:
     return pc.if_else(pc.is_in(trimmed, pa.array(_NO_VALUE)), None, trimmed)
 
 
-def _are_all(values: Any, categories: tuple[str, ...]) -> bool:
+def _are_listed(values: Any, categories: tuple[str, ...]) -> bool:
     """Return whether a column has texts, and only these."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -274,26 +274,16 @@ def _are_all(values: Any, categories: tuple[str, ...]) -> bool:
     return bool(pc.all(pc.is_in(values.drop_null(), pa.array(categories, pa.string()))).as_py())
 
 
-def _has_decimal_commas(values: Any) -> bool:
+def _are_written(values: Any, pattern: str, sign: str) -> bool:
+    """Return whether a column has texts that all match, one of them with this sign."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if not pa.types.is_string(values.type):
         return False
     known = values.drop_null()
-    numbers = pc.all(pc.match_substring_regex(known, _DECIMAL_COMMA)).as_py()
-    return bool(numbers and pc.any(pc.match_substring(known, ",")).as_py())
-
-
-def _are_separated_by_points(values: Any) -> bool:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not pa.types.is_string(values.type):
-        return False
-    pointed = values.drop_null()
-    pointed = pointed.filter(pc.match_substring(pointed, "."))
-    return len(pointed) > 0 and bool(pc.all(pc.match_substring_regex(pointed, _POINTS)).as_py())
+    signs = pc.any(pc.match_substring(known, sign)).as_py()
+    return bool(signs and pc.all(pc.match_substring_regex(known, pattern)).as_py())
 
 
 def _numbers_or_texts(values: Any) -> Any:

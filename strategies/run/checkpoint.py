@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from .journal import Asked, read_journal
 from .session import Round
 
 log = logging.getLogger("flwr.privet")
+T = TypeVar("T")
 
 
 class HistoryFile:
@@ -166,12 +168,16 @@ class _Damaged(RunError):
 
 def read_manifest(where: Path) -> dict[str, Any]:
     """Read what a checkpoint says of itself, and none of its arrays (raises as ``load``)."""
-    path = located(where)
+    return _or_previous(located(where), _manifest)[0]
+
+
+def _or_previous(path: Path, read: Callable[[Path], T]) -> tuple[T, RunError | None]:
+    """Return what is read of a checkpoint, or of the one before and why the newest cannot be."""
     try:
-        return _manifest(path)
+        return read(path), None
     except _Damaged as damage:
         try:
-            return _manifest(previous_beside(path))
+            return read(previous_beside(path)), damage
         except RunError:
             raise damage from None
 
@@ -208,15 +214,10 @@ def load(where: Path) -> Checkpoint:
         If both are damaged, it is of another format, or its history is not there.
     """
     path = located(where)
-    try:
-        return _load(path, path)
-    except _Damaged as damage:
-        try:
-            found = _load(previous_beside(path), path)
-        except RunError:
-            raise damage from None
+    found, damage = _or_previous(path, lambda file: _load(file, path))
+    if damage is not None:
         log.warning("%s: goes on from the one before, of round %d", damage, found.manifest["round"])
-        return found
+    return found
 
 
 def _load(file: Path, path: Path) -> Checkpoint:

@@ -297,10 +297,19 @@ class Checkpoints(Observer):
         self._append(done)
         if due(run, done, self.every):
             self._write(run)
-            # No round is open: the checkpoint has the cost of every request so far.
             if run.journal is not None and run.saved.round == done.round:
-                run.journal.mark(done.round)
+                self._mark(run.journal, done.round)
         return None
+
+    def _mark(self, journal: Journal, round_: int) -> None:
+        """Say that the checkpoint has the cost of every request so far, as no round is open.
+
+        Without that line a resume tells the requests apart by their rounds.
+        """
+        try:
+            journal.mark(round_)
+        except OSError as error:
+            log.warning("%s: %s", journal.path, error.strerror)
 
     def on_skip(self, run: Run, missed: Round) -> None:
         """Write the line of a round that was left out."""

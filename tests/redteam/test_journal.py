@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import replace
@@ -127,6 +129,24 @@ def test_a_damaged_newest_checkpoint_is_made_good_by_the_one_before(
         # A lost upload counts as the dearest before it; with more noise it cost a little less.
         assert 0.9 * 2.0 < spent(ledger) <= said[str(name)] <= 2.0
     assert finished.summary["rounds"] == 8
+
+
+def test_a_mark_that_cannot_be_written_ends_no_run_and_forgets_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The disk is full once the checkpoint is on it."""
+
+    def full(journal: Journal, round_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "mark", full)
+        with pytest.raises(Killed):
+            play(tmp_path, dies_in=4)
+    assert "asked.jsonl: No space left on device" in caplog.text
+    said = said_by_run(play(tmp_path))
+    for name, ledger in enumerate(ledgers_in(tmp_path)):
+        assert math.isclose(said[str(name)], spent(ledger), rel_tol=1e-9)
 
 
 def test_a_node_that_lost_its_state_after_the_death_is_sent_the_whole_account(

@@ -130,10 +130,10 @@ def _execute(
             folder.write_model(result)
         outcome = _outcome(strategy, result, evaluation, seconds)
     except KeyboardInterrupt:
-        advice = _to_go_on(folder, strategy, config)
+        how = _to_go_on(folder, strategy, config)
         with suppress(KeyboardInterrupt):  # a second one ends what is written here, no more
             _finish_failed(folder, strategy, config, {"status": "interrupted"})
-        raise KeyboardInterrupt(advice) from None
+        raise KeyboardInterrupt(how) from None
     except SystemExit:  # as `flwr stop` ends a ServerApp
         _finish_failed(folder, strategy, config, {"status": "stopped", "stopped": Stop.REQUEST})
         raise

@@ -35,7 +35,7 @@ class Memory:
     ----------
     module : torch.nn.Module
     loss
-        What is called besides: a function or an object.
+        The function or object that is called with the module and examples.
     prefix : str
         Of the names of the module's buffers where they are given to ``functional_call``.
     vmap : bool

@@ -33,7 +33,7 @@ import numpy as np
 from privet.sim.inline import run_inline
 from support.paths import ROOT
 from support.processes import Deployment, DeploymentError, Run
-from support.tls import make_certificates, make_node_key
+from support.tls import make_certificates
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "fed-plt": {"algorithm": "fed-plt", "local-solver": "sgd", "batch-size": 8},
@@ -278,10 +278,8 @@ def main() -> int:
         with Deployment(home, make_certificates(home)) as deployment:
             deployment.start_superlink()
             for number in range(given.agents):
-                key = make_node_key(home, f"node{number}")
-                deployment.register(key.with_suffix(".pub"))
                 config = {"partition-id": number, "num-partitions": given.agents}
-                deployment.start_node(str(number), config, key=key)
+                deployment.start_node(str(number), config, key=deployment.register(str(number)))
             deployment.wait_for_nodes(180.0)
             memory = Memory(deployment)
             for number, (name, settings) in enumerate(played.items()):

@@ -31,7 +31,7 @@ from redteam.harness import spent
 from support.paths import ROOT
 from support.processes import Deployment, DeploymentError
 from support.proxy import CuttableProxy
-from support.tls import make_certificates, make_node_key
+from support.tls import make_certificates
 
 AGENTS = 5
 WATCHED = (sys.executable, str(ROOT / "examples" / "operate" / "supernode.py"))
@@ -153,8 +153,7 @@ def main() -> int:
             with CuttableProxy(deployment.port) as proxy:
                 ledgers = [home / f"ledger-{number}.jsonl" for number in range(AGENTS)]
                 for number, ledger in enumerate(ledgers):
-                    key = make_node_key(home, f"node{number}")
-                    deployment.register(key.with_suffix(".pub"))
+                    key = deployment.register(str(number))
                     config: dict[str, Any] = {
                         "partition-id": number, "num-partitions": AGENTS,
                         "max-epsilon": LIMIT, "delta": DELTA, "ledger-path": str(ledger),

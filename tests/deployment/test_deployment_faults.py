@@ -15,7 +15,7 @@ from chaos import Chaos
 from privet.sim.inline import run_inline
 from support.paths import ROOT
 from support.processes import LONG, Deployment, Run
-from support.tls import make_certificates, make_node_key
+from support.tls import make_certificates
 
 pytestmark = [pytest.mark.deployment, pytest.mark.slow]
 
@@ -160,10 +160,8 @@ def test_tls_and_node_authentication(tmp_path: Path) -> None:
     with Deployment(tmp_path, certificates) as deployment:
         deployment.start_superlink()
         for number in range(2):
-            key = make_node_key(tmp_path, f"node{number}")
-            deployment.register(key.with_suffix(".pub"))
             node = {"partition-id": number, "num-partitions": 2}
-            deployment.start_node(str(number), node, key=key)
+            deployment.start_node(str(number), node, key=deployment.register(str(number)))
         deployment.wait_for_nodes()
         config = {"num-agents": 2, "num-server-rounds": 2}
         run, folder = submitted(deployment, tmp_path, **config)

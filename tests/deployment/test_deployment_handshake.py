@@ -12,7 +12,7 @@ import pytest
 from support.paths import ROOT
 from support.processes import Deployment
 from support.proxy import CuttableProxy
-from support.tls import make_certificates, make_node_key
+from support.tls import make_certificates
 
 pytestmark = [pytest.mark.deployment, pytest.mark.slow]
 
@@ -21,12 +21,11 @@ GIVES_UP = 60.0
 """Seconds in which a SuperNode notices that its link is cut; it calls every few seconds."""
 
 
-def ended(deployment: Deployment, tmp_path: Path, program: tuple[str, ...]) -> Any:
+def ended(deployment: Deployment, program: tuple[str, ...]) -> Any:
     """Return the exit status of a node whose handshakes are cut, None while it lives."""
     assert deployment.certificates is not None
     deployment.start_superlink()
-    key = make_node_key(tmp_path, "node0")
-    deployment.register(key.with_suffix(".pub"))
+    key = deployment.register("0")
     with CuttableProxy(deployment.port) as proxy:
         config = {"partition-id": 0, "num-partitions": 1}
         port = proxy.port
@@ -48,9 +47,9 @@ def ended(deployment: Deployment, tmp_path: Path, program: tuple[str, ...]) -> A
 def test_flowers_own_supernode_lives_on_and_does_nothing(tmp_path: Path) -> None:
     """Why there is a wrapper: once this fails, Flower has mended it and the wrapper can go."""
     with Deployment(tmp_path, make_certificates(tmp_path)) as deployment:
-        assert ended(deployment, tmp_path, ()) is None
+        assert ended(deployment, ()) is None
 
 
 def test_the_wrapper_ends_so_that_a_supervisor_starts_it_again(tmp_path: Path) -> None:
     with Deployment(tmp_path, make_certificates(tmp_path)) as deployment:
-        assert ended(deployment, tmp_path, WATCHED) == 1
+        assert ended(deployment, WATCHED) == 1

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from privet.sim.processes import Process, Processes, free_ports, wait_until_listening
-from support.tls import Certificates
+from support.tls import Certificates, make_node_key
 
 ConfigValue = str | int | float | bool
 
@@ -207,7 +207,7 @@ class Deployment:
         superlink_port : int, optional
             Another port than the SuperLink's own, such as a proxy's.
         key : Path, optional
-            Its private key, whose public half was given to `register`.
+            Its private key, of `register`.
         program : sequence of str
             What starts it in place of ``flower-supernode``.
         """
@@ -270,9 +270,11 @@ class Deployment:
             if node.process.poll() is not None:
                 raise DeploymentError(f"SuperNode {node.name} ended:\n{_read(node.log)[-3000:]}")
 
-    def register(self, public_key: Path) -> None:
-        """Admit a node by its public key, before it starts."""
-        self.flwr("supernode", "register", str(public_key))
+    def register(self, name: str) -> Path:
+        """Admit a node by a new key, before it starts; return the private key's file."""
+        key = make_node_key(self.home, f"node{name}")
+        self.flwr("supernode", "register", str(key.with_suffix(".pub")))
+        return key
 
     def submit(self, app_dir: Path, run_config: Mapping[str, ConfigValue]) -> Run:
         """Submit a run of an app without waiting for it."""

@@ -171,7 +171,7 @@ def iterations(case: Case, workload: Workload) -> Result:
     course = Course(task.measure({"last": task.start}), task.tolerance, exchanges)
 
     def monitor(number: int, models: Models) -> dict[str, float]:
-        if at_last:
+        if at_last and number:
             models = {"last": np.mean([last[agent] for agent in sorted(last)], axis=0)}
         return {"stationarity": task.measure(models)}
 
@@ -210,7 +210,7 @@ def distance(case: Case, workload: Workload) -> Result:
 
 @dataclass(slots=True)
 class Scores:
-    """Accuracies by round, every so often and in the last ``tail`` rounds."""
+    """Accuracies by round, every so often and in the last ``tail`` rounds; not of the start."""
 
     case: Case
     workload: Workload
@@ -221,7 +221,7 @@ class Scores:
         """Score the coordinator's model where it is time; a Strategy's ``monitor``."""
         assert self.workload.score is not None
         last = self.case.rounds - self.case.options["tail"]
-        if number > last or number % self.case.options["every"] == 0:
+        if number and (number > last or number % self.case.options["every"] == 0):
             self.rounds.append(number)
             self.values.append(self.workload.score(models["last"]))
         return {}
@@ -256,8 +256,7 @@ def _flowers_own(case: Case, workload: Workload) -> Result:
     scores = Scores(case, workload)
 
     def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord | None:
-        if number:
-            scores.monitor(number, {"last": arrays["x"].numpy()})
+        scores.monitor(number, {"last": arrays["x"].numpy()})
         return None
 
     common: dict[str, Any] = {

@@ -1,12 +1,14 @@
 # `make help` lists the targets. Overridable: VENV (the environment's folder), PYTHON (the
-# interpreter that creates it), PYTEST_ARGS (more arguments for pytest), GOLDEN
-# (--compare says what differs; names of cases may follow).
+# interpreter that creates it), PYTEST_ARGS (more arguments for pytest), JOBS (tests at a time that
+# start no processes), GOLDEN (--compare says what differs; names of cases may follow).
 
 VENV ?= .venv
 PYTEST_ARGS ?=
+JOBS ?= 2
 GOLDEN ?= --write
 QUICK := $(addprefix --ignore=tests/,docs/test_docs_code.py docs/test_docs_site.py examples packaging sim cli papers)
 BIN := $(VENV)/bin
+PARALLEL := -n $(JOBS) --dist worksteal
 ROOMS := core kernel problems wire data strategies client_apps server_apps sim cli testing
 ENTRIES := $(basename $(wildcard flower_server.py flower_client.py))
 LINKS := build/typed
@@ -41,9 +43,11 @@ $(RUN): $(INSTALLS)
 run: $(RUN) ## train Fed-PLT over 10 agents in Flower's simulation
 	@$(BIN)/python -m privet.cli flower-run
 
-# The report is looked at in Chromium, where there is one: apt-get install chromium.
+# The report is looked at in Chromium, where there is one: apt-get install chromium. Tests that start
+# processes want the cores for themselves.
 test: lint ## lint, types and every test that is not slow
-	$(BIN)/pytest -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/pytest $(PARALLEL) -m "not slow and not ray and not deployment" $(PYTEST_ARGS)
+	$(BIN)/pytest -m "not slow and (ray or deployment)" $(PYTEST_ARGS)
 
 # Five minutes: no other processes, no wheels and pages, not the papers' experiments.
 test-quick: $(DEV) ## the tests of one version of Python besides the first: VENV=.venv-3.13
@@ -51,7 +55,8 @@ test-quick: $(DEV) ## the tests of one version of Python besides the first: VENV
 	$(BIN)/pytest -m "not slow and not ray and not deployment" $(QUICK) $(PYTEST_ARGS)
 
 test-all: lint ## lint, types and every test
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest $(PARALLEL) -m "not ray and not deployment" $(PYTEST_ARGS)
+	$(BIN)/pytest -m "ray or deployment" $(PYTEST_ARGS)
 
 keys: $(DEV) ## write the run-config keys into pyproject.toml, where Flower reads them
 	@$(BIN)/python scripts/keys.py

@@ -300,6 +300,7 @@ def test_optimum_is_the_papers_closed_form() -> None:
     np.testing.assert_allclose(built.optimum, wanted, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_ratios_of_figures_3a_and_3b_by_a_few_lines() -> None:
     """Noise of single units and of the centroid, by the covariance of w <- A (1 - mu H) w + noise.
 

@@ -199,6 +199,7 @@ def app_with(folder: Path, module: str, **objects: str) -> Path:
     return app
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_server_swapped_alone_says_what_the_client_lacks(tmp_path: Path) -> None:
     """In the line that ends the run, and once before it: nothing of Ray's and no traceback."""

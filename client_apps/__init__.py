@@ -1,5 +1,7 @@
 """Agent halves of the algorithms as Flower ClientApps."""
 
+from privet.kernel.programs.steps import LocalTask, Walk
+
 from .adapters import (
     CallableProblem,
     SklearnModel,
@@ -10,7 +12,6 @@ from .adapters import (
 from .app import client_app
 from .base import LOCAL_KEYS, Participant, agent_name
 from .half import Half, Local, Streams
-from .local_task import LocalTask, Walk
 from .own_loop import LocalRound, LoopParticipant, initial_arrays
 from .sparse_mod import sparse_mod
 

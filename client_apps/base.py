@@ -31,6 +31,8 @@ from privet.kernel import (
     NodeRules,
     NoiseError,
     Problem,
+    Records,
+    RecordsError,
 )
 from privet.problems import public_facts
 from privet.wire import (
@@ -75,7 +77,7 @@ from .guard import (
     require_vectors,
     speaks_little,
 )
-from .half import Half, Local, Streams
+from .half import Half, Local, Streams, prepared
 from .masking import MaskFactory, Masking, new_keys, plan_masking, require_agreement
 from .measures import broadcast_model, measures, sent_model
 from .state import LARGE, PRIVATE_RECORD, AgentState, keep_state, read_state, write_state
@@ -125,6 +127,8 @@ class Opened(NamedTuple):
     """Whether the state to go on from was sent, or begun anew."""
     broadcast: Mapping[str, Any]
     problem: Problem
+    records: Records
+    """What the half may ask of the problem's records."""
     facts: Facts
     streams: Streams
     spent: Spent
@@ -233,7 +237,7 @@ class Participant:
             why = f" ({one_line(str(refusal.__cause__))})" if refusal.__cause__ else ""
             log.warning("agent %s refuses: %s%s", name, refusal.reason, why)
             error = Error(REFUSED, f"agent {name}: {refusal.reason}")
-        except (PrivetError, NoCertificateError, NoiseError, MaskError) as problem:
+        except (PrivetError, NoCertificateError, NoiseError, MaskError, RecordsError) as problem:
             log.warning("agent %s: %s", name, problem)
             code = NOT_FINITE if isinstance(problem, NotFiniteError) else FAILED
             error = Error(code, f"agent {name}: {problem}")
@@ -293,9 +297,9 @@ class Participant:
                 require_public(problem)
             if mean:
                 problem = _weighted(problem, half, mean)
-            problem = half.prepare(problem)
             rules = node_rules(context)
             facts = declared_facts(problem, rules)
+            problem = prepared(half, problem, facts)
             if half.private:
                 problem = _divided(problem, facts, rules)
             known = self._prepared[key] = (half, mean, problem, facts)
@@ -391,13 +395,8 @@ class Participant:
         opened = self._open(message, context, name)
         if isinstance(opened, RecordDict):
             return opened
-        problem, streams, noise = opened.problem, opened.streams, opened.spent.noise
-        return self._close(
-            opened,
-            opened.half.local_update(opened.base, opened.broadcast, problem, streams, noise),
-            context,
-            name,
-        )
+        asked = opened.base, opened.broadcast, opened.records, opened.streams
+        return self._close(opened, opened.half.local_update(*asked), context, name)
 
     def _open(self, message: Message, context: Context, name: str) -> Opened | RecordDict:
         """Do all that comes before the local work: the round, or the reply that ends it here."""
@@ -433,7 +432,7 @@ class Participant:
         if base is None:
             if asked.tag:
                 return RecordDict({RECORD: need_state_record(name)})
-            base, public = dict(half.restart(broadcast, problem)), True
+            base, public = dict(half.restart(broadcast, facts)), True
         base = Received(base)
         masked = bool(settings.get("secure-sum", False))
         require_agreement(context, asked, masked)
@@ -454,8 +453,10 @@ class Participant:
         if sum(map(len, held.states)) > LARGE:  # what is refused costs no state
             held = held.only(asked.experiment, asked.tag)
             keep_state(context, held)
+        records = Records(problem, spent.noise, half.row_bound(facts))
         return Opened(
-            asked, half, held, base, public, broadcast, problem, facts, streams, spent, masking
+            *(asked, half, held, base, public, broadcast),
+            *(problem, records, facts, streams, spent, masking),
         )
 
     def _close(self, opened: Opened, local: Local, context: Context, name: str) -> RecordDict:

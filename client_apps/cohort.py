@@ -21,8 +21,9 @@ from flwr.app import ConfigRecord, Context
 from numpy.typing import NDArray
 
 from privet.core.errors import one_line
-from privet.kernel import Facts, Problem, Release
+from privet.kernel import Facts, Problem, Records, Release
 from privet.kernel.perturb import Perturbers, perturbers
+from privet.kernel.streams import StackedStreams, Streams
 from privet.problems import LinearModel
 from privet.problems.stacks import Stack, stack_key
 from privet.wire import AGENT_RECORD, RECORD, pack
@@ -33,7 +34,6 @@ from privet.wire.records import record_dict
 from .base import Participant, agent_name
 from .guard import Guard, Spent, checked_settings, node_rules, require_tame, require_vectors
 from .half import Arrays, Half, Local, Vector
-from .inputs import StackedStreams, Streams
 from .masking import require_agreement
 from .state import AgentState, read_state, state_path, write_state
 
@@ -386,12 +386,15 @@ class _Block:
         )
         told = {name: _rows(array, stack.shape) for name, array in broadcast.items()}
         told.update(besides)
-        local = self.half.local_update(base, told, cast(Any, stack), streams, noise)
+        bound = self.half.row_bound(first.facts)
+        records = Records(cast(Any, stack), noise, bound)
+        local = self.half.local_update(base, told, records, streams)
         noise.settle()
         if verify:
             own, stream = stack.models[0], Streams(self._seed, first.name, guard.round)
             heard = {**broadcast, **row_of(besides, 0)}
-            alone = self.half.local_update(row_of(base, 0), heard, own, stream, noise.first())
+            one = Records(own, noise.first(), bound)
+            alone = self.half.local_update(row_of(base, 0), heard, one, stream)
             _require_same(local, alone, len(rows))
         return local
 
@@ -411,7 +414,8 @@ class _Block:
         for place, (one, noise) in enumerate(zip(members, noises, strict=True)):
             streams = Streams(self._seed, one.name, guard.round)
             own, told = row_of(base, place), {**broadcast, **row_of(besides, place)}
-            each.append(self.half.local_update(own, told, one.problem, streams, noise))
+            records = Records(one.problem, noise, self.half.row_bound(one.facts))
+            each.append(self.half.local_update(own, told, records, streams))
             noise.settle()
         first = each[0]
         return Local(

@@ -26,26 +26,21 @@ from privet.core import ConfigError, WireError
 from privet.core.key import same, setting
 from privet.data import DataSettings
 from privet.kernel import (
-    Clipped,
     Facts,
     Moduli,
-    NoCertificateError,
     Norm,
-    Perturber,
-    Problem,
+    Records,
     Relation,
     Release,
-    clipped_term,
-    dp_iadmm_output_gain,
     gaussian_scale,
 )
 from privet.kernel.events import GRID
-from privet.problems import ConvexSet, LinearModel, can_clip, make_set
+from privet.kernel.programs.inexact import Inexact
+from privet.kernel.programs.steps import MOST_STEPS
 
 from .arithmetic import ascend, distance
 from .gradient_agents import ClippedGradients, noise
-from .half import Arrays, Half, Local, Streams, Vector
-from .local_task import MOST_STEPS
+from .half import Arrays, Half, Local, Streams
 from .terms import BudgetSchedule, MessageTerms, PrivacyTerms
 from .value_bits import HEARD, BroadcastBits, ValueBits
 
@@ -132,30 +127,24 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, Half):
         # Each agent has its own norm, modulus and noise otherwise.
         return self.set != "l2" and self.eta_rule == "nonsmooth" and not self._scaled_by_data
 
-    @cached_property
-    def _domain(self) -> ConvexSet:
-        return make_set(self.set, self.set_radius)
-
-    def prepare(self, problem: Problem) -> Problem:
-        """Return the problem to work on: where clipped, with rows within the public bound."""
+    def row_bound(self, facts: Facts) -> float:
+        """Return the public bound on the rows, where gradients are clipped."""
         if not (self.clip > 0 or self._scaled_by_data):
-            return problem
-        if isinstance(problem, LinearModel):
-            return problem.with_rows_within(self.row_norm) if self.row_norm > 0 else problem
+            return 0.0
+        if facts.linear:
+            return self.row_norm
         if self._scaled_by_data:
             raise ConfigError("sensitivity = 'paper' needs a linear model")
-        if not can_clip(problem):
-            raise ConfigError(f"clip = {self.clip:g}: this problem cannot clip per example")
         if self.row_norm > 0:
             raise ConfigError("row-norm: the rows of a problem of your own cannot be clipped")
-        return problem
+        return 0.0
 
-    def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
+    def restart(self, broadcast: Arrays, facts: Facts) -> Arrays:
         return {"lam": np.zeros_like(broadcast["w"]), "inner": broadcast["w"]}
 
     # ------------------------------------------------------------------ step sizes
 
-    def eta(self, problem: Problem | None, facts: Facts, t: int) -> float:
+    def eta(self, records: Records | None, facts: Facts, t: int) -> float:
         """Return eta_t of (15), (19) or (22); in a private run a function of public numbers only.
 
         Raises
@@ -166,21 +155,21 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, Half):
         if self.eta_rule == "nonsmooth":
             return 1.0 / math.sqrt(t)
         if self.eta_rule == "smooth":
-            bend = self.smoothness or self._moduli(problem, facts).smoothness
+            bend = self.smoothness or self._moduli(records, facts).smoothness
             damped = bend + math.sqrt(t) / self.epsilon
             if damped <= 0:
                 raise ConfigError("eta-rule = smooth needs smoothness > 0 or a finite epsilon")
             return 1.0 / damped
-        alpha = self.strong_convexity or self._moduli(problem, facts).strong_convexity
+        alpha = self.strong_convexity or self._moduli(records, facts).strong_convexity
         if alpha <= 0:
             raise ConfigError("eta-rule = strongly-convex needs strong-convexity > 0")
         return 2.0 / (alpha * (t + 2))
 
-    def _moduli(self, problem: Problem | None, facts: Facts) -> Moduli:
+    def _moduli(self, records: Records | None, facts: Facts) -> Moduli:
         """Return moduli of f_p: public bounds in a private run, else those of the data."""
         if not self.private:
-            own = getattr(problem, "moduli", None)
-            if not isinstance(own, Moduli):
+            own = None if records is None else records.un_noised.moduli
+            if own is None:
                 raise ConfigError("this problem does not know its moduli: give them")
             return own
         if not facts.linear:
@@ -206,7 +195,7 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, Half):
         """
         once = self.perturbation == "output"
         if once:
-            self._gain(facts, 1.0, self.eta(None, facts, 1))
+            self._inexact.output_gain(facts, self.row_norm, 1.0, self.eta(None, facts, 1))
         return Release(
             self.mechanism,  # type: ignore[arg-type]
             scale=self.scale(facts),
@@ -232,35 +221,6 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, Half):
             return moved / self.epsilon
         return moved * gaussian_scale(self.epsilon, self.delta)
 
-    def _gain(self, facts: Facts, rho: float, eta: float) -> float:
-        """Return what a change of the gradients is scaled by on its way to z_p."""
-        steps = self.local_updates
-        if steps > 1 and facts.dtype != "float64":
-            raise NoCertificateError(
-                "output perturbation with local-updates > 1 needs dtype = float64: the rounding of "
-                "float32 steps is covered by no bound"
-            )
-        if not facts.linear:
-            return dp_iadmm_output_gain(
-                rho=rho, eta=eta, local_updates=steps, norm=self.norm, projection=self.set
-            )
-        if facts.regularizer not in ("none", "l2"):
-            raise NoCertificateError(
-                f"output perturbation is proven for l2 and no regulariser, not for "
-                f"{facts.regularizer}"
-            )
-        data_term = replace(facts, modulus=0.0)
-        return dp_iadmm_output_gain(
-            rho=rho,
-            eta=eta,
-            local_updates=steps,
-            loss=facts.loss,
-            smoothness=data_term.public_moduli(self.row_norm).smoothness if self.row_norm else None,
-            regularizer_modulus=facts.modulus,
-            norm=self.norm,
-            projection=self.set,
-        )
-
     def as_printed(self, facts: Facts, rounds: int, delta: float) -> float | None:
         """Return eps-bar of Theorem 1, which is that of one use of Laplace noise; it is no claim.
 
@@ -277,39 +237,19 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, Half):
     # ------------------------------------------------------------------ local work
 
     def local_update(
-        self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Perturber
+        self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> Local:
         w, lam = broadcast["w"], state["lam"]
         rho, t = broadcast["rho"].item(), broadcast["t"].item()
         if not (0 < rho < math.inf and 1 <= t < math.inf):
             raise WireError(f"rho = {rho!r} and t = {t!r}: a round needs rho > 0 and t >= 1")
-        eta = self.eta(problem, noise.facts, int(t))
-        whole = self.noisy and self.perturbation == "output"
-        # Where the mean of hidden iterates is noised, their rounding must stay below the charge.
-        kind = np.float64 if whole else w.dtype.type
-        domain = self._domain
-        pull = w.astype(kind) * kind(rho)
-        pull += lam
-        near, shrink = kind(1.0 / eta), kind(1.0 / (rho + 1.0 / eta))
-        z = mean = state["inner"].astype(kind, copy=False)
-        gain = self._output_gain(noise, rho, eta) if whole else 1.0
-        if whole and noise.charged:
-            noise.require_magnitude(z / gain, pull * (shrink / gain), steps=self.local_updates)
-        for step in range(self.local_updates):
-            slope = self._slope(problem, z, noise)
-            z = z * near
-            z += pull
-            z -= slope
-            z *= shrink
-            if self.set != "none":
-                z = domain.project(z)
-            mean = z if step == 0 else mean + z
-        if self.local_updates > 1:
-            mean *= kind(1.0 / self.local_updates)
-        if whole:
-            mean = domain.project(self._perturbed(mean, gain, noise)).astype(w.dtype)
+        eta = self.eta(records, records.facts, int(t))
+        program = self._inexact
+        if self.noisy and not records.charged:
+            program = self._program(records.facts)
+        mean, z, gain = records.inexact(program, state["inner"], w, lam, rho, eta)
         sent = mean
-        if coder := self.coder(streams, noise, gain if whole else self._step_gain(shrink)):
+        if coder := self.coder(streams, records, gain):
             mean, sent = coder.upload(mean, w, "z")
         if self.perturbation == "output" or (self.codes and self.local_updates == 1):
             z = mean  # what was not released must not live on
@@ -326,53 +266,23 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, Half):
         """Return w, which z_p is in the limit."""
         return {"z": broadcast["w"]}
 
-    def _step_gain(self, shrink: float) -> float:
-        """Return what the noise of the gradients is multiplied with in their mean, at least."""
-        return float(shrink) / math.sqrt(self.local_updates)
-
-    def _slope(self, problem: Problem, z: Vector, noise: Perturber) -> Vector:
-        """Return g(z) + xi: with objective perturbation the noise is on the clipped data term."""
-        objective = self.noisy and self.perturbation == "objective"
-        if self._scaled_by_data:
-            assert isinstance(problem, LinearModel)
-            slope, largest = problem.gradient_and_largest(z, "l1")
-            return noise.unaccounted(slope, largest / self.epsilon, self.mechanism)
-        if self.clip <= 0 or not can_clip(problem):
-            slope = problem.gradient(z)
-            if not objective:
-                return slope
-            return noise.unaccounted(slope, self.scale(noise.facts), self.mechanism)
-        if not self.noisy:
-            return problem.clipped_gradient(z, self.clip, self.norm)
-        clipped, rest = clipped_term(
-            problem,
-            z,
-            self.clip,
+    @cached_property
+    def _inexact(self) -> Inexact:
+        """The program of a round whose noise is charged, or that has none."""
+        return Inexact(
+            steps=self.local_updates,
+            set=self.set,
+            set_radius=self.set_radius,
+            clip=self.clip,
             norm=self.norm,
             relation=self.relation,
+            perturbation=self.perturbation if self.noisy else "none",
+            mechanism=self.mechanism,
         )
-        slope = clipped.value
-        if objective:
-            slope = self._noised(clipped, noise)
-        return slope if rest is None else slope + rest
 
-    def _noised(self, clipped: Clipped, noise: Perturber) -> Vector:
-        if noise.charged:
-            return noise.perturb(clipped)
-        return noise.unaccounted(clipped.value, self.scale(noise.facts), self.mechanism)
-
-    def _output_gain(self, noise: Perturber, rho: float, eta: float) -> float:
-        """Return what the noise of output perturbation is scaled by.
-
-        Where none is charged it is what a gradient moves one step by: that needs no proof.
-        """
-        if noise.charged:
-            return self._gain(noise.facts, rho, eta)
-        return dp_iadmm_output_gain(rho=rho, eta=eta, local_updates=1)
-
-    def _perturbed(self, mean: Vector, gain: float, noise: Perturber) -> Vector:
-        """Return the mean of the inner iterates with the noise of output perturbation."""
-        if not noise.charged:
-            return noise.unaccounted(mean, gain * self.scale(noise.facts), self.mechanism)
-        sensitivity = self._sensitivity(noise.facts)
-        return noise.perturb(Clipped(mean / gain, sensitivity, self.norm)) * gain
+    def _program(self, facts: Facts) -> Inexact:
+        """Return the program of a round whose noise no account covers."""
+        if self._scaled_by_data and self.perturbation == "objective":
+            return replace(self._inexact, largest=self.epsilon)
+        found = replace(self._inexact, scale=self.scale(facts))
+        return replace(found, largest=self.epsilon) if self._scaled_by_data else found

@@ -10,7 +10,8 @@ The agent keeps lam_i; when it takes part it computes, starting at x = x0hat,
 
 and sends k of the coordinates of y, with noise. With the public dual lam_i is computed from what
 was sent instead (`public_dual`), so that the server knows it too. A private agent walks itself, a
-fixed number of steps, with what is public of the iterate apart from what is noised.
+fixed number of steps, with what is public of the iterate apart from what is noised
+(`privet.kernel.programs.drift`).
 """
 
 from __future__ import annotations
@@ -30,21 +31,18 @@ from privet.kernel import (
     Clipping,
     Facts,
     NoCertificateError,
-    Perturber,
-    Problem,
+    Records,
     Release,
     check_sparsifier,
-    clipped_terms,
     epsilon_of,
-    fed_pdm_gain,
 )
-from privet.problems import LinearModel
+from privet.kernel.programs.drift import Drift
+from privet.kernel.programs.steps import LocalTask, Walk
 from privet.wire.payload import ENCODED, encoded
 from privet.wire.sparse import SparseVector, decode
 
 from .gradient_agents import GradientAgent, SeveralStepsAgent
 from .half import Arrays, Local, Streams, Vector
-from .local_task import LocalTask, Walk
 from .solver_agents import penalty
 from .sparsifiers import Choice, choose, choose_shared
 from .terms import BudgetSchedule, MessageTerms
@@ -131,18 +129,17 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, GradientAgent):
         """Whether noised, and bounded: by a clip, or for some losses by the rows' norm."""
         return self.noise_scale > 0 and (self.clip > 0 or self.row_norm > 0)
 
-    def prepare(self, problem: Problem) -> Problem:
-        """Return the problem with rows clipped to ``row-norm``, on which a certificate may rest."""
-        self.require_clipping(problem)
+    def row_bound(self, facts: Facts) -> float:
+        """Return ``row-norm``, on which a certificate may rest."""
         if not self.private or self.row_norm <= 0:
-            return problem
-        if not isinstance(problem, LinearModel):
+            return 0.0
+        if not facts.linear:
             raise ConfigError("row-norm: the rows of a problem of your own cannot be clipped")
-        return problem.with_rows_within(self.row_norm)
+        return self.row_norm
 
-    def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
+    def restart(self, broadcast: Arrays, facts: Facts) -> Arrays:
         """Return lam_i = 0: the start of a run, or of an agent whose private dual is lost."""
-        return {"lam": np.zeros(problem.dim, problem.dtype)}
+        return {"lam": np.zeros(facts.dim, facts.dtype)}
 
     def noised_release(self, facts: Facts, round_: int) -> Release:
         """Return the Gaussian release of a round's y.
@@ -154,7 +151,7 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, GradientAgent):
             one local step without a bound that covers it, 1 < (rho + regulariser) * step size.
         """
         check_sparsifier("none" if self._choice.keeps_all(facts.dim) else self.sparsifier)
-        gain, case = self._gain(facts, round_)
+        gain, case = self._drift(facts, round_).gain(facts, self.row_norm)
         return Release(
             "gaussian",
             scale=self.noise_scale,
@@ -180,37 +177,24 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, GradientAgent):
             )
         return _BOUND[facts.loss] * self.row_norm
 
-    def _gain(self, facts: Facts, round_: int) -> tuple[float, str]:
-        """Return what a change of a step's gradient is scaled by on its way to y, and why."""
+    def _drift(self, facts: Facts, round_: int) -> Drift:
+        """Return the program of a private round.
+
+        Raises
+        ------
+        NoCertificateError
+            With a private dual, or without a bound on an example's gradient.
+        """
         if self.dual != "public":
             raise NoCertificateError(
                 "a private dual is hidden state that no noise of this library covers: use "
                 "dual = public"
             )
-        modulus = 0.0
-        if self.max_local_steps > 1:  # one step moves a difference by the data term alone
-            if facts.regularizer not in ("none", "l2"):
-                raise NoCertificateError(
-                    f"FedPDM with regularizer {facts.regularizer!r} and more than one local step "
-                    "has no privacy certificate: take one step, or l2"
-                )
-            modulus = facts.modulus
-            if self._clipping != "batch" and facts.dtype != "float64":
-                raise NoCertificateError(
-                    "FedPDM with more than one local step and bounds per example needs dtype = "
-                    "float64: the rounding of float32 steps is covered by no bound"
-                )
-        return fed_pdm_gain(
-            clipping=self._clipping,
-            bound=self._bound(facts),
-            rho=self.rho,
-            step_size=self.step_size(round_),
-            local_steps=self.max_local_steps,
-            loss=facts.loss,
-            row_norm=self.row_norm or None,
-            modulus=modulus,
-            stopping_threshold=self.nu,
+        bounded = replace(
+            self.gradients, clip=self._bound(facts), clipping=self._clipping_of_examples
         )
+        step = self.step_size(round_)
+        return Drift(self.rho, step, self.max_local_steps, bounded, self._clipping, self.nu)
 
     @property
     def _clipping(self) -> str:
@@ -244,13 +228,13 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, GradientAgent):
         return facts.num_examples if whole else min(self.batch_size, facts.num_examples)
 
     def task(
-        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+        self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> LocalTask:
         """Return f_i(w) - <lam_i, w> + (rho/2) ||w - x0hat||^2, from x0hat.
 
         Algorithm 1, lines 9-12, and (10).
         """
-        center = self._center(broadcast, problem)
+        center = self._center(broadcast, records)
         return self.local_task(
             center,
             streams,
@@ -261,13 +245,13 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, GradientAgent):
         )
 
     def local_update(
-        self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Perturber
+        self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> Local:
-        if not noise.charged:
-            return super().local_update(state, broadcast, problem, streams, noise)
-        center = self._center(broadcast, problem)
-        y = self._noised(problem, center, state["lam"], streams, noise)
-        return self._sent(state, broadcast, center, y, state["lam"], streams, noise)
+        if not records.charged:
+            return super().local_update(state, broadcast, records, streams)
+        center, lam = self._center(broadcast, records), state["lam"]
+        y = records.drift(self._drift(records.facts, streams.round), center, lam, streams)
+        return self._sent(state, broadcast, center, y, lam, records, streams)
 
     def finished(
         self,
@@ -275,12 +259,12 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, GradientAgent):
         broadcast: Arrays,
         task: LocalTask,
         walk: Walk,
+        records: Records,
         streams: Streams,
-        noise: Perturber,
     ) -> Local:
         """Return lam_i and y; y is coded once its coordinates are chosen."""
         y, new = self._ascended(state, task, walk.end)
-        return self._sent(state, broadcast, task.start, y, new, streams, noise)
+        return self._sent(state, broadcast, task.start, y, new, records, streams)
 
     def expected(self, center: Vector, lam: Vector | None) -> Vector:
         """Return what both sides know that y is near to, shape (d,).
@@ -308,74 +292,39 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, GradientAgent):
         center: Vector,
         y: Vector,
         new: Vector,
+        records: Records,
         streams: Streams,
-        noise: Perturber,
     ) -> Local:
         """Return what is sent of y, and the dual: ``new``, or what follows from what is sent."""
         if self.secure_sum:
             seed = int(broadcast["indices"]) if "indices" in broadcast else None
-            sent = choose_shared(self._choice, y, seed, noise)
+            sent = choose_shared(self._choice, y, seed, records)
             upload: Arrays = {"y": sent.values}
         else:
-            coder = self.coder(streams, noise)
+            coder = self.coder(streams, records)
             near = None if coder is None else self.expected(center, state["lam"])
-            data, sent = choose(self._choice, y, center, streams, noise, coder, near)
+            data, sent = choose(self._choice, y, center, streams, records, coder, near)
             upload = encoded(data)
         if self.dual == "public":
             new = public_dual(state["lam"], center, sent, self.rho)
             return Local({"lam": new}, upload, new)
         return Local({"lam": new}, upload, sent.values)
 
-    def _noised(
-        self, problem: Problem, center: Vector, lam: Vector, streams: Streams, noise: Perturber
-    ) -> Vector:
-        """Return y with noise on what the gradients move it by, the rest of it being public.
-
-        With c = 1 - (rho + beta) eta the iterate is x = p + t / 2, where p follows from x0hat and
-        lam_i alone and t <- c t - 2 eta (clipped gradient); y = 2 p - x0hat - lam_i / rho + t.
-        """
-        facts, many = noise.facts, self.max_local_steps > 1
-        step = self.step_size(streams.round)
-        center, lam = center.astype(np.float64), lam.astype(np.float64)
-        if many and self._clipping != "batch":
-            noise.require_magnitude(center, lam / self.rho, steps=self.max_local_steps)
-        decay = 1.0 - (self.rho + (facts.modulus if many else 0.0)) * step
-        gain, _ = self._gain(facts, streams.round)
-        rows = self.gradients.rows(problem, streams, self.max_local_steps)
-        terms = clipped_terms(
-            problem,
-            self._bound(facts),
-            clipping=self._clipping_of_examples,
-            relation=self.relation,
-            batch_size=self.gradients.size(problem),
-        )
-        public, moved = center, np.zeros(problem.dim)
-        for _ in range(self.max_local_steps):
-            clipped, rest = terms(public + 0.5 * moved, next(rows))
-            moved = decay * moved - 2.0 * step * clipped.value
-            if many:
-                public = decay * public + step * (self.rho * center + lam)
-            else:
-                public = public + step * (lam if rest is None else lam - rest)
-        moved = noise.perturb(clipped.scaled(gain)._replace(value=moved))
-        moved += 2.0 * public - center - lam / self.rho
-        return moved.astype(problem.dtype, copy=False)
-
     @property
     def _choice(self) -> Choice:
         return Choice(self.sparsifier, self.uplink_k, self.alpha_u, self.noise_scale)
 
-    def _center(self, broadcast: Arrays, problem: Problem) -> Vector:
+    def _center(self, broadcast: Arrays, records: Records) -> Vector:
         """Return x0hat; a view on the message where it is dense."""
         if self.broadcast_width:
             return broadcast["x"]
         data = broadcast.get(ENCODED)
         if data is None:
             raise ConfigError("broadcast holds no sparse vector")
-        found = decode(data, max_dim=problem.dim)
-        if found.dim != problem.dim or found.values.dtype != problem.dtype:
+        found = decode(data, max_dim=records.dim)
+        if found.dim != records.dim or found.values.dtype != records.dtype:
             raise ConfigError(
                 f"broadcast is of length {found.dim} in {found.values.dtype}, "
-                f"expected {problem.dim} in {problem.dtype}"
+                f"expected {records.dim} in {records.dtype}"
             )
         return found.values if found.positions is None else found.to_dense()

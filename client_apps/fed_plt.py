@@ -29,20 +29,19 @@ from privet.kernel import (
     Facts,
     Moduli,
     NoCertificateError,
-    Problem,
+    Records,
     Relation,
     Release,
     best_step,
     fed_plt_contraction,
 )
-from privet.problems import LinearModel, can_clip
+from privet.kernel.programs.gradients import Gradients
+from privet.kernel.programs.steps import LocalTask, Walk
 from privet.wire.ring import rounded
 
 from .arithmetic import distance
 from .gradient_agents import ClippedGradients, noise
-from .gradients import Gradients
 from .half import Arrays, Local, Streams, Vector
-from .local_task import LocalTask, Walk
 from .solver_agents import ScheduledSteps, SolverAgent, penalty, solvers
 from .terms import BudgetSchedule, MessageTerms
 from .value_bits import HEARD, BroadcastBits, ValueBits
@@ -70,7 +69,7 @@ class SplittingAgent(ValueBits, BroadcastBits, SolverAgent):
     )
 
     def task(
-        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+        self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> LocalTask:
         """Return f_i(w) + ||w - (2 y - z_i)||^2 / (2 rho), from x_i."""
         y = broadcast["y"]
@@ -78,8 +77,7 @@ class SplittingAgent(ValueBits, BroadcastBits, SolverAgent):
         center -= state["z"]
         return self.local_task(
             self.start(state, y, center),
-            problem,
-            facts,
+            records,
             streams,
             center=center,
             rho=self.rho,
@@ -144,33 +142,33 @@ class Agent(BudgetSchedule, ScheduledSteps, SplittingAgent):
         """Whether clipped and noised; without a clip the noise proves nothing."""
         return self.noise_variance > 0 and self.clip > 0
 
-    def prepare(self, problem: Problem) -> Problem:
-        """Return the problem to work on: in a private run, with rows within the public bound."""
+    def row_bound(self, facts: Facts) -> float:
+        """Return the public bound on the rows, in a private run that rests on one."""
         if not self.private:
-            return problem
-        if not can_clip(problem):
+            return 0.0
+        if not facts.clips:
             raise ConfigError("a private run needs a problem that can clip per example")
         if self.smoothness > 0:
-            return problem
-        if isinstance(problem, LinearModel):
+            return 0.0
+        if facts.linear:
             if self.row_norm <= 0:
                 raise ConfigError("a private run needs row-norm, a public bound on the rows")
-            return problem.with_rows_within(self.row_norm)
+            return self.row_norm
         if self.step_size <= 0:
             raise ConfigError(
                 "a private run on a problem of your own needs step-size or smoothness"
             )
-        return problem
+        return 0.0
 
-    def moduli(self, problem: Problem, facts: Facts) -> Moduli:
+    def moduli(self, records: Records) -> Moduli:
         """Return the moduli of f_i: those given, public bounds in a private run, else computed.
 
         Moduli computed from the data would make the step size, and with it every upload, an
         un-noised function of the records.
         """
-        if self.private and facts.linear:
-            return self._public_moduli(facts)
-        return super().moduli(problem, facts)
+        if self.private and records.facts.linear:
+            return self._public_moduli(records.facts)
+        return super().moduli(records)
 
     def _public_moduli(self, facts: Facts) -> Moduli:
         if self.smoothness > 0:
@@ -179,7 +177,7 @@ class Agent(BudgetSchedule, ScheduledSteps, SplittingAgent):
             raise NoCertificateError("a private run needs row-norm, a public bound on the rows")
         return facts.public_moduli(self.row_norm)
 
-    def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
+    def restart(self, broadcast: Arrays, facts: Facts) -> Arrays:
         return self.held({"x": broadcast["y"], "z": broadcast["y"]})
 
     def noised_release(self, facts: Facts, round_: int) -> Release:

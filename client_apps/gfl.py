@@ -18,12 +18,12 @@ from typing import ClassVar
 
 from privet.core import ConfigError
 from privet.core.key import LARGEST, SMALLEST, setting
-from privet.kernel import Facts, Problem, Release, gfl_sensitivity
+from privet.kernel import Facts, Records, Release, gfl_sensitivity
+from privet.kernel.programs.gradients import Gradients
+from privet.kernel.programs.steps import MOST_STEPS, LocalTask, Walk
 
 from .gradient_agents import ClippedGradients
-from .gradients import Gradients
 from .half import Arrays, Local, Streams
-from .local_task import MOST_STEPS, LocalTask, Walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +107,12 @@ class Agent(ClippedGradients):
         return facts.regularizer == "l2" and self.step_size * facts.modulus <= 2.0
 
     def task(
-        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+        self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> LocalTask:
         """Return f_i(w), from w_p: E_k steps of mu / E_k."""
         start = broadcast.get("w")
-        if start is None or start.shape[-1:] != (problem.dim,) or start.dtype != problem.dtype:
-            raise ConfigError(f"broadcast holds no model w of {problem.dim} in {problem.dtype}")
+        if start is None or start.shape[-1:] != (records.dim,) or start.dtype != records.dtype:
+            raise ConfigError(f"broadcast holds no model w of {records.dim} in {records.dtype}")
         step = self.step_size / self.local_epochs
         return LocalTask(start, step, self.local_epochs, gradients=self.gradients)
 

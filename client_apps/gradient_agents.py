@@ -7,15 +7,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from privet.core import ConfigError
 from privet.core.key import LARGEST, SMALLEST, setting
-from privet.kernel import RELATIONS, Clipping, Facts, NoCertificateError, Problem, Relation, Release
-from privet.problems import LinearModel, can_clip
+from privet.kernel import (
+    RELATIONS,
+    Clipping,
+    Facts,
+    NoCertificateError,
+    Relation,
+    Release,
+)
+from privet.kernel.programs.gradients import Gradients
+from privet.kernel.programs.steps import MOST_STEPS, LocalTask
 
-from .adapters.finite_sum import FiniteSum
-from .gradients import Gradients
 from .half import Half, Streams, Vector
-from .local_task import MOST_STEPS, LocalTask
 from .step_rules import require_rounds, step_in, step_rounds, step_rule
 
 
@@ -62,21 +66,6 @@ class ClippedGradients(Half):
             self.relation,
             noise_scale,
         )
-
-    def prepare(self, problem: Problem) -> Problem:
-        """Return the problem as it is (raises ``ConfigError`` where it cannot be clipped)."""
-        self.require_clipping(problem)
-        return problem
-
-    def require_clipping(self, problem: Problem) -> None:
-        """Refuse a problem that does not offer the clipping asked for (raises ``ConfigError``)."""
-        if self.clip <= 0:
-            return
-        if self.clipping == "batch":
-            if not isinstance(problem, LinearModel | FiniteSum):
-                raise ConfigError("clipping = 'batch': this problem cannot clip its gradient")
-        elif not can_clip(problem):
-            raise ConfigError(f"clip = {self.clip:g}: this problem cannot clip per example")
 
     def sensitivity(self, facts: Facts) -> float:
         """Return what one record can move a step's clipped gradient by.

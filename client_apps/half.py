@@ -14,10 +14,12 @@ from typing import Any, ClassVar, NamedTuple, Self, cast
 
 from privet.core import ConfigError
 from privet.core.key import Scalar, check_fields, read, settle
-from privet.kernel import Facts, NoCertificateError, Perturber, Problem, Release
+from privet.kernel import Clipping, Facts, NoCertificateError, Problem, Records, Release
+from privet.kernel.door import within
+from privet.kernel.programs.steps import LocalTask, Need, Walk
+from privet.kernel.streams import Streams
 
-from .inputs import Arrays, Streams, Vector
-from .local_task import LocalTask, Need, Walk, walk
+from .inputs import Arrays, Vector
 from .value_bits import NOISE, NOISE_STEPS, NONE, Coder
 
 
@@ -132,7 +134,7 @@ class Half:
     def stacks(self) -> bool:
         """Whether ``local_update`` takes the vectors of many agents as rows (N, d) of arrays.
 
-        With a `privet.problems.stacks.Stack` as their problem, and every row as if it were alone:
+        With the records of a `privet.problems.stacks.Stack`, and every row as if it were alone:
         so it is where a task and what follows of its walk are made entry by entry.
         """
         return False
@@ -142,17 +144,22 @@ class Half:
         """Per-example gradient bound: none."""
         return 0.0
 
-    def prepare(self, problem: Problem) -> Problem:
-        """Return the problem to work on, e.g. with rows within a public bound; kept by the app.
+    @property
+    def clipping(self) -> Clipping:
+        """What is clipped where ``clip`` is above 0: every example's gradient."""
+        return "example"
+
+    def row_bound(self, facts: Facts) -> float:
+        """Return the l2 norm that the agent's rows are to be held to; 0 leaves them as they are.
 
         Raises
         ------
         ConfigError
-            If this configuration cannot run on the problem.
+            If this configuration cannot run on a problem of these facts.
         """
-        return problem
+        return 0.0
 
-    def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
+    def restart(self, broadcast: Arrays, facts: Facts) -> Arrays:
         """Return the state of an agent that has none and was sent none: by default nothing."""
         return {}
 
@@ -197,7 +204,7 @@ class Half:
         return None
 
     def task(
-        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+        self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> LocalTask:
         """Return the round's local task; a pure function.
 
@@ -213,15 +220,15 @@ class Half:
         raise NotImplementedError(f"{type(self).__name__} defines neither finish nor local_update")
 
     def local_update(
-        self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Perturber
+        self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> Local:
         """Do one round's local work, taking exactly the draws of the round's release.
 
         By default the task, the built-in solver's walk, and what follows of it.
         """
-        task = self.task(state, broadcast, problem, noise.facts, streams)
-        walked = walk(task, problem, streams, noise)
-        return self.finished(state, broadcast, task, walked, streams, noise)
+        task = self.task(state, broadcast, records, streams)
+        walked = records.walk(task, streams)
+        return self.finished(state, broadcast, task, walked, records, streams)
 
     def finished(
         self,
@@ -229,13 +236,13 @@ class Half:
         broadcast: Arrays,
         task: LocalTask,
         walk: Walk,
+        records: Records,
         streams: Streams,
-        noise: Perturber,
     ) -> Local:
         """Return ``finish`` of a walk, of what is decoded where the upload is coded."""
         if not self.codes:
             return self.finish(state, broadcast, task, walk)
-        coder = cast(Coder, self.coder(streams, noise, self.noise_gain(streams.round)))
+        coder = cast(Coder, self.coder(streams, records, self.noise_gain(streams.round)))
         reference, coded = self.reference(state, broadcast), {}
         for name, field in self.sends.items():
             kept, coded[name] = coder.upload(getattr(walk, field), reference.get(name), name)
@@ -269,7 +276,7 @@ class Half:
         """Return what a charged draw is multiplied with on its way to the upload, at least."""
         return 1.0
 
-    def coder(self, streams: Streams, noise: Perturber, gain: float = 1.0) -> Coder | None:
+    def coder(self, streams: Streams, records: Records, gain: float = 1.0) -> Coder | None:
         """Return how the round's upload is coded; None where it is not.
 
         ``gain`` is what a charged draw is multiplied with on its way to the upload.
@@ -284,9 +291,9 @@ class Half:
         bits = getattr(self, "value_bits", NONE)
         if bits != NOISE:
             return Coder(streams, bits=int(bits))
-        if not noise.charged:
+        if not records.charged:
             raise ConfigError("value-bits = noise: no noise is charged that a step could follow")
-        return Coder(streams, step=gain * noise.release.deviation / NOISE_STEPS)
+        return Coder(streams, step=gain * records.release.deviation / NOISE_STEPS)
 
     @cached_property
     def _un_noised(self) -> Release:
@@ -298,5 +305,17 @@ class Half:
 
 
 _MOST_RELEASES = 256
+
+
+def prepared(half: Half, problem: Problem, facts: Facts) -> Problem:
+    """Return the problem that a half works on: with rows within its bound, and clipped as it asks.
+
+    Raises
+    ------
+    ConfigError, RecordsError
+        If its configuration cannot run on the problem.
+    """
+    return within(problem, half.row_bound(facts), half.clip, half.clipping)
+
 
 __all__ = ["Arrays", "Half", "Local", "Streams", "Vector"]

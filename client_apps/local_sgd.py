@@ -21,14 +21,14 @@ from flwr.clientapp.typing import Mod
 from privet.core import ConfigError, WireError
 from privet.core.errors import did_you_mean
 from privet.core.key import keys_of
-from privet.kernel import BudgetRefused, Facts, Problem
+from privet.kernel import BudgetRefused, Records
+from privet.kernel.programs.steps import LocalTask, Walk
 from privet.wire import Layout
 
 from .base import Participant, ProblemFn
 from .gradient_agents import SeveralStepsAgent
 from .guard import TERMS, Guard, checked_terms, node_rules, require_tame
 from .half import Arrays, Local, Streams
-from .local_task import LocalTask, Walk
 from .state import read_state, write_state
 
 
@@ -39,7 +39,7 @@ class Agent(SeveralStepsAgent):
     name: ClassVar[str] = "local-sgd"
 
     def task(
-        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+        self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> LocalTask:
         """Return f_i(w) + (mu/2) ||w - x||^2, from x."""
         x, mu = broadcast["x"], float(broadcast["mu"])
@@ -93,7 +93,8 @@ class LocalSGD(Participant):
         spent = guard.charge(self._agent, facts, held.ledger)
         streams = Streams(int(self._settings.get("seed", 0)), name, number)
         mu = x.dtype.type(config.get("proximal-mu", 0.0))
-        local = self._agent.local_update({}, {"x": x, "mu": mu}, problem, streams, spent.noise)
+        records = Records(problem, spent.noise)
+        local = self._agent.local_update({}, {"x": x, "mu": mu}, records, streams)
         spent.noise.settle()
         write_state(context, held._replace(ledger=spent.ledger, covered=spent.covered))
         metrics = MetricRecord({"num-examples": facts.num_examples, "epsilon": spent.epsilon})

@@ -39,6 +39,7 @@ from flwr.clientapp import ClientApp
 
 from privet.core import ConfigError, algorithm
 from privet.kernel import BudgetRefused, Norm
+from privet.kernel.programs.steps import LocalTask, Walk
 from privet.wire import RECORD, Layout, unpack
 from privet.wire.contract import decode_settings, means_privacy, read_instruction
 from privet.wire.payload import BUFFERS
@@ -47,7 +48,6 @@ from .base import METRICS, Opened, Participant, agent_name
 from .guard import is_private, speaks_little
 from .half import Half, Local, Vector
 from .inputs import parts
-from .local_task import LocalTask, Walk
 from .optimizer_steps import ScaledGradients, StepHook, hooked
 from .private_steps import LossFn, PrivateSteps, dry_run, require_runs
 from .state import read_state
@@ -426,9 +426,7 @@ class LoopParticipant(Participant):
         if isinstance(opened, RecordDict):
             raise Declined(Message(opened, reply_to=message))
         half: Any = opened.half
-        task = half.task(
-            opened.base, opened.broadcast, opened.problem, opened.facts, opened.streams
-        )
+        task = half.task(opened.base, opened.broadcast, opened.records, opened.streams)
         noise = getattr(half, half.noise_key.replace("-", "_"), 0.0) if half.noise_key else 0.0
         charged = opened.spent.noise.charged and type(half).local_update is Half.local_update
         if (noise > 0 or half.clip > 0) and not charged:
@@ -445,7 +443,7 @@ class LoopParticipant(Participant):
 
         def left(task: LocalTask, walk: Walk) -> Local:
             done: Local = half.finished(
-                *(opened.base, opened.broadcast, task, walk, opened.streams, opened.spent.noise)
+                *(opened.base, opened.broadcast, task, walk, opened.records, opened.streams)
             )
             if self._kind == "constant":
                 buffers.write(given)

@@ -16,10 +16,10 @@ from typing import Any
 
 from privet.core import ConfigError, PrivetError
 from privet.kernel import Clipped, Perturber, Problem, clipped_sensitivity
+from privet.kernel.programs.steps import LocalTask
 
 from .adapters.torch_clipping import VmapError, clipped_gradients
 from .adapters.torch_memory import Memory, same_bits
-from .local_task import LocalTask
 
 log = logging.getLogger("flwr.privet")
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from privet.core import ConfigError
 from privet.core.key import LARGEST, SMALLEST, setting
-from privet.kernel import Facts, Moduli, Problem, best_step
+from privet.kernel import Moduli, Records, best_step
+from privet.kernel.programs.gradients import Gradients
+from privet.kernel.programs.steps import MOST_STEPS, UNKNOWN, LocalTask
 
-from .gradients import Gradients
 from .half import Half, Streams, Vector
-from .local_task import MOST_STEPS, UNKNOWN, LocalTask
 from .step_rules import require_rounds, step_in, step_rounds, step_rule
 
 USUAL_SMOOTHNESS = 12.5
@@ -65,7 +65,7 @@ class SolverAgent(Half):
     def stacks(self) -> bool:
         return True
 
-    def moduli(self, problem: Problem, facts: Facts) -> Moduli:
+    def moduli(self, records: Records) -> Moduli:
         """Return the moduli of f_i: those given, the problem's own, or else usual ones.
 
         Raises
@@ -75,8 +75,8 @@ class SolverAgent(Half):
         """
         if self.smoothness > 0:
             return Moduli(self.strong_convexity, self.smoothness)
-        own = getattr(problem, "moduli", None)
-        if isinstance(own, Moduli):
+        own = records.un_noised.moduli
+        if own is not None:
             return own
         if self.local_solver == "agd":
             raise ConfigError("this problem does not know its moduli: agd needs smoothness")
@@ -89,8 +89,7 @@ class SolverAgent(Half):
     def local_task(
         self,
         start: Vector,
-        problem: Problem,
-        facts: Facts,
+        records: Records,
         streams: Streams,
         *,
         center: Vector | None = None,
@@ -106,7 +105,7 @@ class SolverAgent(Half):
         """
         moduli, step = UNKNOWN, self.step_size
         if step <= 0 or self.local_solver == "agd":
-            moduli = self.moduli(problem, facts)
+            moduli = self.moduli(records)
             step = step or best_step(moduli, rho)
         return LocalTask(
             start,

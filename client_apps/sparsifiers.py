@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.core import ConfigError
-from privet.kernel import Perturber
+from privet.kernel import Records
 from privet.wire.ring import rounded
 from privet.wire.sparse import SparseVector, encode
 from privet.wire.sparse.selection import budget, index_seed, rand_k, top_k
@@ -47,7 +47,7 @@ def choose(
     y: Vector,
     center: Vector,
     streams: Streams | None,
-    noise: Perturber | None,
+    records: Records | None,
     coder: Coder | None = None,
     reference: Vector | None = None,
 ) -> tuple[bytes, SparseVector]:
@@ -57,7 +57,7 @@ def choose(
     ----------
     y : array (d,)
         With its noise, where a mechanism was charged.
-    noise : Perturber, optional
+    records : Records, optional
         None where the agent adds none.
     center : array (d,)
         What the server broadcast: public.
@@ -67,7 +67,7 @@ def choose(
     Privacy: with the charged noise on all of y, what is chosen by public numbers, or from y
     itself, is post-processing. Un-accounted noise is added here to the values that are sent.
     """
-    values, places, seed = _chosen(choice, y, center, streams, noise)
+    values, places, seed = _chosen(choice, y, center, streams, records)
     code = b""
     if coder is not None:
         near = reference if reference is None or places is None else reference[places]
@@ -81,55 +81,55 @@ def choose(
 
 
 def _chosen(
-    choice: Choice, y: Vector, center: Vector, streams: Streams | None, noise: Perturber | None
+    choice: Choice, y: Vector, center: Vector, streams: Streams | None, records: Records | None
 ) -> tuple[Vector, NDArray[np.intp] | None, int | None]:
     """Return what is sent of y, where (None: all of it), and the seed that stands for that."""
     dim = y.size
     k = budget(choice.count, choice.share, dim)
     if choice.sparsifier == "noisy-top-k":
-        y = _noised(choice, y, noise)
+        y = _noised(choice, y, records)
         places = top_k(y, k)
         return y[places], None if k == dim else places, None
     if choice.sparsifier == "top-k":
         places = top_k(y, k)
         values = y[places]
-        if choice.noise_scale > 0 and noise is not None and not noise.charged:
+        if choice.noise_scale > 0 and records is not None and not records.charged:
             # The draws belong to the entries in descending order of magnitude.
             order = np.argsort(-np.abs(values), kind="stable")
-            values[order] = _noised(choice, values[order], noise)
+            values[order] = _noised(choice, values[order], records)
         return values, None if k == dim else places, None
     if choice.keeps_all(dim):
-        return _noised(choice, y, noise), None, None
+        return _noised(choice, y, records), None, None
     if streams is None:
         raise ConfigError(f"{choice.sparsifier} draws, and has no stream to draw from")
     seed = index_seed(streams.seed, streams.agent, streams.round)
     if choice.sparsifier == "rand-k":
         places = rand_k(seed, dim, k)
-        return _noised(choice, y[places], noise), places, seed
+        return _noised(choice, y[places], records), places, seed
     places = _public_places(center, k, seed)
-    return _noised(choice, y[places], noise), None if len(places) == dim else places, None
+    return _noised(choice, y[places], records), None if len(places) == dim else places, None
 
 
 def choose_shared(
-    choice: Choice, y: Vector, seed: int | None, noise: Perturber | None
+    choice: Choice, y: Vector, seed: int | None, records: Records | None
 ) -> SparseVector:
     """Return what is sent of y with a secure sum: all, or k coordinates by the round's own seed.
 
     Rounded to multiples of 2^-40 after the noise: what is added up is exactly what is returned.
     """
     if choice.keeps_all(y.size):
-        return SparseVector(y.size, rounded(_noised(choice, y, noise)))
+        return SparseVector(y.size, rounded(_noised(choice, y, records)))
     if choice.sparsifier != "rand-k" or seed is None:
         raise ConfigError("a secure sum needs all coordinates, or rand-k with a seed for all")
     places = rand_k(seed, y.size, budget(choice.count, choice.share, y.size))
-    return SparseVector(y.size, rounded(_noised(choice, y[places], noise)), places)
+    return SparseVector(y.size, rounded(_noised(choice, y[places], records)), places)
 
 
-def _noised(choice: Choice, values: Vector, noise: Perturber | None) -> Vector:
+def _noised(choice: Choice, values: Vector, records: Records | None) -> Vector:
     """Return values with noise that no account covers; as they are where a mechanism has it."""
-    if noise is None or noise.charged or choice.noise_scale <= 0:
+    if records is None or records.charged or choice.noise_scale <= 0:
         return values
-    return noise.unaccounted(values, choice.noise_scale).astype(values.dtype, copy=False)
+    return records.un_noised.perturb(values, choice.noise_scale).astype(values.dtype, copy=False)
 
 
 def _public_places(center: Vector, k: int, seed: int) -> NDArray[np.intp]:

@@ -16,10 +16,11 @@ import numpy as np
 
 from privet.core import WireError
 from privet.core.key import setting
+from privet.kernel.streams import Streams
 from privet.wire.sparse import codec
 from privet.wire.value_coding import decode_values, dither_seed, encode_values
 
-from .inputs import Streams, Vector
+from .inputs import Vector
 
 NONE, NOISE = "0", "noise"
 HEARD = "heard:"

@@ -1,9 +1,8 @@
-"""What every room uses: errors, run-config keys, the registry of algorithms, named streams."""
+"""What every room uses: errors, run-config keys, the registry of algorithms."""
 
 from .errors import ConfigError, NotFiniteError, PrivetError, RunError, UploadError, WireError
 from .key import Key, setting
 from .registry import Algorithm, algorithm, algorithms
-from .streams import stream
 
 __all__ = [
     "Algorithm",
@@ -17,5 +16,4 @@ __all__ = [
     "algorithm",
     "algorithms",
     "setting",
-    "stream",
 ]

@@ -20,12 +20,14 @@ from privet.kernel.bounded import (
     clipped_whole,
 )
 from privet.kernel.curvature import loss_curvature, public_moduli
+from privet.kernel.door import Records, UnNoised
 from privet.kernel.errors import (
     BudgetRefused,
     LedgerError,
     MaskError,
     NoCertificateError,
     NoiseError,
+    RecordsError,
     UnsupportedAccountError,
 )
 from privet.kernel.events import UNITS, Release
@@ -44,6 +46,8 @@ from privet.kernel.records import (
     Problem,
     RowIndex,
     best_step,
+    can_clip,
+    can_clip_batches,
 )
 from privet.kernel.sensitivity import (
     check_sparsifier,
@@ -52,23 +56,29 @@ from privet.kernel.sensitivity import (
     fed_plt_contraction,
     gfl_sensitivity,
 )
+from privet.kernel.sets import SET_NAMES, Box, ConvexSet, L2Ball, Zero, make_set
+from privet.kernel.streams import stream
 from privet.kernel.trust import KeyPair, Trust
 from privet.kernel.ziggurat import total_variation
 
 __all__ = [
     "RELATIONS",
+    "SET_NAMES",
     "UNITS",
     "AgentLedger",
     "Audit",
     "Binding",
+    "Box",
     "BudgetRefused",
     "ClippableProblem",
     "Clipped",
     "Clipping",
+    "ConvexSet",
     "Facts",
     "FloatArray",
     "GivenMasks",
     "KeyPair",
+    "L2Ball",
     "LedgerError",
     "LedgerFile",
     "MaskError",
@@ -82,6 +92,8 @@ __all__ = [
     "PairwiseMasks",
     "Perturber",
     "Problem",
+    "Records",
+    "RecordsError",
     "Relation",
     "Release",
     "RowIndex",
@@ -91,8 +103,12 @@ __all__ = [
     "SystemNoise",
     "Totals",
     "Trust",
+    "UnNoised",
     "UnsupportedAccountError",
+    "Zero",
     "best_step",
+    "can_clip",
+    "can_clip_batches",
     "check_sparsifier",
     "checked_spacing",
     "clip_rows",
@@ -110,7 +126,9 @@ __all__ = [
     "gfl_sensitivity",
     "key_pair",
     "loss_curvature",
+    "make_set",
     "public_moduli",
     "shared_spacing",
+    "stream",
     "total_variation",
 ]

@@ -15,6 +15,10 @@ class UnsupportedAccountError(ValueError):
     """The releases cannot be accounted together or at all (mixed relations)."""
 
 
+class RecordsError(ValueError):
+    """What is asked of the records cannot be computed; the text holds public numbers only."""
+
+
 class LedgerError(ValueError):
     """The ledger file is damaged or cannot be trusted; somebody has to inspect it."""
 

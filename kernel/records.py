@@ -1,9 +1,9 @@
-"""What every agent's loss offers to the algorithms: values, gradients and moduli."""
+"""What the kernel asks of an agent's records: values, gradients and moduli of its loss."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,16 @@ class Problem(Protocol):
         ...
 
 
+class BatchClippable(Problem, Protocol):
+    """A problem that can bound the data term of a whole batch's gradient."""
+
+    def batch_clipped_gradient(
+        self, x: FloatArray, clip: float, rows: RowIndex = None
+    ) -> FloatArray:
+        """Return the gradient with its data term scaled down to l2 norm ``clip`` as a whole."""
+        ...
+
+
 @runtime_checkable
 class ClippableProblem(Problem, Protocol):
     """A problem whose per-example gradients can be bounded, as privacy needs it.
@@ -95,3 +105,13 @@ class ClippableProblem(Problem, Protocol):
         With ``rows`` the data term is n/(D b) times the sum over the b examples of the batch.
         """
         ...
+
+
+def can_clip(problem: Problem) -> TypeGuard[ClippableProblem]:
+    """Return whether a problem can bound its per-example gradients: it has ``clipped_gradient``."""
+    return callable(getattr(problem, "clipped_gradient", None))
+
+
+def can_clip_batches(problem: Problem) -> TypeGuard[BatchClippable]:
+    """Return whether a problem can bound the gradient of a whole batch."""
+    return callable(getattr(problem, "batch_clipped_gradient", None))

@@ -12,7 +12,7 @@ The federation minimises sum_i f_i(x) + h(x) over x in W, where
 
 from privet.problems.binary_logistic import BinaryLogistic
 from privet.problems.facts import public_facts
-from privet.problems.linear import LinearModel, can_clip
+from privet.problems.linear import LinearModel
 from privet.problems.multinomial_logistic import MultinomialLogistic
 from privet.problems.one_class_logistic import OneClassLogistic
 from privet.problems.proximal import (
@@ -34,19 +34,14 @@ from privet.problems.regularizers import (
     make_regularizer,
 )
 from privet.problems.ridge_regression import RidgeRegression
-from privet.problems.sets import SET_NAMES, Box, ConvexSet, L2Ball, Zero, make_set
 
 __all__ = [
     "H_NAMES",
     "L2",
     "REGULARIZER_NAMES",
-    "SET_NAMES",
     "BinaryLogistic",
-    "Box",
-    "ConvexSet",
     "ElasticNet",
     "GroupL1",
-    "L2Ball",
     "LinearModel",
     "Minimum",
     "MultinomialLogistic",
@@ -57,11 +52,8 @@ __all__ = [
     "Regularizer",
     "RidgeRegression",
     "Scaled",
-    "Zero",
-    "can_clip",
     "make_h",
     "make_regularizer",
-    "make_set",
     "minimize",
     "public_facts",
     "soft_threshold",

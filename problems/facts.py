@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from privet.kernel import Facts, Moduli, Problem
+from privet.kernel import Facts, Moduli, Problem, can_clip
 from privet.kernel.facts import OTHER
-from privet.problems.linear import LinearModel, can_clip
+from privet.problems.linear import LinearModel
 
 
 def public_facts(problem: Problem) -> Facts:

@@ -11,7 +11,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Self, TypeGuard, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from privet.kernel.bounded import (
 )
 from privet.kernel.checks import check_features, check_positive
 from privet.kernel.curvature import loss_curvature
-from privet.kernel.records import ClippableProblem, FloatArray, Moduli, Norm, RowIndex
+from privet.kernel.records import FloatArray, Moduli, Norm, RowIndex
 from privet.problems.regularizers import NoRegularizer, Regularizer
 from privet.problems.spectrum import gram_extremes
 from privet.problems.validation import check_classes
@@ -457,12 +457,3 @@ class MatrixScoreModel(LinearModel[npt.NDArray[np.intp]]):
         most = limits.most
         factors = most / np.maximum(self._residual_norms(residuals, norm), most)
         residuals *= factors.astype(residuals.dtype, copy=False)[..., None, :]
-
-
-def can_clip(problem: object) -> TypeGuard[ClippableProblem]:
-    """Return whether a problem can bound its per-example gradients.
-
-    For the models of this library the class says so: asking a protocol takes longer than clipping
-    a small problem.
-    """
-    return isinstance(problem, ClippedSums | ClippableProblem)

@@ -13,7 +13,7 @@ import numpy as np
 
 from privet.kernel.checks import check_non_negative, check_positive
 from privet.kernel.records import FloatArray
-from privet.problems.sets import Box, L2Ball, Zero
+from privet.kernel.sets import Box, L2Ball, Zero
 
 
 @runtime_checkable

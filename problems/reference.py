@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from privet.kernel.records import FloatArray, Moduli, Problem
+from privet.kernel.sets import Zero
 from privet.problems.proximal import ProximalFunction
-from privet.problems.sets import Zero
 
 NEWTON_UP_TO = 1000
 """Number of parameters up to which Hessians are used."""

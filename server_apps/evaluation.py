@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from privet.core.errors import one_line
 from privet.data import Federation
-from privet.problems import L2, BinaryLogistic, ProximalFunction, Zero, minimize
+from privet.kernel import Zero
+from privet.problems import L2, BinaryLogistic, ProximalFunction, minimize
 from privet.problems.reference import NEWTON_UP_TO
 from privet.strategies.hooks import Monitor
 

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.client_apps.solver_agents import SolverAgent
-from privet.core import ConfigError, algorithm, stream
+from privet.core import ConfigError, algorithm
 from privet.core.key import read, same
-from privet.kernel import Moduli
+from privet.kernel import Moduli, stream
 from privet.sim.race import Outcome, Task, race, read_searched
 from privet.strategies import SearchAxis
 

@@ -27,9 +27,10 @@ from flwr.app import ArrayRecord, Context, RecordDict
 from flwr.clientapp import ClientApp
 
 from privet.client_apps.solver_agents import USUAL_SMOOTHNESS
-from privet.core import ConfigError, stream
+from privet.core import ConfigError
 from privet.core.key import Key, keys_of, values_of
 from privet.core.log_level import SILENT, hushed
+from privet.kernel import stream
 from privet.server_apps.report.document import document
 from privet.server_apps.report.format import number, text
 from privet.server_apps.report.tables import html_table

@@ -24,7 +24,8 @@ from privet.client_apps.terms import PrivacyTerms
 from privet.core import ConfigError
 from privet.core.key import LARGEST, SMALLEST, check_fields, read, setting
 from privet.core.mapped import column_sums
-from privet.problems import ProximalFunction, Zero, make_h
+from privet.kernel import Zero
+from privet.problems import ProximalFunction, make_h
 from privet.wire.ring import Shapes
 
 from .base import PrimalDualStrategy

@@ -25,7 +25,8 @@ from privet.client_apps.fed_pdm import Agent, public_dual
 from privet.client_apps.terms import PrivacyTerms
 from privet.core import ConfigError
 from privet.core.key import setting
-from privet.problems import ProximalFunction, Zero
+from privet.kernel import Zero
+from privet.problems import ProximalFunction
 from privet.wire import digest
 from privet.wire.payload import encoded
 from privet.wire.ring import Shapes

@@ -20,9 +20,9 @@ import numpy as np
 from privet.client_apps.fed_plt import Agent, SplittingAgent, reflect
 from privet.client_apps.terms import PrivacyTerms
 from privet.core.key import setting
-from privet.kernel import Facts
+from privet.kernel import Facts, Zero
 from privet.kernel.records import best_step
-from privet.problems import ProximalFunction, Zero
+from privet.problems import ProximalFunction
 from privet.wire.ring import Shapes
 
 from .base import PrimalDualStrategy

@@ -14,7 +14,8 @@ from typing import Any, TypedDict
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from privet.core import ConfigError, stream
+from privet.core import ConfigError
+from privet.kernel import stream
 from privet.wire.flower_internals import mean_of_metrics
 
 from .participation import Participation

@@ -24,10 +24,10 @@ from privet.client_apps.inputs import parts
 from privet.client_apps.solver_agents import USUAL_SMOOTHNESS
 from privet.client_apps.state import LARGE
 from privet.client_apps.terms import PrivacyTerms
-from privet.core import NotFiniteError, RunError, UploadError, WireError, mapped, stream
+from privet.core import NotFiniteError, RunError, UploadError, WireError, mapped
 from privet.core.key import keys_of, owned, read
 from privet.core.mapped import blocks, column_sums, empty, release
-from privet.kernel import Facts
+from privet.kernel import Facts, stream
 from privet.wire import Settings, digest, finite
 from privet.wire.dense import digest_of, digests
 from privet.wire.payload import ENCODED

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from privet.core.key import read
 from privet.data import Federation
-from privet.kernel import Facts, Moduli
-from privet.problems import ProximalFunction, Scaled, Zero
+from privet.kernel import Facts, Moduli, Zero
+from privet.problems import ProximalFunction, Scaled
 
 from .shared_regularizer import RegularizerSettings
 

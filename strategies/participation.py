@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from privet.core import ConfigError, stream
+from privet.core import ConfigError
 from privet.core.key import read, setting
+from privet.kernel import stream
 
 
 class Participation(Protocol):

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.client_apps.guard import Received
-from privet.client_apps.inputs import Streams
-from privet.kernel import Clipped, Facts, Perturber, Problem, Release, SeededNoise
+from privet.client_apps.half import prepared
+from privet.kernel import Clipped, Facts, Perturber, Problem, Records, Release, SeededNoise
 from privet.kernel.ledger import LedgerFile
+from privet.kernel.streams import Streams
 from privet.problems import LinearModel, public_facts
 from privet.wire import unpack
 from privet.wire.contract import decode_settings
@@ -96,7 +97,7 @@ def charge_is_what_is_drawn(subject: Subject) -> None:
         round_ = instruction.round
         half = made(decode_settings(instruction.settings))
         require(half.private, "clip and noise do not make it private: give private=")
-        problem = half.prepare(subject.problems[int(agent)])
+        problem = subject.problems[int(agent)]
         release = half.release(public_facts(problem), round_)
         source = sources[agent, round_]
         require(
@@ -184,15 +185,13 @@ def _scripted(
         settings, broadcast = decode_settings(asked.settings), Received(asked.broadcast())
         half, sent = made.from_settings(settings), list[Sent]()
         streams = Streams(int(settings.get("seed", 0)), name, asked.round)
-        for place, problem in enumerate(map(half.prepare, problems)):
-            state = states[place]
+        for place, problem in enumerate(problems):
+            facts, state = public_facts(problem), states[place]
             if state is None:
-                state = (
-                    unpack(asked.recovery) if asked.recovery else half.restart(broadcast, problem)
-                )
-            facts = public_facts(problem)
+                state = unpack(asked.recovery) if asked.recovery else half.restart(broadcast, facts)
             noise = Scripted(half.release(facts, asked.round), facts)
-            local = half.local_update(Received(state), broadcast, problem, streams, noise)
+            records = Records(prepared(half, problem, facts), noise, half.row_bound(facts))
+            local = half.local_update(Received(state), broadcast, records, streams)
             noise.settle()
             states[place] = local.state
             sent.append(Sent(dict(local.upload), noise.noised, noise.release))

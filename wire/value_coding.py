@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.core.errors import WireError
-from privet.core.streams import hash_of
+from privet.kernel.streams import hash_of
 
 from .unary import pack_ones, unpack_ones
 

@@ -16,11 +16,11 @@ from typing import ClassVar
 import numpy as np
 
 from privet.core.key import LARGEST, SMALLEST, setting
-from privet.kernel import Facts, Problem
+from privet.kernel import Facts, Records
+from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..arithmetic import ascend
 from ..half import Arrays, Local, Streams, Vector
-from ..local_task import LocalTask, Walk
 from ..solver_agents import ScheduledSteps
 from ..value_bits import HEARD, BroadcastBits, ValueBits
 
@@ -39,17 +39,16 @@ class ControlledAgent(ValueBits, BroadcastBits, ScheduledSteps):
     def steps(self, streams: Streams) -> int:
         """Return the number of local steps of a round."""
 
-    def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        return {"h": np.zeros(problem.dim, problem.dtype)}
+    def restart(self, broadcast: Arrays, facts: Facts) -> Arrays:
+        return {"h": np.zeros(facts.dim, facts.dtype)}
 
     def task(
-        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+        self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> LocalTask:
         """Return f_i(w) - <h_i, w>, from x."""
         return self.local_task(
             broadcast["x"],
-            problem,
-            facts,
+            records,
             streams,
             shift=-self._current(state, broadcast),
             steps=self.steps(streams),

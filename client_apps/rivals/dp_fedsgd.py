@@ -13,11 +13,10 @@ from typing import ClassVar
 import numpy as np
 
 from privet.core.key import same, setting
-from privet.kernel import Facts, NoCertificateError, Perturber, Problem, Release, shared_spacing
+from privet.kernel import Facts, NoCertificateError, Records, Release, shared_spacing
 from privet.wire import ring
 
 from ..gradient_agents import NoisyStepsAgent
-from ..gradients import require_model
 from ..half import Arrays, Local, Streams, Vector
 from ..terms import BudgetSchedule, MessageTerms
 from ..value_bits import HEARD, BroadcastBits, ValueBits
@@ -75,13 +74,12 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, NoisyStepsAgent):
         return shared_spacing(scale, x.shape[-1]) * ring.UNIT
 
     def local_update(
-        self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Perturber
+        self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> Local:
         """Return the clipped gradient at x with its noise."""
         x = broadcast["x"]
-        require_model(x, problem)
-        g = self.gradients.oracle(problem, streams, noise)(x)
-        if coder := self.coder(streams, noise):
+        g = records.gradient(self.gradients, x, streams)
+        if coder := self.coder(streams, records):
             g, sent = coder.upload(g, None, "g")
             return Local({}, {"g": sent}, g)
         unit = self.unit(x, streams.round)

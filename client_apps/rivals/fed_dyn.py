@@ -14,11 +14,11 @@ from typing import ClassVar
 import numpy as np
 
 from privet.core.key import LARGEST, setting
-from privet.kernel import Facts, Problem
+from privet.kernel import Facts, Records
+from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..gradient_agents import SeveralStepsAgent
 from ..half import Arrays, Local, Streams, Vector
-from ..local_task import LocalTask, Walk
 from ..value_bits import HEARD, BroadcastBits, ValueBits
 
 
@@ -42,11 +42,11 @@ class Agent(ValueBits, BroadcastBits, SeveralStepsAgent):
         0.1, "weight of the proximal term", low=0, high=LARGEST, open_low=True
     )
 
-    def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        return {"g": np.zeros(problem.dim, problem.dtype)}
+    def restart(self, broadcast: Arrays, facts: Facts) -> Arrays:
+        return {"g": np.zeros(facts.dim, facts.dtype)}
 
     def task(
-        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+        self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> LocalTask:
         """Return f_i(w) - <g_i, w> + (alpha/2) ||w - x||^2, from x."""
         x = broadcast["x"]

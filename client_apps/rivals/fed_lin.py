@@ -14,10 +14,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from privet.kernel import Facts, Perturber, Problem
+from privet.kernel import Facts, Records
+from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..half import Arrays, Local, Streams
-from ..local_task import LocalTask, Walk
 from ..solver_agents import ScheduledSteps, solvers
 from ..value_bits import HEARD, BroadcastBits, ValueBits
 
@@ -33,18 +33,18 @@ class Agent(ValueBits, BroadcastBits, ScheduledSteps):
     local_solver: str = solvers("gd")
     step_size: float = 0.1
 
-    def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        return {"g": np.zeros(problem.dim, problem.dtype)}
+    def restart(self, broadcast: Arrays, facts: Facts) -> Arrays:
+        return {"g": np.zeros(facts.dim, facts.dtype)}
 
     def local_update(
-        self, state: Arrays, broadcast: Arrays, problem: Problem, streams: Streams, noise: Perturber
+        self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> Local:
         """Return the gradient at x in round A, the end of the corrected local steps in B."""
         if "g" in broadcast:
-            return super().local_update(state, broadcast, problem, streams, noise)
+            return super().local_update(state, broadcast, records, streams)
         x = broadcast["x"]
-        own = sent = problem.gradient(x)
-        if coder := self.coder(streams, noise):
+        own = sent = records.un_noised.gradient(x)
+        if coder := self.coder(streams, records):
             own, sent = coder.upload(own, state["g"], "g")
         return Local({"x": x, "g": own}, {"g": sent}, own)
 
@@ -54,16 +54,16 @@ class Agent(ValueBits, BroadcastBits, ScheduledSteps):
         return {"x": x, "g": state["g"]}
 
     def task(
-        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+        self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> LocalTask:
         """Return f_i(w) + <g - g_i, w>, from x: N_e steps, the first of which is -eta g there."""
         x, mean = broadcast.get("x"), broadcast["g"]
         shift = mean - state["g"]
         if x is not None:  # again, as somebody missed it: g_i may belong to an older one
-            return self.local_task(x, problem, facts, streams, shift=shift)
+            return self.local_task(x, records, streams, shift=shift)
         x = state["x"]
         steps = self.local_epochs - 1
-        task = self.local_task(x, problem, facts, streams, shift=shift, steps=steps)
+        task = self.local_task(x, records, streams, shift=shift, steps=steps)
         return task._replace(start=x - x.dtype.type(task.step_size) * mean)
 
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:

@@ -14,11 +14,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from privet.kernel import Facts, Problem
+from privet.kernel import Facts, Records
+from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..arithmetic import ascend
 from ..half import Arrays, Local, Streams
-from ..local_task import LocalTask, Walk
 from ..solver_agents import ScheduledSteps, penalty
 from ..value_bits import HEARD, BroadcastBits, ValueBits
 
@@ -33,17 +33,16 @@ class Agent(ValueBits, BroadcastBits, ScheduledSteps):
 
     rho: float = penalty(3.0, "eta, the inverse penalty of the augmented Lagrangian")
 
-    def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        return {"x": broadcast["x"], "lam": np.zeros(problem.dim, problem.dtype)}
+    def restart(self, broadcast: Arrays, facts: Facts) -> Arrays:
+        return {"x": broadcast["x"], "lam": np.zeros(facts.dim, facts.dtype)}
 
     def task(
-        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+        self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> LocalTask:
         """Return f_i(w) + <lam_i, w> + ||w - x0||^2 / (2 eta), from x_i."""
         return self.local_task(
             state["x"],
-            problem,
-            facts,
+            records,
             streams,
             center=broadcast["x"],
             rho=self.rho,

@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from privet.kernel import Problem
+from privet.kernel import Facts
+from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..fed_plt import SplittingAgent
 from ..half import Arrays, Local, Vector
-from ..local_task import LocalTask, Walk
 from ..solver_agents import penalty, solvers
 
 
@@ -29,7 +29,7 @@ class Agent(SplittingAgent):
     rho: float = penalty(3.0, "penalty of the splitting")
     local_solver: str = solvers("gd", "agd", "sgd")
 
-    def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
+    def restart(self, broadcast: Arrays, facts: Facts) -> Arrays:
         return {"z": broadcast["y"]}
 
     def start(self, state: Arrays, y: Vector, center: Vector) -> Vector:

@@ -21,10 +21,10 @@ from typing import ClassVar
 import numpy as np
 
 from privet.core.key import setting
-from privet.kernel import Facts, Perturber, Problem
+from privet.kernel import Facts, Records
+from privet.kernel.programs.steps import LocalTask, Need, Walk
 
 from ..half import Arrays, Local, Streams
-from ..local_task import LocalTask, Need, Walk
 from ..solver_agents import ScheduledSteps, penalty, solvers
 from ..value_bits import HEARD, BroadcastBits, ValueBits
 
@@ -41,11 +41,11 @@ class Agent(ValueBits, BroadcastBits, ScheduledSteps):
     rho: float = penalty(3.0, "1 / (agents * tau) of the paper")
     common_convexity: float = setting(0.0, "strong convexity that every f_i has (mu)", low=0)
 
-    def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        return {"u": np.zeros(problem.dim, problem.dtype)}
+    def restart(self, broadcast: Arrays, facts: Facts) -> Arrays:
+        return {"u": np.zeros(facts.dim, facts.dtype)}
 
     def task(
-        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+        self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> LocalTask:
         """Return f_i(w) - <xhat / rho + u_i, w> + (1/rho - mu) ||w||^2 / 2, from xhat."""
         x = broadcast["x"]
@@ -53,7 +53,7 @@ class Agent(ValueBits, BroadcastBits, ScheduledSteps):
         shift -= state["u"]
         weight = 1.0 / self.rho - self.common_convexity
         rho = 1.0 / weight if weight else math.inf
-        return self.local_task(x, problem, facts, streams, rho=rho, shift=shift)
+        return self.local_task(x, records, streams, rho=rho, shift=shift)
 
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
         """Return u_i = grad F_i, grad f_i less mu w, where the walk ends."""
@@ -67,11 +67,11 @@ class Agent(ValueBits, BroadcastBits, ScheduledSteps):
         broadcast: Arrays,
         task: LocalTask,
         walk: Walk,
+        records: Records,
         streams: Streams,
-        noise: Perturber,
     ) -> Local:
         """As every half; u_i, no field of the walk, is coded by its difference to the last."""
-        local, coder = self.finish(state, broadcast, task, walk), self.coder(streams, noise)
+        local, coder = self.finish(state, broadcast, task, walk), self.coder(streams, records)
         if coder is None:
             return local
         u, sent = coder.upload(local.agreed, state["u"], "u")

@@ -14,11 +14,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from privet.kernel import Facts, Problem
+from privet.kernel import Facts, Records
+from privet.kernel.programs.steps import LocalTask, Need, Walk
 
 from ..gradient_agents import SeveralStepsAgent
 from ..half import Arrays, Local, Streams
-from ..local_task import LocalTask, Need, Walk
 from ..value_bits import HEARD, BroadcastBits, ValueBits
 
 
@@ -32,11 +32,11 @@ class Agent(ValueBits, BroadcastBits, SeveralStepsAgent):
     sends: ClassVar[Mapping[str, str]] = {"u": "mean_gradient"}
     steps_bind: ClassVar[bool] = True  # the server multiplies u_i by them
 
-    def restart(self, broadcast: Arrays, problem: Problem) -> Arrays:
-        return {"c": np.zeros(problem.dim, problem.dtype)}
+    def restart(self, broadcast: Arrays, facts: Facts) -> Arrays:
+        return {"c": np.zeros(facts.dim, facts.dtype)}
 
     def task(
-        self, state: Arrays, broadcast: Arrays, problem: Problem, facts: Facts, streams: Streams
+        self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> LocalTask:
         """Return f_i(w) + <c - c_i, w>, from x."""
         return self.local_task(broadcast["x"], streams, shift=broadcast["c"] - state["c"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from privet.core import stream
+from privet.kernel import stream
 
 from ..half import Streams
 from .control_variates import ControlledAgent

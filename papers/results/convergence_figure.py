@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from privet.client_apps import client_app
 from privet.data import Federation, federation_from_config
-from privet.kernel import Problem
-from privet.problems import Zero
+from privet.kernel import Problem, Zero
 from privet.server_apps.evaluation import Evaluation
 from privet.sim.engine import InlineGrid
 from privet.sim.logs import quiet

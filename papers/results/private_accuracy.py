@@ -31,9 +31,9 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from privet.core import ConfigError, RunError, algorithm, stream
+from privet.core import ConfigError, RunError, algorithm
 from privet.data import load
-from privet.kernel import gaussian_epsilon, gaussian_scale
+from privet.kernel import gaussian_epsilon, gaussian_scale, stream
 from privet.problems import BinaryLogistic, LinearModel, MultinomialLogistic, NoRegularizer
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet

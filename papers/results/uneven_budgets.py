@@ -29,9 +29,9 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from privet.core import ConfigError, algorithm, stream
+from privet.core import ConfigError, algorithm
 from privet.data import federation_from_config
-from privet.kernel import clip_rows
+from privet.kernel import clip_rows, stream
 from privet.problems import L2, LinearModel, RidgeRegression, minimize
 from privet.server_apps import read_config
 from privet.sim.inline import grid_of

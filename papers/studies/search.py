@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from privet.core import RunError, stream
+from privet.core import RunError
+from privet.kernel import stream
 from privet.sim.tuning import Axis, hypercube, placed
 
 from .runner import play

@@ -11,10 +11,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.core import ConfigError, stream
+from privet.core import ConfigError
 from privet.data import Dataset, federation_from_config, load
 from privet.data.built_in import linear_examples
-from privet.kernel import Moduli
+from privet.kernel import Moduli, Zero, stream
 from privet.problems import (
     L2,
     BinaryLogistic,
@@ -22,7 +22,6 @@ from privet.problems import (
     MultinomialLogistic,
     OneClassLogistic,
     RidgeRegression,
-    Zero,
     make_regularizer,
     minimize,
 )

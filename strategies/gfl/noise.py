@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from privet.core import ConfigError, stream
-from privet.kernel import NoiseSource
+from privet.core import ConfigError
+from privet.kernel import NoiseSource, stream
 
 Vector = NDArray[Any]
 

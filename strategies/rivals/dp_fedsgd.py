@@ -20,8 +20,8 @@ from privet.client_apps.rivals.dp_fedsgd import Agent
 from privet.client_apps.terms import PrivacyTerms
 from privet.core import ConfigError
 from privet.core.key import setting
-from privet.kernel import Facts
-from privet.problems import ProximalFunction, Zero
+from privet.kernel import Facts, Zero
+from privet.problems import ProximalFunction
 from privet.wire.ring import Shapes
 
 from ..base import PrimalDualStrategy

@@ -21,8 +21,9 @@ from typing import Any, ClassVar, cast
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from privet.core import UploadError, WireError, stream
+from privet.core import UploadError, WireError
 from privet.core.errors import one_line
+from privet.kernel import stream
 from privet.wire import REFUSED, Update, content_bytes, ring
 from privet.wire.contract import is_need_state
 from privet.wire.rosters import with_roster

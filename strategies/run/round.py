@@ -15,10 +15,10 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from privet.client_apps.cohort import begun
-from privet.client_apps.inputs import Streams
 from privet.client_apps.value_bits import MOST_MISSED, Coder
 from privet.core import NotFiniteError, PrivetError, RunError, UploadError, mapped
 from privet.core.errors import listed, one_line
+from privet.kernel.streams import Streams
 from privet.wire import AGENT_RECORD, RECORD, Update, pack
 from privet.wire.contract import agent_record, read_update, shared_record
 from privet.wire.flower_internals import copy_for

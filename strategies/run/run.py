@@ -16,12 +16,12 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from privet.client_apps.gradients import Gradients
 from privet.client_apps.terms import MEAN_EXAMPLES
 from privet.core import ConfigError, PrivetError, RunError, mapped
 from privet.core.errors import listed, one_line
 from privet.core.key import shown, values_of
 from privet.core.library import LIBRARY_VERSION, library_version
+from privet.kernel.programs.gradients import Gradients
 from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.payload import BUFFERS
 

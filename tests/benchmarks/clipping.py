@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from privet.core import stream
 from privet.core.threads import pin_blas_threads
-from privet.kernel import clipped_term
+from privet.kernel import clipped_term, stream
 from privet.problems import BinaryLogistic, MultinomialLogistic, RidgeRegression
 
 from .figure import Figure, Show, best_seconds

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from privet.core import stream
-from privet.kernel import Problem
+from privet.kernel import Problem, stream
 from privet.problems import L2, BinaryLogistic, MultinomialLogistic
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet

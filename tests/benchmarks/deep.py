@@ -23,8 +23,8 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, FedProx
 
 from privet.client_apps import LoopParticipant, initial_arrays
 from privet.client_apps.sparse_mod import sparse_mod
-from privet.core import stream
 from privet.data.partitions import partition
+from privet.kernel import stream
 from privet.sim.engine import InlineGrid
 from privet.sim.logs import quiet
 from privet.strategies import FedDyn, FedPDM, FedPLT, Scaffold, SparseUplink

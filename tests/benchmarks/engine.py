@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from privet.core import stream
+from privet.kernel import stream
 from privet.problems import L2, BinaryLogistic
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import grid_of

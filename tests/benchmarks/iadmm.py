@@ -14,8 +14,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from privet.core import stream
 from privet.core.threads import pin_blas_threads
+from privet.kernel import stream
 from privet.problems import L2, MultinomialLogistic
 from privet.sim.inline import grid_of
 from privet.sim.logs import quiet

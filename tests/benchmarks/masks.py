@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.core import stream
-from privet.kernel import Binding, KeyPair, PairwiseMasks, key_pair
+from privet.kernel import Binding, KeyPair, PairwiseMasks, key_pair, stream
 from privet.kernel.masks import apply_streams, key_stream
 from privet.wire import ring
 

@@ -16,8 +16,8 @@ from flwr.app import Array, ArrayRecord, Context
 from flwr.clientapp import ClientApp
 
 from privet.client_apps import client_app
-from privet.core import stream
 from privet.data import federation_from_config
+from privet.kernel import stream
 from privet.problems import L2, MultinomialLogistic
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.core import stream
 from privet.core.threads import pin_blas_threads
+from privet.kernel import stream
 from privet.wire.sparse import decode, encode
 from privet.wire.sparse.selection import rand_k, top_k
 from privet.wire.sparse.sums import SparseSum

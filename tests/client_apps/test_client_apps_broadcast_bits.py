@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privet.client_apps import base
-from privet.client_apps.inputs import Streams
 from privet.client_apps.value_bits import Coder, heard, is_difference
 from privet.core import ConfigError, WireError, algorithm
+from privet.kernel.streams import Streams
 from privet.problems import L2, BinaryLogistic
 from privet.problems.reference import minimize
 from privet.server_apps import read_config

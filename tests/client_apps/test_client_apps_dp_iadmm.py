@@ -15,16 +15,17 @@ from numpy.typing import NDArray
 from privet.client_apps.dp_iadmm import Agent
 from privet.client_apps.half import Local, Streams
 from privet.core import ConfigError
-from privet.kernel import NoCertificateError, NoiseError, Perturber, dp_iadmm_output_gain
-from privet.kernel.perturb import spacing
-from privet.problems import (
-    L2,
-    BinaryLogistic,
-    MultinomialLogistic,
-    Nonconvex,
+from privet.kernel import (
+    NoCertificateError,
+    NoiseError,
+    Perturber,
+    RecordsError,
+    dp_iadmm_output_gain,
     make_set,
-    public_facts,
 )
+from privet.kernel.perturb import spacing
+from privet.problems import L2, BinaryLogistic, MultinomialLogistic, Nonconvex, public_facts
+from support.opened import held, opened
 from support.perturbers import perturber
 
 Vector = NDArray[Any]
@@ -90,7 +91,7 @@ def work(
     state = {"lam": np.asarray(lam, float), "inner": np.asarray(inner, float)}
     broadcast = {"w": np.asarray(w, float), "t": np.array(t), "rho": np.array(rho)}
     found = perturber(agent, problem, noise)
-    local = agent.local_update(state, broadcast, problem, STREAMS, found)
+    local = agent.local_update(state, broadcast, opened(agent, problem, found), STREAMS)
     found.settle()
     return local
 
@@ -185,7 +186,7 @@ def test_what_is_sent_stays_in_the_ball(
 
 
 def eta_of(agent: Agent, problem: Any, t: int) -> float:
-    return agent.eta(problem, public_facts(problem), t)
+    return agent.eta(opened(agent, problem, perturber(agent, problem)), public_facts(problem), t)
 
 
 def test_rules_of_eta() -> None:
@@ -212,7 +213,7 @@ def test_private_steps_do_not_depend_on_the_data(rule: str) -> None:
     agent = Agent(eta_rule=rule, clip=1.0, noise_scale=1.0, row_norm=2.0)
     one, other = softmax(seed=1), softmax(seed=2)
     assert one.moduli != other.moduli
-    assert eta_of(agent, agent.prepare(one), 3) == eta_of(agent, agent.prepare(other), 3)
+    assert eta_of(agent, held(agent, one), 3) == eta_of(agent, held(agent, other), 3)
     bare = Agent(eta_rule=rule, clip=1.0, noise_scale=1.0)
     if rule == "nonsmooth":
         assert eta_of(bare, one, 1) == 1.0
@@ -324,7 +325,8 @@ def test_rounding_of_hidden_steps_stays_below_half_the_grid(
         state = {"lam": lam, "inner": inner}
         broadcast = {"w": np.zeros(2), "t": np.array(t), "rho": np.array(rho)}
         monkeypatch.setattr(Agent, "eta", lambda *_: eta)
-        agent.local_update(state, broadcast, problem, STREAMS, perturber(agent, problem))
+        records = opened(agent, problem, perturber(agent, problem))
+        agent.local_update(state, broadcast, records, STREAMS)
         for k in range(2):
             z, total = Fraction(inner[k]), Fraction(0)
             for _ in range(updates):
@@ -335,8 +337,9 @@ def test_rounding_of_hidden_steps_stays_below_half_the_grid(
             exact = total / updates / Fraction(gain)
             assert abs(Fraction(seen[-1][k]) - exact) < Fraction(grid) / 2
     state = {"lam": np.zeros(2), "inner": np.array([1.01 * largest, 0.0])}
+    records = opened(agent, problem, perturber(agent, problem))
     with pytest.raises(NoiseError, match="too large for noise"):
-        agent.local_update(state, broadcast, problem, STREAMS, perturber(agent, problem))
+        agent.local_update(state, broadcast, records, STREAMS)
 
 
 def test_output_variant_keeps_nothing_that_was_not_released() -> None:
@@ -457,8 +460,8 @@ def test_output_perturbation_refuses_what_has_no_proof(
 
 def test_problem_that_cannot_clip_has_no_certificate() -> None:
     agent = Agent(clip=1.0, noise_scale=1.0)
-    with pytest.raises(ConfigError, match="cannot clip per example"):
-        agent.prepare(Quadratic(1.0, np.ones(2)))
+    with pytest.raises(RecordsError, match="cannot clip per example"):
+        held(agent, Quadratic(1.0, np.ones(2)))
     with pytest.raises(NoCertificateError, match="cannot clip per example"):
         agent.release(public_facts(Quadratic(1.0, np.ones(2))), 1)
 
@@ -472,7 +475,7 @@ def test_agent_refuses_an_epsilon_without_clip() -> None:
 
 def test_restart_without_a_server_that_remembers() -> None:
     w = np.array([1.0, 2.0], np.float32)
-    state = Agent().restart({"w": w}, softmax())
+    state = Agent().restart({"w": w}, public_facts(softmax()))
     assert state["inner"].tolist() == [1.0, 2.0]
     assert state["lam"].tolist() == [0.0, 0.0]
     assert state["lam"].dtype == np.float32
@@ -495,9 +498,8 @@ def test_float32_stays_float32() -> None:
         local = agent.local_update(
             {"lam": zeros, "inner": zeros},
             {"w": zeros, "t": np.array(1), "rho": np.array(2.0)},
-            problem,
+            opened(agent, problem, perturber(agent, problem)),
             STREAMS,
-            perturber(agent, problem),
         )
         for array in (*local.state.values(), *local.upload.values(), local.agreed):
             assert array.dtype == np.float32

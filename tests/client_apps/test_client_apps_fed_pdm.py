@@ -13,12 +13,13 @@ from privet.client_apps.fed_pdm import Agent
 from privet.client_apps.half import Streams
 from privet.client_apps.sparsifiers import Choice, choose
 from privet.core import ConfigError
-from privet.kernel import Facts, NoCertificateError, NoiseError, Perturber, Release
+from privet.kernel import Facts, NoCertificateError, NoiseError, Perturber, Records, Release
 from privet.kernel.perturb import spacing
 from privet.problems import BinaryLogistic, make_regularizer, public_facts
 from privet.wire.payload import ENCODED, encoded
 from privet.wire.sparse import decode, encode
 from privet.wire.sparse.selection import index_seed, rand_k, top_k
+from support.opened import held, opened
 from support.perturbers import perturber
 
 RNG = np.random.default_rng(5)
@@ -56,13 +57,18 @@ def update(half: Agent, on: Any = None, lam: Any = None, round_: int = 1, noise:
     state = {"lam": LAM if lam is None else lam}
     broadcast = encoded(encode(CENTER.astype(on.dtype)))
     found = perturber(half, on, noise, round_)
-    local = half.local_update(state, broadcast, on, Streams(0, "3", round_), found)
+    local = half.local_update(state, broadcast, opened(half, on, found), Streams(0, "3", round_))
     found.settle()
     return local
 
 
 def uncharged(source: Any, dim: int) -> Perturber:
     return Perturber(Release("none"), source, Facts(1, 1.0, dim))
+
+
+def behind(source: Any, dim: int) -> Records:
+    problem = BinaryLogistic(np.zeros((1, dim)), np.ones(1))
+    return Records(problem, uncharged(source, dim))
 
 
 def release(half: Agent, on: Any, round_: int = 1) -> Release:
@@ -132,7 +138,8 @@ def test_explicit_draws_go_to_entries_in_descending_order() -> None:
             return np.arange(np.prod(size), dtype=dtype).reshape(size)
 
     y = np.array([1.0, -4.0, 3.0, 0.5, -3.0])
-    _, found = choose(Choice("top-k", 4, 1.0, 1.0), y, y, Streams(0, "a", 1), uncharged(Ranks(), 5))
+    records = behind(Ranks(), 5)
+    _, found = choose(Choice("top-k", 4, 1.0, 1.0), y, y, Streams(0, "a", 1), records)
     # |y| in order: -4 (index 1), 3 (2, a tie goes to the smaller index), -3 (4), 1 (0).
     assert found.indices.tolist() == [0, 1, 2, 4]
     assert found.values.tolist() == [1.0 + 3, -4.0 + 0, 3.0 + 1, -3.0 + 2]
@@ -146,7 +153,7 @@ def test_random_and_public_index_sets_do_not_depend_on_the_data() -> None:
         for _ in range(2):
             y = RNG.standard_normal(400)
             choice = Choice(sparsifier, 0, 0.1, 0.0)
-            data, vector = choose(choice, y, center, streams, uncharged(Ones(), 400))
+            data, vector = choose(choice, y, center, streams, behind(Ones(), 400))
             assert np.array_equal(decode(data, max_dim=400).indices, vector.indices)
             assert np.array_equal(vector.values, y[vector.indices])
             sets.append(vector.indices)
@@ -154,9 +161,7 @@ def test_random_and_public_index_sets_do_not_depend_on_the_data() -> None:
         assert len(sets[0]) == 40
     assert set(top_k(center, 30)) <= set(sets[1].tolist())
     expected = rand_k(index_seed(9, "ward-b", 4), 400, 40)
-    _, found = choose(
-        Choice("rand-k", 40, 1.0, 0.0), center, center, streams, uncharged(Ones(), 400)
-    )
+    _, found = choose(Choice("rand-k", 40, 1.0, 0.0), center, center, streams, behind(Ones(), 400))
     assert np.array_equal(found.indices, expected)
 
 
@@ -164,9 +169,7 @@ def test_public_choice_reaches_every_coordinate_from_a_zero_start() -> None:
     center, seen = np.zeros(40), set()
     for number in range(1, 60):
         choice = Choice("public-top-k", 8, 1.0, 0.0)
-        _, vector = choose(
-            choice, np.ones(40), center, Streams(0, "a", number), uncharged(Ones(), 40)
-        )
+        _, vector = choose(choice, np.ones(40), center, Streams(0, "a", number), behind(Ones(), 40))
         seen |= set(vector.indices.tolist())
         center[vector.indices[:2]] = 1.0
     assert seen == set(range(40))
@@ -235,16 +238,16 @@ def test_numbers_beside_which_the_steps_would_round_too_much_are_refused(steps: 
         state = {"lam": np.array([lam, 0.0, 0.0, 0.0, 0.0, 0.0])}
         found, sent_out = perturber(half, on), encoded(encode(np.zeros(6)))
         if lam < largest * 1.5:
-            half.local_update(state, sent_out, on, Streams(0, "3", 1), found)
+            half.local_update(state, sent_out, opened(half, on, found), Streams(0, "3", 1))
             found.settle()
         else:
             with pytest.raises(NoiseError, match="too large for noise"):
-                half.local_update(state, sent_out, on, Streams(0, "3", 1), found)
+                half.local_update(state, sent_out, opened(half, on, found), Streams(0, "3", 1))
 
 
 def test_rows_are_clipped_before_a_bound_on_them_is_used() -> None:
     half = agent(dual="public", clip=1.0, noise_scale=0.1, max_local_steps=3, row_norm=1.0)
-    bounded = half.prepare(problem())
+    bounded = held(half, problem())
     assert np.linalg.norm(bounded.features, axis=1).max() <= 1 + 1e-12  # type: ignore[attr-defined]
     assert release(half, bounded).sensitivity > 0
 
@@ -259,5 +262,8 @@ def test_broadcast_of_another_length_or_precision_is_refused() -> None:
     for center in (np.zeros(5), np.zeros(6, "f4")):
         with pytest.raises(ConfigError, match="expected 6 in float64"):
             half.local_update(
-                {"lam": LAM}, encoded(encode(center)), problem(), streams, uncharged(Ones(), 6)
+                {"lam": LAM},
+                encoded(encode(center)),
+                opened(half, problem(), uncharged(Ones(), 6)),
+                streams,
             )

@@ -11,12 +11,13 @@ from flwr.app import Context
 
 from privet.client_apps import Streams, client_app
 from privet.client_apps.gfl import Agent
-from privet.core import ConfigError, RunError, stream
-from privet.kernel import SystemNoise
-from privet.problems import L2, BinaryLogistic, RidgeRegression
+from privet.core import ConfigError, RunError
+from privet.kernel import SystemNoise, stream
+from privet.problems import L2, BinaryLogistic, RidgeRegression, public_facts
 from privet.sim.engine import InlineGrid
 from privet.strategies import GFL
 from support.federations import zeros
+from support.opened import opened
 from support.perturbers import perturber
 
 RNG = np.random.default_rng(0)
@@ -29,7 +30,7 @@ W = np.array([0.3, -0.2, 0.5])
 
 def work(agent: Agent, problem: Any = RIDGE, w: Any = W, round_: int = 1) -> Any:
     local = agent.local_update(
-        {}, {"w": w}, problem, Streams(7, "5", round_), perturber(agent, problem)
+        {}, {"w": w}, opened(agent, problem, perturber(agent, problem)), Streams(7, "5", round_)
     )
     assert local.state == {}
     assert local.agreed is local.upload["x"]
@@ -86,15 +87,16 @@ def test_clipping_bounds_the_move_by_mu_b(clipping: str, batch: str) -> None:
 
 @pytest.mark.parametrize("broadcast", [{}, {"w": np.zeros(2)}, {"w": np.zeros(3, "f4")}])
 def test_broadcasts_that_cannot_be_used(broadcast: dict[str, Any]) -> None:
+    records = opened(Agent(), RIDGE, perturber(Agent(), RIDGE))
     with pytest.raises(ConfigError, match="no model w"):
-        Agent().local_update({}, broadcast, RIDGE, Streams(0, "0", 1), perturber(Agent(), RIDGE))
+        Agent().local_update({}, broadcast, records, Streams(0, "0", 1))
 
 
 def test_settings_and_release() -> None:
     agent = Agent.from_settings({"step-size": 0.3, "local-epochs": 2, "perturbation": "random"})
     assert (agent.step_size, agent.local_epochs, agent.private) == (0.3, 2, False)
     assert agent.release(RIDGE, 1).mechanism == "none"
-    assert agent.restart({}, RIDGE) == {}
+    assert agent.restart({}, public_facts(RIDGE)) == {}
 
 
 def test_a_node_with_a_budget_refuses(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,10 +17,11 @@ from privet.client_apps.rivals.fed_pd import Agent as FedPD
 from privet.client_apps.rivals.fed_split import Agent as FedSplit
 from privet.client_apps.rivals.led import Agent as LED
 from privet.core import ConfigError
-from privet.kernel import Facts, Release
+from privet.kernel import Facts, Perturber, Records, Release
 from privet.kernel.masks import MOST_MEMBERS
 from privet.problems import L2, RidgeRegression, public_facts
 from privet.wire import ring
+from support.opened import held
 
 RNG = np.random.default_rng(3)
 DIM = 4
@@ -39,11 +40,12 @@ def grad(w: Any) -> Any:
 @pytest.mark.parametrize("rho", [0.7, np.inf])
 def test_without_a_step_size_it_is_the_best_for_the_task(rho: float) -> None:
     """2 / (L + lambda + 2 / rho) with the moduli that are given, else the problem's."""
+    records = Records(PROBLEM, Perturber(Release("none"), cast(Any, None), FACTS))
     given = FedSplit(step_size=0.0, smoothness=3.0, strong_convexity=0.5).local_task(
-        X, PROBLEM, FACTS, STREAMS, rho=rho
+        X, records, STREAMS, rho=rho
     )
     assert given.step_size == pytest.approx(2 / (3.5 + 2 / rho), rel=1e-15)
-    own = FedSplit(step_size=0.0).local_task(X, PROBLEM, FACTS, STREAMS, rho=rho)
+    own = FedSplit(step_size=0.0).local_task(X, records, STREAMS, rho=rho)
     eigenvalues = np.linalg.eigvalsh(np.array([grad(e) - grad(0 * e) for e in np.eye(DIM)]))
     expected = 2 / (eigenvalues[0] + eigenvalues[-1] + 2 / rho)
     assert own.step_size == pytest.approx(expected, rel=1e-9)
@@ -131,8 +133,8 @@ def test_a_release_that_varies_is_that_of_its_round() -> None:
 def test_a_half_is_neither_private_nor_clipped_unless_it_says_so() -> None:
     half = Half()
     assert (half.private, half.clip, half.noise_key, half.needs) == (False, 0.0, "", ())
-    assert half.prepare(PROBLEM) is PROBLEM
-    assert half.restart({}, PROBLEM) == {}
+    assert held(half, PROBLEM) is PROBLEM
+    assert half.restart({}, FACTS) == {}
     assert Priced(noise_scale=0.0).release(FACTS, 1) == Release("none", what="priced upload")
 
 

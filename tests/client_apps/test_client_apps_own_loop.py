@@ -15,9 +15,9 @@ from flwr.app import Array, ConfigRecord, Context, Message, RecordDict
 from sklearn.linear_model import SGDRegressor
 
 from privet.client_apps import LoopParticipant, client_app, initial_arrays
-from privet.client_apps.local_task import LocalTask, Walk
 from privet.client_apps.own_loop import length, parameters_of, require_same
 from privet.core import ConfigError, RunError
+from privet.kernel.programs.steps import LocalTask, Walk
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.strategies import (
@@ -246,10 +246,9 @@ def test_a_run_with_noise_or_a_clip_is_refused() -> None:
     """The loop would drop them in silence: noise without a clip, a clip without noise."""
     noisy = FedPLT(num_agents=AGENTS, local_solver="noisy-gd", step_size=0.05, noise_variance=1.0)
     clipped = FedPLT(num_agents=AGENTS, local_solver="noisy-gd", step_size=0.05, clip=1.0)
-    for strategy in (noisy, clipped):
-        with pytest.raises(
-            RunError, match="custom training loop needs a clip with its noise, or neither"
-        ):
+    neither = "custom training loop needs a clip with its noise, or neither"
+    for strategy, why in ((noisy, neither), (clipped, "clip = 1: this problem cannot clip")):
+        with pytest.raises(RunError, match=why):
             result(strategy, loop_app("fed-plt"), rounds=1)
     with pytest.raises(
         RunError, match="custom training loop needs a clip with its noise, or neither"

@@ -34,6 +34,7 @@ from privet.wire.enrolment import read_enrolment
 from privet.wire.payload import ENCODED, encoded
 from privet.wire.rosters import with_roster
 from privet.wire.sparse import decode, encode
+from support.opened import held, opened
 
 DIM = 3
 NOISE: dict[str, dict[str, Any]] = {
@@ -378,16 +379,18 @@ def test_nothing_but_what_is_perturbed_reaches_a_reply(
     monkeypatch.setattr(Perturber, "perturb", perturb)
     left, handed = [], []
     for records in (data, other):
-        made = half.prepare(records)
+        made = held(half, records)
         facts = public_facts(made)
         answers = iter(np.random.default_rng(3).standard_normal((200, DIM)))
         given.clear()
         noise = Perturber(half.release(facts, 1), SystemNoise(), facts)
         sent = {k: cast(v, dtype) for k, v in broadcast.items()}
-        start = {k: cast(v, dtype) for k, v in (state or half.restart(sent, made)).items()}
+        start = {
+            k: cast(v, dtype) for k, v in (state or half.restart(sent, public_facts(made))).items()
+        }
         if half_secure(half):
             start = {"z": cast(np.zeros(DIM), dtype), **start}
-        local = half.local_update(start, sent, made, Streams(0, "me", 1), noise)
+        local = half.local_update(start, sent, opened(half, made, noise), Streams(0, "me", 1))
         noise.settle()
         left.append(
             [

@@ -14,11 +14,11 @@ from flwr.serverapp.strategy import FedAvg
 
 from privet.client_apps import LoopParticipant, client_app, sparse_mod
 from privet.client_apps.half import Local, Streams
-from privet.client_apps.local_task import LocalTask, Walk
 from privet.client_apps.rivals.scaffold import Agent as ScaffoldAgent
 from privet.client_apps.state import read_state
 from privet.core import ConfigError, RunError, WireError
-from privet.kernel import Perturber, Release
+from privet.kernel import Perturber, Records, Release
+from privet.kernel.programs.steps import LocalTask, Walk
 from privet.problems import public_facts
 from privet.server_apps import read_config
 from privet.sim.cohort import CohortGrid
@@ -221,8 +221,8 @@ def test_coding_is_a_function_of_what_was_noised_and_of_the_seed() -> None:
             {"x": end, "c": end},
             task,
             Walk(end, 1, mean_gradient=end.copy()),
+            Records(PROBLEMS[0], noise),
             Streams(3, agent_name, 1),
-            noise,
         )
         for agent_name in ("a", "a", "b")
     ]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-from privet.core import ConfigError, algorithm, algorithms, stream
-from privet.kernel import Facts, Totals
+from privet.core import ConfigError, algorithm, algorithms
+from privet.kernel import Facts, Totals, stream
 from privet.problems import minimize
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid

@@ -21,6 +21,7 @@ from privet.problems import public_facts
 from privet.wire.payload import encoded
 from privet.wire.sparse import encode
 from support.adversary import Case, ZeroNoise, climb
+from support.opened import opened
 
 ROUNDING = 1e-9
 TIGHT = 0.98
@@ -206,8 +207,8 @@ def test_gfl_hidden_state_accumulates(rounds: int, mechanism: str) -> None:
         for problem in (one, two):
             psi = np.zeros(case.dim)
             for number, name in enumerate("abcd"[:rounds]):
-                inputs = {}, {"w": psi + messages[name]}, problem
-                local = case.half.local_update(*inputs, Streams(0, "0", number + 1), silent)
+                inputs = {}, {"w": psi + messages[name]}, opened(case.half, problem, silent)
+                local = case.half.local_update(*inputs, Streams(0, "0", number + 1))
                 psi = local.upload["x"]
             ends.append(psi)
         return float(np.linalg.norm(ends[0] - ends[1], order)) / release.sensitivity
@@ -221,9 +222,11 @@ def test_what_is_searched_is_what_is_sent() -> None:
     case = fed_pdm(max_local_steps=1)
 
     class Leaking(type(case.half)):  # type: ignore[misc]
-        def local_update(self, state: Any, broadcast: Any, problem: Any, *rest: Any) -> Any:
-            local = super().local_update(state, broadcast, problem, *rest)
-            return local.__class__({"lam": problem.features[0]}, local.upload, local.agreed)
+        def local_update(self, state: Any, broadcast: Any, records: Any, streams: Any) -> Any:
+            local = super().local_update(state, broadcast, records, streams)
+            return local.__class__(
+                {"lam": records._problem.features[0]}, local.upload, local.agreed
+            )
 
     leaking = Case(
         Leaking(**{entry.name: getattr(case.half, entry.name) for entry in fields(case.half)}),

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from privet.core import ConfigError, RunError, stream
+from privet.core import ConfigError, RunError
+from privet.kernel import stream
 from privet.problems import L2, RidgeRegression
 from privet.sim.engine import InlineGrid
 from privet.strategies import GFL, PrivetResult, Schedule

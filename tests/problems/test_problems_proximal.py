@@ -10,19 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from privet.problems import (
-    Box,
-    ConvexSet,
-    ElasticNet,
-    GroupL1,
-    L2Ball,
-    ProximalFunction,
-    Scaled,
-    Zero,
-    make_h,
-    make_set,
-    soft_threshold,
-)
+from privet.kernel import Box, ConvexSet, L2Ball, Zero, make_set
+from privet.problems import ElasticNet, GroupL1, ProximalFunction, Scaled, make_h, soft_threshold
 
 DIM = 6
 PARAMS = {"h-weight": 0.7, "h-ratio": 0.4, "h-radius": 1.3, "h-group-size": 2}

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from privet.kernel import make_set
 from privet.problems import (
     BinaryLogistic,
     MultinomialLogistic,
@@ -14,7 +15,6 @@ from privet.problems import (
     RidgeRegression,
     make_h,
     make_regularizer,
-    make_set,
 )
 
 FEATURES = np.ones((3, 2))

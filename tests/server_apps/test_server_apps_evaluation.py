@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from privet.data import Dataset, Federation
-from privet.problems import L2, BinaryLogistic, Zero, make_regularizer, minimize
+from privet.kernel import Zero
+from privet.problems import L2, BinaryLogistic, make_regularizer, minimize
 from privet.server_apps.evaluation import Evaluation
 
 ROWS = np.random.default_rng(3).standard_normal((48, 3))

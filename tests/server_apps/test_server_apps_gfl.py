@@ -29,6 +29,7 @@ from privet.strategies import GFL
 from privet.strategies.gfl.account import Links, Spending, gfl_account
 from privet.strategies.gfl.graph import graph_edges, metropolis
 from privet.strategies.gfl.measures import GflMeasures
+from support.opened import opened
 
 RUN: dict[str, Any] = {
     "algorithm": "gfl",
@@ -193,7 +194,9 @@ def test_the_sensitivity_holds_given_the_messages(seed: int) -> None:
     for number in range(1, rounds + 1):
         messages = rng.standard_normal((4, 1))
         psi = [
-            agent.local_update({}, {"w": w[i]}, p, Streams(0, "0", number), none).agreed
+            agent.local_update(
+                {}, {"w": w[i]}, opened(agent, p, none), Streams(0, "0", number)
+            ).agreed
             for i, p in enumerate((one, other))
         ]
         gap = float(np.linalg.norm(psi[0] - psi[1]))

@@ -14,8 +14,9 @@ from flwr.app import ConfigRecord
 
 from privet.client_apps.fed_plt import Agent
 from privet.client_apps.terms import PrivacyTerms
-from privet.core import ConfigError, RunError, UploadError, algorithms, stream
+from privet.core import ConfigError, RunError, UploadError, algorithms
 from privet.core.key import keys_of
+from privet.kernel import stream
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.strategies import (

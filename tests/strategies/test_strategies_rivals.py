@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from privet.core import stream
+from privet.kernel import stream
 from privet.problems import make_h, minimize
 from privet.sim.engine import InlineGrid
 from privet.strategies import (

@@ -27,6 +27,7 @@ from privet.problems import (
     public_facts,
 )
 from privet.sim.residuals import Silence as ZeroNoise
+from support.opened import held, opened
 
 Array = NDArray[np.float64]
 CLASSES = 2
@@ -174,7 +175,7 @@ class Case:
         else:
             second = first[1:]
         pair = [
-            self.half.prepare(self._problem(features[rows], targets[rows]))
+            held(self.half, self._problem(features[rows], targets[rows]))
             for rows in (first, second)
         ]
         vectors = iter(stretched(parameters[used:]).reshape(-1, self.dim).astype(self.dtype))
@@ -199,7 +200,9 @@ class Case:
 
     def played(self, problem: LinearModel, inputs: Any, noise: Perturber) -> Local:
         """Return one round of the half."""
-        local = self.half.local_update(*inputs, problem, Streams(self.seed, "0", 1), noise)
+        local = self.half.local_update(
+            *inputs, opened(self.half, problem, noise), Streams(self.seed, "0", 1)
+        )
         noise.settle()
         return local
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, make_dataclass, replace
-from functools import partial
+from dataclasses import dataclass, make_dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from privet.client_apps import Local
-from privet.client_apps.gradients import Gradients
 from privet.core import registry
 from privet.core.key import setting
 from privet.kernel.node_rules import NodeRules
+from privet.kernel.programs.gradients import Gradients
 from privet.problems.linear import ClippedSums
 from privet.server_apps import read_config
 from privet.sim.inline import app_of
@@ -149,30 +148,19 @@ def default_out_of_range(patch: Patch) -> None:
 # ------------------------------------------------------------------ runs in which nothing is wrong
 
 
-@dataclass(frozen=True)
-class Bent(Gradients):
-    """The gradients of an agent half, and what becomes of them."""
-
-    bend: Callable[..., Any] = field(kw_only=True)
-
-    def oracle(self, problem: Any, *rest: Any, **options: Any) -> Any:
-        return self.bend(problem, super().oracle(problem, *rest, **options))
-
-
 def sloping(patch: Patch, change: Callable[..., Any]) -> None:
-    """Let the local steps go by ``change(half, problem, gradient)`` in place of the gradient."""
+    """Let the local steps go by ``change(noise, problem, gradient)`` in place of the gradient."""
+    original = Gradients.oracle
 
-    def task(original: Any, half: Any, *arguments: Any) -> Any:
-        made = original(half, *arguments)
-        own = {entry.name: getattr(made.gradients, entry.name) for entry in fields(made.gradients)}
-        return made._replace(gradients=Bent(**own, bend=partial(change, half)))
+    def oracle(self: Gradients, problem: Any, streams: Any, noise: Any, *rest: Any) -> Any:
+        return change(noise, problem, original(self, problem, streams, noise, *rest))
 
-    wrapped(patch, agent(), "task", task)
+    patch.setattr(Gradients, "oracle", oracle)
 
 
 @mutant("run_is_finite_and_makes_progress", says="the mean gradient's norm went from")
 def steps_uphill(patch: Patch) -> None:
-    sloping(patch, lambda half, problem, gradient: lambda w: -gradient(w))
+    sloping(patch, lambda noise, problem, gradient: lambda w: -gradient(w))
 
 
 @mutant("same_seed_gives_the_same_bits", says=" differs by ")
@@ -207,13 +195,18 @@ def agent_half_that_writes_into_an_array_of_the_message(patch: Patch) -> None:
 
 @mutant("data_are_not_written_to", says="the agents' data")
 def agent_half_that_writes_into_the_data(patch: Patch) -> None:
-    def prepare(original: Any, half: Any, problem: Any) -> Any:
-        features = problem.features
+    """Past what it was given, through an attribute that is not its own."""
+
+    def local_update(
+        original: Any, half: Any, state: Any, broadcast: Any, records: Any, streams: Any
+    ) -> Local:
+        features = records._problem.features
         features.flags.writeable = True
         features *= 1.01
-        return problem
+        done: Local = original(half, state, broadcast, records, streams)
+        return done
 
-    wrapped(patch, agent(), "prepare", prepare)
+    wrapped(patch, agent(), "local_update", local_update)
 
 
 @mutant("resumed_run_is_the_uninterrupted_one", says="do not hold the same state")
@@ -255,10 +248,10 @@ def agent_half_that_keeps_its_state_in_itself(patch: Patch) -> None:
     kept: dict[str, Any] = {}
 
     def local_update(
-        original: Any, half: Any, state: Any, broadcast: Any, problem: Any, streams: Any, noise: Any
+        original: Any, half: Any, state: Any, broadcast: Any, records: Any, streams: Any
     ) -> Local:
         held = kept.get(streams.agent, state) if streams.round > 1 else state
-        done: Local = original(half, held, broadcast, problem, streams, noise)
+        done: Local = original(half, held, broadcast, records, streams)
         kept[streams.agent] = done.state
         return done
 
@@ -354,21 +347,21 @@ def charge_for_half_of_what_a_record_moves(patch: Patch) -> None:
 
 @mutant("charge_is_what_is_drawn", says="charged")
 def upload_that_is_not_noised(patch: Patch) -> None:
-    sloping(patch, lambda half, problem, gradient: problem.gradient)
+    sloping(patch, lambda noise, problem, gradient: problem.gradient)
 
 
 @mutant("uploads_tell_only_what_was_noised", says="holds more of the data than was noised")
 def gradient_that_is_added_after_the_noise(patch: Patch) -> None:
-    def beside(half: Any, problem: Any, gradient: Any) -> Any:
-        return lambda w: gradient(w) + 1e-3 * half.private * problem.gradient(w)
+    def beside(noise: Any, problem: Any, gradient: Any) -> Any:
+        return lambda w: gradient(w) + 1e-3 * noise.charged * problem.gradient(w)
 
     sloping(patch, beside)
 
 
 @mutant("a_record_moves_no_more_than_is_charged", says="was charged")
 def gradient_at_a_point_made_of_the_data(patch: Patch) -> None:
-    def elsewhere(half: Any, problem: Any, gradient: Any) -> Any:
-        return lambda w: gradient(w - 0.5 * half.private * problem.gradient(w))
+    def elsewhere(noise: Any, problem: Any, gradient: Any) -> Any:
+        return lambda w: gradient(w - 0.5 * noise.charged * problem.gradient(w))
 
     sloping(patch, elsewhere)
 
@@ -386,16 +379,16 @@ def sum_that_is_longer_than_its_clips(patch: Patch) -> None:
 
 @mutant("noise_is_the_only_chance", says="with the same noise")
 def noise_from_elsewhere(patch: Patch) -> None:
-    def shaken(half: Any, problem: Any, gradient: Any) -> Any:
+    def shaken(noise: Any, problem: Any, gradient: Any) -> Any:
         own = np.random.default_rng()
-        return lambda w: gradient(w) + 1e-6 * own.standard_normal(w.shape) * half.private
+        return lambda w: gradient(w) + 1e-6 * own.standard_normal(w.shape) * noise.charged
 
     sloping(patch, shaken)
 
 
 @mutant("noise_is_the_only_chance", says="other noise gives the same model")
 def noise_that_is_drawn_and_thrown_away(patch: Patch) -> None:
-    def clear(half: Any, problem: Any, gradient: Any) -> Any:
+    def clear(noise: Any, problem: Any, gradient: Any) -> Any:
         return lambda w: (gradient(w), problem.gradient(w))[1]
 
     sloping(patch, clear)
@@ -507,10 +500,10 @@ def test_step_of_a_code_that_is_made_of_the_data_is_caught(monkeypatch: Patch) -
     half, seen = registry.algorithm("scaffold").load_agent(), []
 
     def local_update(
-        original: Any, half: Any, state: Any, told: Any, problem: Any, *rest: Any
+        original: Any, half: Any, state: Any, broadcast: Any, records: Any, streams: Any
     ) -> Any:
-        seen.append(float(np.linalg.norm(problem.gradient(told["x"]))))
-        return original(half, state, told, problem, *rest)
+        seen.append(float(np.linalg.norm(records._problem.gradient(broadcast["x"]))))
+        return original(half, state, broadcast, records, streams)
 
     def coder(original: Any, half: Any, *arguments: Any) -> Any:
         return original(half, *arguments)._replace(step=seen[-1] / 100)

@@ -11,7 +11,8 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 
-from privet.core import WireError, stream
+from privet.core import WireError
+from privet.kernel import stream
 from privet.wire import AGENT_RECORD, RECORD, Enrolment, Update, content_bytes, pack, sort_names
 from privet.wire.contract import (
     agent_record,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.core.streams import hash_of
+from privet.kernel.streams import hash_of
 
 from .index_coding import Indices, SparseError
 

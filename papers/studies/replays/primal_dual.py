@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from privet.client_apps import LOCAL_KEYS
 from privet.core import ConfigError
+from privet.kernel import Perturber, Problem, Records, Release, SystemNoise
 from privet.problems import L2, public_facts
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPIADMM, FedPDM, FedPLT, dp_iadmm, fed_plt
@@ -86,7 +87,7 @@ def play_dp_iadmm(instance: Instance) -> Iterator[Found]:
         }
         yield {
             "rho": [np.asarray(state.rho)],
-            "eta": [np.asarray(half.agent.eta(own, public_facts(own), number)) for own in problems],
+            "eta": [np.asarray(_eta(half.agent, own, number)) for own in problems],
             "w": [state.w.reshape(shape)],
             **{name: [t.reshape(-1, *shape) for t in copies] for name, copies in tables.items()},
         }
@@ -124,3 +125,10 @@ def _fed_pdm_config(instance: Instance) -> dict[str, Any]:
     if instance.noise is not None:
         config.setdefault("noise-scale", 1.0)  # given draws are added whatever the scale is
     return config
+
+
+def _eta(agent: Any, problem: Problem, number: int) -> float:
+    """Return an agent's eta of a round in which nothing is charged."""
+    facts = public_facts(problem)
+    records = Records(problem, Perturber(Release("none"), SystemNoise(), facts))
+    return float(agent.eta(records, facts, number))

@@ -36,13 +36,13 @@ class Agent(ValueBits, NoisyStepsAgent):
         0.25, "share of the coordinates that are sent (k / d)", low=0, high=1, open_low=True
     )
 
-    def restart(self, broadcast, problem):
-        return {"h": np.zeros(problem.dim, problem.dtype)}
+    def restart(self, broadcast, facts):
+        return {"h": np.zeros(facts.dim, facts.dtype)}
 
-    def local_update(self, state, broadcast, problem, streams, noise):
+    def local_update(self, state, broadcast, records, streams):
         x, h = broadcast["x"], state["h"]
-        difference = self.gradients.oracle(problem, streams, noise)(x) - h
+        difference = records.gradient(self.gradients, x, streams) - h
         choice = Choice("rand-k", 0, self.share, 0.0)
-        data, sent = choose(choice, difference, x, streams, None, self.coder(streams, noise))
+        data, sent = choose(choice, difference, x, streams, None, self.coder(streams, records))
         new = followed(h, sent)
         return Local({"h": new}, encoded(data), new)

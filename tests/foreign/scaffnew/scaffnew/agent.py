@@ -7,10 +7,9 @@ import numpy as np
 
 from privet.client_apps import Half, Local, LocalTask
 from privet.client_apps.gradient_agents import ClippedGradients, GradientAgent
-from privet.client_apps.gradients import Gradients
-from privet.core import stream
 from privet.core.key import same, setting
-from privet.kernel import Release
+from privet.kernel import Release, stream
+from privet.kernel.programs.gradients import Gradients
 
 
 def settled(h, end, x, rate):
@@ -59,13 +58,13 @@ class Agent(Half):
             what="scaffnew noised local gradients",
         )
 
-    def restart(self, broadcast, problem):
-        return {"h": np.zeros(problem.dim, problem.dtype)}
+    def restart(self, broadcast, facts):
+        return {"h": np.zeros(facts.dim, facts.dtype)}
 
     def current(self, state, x):
         return settled(state["h"], state["end"], x, self.rate) if "end" in state else state["h"]
 
-    def task(self, state, broadcast, problem, facts, streams):
+    def task(self, state, broadcast, records, streams):
         x = broadcast["x"]
         gradients = Gradients(clip=self.clip, relation=self.relation, noise_scale=self.noise_scale)
         steps, shift = self.steps(streams.round), -self.current(state, x)

@@ -8,13 +8,23 @@ import numpy as np
 import pytest
 
 from privet.client_apps.fed_plt import Agent
-from privet.client_apps.gradients import Gradients
 from privet.client_apps.half import Streams
 from privet.client_apps.local_sgd import Agent as SGDAgent
-from privet.client_apps.local_task import SOLVERS, LocalTask, Walk, walk
-from privet.core import ConfigError, WireError
-from privet.kernel import Facts, Moduli, NoiseError, Perturber, Release, SeededNoise, best_step
+from privet.kernel import (
+    Facts,
+    Moduli,
+    NoiseError,
+    Perturber,
+    Records,
+    RecordsError,
+    Release,
+    SeededNoise,
+    best_step,
+)
+from privet.kernel.programs.gradients import Gradients
+from privet.kernel.programs.steps import SOLVERS, LocalTask, Walk
 from privet.problems import L2, BinaryLogistic, MultinomialLogistic, public_facts
+from support.opened import held, opened
 from support.perturbers import perturber
 
 STREAMS = Streams(0, "1", 1)
@@ -65,7 +75,7 @@ def task_on(problem: Any, solver: str = "gd", **options: Any) -> LocalTask:
 
 
 def end(task: LocalTask, problem: Any, noise: Perturber = NOISE, streams: Streams = STREAMS) -> Any:
-    return walk(task, problem, streams, noise).end
+    return Records(problem, noise, 1.0).walk(task, streams).end
 
 
 def minimiser(task: LocalTask, problem: Any) -> Any:
@@ -128,7 +138,7 @@ def test_two_accelerated_steps_are_equation_12() -> None:
         slope = np.array([1.0, 3.0]) * w - np.array([0.0, 1.0]) + task.shift + (w - task.center)
         ahead = w - slope / 4.0
         w, u = ahead + momentum * (ahead - u), ahead
-    found = walk(task, problem, STREAMS, NOISE)
+    found = Records(problem, NOISE, 1.0).walk(task, STREAMS)
     assert np.allclose(found.end, w, atol=1e-15)
     assert found.steps == 2
 
@@ -169,7 +179,7 @@ def test_problem_that_cannot_clip_says_so() -> None:
     problem = Quadratic([1.0], [0.0])
     for solver in ("gd", "noisy-gd"):
         task = task_on(problem, solver, gradients=Gradients(clip=1.0))
-        with pytest.raises(ConfigError, match="cannot clip"):
+        with pytest.raises(RecordsError, match="cannot clip"):
             end(task, problem)
 
 
@@ -184,7 +194,7 @@ def test_the_mean_is_that_of_the_raw_gradients() -> None:
     for _ in range(5):
         slopes.append(problem.curvature * w - problem.offset)
         w = w - task.step_size * (slopes[-1] + task.shift + (w - task.center) / task.rho)
-    found = walk(task, problem, STREAMS, NOISE)
+    found = Records(problem, NOISE, 1.0).walk(task, STREAMS)
     assert found.steps == 5
     np.testing.assert_allclose(found.end, w, rtol=1e-13)
     np.testing.assert_allclose(found.supplied("mean_gradient"), np.mean(slopes, 0), rtol=1e-13)
@@ -194,9 +204,9 @@ def test_the_mean_is_that_of_the_raw_gradients() -> None:
 
 def test_what_is_not_needed_is_not_worked_out() -> None:
     problem = Quadratic(*QUADRATIC)
-    found = walk(task_on(problem, steps=2), problem, STREAMS, NOISE)
+    found = Records(problem, NOISE, 1.0).walk(task_on(problem, steps=2), STREAMS)
     assert (found.mean_gradient, found.end_gradient) == (None, None)
-    with pytest.raises(ConfigError, match="do not supply mean_gradient"):
+    with pytest.raises(RecordsError, match="do not supply mean_gradient"):
         found.supplied("mean_gradient")
 
 
@@ -204,7 +214,7 @@ def test_what_is_not_needed_is_not_worked_out() -> None:
 def test_the_gradient_at_the_end_is_of_all_examples_where_the_walk_ends(solver: str) -> None:
     problem = Quadratic(*QUADRATIC)
     task = task_on(problem, solver, steps=3, needs=("end_gradient",))
-    found = walk(task, problem, STREAMS, NOISE)
+    found = Records(problem, NOISE, 1.0).walk(task, STREAMS)
     expected = problem.curvature * found.end - problem.offset
     np.testing.assert_array_equal(found.supplied("end_gradient"), expected)
 
@@ -214,12 +224,12 @@ def test_the_walk_ends_with_the_step_from_a_small_whole_gradient() -> None:
     problem = Quadratic([1.0], [0.0])
     given: dict[str, Any] = {"center": None, "rho": np.inf, "shift": None}
     task = task_on(problem, start=np.array([8.0]), step_size=0.5, tolerance=4.0, **given)
-    found = walk(task, problem, STREAMS, NOISE)
+    found = Records(problem, NOISE, 1.0).walk(task, STREAMS)
     assert (found.end.tolist(), found.steps) == ([1.0], 3)  # the gradients are 8, 4 and 2
     # With shift = -4 and ||w||^2 / 2 about 4 the whole gradient at w is 2 w - 8.
     given = {"center": np.array([4.0]), "rho": 1.0, "shift": np.array([-4.0])}
     task = task_on(problem, start=np.array([8.0]), step_size=0.25, tolerance=16.0, **given)
-    found = walk(task, problem, STREAMS, NOISE)
+    found = Records(problem, NOISE, 1.0).walk(task, STREAMS)
     assert (found.end.tolist(), found.steps) == ([5.0], 2)  # 8 at w = 8, 4 at w = 6
 
 
@@ -229,16 +239,16 @@ def test_a_need_is_supplied_or_refused_by_name(solver: str, need: Any) -> None:
     problem = Quadratic(*QUADRATIC)
     task = task_on(problem, solver, steps=2, needs=(need,))
     if need in SOLVERS[solver][1]:
-        assert walk(task, problem, STREAMS, NOISE).supplied(need).shape == (3,)
+        assert Records(problem, NOISE, 1.0).walk(task, STREAMS).supplied(need).shape == (3,)
         return
-    with pytest.raises(ConfigError, match=f"local-solver = '{solver}' does not supply {need}"):
-        walk(task, problem, STREAMS, NOISE)
+    with pytest.raises(RecordsError, match=f"local-solver = '{solver}' does not supply {need}"):
+        Records(problem, NOISE, 1.0).walk(task, STREAMS)
 
 
 def test_a_start_of_another_length_is_refused() -> None:
     problem = Quadratic(*QUADRATIC)
-    with pytest.raises(WireError, match=r"shape \(2,\), expected \(3,\)"):
-        walk(LocalTask(np.zeros(2), 0.1, 1), problem, STREAMS, NOISE)
+    with pytest.raises(RecordsError, match=r"shape \(2,\), expected \(3,\)"):
+        Records(problem, NOISE).walk(LocalTask(np.zeros(2), 0.1, 1), STREAMS)
 
 
 def private_problem() -> BinaryLogistic:
@@ -252,7 +262,7 @@ def test_beside_charged_noise_no_other_gradient_is_handed_out() -> None:
     gradients = Gradients(clip=1.0)
     task = LocalTask(np.zeros(3), 0.1, 1, gradients=gradients, needs=("end_gradient",))
     with pytest.raises(NoiseError, match="gradient without noise"):
-        walk(task, problem, STREAMS, noise)
+        Records(problem, noise, 1.0).walk(task, STREAMS)
     assert noise.taken == 0
 
 
@@ -261,11 +271,11 @@ def test_hidden_noisy_steps_are_proven_for_a_proximal_term_alone() -> None:
     half = Agent(local_solver="noisy-gd", row_norm=1.0, clip=1.0, noise_variance=0.1)
     noise = perturber(half, problem)
     assert noise.release.steps > 1
-    task = half.task({"x": zero, "z": zero}, {"y": zero}, problem, noise.facts, STREAMS)
+    task = half.task({"x": zero, "z": zero}, {"y": zero}, opened(half, problem, noise), STREAMS)
     for changed in ({"shift": zero}, {"center": None}):
         with pytest.raises(NoiseError, match="a proximal term alone"):
-            walk(task._replace(**changed), problem, STREAMS, noise)
-    assert isinstance(walk(task, problem, STREAMS, noise), Walk)
+            Records(problem, noise, 1.0).walk(task._replace(**changed), STREAMS)
+    assert isinstance(Records(problem, noise, 1.0).walk(task, STREAMS), Walk)
     noise.settle()
 
 
@@ -306,14 +316,14 @@ def test_charged_steps_are_equation_13_with_the_charged_noise(loss: str) -> None
         clip=clip,
         noise_variance=variance,
     )
-    problem = half.prepare(problem)
+    problem = held(half, problem)
     start, z, y = rng.standard_normal((3, problem.dim))
     draws = rng.standard_normal((steps, problem.dim))
     source = Scripted(draws)
     release = half.release(public_facts(problem), 1)
     assert (release.count, release.steps) == ((1, steps) if loss == "scalar" else (steps, 1))
     noise = Perturber(release, source, public_facts(problem))
-    local = half.local_update({"x": start, "z": z}, {"y": y}, problem, STREAMS, noise)
+    local = half.local_update({"x": start, "z": z}, {"y": y}, opened(half, problem, noise), STREAMS)
     noise.settle()
 
     scale = (2 * gamma * variance) ** 0.5
@@ -347,7 +357,9 @@ def test_a_half_that_is_asked_for_more_steps_than_charged_gets_no_noise_for_them
 
     def play(other: Agent) -> None:
         noise = perturber(Agent(local_epochs=5, **settings), problem)
-        other.local_update({"x": zero, "z": zero}, {"y": zero}, problem, STREAMS, noise)
+        other.local_update(
+            {"x": zero, "z": zero}, {"y": zero}, opened(other, problem, noise), STREAMS
+        )
         noise.settle()
 
     for steps, reason in ((6, "more than the 5 draws"), (4, "4 draws were taken, 5 charged")):

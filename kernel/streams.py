@@ -6,6 +6,7 @@ order in which agents run. Privacy noise never comes from here.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
@@ -33,3 +34,27 @@ def hash_of(size: int, seed: int, purpose: str, agent: str, round_: int, *more: 
     """Return ``size`` bytes that a name has to itself; the arguments are those of `stream`."""
     name = "\x1f".join(("privet", str(seed), purpose, agent, str(round_), *more))
     return blake2b(name.encode(), digest_size=size).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """The named random streams of one agent in one round; opening one is not free."""
+
+    seed: int
+    agent: str
+    round: int
+
+    def open(self, purpose: str) -> np.random.Generator:
+        """Return the generator of (seed, agent, round, purpose)."""
+        return stream(self.seed, purpose, self.agent, self.round)
+
+
+@dataclass(frozen=True, slots=True)
+class StackedStreams(Streams):
+    """The streams of several agents in one round; it has none of its own."""
+
+    agents: tuple[str, ...] = ()
+
+    def each(self) -> list[Streams]:
+        """Return every agent's own."""
+        return [Streams(self.seed, agent, self.round) for agent in self.agents]

@@ -25,11 +25,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from privet.core import ConfigError
-from privet.kernel import Clipped, Moduli, NoiseError, Perturber, Problem, clipped_terms
-
-from .gradients import Gradient, Gradients, require_model
-from .inputs import Streams, Vector
+from privet.kernel.bounded import Clipped, clipped_terms
+from privet.kernel.errors import NoiseError, RecordsError
+from privet.kernel.perturb import Perturber
+from privet.kernel.programs.gradients import Gradient, Gradients, require_model
+from privet.kernel.records import FloatArray, Moduli, Problem
+from privet.kernel.sensitivity import fed_plt_contraction
+from privet.kernel.streams import Streams
 
 Need = Literal["mean_gradient", "end_gradient"]
 """What a method can need of a walk besides its end: a field of `Walk`."""
@@ -74,12 +76,12 @@ class LocalTask(NamedTuple):
         What the walk has to supply besides its end.
     """
 
-    start: Vector
+    start: FloatArray
     step_size: float
     steps: int
-    center: Vector | None = None
+    center: FloatArray | None = None
     rho: float = math.inf
-    shift: Vector | None = None
+    shift: FloatArray | None = None
     solver: str = "gd"
     gradients: Gradients = WHOLE
     moduli: Moduli = UNKNOWN
@@ -103,25 +105,29 @@ class Walk(NamedTuple):
         grad f_i(end), on all examples.
     """
 
-    end: Vector
+    end: FloatArray
     steps: int
-    mean_gradient: Vector | None = None
-    end_gradient: Vector | None = None
+    mean_gradient: FloatArray | None = None
+    end_gradient: FloatArray | None = None
 
-    def supplied(self, need: Need) -> Vector:
-        """Return a vector that the task needs (raises ``ConfigError`` where it is missing)."""
-        vector: Vector | None = getattr(self, need)
+    def supplied(self, need: Need) -> FloatArray:
+        """Return a vector that the task needs (raises ``RecordsError`` where it is missing)."""
+        vector: FloatArray | None = getattr(self, need)
         if vector is None:
-            raise ConfigError(f"the local steps do not supply {need}")
+            raise RecordsError(f"the local steps do not supply {need}")
         return vector
 
 
-def walk(task: LocalTask, problem: Problem, streams: Streams, noise: Perturber) -> Walk:
+def walk(
+    task: LocalTask, problem: Problem, row_norm: float, streams: Streams, noise: Perturber
+) -> Walk:
     """Return what the task's solver makes of it.
+
+    ``row_norm`` is the l2 norm that the rows were held to, 0 where they are as they came.
 
     Raises
     ------
-    ConfigError
+    RecordsError
         If the solver cannot supply what the task needs.
     NoiseError
         If noise is charged and the task needs an un-noised gradient.
@@ -130,10 +136,31 @@ def walk(task: LocalTask, problem: Problem, streams: Streams, noise: Perturber) 
     solve, supplies = SOLVERS[task.solver]
     for need in task.needs:
         if need not in supplies:
-            raise ConfigError(f"local-solver = {task.solver!r} does not supply {need}")
+            raise RecordsError(f"local-solver = {task.solver!r} does not supply {need}")
         if need == "end_gradient" and noise.charged:
             raise NoiseError("a gradient without noise was used although noise was charged")
+    if noise.charged and noise.release.steps > 1:
+        _require_contraction(task, row_norm, noise)
     return solve(task, problem, streams, noise)
+
+
+def _require_contraction(task: LocalTask, row_norm: float, noise: Perturber) -> None:
+    """Refuse hidden steps that contract less than was charged (raises ``NoiseError``)."""
+    facts, release = noise.facts, noise.release
+    if not row_norm or facts.dtype != "float64":
+        raise NoiseError("hidden noisy steps were charged without a bound on rows of float64")
+    moduli = facts.public_moduli(row_norm)
+    found = fed_plt_contraction(
+        loss=facts.loss,
+        step_size=task.step_size,
+        strong_convexity=max(moduli.strong_convexity, 0.0),
+        smoothness=moduli.smoothness,
+        rho=task.rho,
+        regularizer=facts.regularizer,
+        solver=task.solver,
+    )
+    if not found <= release.contraction:
+        raise NoiseError(f"a step contracts by {found:.6g}, {release.contraction:.6g} was charged")
 
 
 def gradient_steps(task: LocalTask, problem: Problem, streams: Streams, noise: Perturber) -> Walk:
@@ -226,7 +253,7 @@ def _charged_move(
     """Return what gives -gamma (clipped gradient + regulariser's) with noise on the former."""
     terms = clipped_terms(problem, task.gradients.clip, relation=noise.release.relation)
 
-    def move(w: Vector) -> Vector:
+    def move(w: FloatArray) -> FloatArray:
         clipped, rest = terms(w)
         moved = noise.perturb(clipped.scaled(-task.step_size))
         if rest is not None:
@@ -245,7 +272,7 @@ def _free_move(task: LocalTask, problem: Problem, streams: Streams, noise: Pertu
     return lambda w: noise.unaccounted(back * gradient(w), scale)
 
 
-def _hidden_steps(task: LocalTask, problem: Problem, noise: Perturber) -> Vector:
+def _hidden_steps(task: LocalTask, problem: Problem, noise: Perturber) -> FloatArray:
     """Take the steps in float64, the whole iterate on the grid after each."""
     if task.center is None or task.shift is not None:
         raise NoiseError(
@@ -269,7 +296,7 @@ def _hidden_steps(task: LocalTask, problem: Problem, noise: Perturber) -> Vector
     return w
 
 
-def _affine(task: LocalTask) -> tuple[Vector | None, Vector | None]:
+def _affine(task: LocalTask) -> tuple[FloatArray | None, FloatArray | None]:
     """Return c and r of a step w <- c w + r - gamma g(w); None for a factor 1 and a term 0.
 
     c is an array, of no dimension for one task: numpy takes it in half the time of a number.
@@ -277,7 +304,7 @@ def _affine(task: LocalTask) -> tuple[Vector | None, Vector | None]:
     kind = task.start.dtype.type
     pull: Any = task.step_size / task.rho
     pulled = bool(pull) if isinstance(pull, float) else bool(pull.any())
-    drift: Vector | None = None
+    drift: FloatArray | None = None
     if task.center is not None and pulled:
         drift = task.center * kind(pull)
     if task.shift is not None:
@@ -286,7 +313,9 @@ def _affine(task: LocalTask) -> tuple[Vector | None, Vector | None]:
     return np.array(1.0 - pull, kind) if pulled else None, drift
 
 
-def _advanced(w: Vector, keep: Vector | None, drift: Vector | None, moved: Vector) -> Vector:
+def _advanced(
+    w: FloatArray, keep: FloatArray | None, drift: FloatArray | None, moved: FloatArray
+) -> FloatArray:
     """Return keep w + drift + moved, a fresh array."""
     if keep is not None:
         w = w * keep
@@ -300,7 +329,7 @@ def _advanced(w: Vector, keep: Vector | None, drift: Vector | None, moved: Vecto
     return w
 
 
-def _squared_slope(task: LocalTask, w: Vector, slope: Vector) -> float:
+def _squared_slope(task: LocalTask, w: FloatArray, slope: FloatArray) -> float:
     """Return ||g + shift + (w - center) / rho||^2."""
     whole = w * w.dtype.type(1.0 / task.rho)
     if task.center is not None:

@@ -8,24 +8,21 @@ from itertools import repeat
 
 import numpy as np
 
-from privet.core import ConfigError, WireError
-from privet.kernel import Clipping, Perturber, Problem, Relation, clipped_terms
-from privet.problems import can_clip
-from privet.problems.linear import ClippedSums
-from privet.problems.stacks import Stack
+from privet.kernel.bounded import Clipping, Relation, clipped_terms
+from privet.kernel.errors import RecordsError
+from privet.kernel.perturb import Perturber
+from privet.kernel.records import FloatArray, Problem, RowIndex, can_clip, can_clip_batches
+from privet.kernel.streams import StackedStreams, Streams
 
-from .adapters.finite_sum import FiniteSum
-from .inputs import StackedStreams, Streams, Vector
-
-Gradient = Callable[[Vector], Vector]
+Gradient = Callable[[FloatArray], FloatArray]
 """w -> the gradient of the next local step at w; what it returns is read only."""
 
 
-def require_model(x: Vector, problem: Problem) -> None:
-    """Raise ``WireError`` for a vector that is no model of the problem, or of each of a stack."""
-    expected = problem.shape if isinstance(problem, Stack) else (problem.dim,)
+def require_model(x: FloatArray, problem: Problem) -> None:
+    """Raise ``RecordsError`` for what is no model of the problem, or of each of a stack (N, d)."""
+    expected = getattr(problem, "shape", (problem.dim,))
     if x.shape != expected:
-        raise WireError(f"model has shape {x.shape}, expected {expected}")
+        raise RecordsError(f"model has shape {x.shape}, expected {expected}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,7 @@ class Gradients:
         """Return the number of examples of a step, None where it takes all."""
         return min(self.batch_size, problem.num_examples) if self.batch_size > 0 else None
 
-    def rows(self, problem: Problem, streams: Streams, steps: int) -> Iterator[Vector | None]:
+    def rows(self, problem: Problem, streams: Streams, steps: int) -> Iterator[RowIndex]:
         """Return the rows of one step after the other, at most ``steps``; None for all."""
         count, size = problem.num_examples, self.size(problem)
         if size is None:
@@ -91,18 +88,16 @@ class Gradients:
             return iter(rng.integers(count, size=(steps, size)))
         return (rng.choice(count, size, replace=False, shuffle=False) for _ in repeat(None))
 
-    def _clipped(self, problem: Problem, x: Vector, rows: Vector | None) -> Vector:
+    def _clipped(self, problem: Problem, x: FloatArray, rows: RowIndex) -> FloatArray:
         if self.clip <= 0:
             return problem.gradient(x, rows)
-        if self.clipping == "batch" and isinstance(problem, ClippedSums | FiniteSum):
+        if self.clipping == "batch" and can_clip_batches(problem):
             return problem.batch_clipped_gradient(x, self.clip, rows)
         if self.clipping == "example" and can_clip(problem):
             return problem.clipped_gradient(x, self.clip, rows=rows)
-        raise ConfigError(f"clip = {self.clip:g}: this problem cannot clip")
+        raise RecordsError(f"clip = {self.clip:g}: this problem cannot clip")
 
-    def _perturbed(
-        self, problem: Problem, rows: Iterator[Vector | None], noise: Perturber
-    ) -> Gradient:
+    def _perturbed(self, problem: Problem, rows: Iterator[RowIndex], noise: Perturber) -> Gradient:
         terms = clipped_terms(
             problem,
             self.clip,
@@ -111,9 +106,9 @@ class Gradients:
             batch_size=self.size(problem),
         )
 
-        def gradient(x: Vector) -> Vector:
+        def gradient(x: FloatArray) -> FloatArray:
             clipped, rest = terms(x, next(rows))
-            slope: Vector = noise.perturb(clipped)
+            slope: FloatArray = noise.perturb(clipped)
             if rest is not None:
                 slope += noise.beside(rest)
             return slope if noise.shared else slope.astype(x.dtype, copy=False)

@@ -1,0 +1,198 @@
+"""Privacy-critical: an agent's records in one round, behind what was charged for them.
+
+An algorithm's half never holds the records. It is given `Records`, which answers from a closed list
+of programs (`privet.kernel.programs`). Where a mechanism was charged each of them gives noised
+values only, so that whatever a half, a sparsifier or a coder makes of them is post-processing.
+Where none was, the reply counts as un-noised and `Records.un_noised` answers as well.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from privet.kernel.bounded import Clipping
+from privet.kernel.errors import NoiseError, RecordsError
+from privet.kernel.events import Release
+from privet.kernel.facts import Facts
+from privet.kernel.perturb import Perturber
+from privet.kernel.programs.drift import Drift, drift
+from privet.kernel.programs.gradients import Gradients, require_model
+from privet.kernel.programs.inexact import Inexact, Inner, inexact_steps
+from privet.kernel.programs.steps import LocalTask, Walk, walk
+from privet.kernel.records import FloatArray, Moduli, Problem, can_clip, can_clip_batches
+from privet.kernel.streams import Streams
+
+
+def within(problem: Problem, row_norm: float, clip: float, clipping: Clipping) -> Problem:
+    """Return a problem whose rows are held to an l2 norm, 0 for none; it must offer the clipping.
+
+    Raises
+    ------
+    RecordsError
+        If it cannot be clipped so, or its rows cannot be held.
+    """
+    if clip > 0 and clipping == "batch" and not can_clip_batches(problem):
+        raise RecordsError("clipping = 'batch': this problem cannot clip its gradient")
+    if clip > 0 and clipping == "example" and not can_clip(problem):
+        raise RecordsError(f"clip = {clip:g}: this problem cannot clip per example")
+    if not row_norm:
+        return problem
+    hold: Any = getattr(problem, "with_rows_within", None)
+    if hold is None:
+        raise RecordsError("row-norm: the rows of a problem of your own cannot be clipped")
+    held: Problem = hold(row_norm)
+    return held
+
+
+class UnNoised:
+    """What may be asked of the records where nothing was charged: the reply is not private.
+
+    Parameters
+    ----------
+    problem : Problem
+        The records, or a stack of N agents'.
+    noise : Perturber
+        Which charged nothing.
+    """
+
+    __slots__ = ("_noise", "_problem")
+
+    def __init__(self, problem: Problem, noise: Perturber) -> None:
+        self._problem, self._noise = problem, noise
+
+    def gradient(self, x: FloatArray) -> FloatArray:
+        """Return the gradient of f_i at x, shape (d,), on all records."""
+        return self._problem.gradient(x)
+
+    @property
+    def moduli(self) -> Moduli | None:
+        """Bounds of the Hessian of f_i, computed from the records; None where it knows none."""
+        found = getattr(self._problem, "moduli", None)
+        return found if isinstance(found, Moduli) else None
+
+    def perturb(self, value: FloatArray, scale: float, mechanism: str = "gaussian") -> FloatArray:
+        """Return a value with noise of this scale that no account covers, in float64."""
+        return self._noise.unaccounted(value, scale, mechanism)
+
+
+class Records:
+    """All that a half can do with an agent's records in one round.
+
+    Parameters
+    ----------
+    problem : Problem
+        The records, or a stack of N agents', whose vectors are rows (N, d).
+    noise : Perturber
+        Of the release that was charged.
+    row_norm : float
+        The l2 norm that the rows were held to; 0 where they are as they came.
+
+    Attributes
+    ----------
+    facts : Facts
+        The agent's public numbers, on which the charge rests.
+    dim : int
+        Length of the model.
+    dtype : np.dtype
+        float32 or float64, of all vectors.
+    """
+
+    __slots__ = ("_noise", "_problem", "_row_norm", "dim", "dtype", "facts")
+
+    def __init__(self, problem: Problem, noise: Perturber, row_norm: float = 0.0) -> None:
+        self._problem, self._noise, self._row_norm = problem, noise, row_norm
+        self.facts: Facts = noise.facts
+        self.dim: int = problem.dim
+        self.dtype: np.dtype[Any] = problem.dtype
+
+    @property
+    def charged(self) -> bool:
+        """Whether a mechanism was charged, so that every program answers with its noise."""
+        return self._noise.charged
+
+    @property
+    def release(self) -> Release:
+        """What was charged."""
+        return self._noise.release
+
+    def walk(self, task: LocalTask, streams: Streams) -> Walk:
+        """Return what the solver of a local task comes to (see `privet.kernel.programs.steps`).
+
+        Raises
+        ------
+        RecordsError
+            If the solver cannot supply what the task needs.
+        NoiseError
+            If noise is charged and the task needs an un-noised gradient.
+        """
+        if self.charged:
+            _require_plain((*task, *_numbers(task.gradients)))
+        return walk(task, self._problem, self._row_norm, streams, self._noise)
+
+    def gradient(self, gradients: Gradients, x: FloatArray, streams: Streams) -> FloatArray:
+        """Return one gradient at x, clipped and noised as is charged (`Gradients.oracle`)."""
+        require_model(x, self._problem)
+        if self.charged:
+            _require_plain((gradients, x, *_numbers(gradients)))
+        return gradients.oracle(self._problem, streams, self._noise)(x)
+
+    def drift(
+        self, program: Drift, center: FloatArray, lam: FloatArray, streams: Streams
+    ) -> FloatArray:
+        """Return FedPDM's y of noised drift (see `privet.kernel.programs.drift`)."""
+        _require_plain((program, center, lam, *_numbers(program), *_numbers(program.gradients)))
+        return drift(program, center, lam, self._problem, self._row_norm, streams, self._noise)
+
+    def inexact(
+        self,
+        program: Inexact,
+        inner: FloatArray,
+        w: FloatArray,
+        lam: FloatArray,
+        rho: float,
+        eta: float,
+    ) -> Inner:
+        """Return what DP-IADMM's inner steps come to (`privet.kernel.programs.inexact`)."""
+        if self.charged:
+            _require_plain((program, inner, w, lam, rho, eta, *_numbers(program)))
+        return inexact_steps(
+            program, inner, w, lam, rho, eta, self._problem, self._row_norm, self._noise
+        )
+
+    @property
+    def un_noised(self) -> UnNoised:
+        """The records without noise.
+
+        Raises
+        ------
+        NoiseError
+            If a mechanism was charged.
+        """
+        if self.charged:
+            raise NoiseError("records without noise were asked for although noise was charged")
+        return UnNoised(self._problem, self._noise)
+
+
+_PLAIN = frozenset({
+    bool, int, float, str, type(None), np.ndarray, np.float64, np.float32, np.memmap,
+    tuple, Drift, Gradients, Inexact, LocalTask, Moduli,
+})  # fmt: skip
+"""What a charged program takes: an object of another class could keep what it is computed with."""
+
+
+def _numbers(program: Gradients | Drift | Inexact) -> tuple[Any, ...]:
+    """Return the fields of a program (raises ``NoiseError`` for one of another class)."""
+    if type(program) not in _PLAIN:
+        raise NoiseError(f"a charged program of class {type(program).__name__} is none of these")
+    return tuple(getattr(program, name) for name in program.__slots__)
+
+
+def _require_plain(values: tuple[Any, ...]) -> None:
+    """Refuse what is neither a number, a text nor an array (raises ``NoiseError``)."""
+    for value in values:
+        if type(value) not in _PLAIN:
+            raise NoiseError(
+                f"a charged program takes numbers, texts and arrays, found {type(value).__name__}"
+            )

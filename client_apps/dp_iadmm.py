@@ -34,7 +34,7 @@ from privet.kernel import (
     Release,
     gaussian_scale,
 )
-from privet.kernel.events import GRID
+from privet.kernel.events import GRID, Mechanism
 from privet.kernel.programs.inexact import Inexact
 from privet.kernel.programs.steps import MOST_STEPS
 
@@ -88,7 +88,7 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, Half):
         "what the noise is added to",
         choices=("none", "objective", "output"),
     )
-    mechanism: str = setting(
+    mechanism: Mechanism = setting(
         "gaussian", "distribution of the noise", choices=("gaussian", "laplace")
     )
     sensitivity: str = setting(
@@ -187,27 +187,13 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, Half):
     # ------------------------------------------------------------------ privacy
 
     def noised_release(self, facts: Facts, round_: int) -> Release:
-        """Return the release of a round, the same in each.
-
-        Objective perturbation: E adaptive uses of the mechanism on clipped gradients, each of
-        sensitivity 2C/I. Output perturbation: one use, on z_p in units of what a gradient moves it
-        by (`dp_iadmm_output_gain`).
-        """
+        """Return the release of a round, the same in each (`Inexact.release`)."""
         once = self.perturbation == "output"
-        if once:
-            self._inexact.output_gain(facts, self.row_norm, 1.0, self.eta(None, facts, 1))
-        return Release(
-            self.mechanism,  # type: ignore[arg-type]
-            scale=self.scale(facts),
-            sensitivity=self._sensitivity(facts),
-            norm=self.norm,
-            count=1 if once else self.local_updates,
-            relation=self.relation,
-            what=f"dp-iadmm z_p {'with output noise' if once else 'after noisy inner steps'}",
+        eta = self.eta(None, facts, 1) if once else 0.0
+        how = "with output noise" if once else "after noisy inner steps"
+        return self._inexact.release(
+            facts, self.row_norm, self.scale(facts), eta, f"dp-iadmm z_p {how}"
         )
-
-    def _sensitivity(self, facts: Facts) -> float:
-        return facts.sensitivity(self.clip, relation=self.relation)
 
     def scale(self, facts: Facts) -> float:
         """Return the scale of xi: the one given, else epsilon's for the sensitivity 2C/I."""
@@ -215,7 +201,7 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, Half):
             return self.noise_scale
         if self.clip <= 0:
             raise ConfigError(f"epsilon = {self.epsilon:g} needs clip > 0, or sensitivity = paper")
-        sensitivity = self._sensitivity(facts)
+        sensitivity = self._inexact.sensitivity(facts)
         moved = sensitivity * (1.0 + GRID)  # as charged, so that epsilon is not passed
         if self.mechanism == "laplace":
             return moved / self.epsilon
@@ -231,7 +217,7 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, Half):
         if not (self.private and laplace):
             return None
         if self.noise_scale > 0:
-            return self._sensitivity(facts) / self.noise_scale
+            return self._inexact.sensitivity(facts) / self.noise_scale
         return self.epsilon
 
     # ------------------------------------------------------------------ local work

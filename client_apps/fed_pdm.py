@@ -151,20 +151,8 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, GradientAgent):
             one local step without a bound that covers it, 1 < (rho + regulariser) * step size.
         """
         check_sparsifier("none" if self._choice.keeps_all(facts.dim) else self.sparsifier)
-        gain, case = self._drift(facts, round_).gain(facts, self.row_norm)
-        return Release(
-            "gaussian",
-            scale=self.noise_scale,
-            sensitivity=self._gap(facts) * gain,
-            relation=self.relation,
-            what=f"fed-pdm y ({case})",
-        )
-
-    def _gap(self, facts: Facts) -> float:
-        """Return what one record can move a step's bounded gradient by."""
-        return replace(
-            self, clip=self._bound(facts), clipping=self._clipping_of_examples
-        ).sensitivity(facts)
+        steps = self._drift(facts, round_)
+        return steps.release(facts, self.row_norm, self.noise_scale, "fed-pdm y")
 
     def _bound(self, facts: Facts) -> float:
         """Return C: the clip, or what the rows' norm bounds an example's gradient by."""

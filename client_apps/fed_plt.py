@@ -33,10 +33,9 @@ from privet.kernel import (
     Relation,
     Release,
     best_step,
-    fed_plt_contraction,
 )
 from privet.kernel.programs.gradients import Gradients
-from privet.kernel.programs.steps import LocalTask, Walk
+from privet.kernel.programs.steps import LocalTask, NoisySteps, Walk
 from privet.wire.ring import rounded
 
 from .arithmetic import distance
@@ -183,48 +182,25 @@ class Agent(BudgetSchedule, ScheduledSteps, SplittingAgent):
     def noised_release(self, facts: Facts, round_: int) -> Release:
         """Return the release of any round: N_e noisy steps, of which the last iterate is released.
 
-        Each step w <- w - gamma (clipped gradient + ...) + N(0, 2 gamma tau^2 I), eq. (13), moves
-        by gamma 2C/q. Where a clipped step contracts by chi < 1 the differences of earlier steps
-        shrink on the way; else the steps compose as N_e releases.
+        Given moduli are only claimed, so the steps then compose.
         """
-        step, chi = self._private_step(facts)
-        bound = step * facts.sensitivity(self.clip, relation=self.relation)
-        hidden = chi < 1.0 and self.local_epochs > 1
-        return Release(
-            "gaussian",
-            scale=math.sqrt(2.0 * step * self.noise_variance),
-            sensitivity=bound,
-            count=1 if hidden else self.local_epochs,
-            steps=self.local_epochs if hidden else 1,
-            contraction=chi if hidden else 1.0,
-            relation=self.relation,
-            what="fed-plt x_i after noisy local steps",
+        steps = NoisySteps(
+            self.gradients,
+            self._private_step(facts),
+            self.local_epochs,
+            self.noise_variance,
+            self.rho,
+            self.local_solver,
         )
+        row_norm = 0.0 if self.smoothness > 0 else self.row_norm
+        return steps.release(facts, row_norm, "fed-plt x_i after noisy local steps")
 
-    def _private_step(self, facts: Facts) -> tuple[float, float]:
-        """Return gamma and chi, the contraction of a clipped step, from public numbers.
-
-        Composition (chi = 1) needs nothing of a loss but its clipping, so it serves a problem of
-        one's own. Given moduli are only claimed, and the rounding of a float32 iterate is no
-        contraction: they prove nothing either.
-        """
-        if not facts.linear and self.step_size > 0:
-            return self.step_size, 1.0
+    def _private_step(self, facts: Facts) -> float:
+        """Return gamma, from public numbers."""
+        if self.step_size > 0 and not facts.linear:
+            return self.step_size
         moduli = self._public_moduli(facts)
-        step = self.step_size or best_step(moduli, self.rho)
-        if not facts.linear:
-            return step, 1.0
-        chi = fed_plt_contraction(
-            loss=facts.loss,
-            step_size=step,
-            strong_convexity=max(moduli.strong_convexity, 0.0),
-            smoothness=moduli.smoothness,
-            rho=self.rho,
-            regularizer=facts.regularizer,
-            solver=self.local_solver,
-        )
-        proven = self.smoothness <= 0 and facts.dtype == "float64"
-        return step, chi if proven else 1.0
+        return self.step_size or best_step(moduli, self.rho)
 
     def as_printed(self, facts: Facts, rounds: int, delta: float) -> float | None:
         """Return the paper's own figure, Proposition 4 with Lemma 5; it is no claim.
@@ -240,7 +216,7 @@ class Agent(BudgetSchedule, ScheduledSteps, SplittingAgent):
             strong_convexity=facts.modulus,
             tau=math.sqrt(self.noise_variance),
             num_examples=facts.num_examples,
-            step_size=self._private_step(facts)[0],
+            step_size=self._private_step(facts),
             rounds=rounds,
             local_steps=self.local_epochs,
             delta=delta,

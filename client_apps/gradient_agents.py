@@ -12,7 +12,6 @@ from privet.kernel import (
     RELATIONS,
     Clipping,
     Facts,
-    NoCertificateError,
     Relation,
     Release,
 )
@@ -65,26 +64,6 @@ class ClippedGradients(Half):
             self.clipping,
             self.relation,
             noise_scale,
-        )
-
-    def sensitivity(self, facts: Facts) -> float:
-        """Return what one record can move a step's clipped gradient by.
-
-        Raises
-        ------
-        NoCertificateError
-        """
-        whole = self.batch == "full" or self.batch_size >= facts.num_examples
-        if self.clipping == "example" and self.relation == "add-remove" and not whole:
-            raise NoCertificateError(
-                "relation = 'add-remove' needs batch = 'full': a sampled batch that loses a record "
-                "holds another in its place"
-            )
-        return facts.sensitivity(
-            self.clip,
-            relation=self.relation,
-            clipping=self.clipping,
-            batch_size=None if whole else self.batch_size,
         )
 
 
@@ -173,14 +152,8 @@ class NoisyStepsAgent(GradientAgent):
 
     def noised_release(self, facts: Facts, round_: int) -> Release:
         """Return the release of one round: Q uses of the Gaussian mechanism."""
-        return Release(
-            "gaussian",
-            scale=self.noise_scale,
-            sensitivity=self.sensitivity(facts),
-            count=self.steps,
-            relation=self.relation,
-            what=f"{self.name} noised local gradients",
-        )
+        what = f"{self.name} noised local gradients"
+        return self.gradients.release(facts, count=self.steps, shared=self.noise_sharing, what=what)
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,9 @@ class Records:
     def __init__(self, problem: Problem, noise: Perturber, row_norm: float = 0.0) -> None:
         self._problem, self._noise, self._row_norm = problem, noise, row_norm
         self.facts: Facts = noise.facts
+        others = self.facts.agents, self.facts.colluders
+        if self.release.agents > 1 and (self.release.agents, self.release.colluders) != others:
+            raise NoiseError("noise of a masked sum was charged that this node is not part of")
         self.dim: int = problem.dim
         self.dtype: np.dtype[Any] = problem.dtype
 
@@ -128,6 +131,7 @@ class Records:
             If noise is charged and the task needs an un-noised gradient.
         """
         if self.charged:
+            self._require_program("iterate" if task.solver == "noisy-gd" else "gradients")
             _require_plain((*task, *_numbers(task.gradients)))
         return walk(task, self._problem, self._row_norm, streams, self._noise)
 
@@ -135,6 +139,7 @@ class Records:
         """Return one gradient at x, clipped and noised as is charged (`Gradients.oracle`)."""
         require_model(x, self._problem)
         if self.charged:
+            self._require_program("gradients")
             _require_plain((gradients, x, *_numbers(gradients)))
         return gradients.oracle(self._problem, streams, self._noise)(x)
 
@@ -142,6 +147,7 @@ class Records:
         self, program: Drift, center: FloatArray, lam: FloatArray, streams: Streams
     ) -> FloatArray:
         """Return FedPDM's y of noised drift (see `privet.kernel.programs.drift`)."""
+        self._require_program("drift")
         _require_plain((program, center, lam, *_numbers(program), *_numbers(program.gradients)))
         return drift(program, center, lam, self._problem, self._row_norm, streams, self._noise)
 
@@ -156,10 +162,19 @@ class Records:
     ) -> Inner:
         """Return what DP-IADMM's inner steps come to (`privet.kernel.programs.inexact`)."""
         if self.charged:
+            self._require_program("output" if program.perturbation == "output" else "gradients")
             _require_plain((program, inner, w, lam, rho, eta, *_numbers(program)))
         return inexact_steps(
             program, inner, w, lam, rho, eta, self._problem, self._row_norm, self._noise
         )
+
+    def _require_program(self, name: str) -> None:
+        """Refuse another program than the one that was charged (raises ``NoiseError``)."""
+        if self.release.program != name:
+            raise NoiseError(
+                f"program {name!r} was asked for, {self.release.program!r} was charged: release() "
+                "gives what the program's own release says"
+            )
 
     @property
     def un_noised(self) -> UnNoised:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias, get_args
 
 from privet.kernel.bounded import Relation
@@ -76,6 +76,9 @@ class Release:
         each adds noise of this scale. 1 for an upload in clear; Gaussian noise in one step only.
     colluders
         How many of the other agents may help the observer, or add no noise.
+    program
+        The program that does what is charged (`privet.kernel.programs`), and the only one that the
+        door then runs; not written to ledgers.
 
     Raises
     ------
@@ -96,6 +99,7 @@ class Release:
     contraction: float = 1.0
     agents: int = 1
     colluders: int = 0
+    program: str = field(default="", compare=False)
 
     @property
     def deviation(self) -> float:
@@ -240,7 +244,7 @@ class Release:
         return cls(**known)
 
 
-_DEFAULTS = {field.name: field.default for field in fields(Release)}
+_DEFAULTS = {each.name: each.default for each in fields(Release) if each.compare}
 _FIELDS = tuple(_DEFAULTS)
 """The names in the order in which they are written."""
 

@@ -7,13 +7,13 @@ H. B. McMahan et al., "Communication-Efficient Learning of Deep Networks from De
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from privet.core.key import same, setting
-from privet.kernel import Facts, NoCertificateError, Records, Release, shared_spacing
+from privet.kernel import Records, shared_spacing
 from privet.wire import ring
 
 from ..gradient_agents import NoisyStepsAgent
@@ -50,18 +50,6 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, NoisyStepsAgent):
         low=0,
         needs={"noise_sharing": True},
     )
-
-    def noised_release(self, facts: Facts, round_: int) -> Release:
-        """Return the release of one round, with a shared noise that of the masked sum."""
-        own = super().noised_release(facts, round_)
-        if not self.noise_sharing:
-            return own
-        if facts.colluders < 0:
-            raise NoCertificateError(
-                "noise-sharing: this node's config does not trust other agents to add noise "
-                "(trust = none)"
-            )
-        return replace(own, agents=facts.agents, colluders=facts.colluders)
 
     def unit(self, x: Vector, round_: int) -> float:
         """Return what the numbers of an upload are multiplied with.

@@ -20,6 +20,7 @@ import numpy as np
 
 from privet.kernel.bounded import Clipping, clipped_terms
 from privet.kernel.errors import NoCertificateError
+from privet.kernel.events import Release
 from privet.kernel.facts import Facts
 from privet.kernel.perturb import Perturber
 from privet.kernel.programs.gradients import Gradients
@@ -91,6 +92,24 @@ class Drift:
             row_norm=row_norm or None,
             modulus=modulus,
             stopping_threshold=self.tolerance,
+        )
+
+    def release(self, facts: Facts, row_norm: float, scale: float, what: str = "") -> Release:
+        """Return what a round of these steps is charged as: one use, on y.
+
+        Raises
+        ------
+        NoCertificateError
+            As `gain`.
+        """
+        gain, case = self.gain(facts, row_norm)
+        return Release(
+            "gaussian",
+            scale=scale,
+            sensitivity=self.gradients.sensitivity(facts) * gain,
+            relation=self.gradients.relation,
+            what=f"{what} ({case})",
+            program="drift",
         )
 
 

@@ -1,4 +1,10 @@
-"""Privacy-critical: how a local step takes the gradient of f_i: on which rows, clipped, noised."""
+"""Privacy-critical: how a local step takes the gradient of f_i: on which rows, clipped, noised.
+
+The program ``gradients``: every gradient that is taken is clipped, on each example or as a whole,
+and noised before anything else sees it. One record moves a clipped mean by at most
+`privet.kernel.bounded.clipped_sensitivity` (there is the proof), so each gradient is one use of the
+mechanism, and whatever follows from several is their adaptive composition.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,9 @@ from itertools import repeat
 import numpy as np
 
 from privet.kernel.bounded import Clipping, Relation, clipped_terms
-from privet.kernel.errors import RecordsError
+from privet.kernel.errors import NoCertificateError, RecordsError
+from privet.kernel.events import Release
+from privet.kernel.facts import Facts
 from privet.kernel.perturb import Perturber
 from privet.kernel.records import FloatArray, Problem, RowIndex, can_clip, can_clip_batches
 from privet.kernel.streams import StackedStreams, Streams
@@ -42,7 +50,7 @@ class Gradients:
     relation : {"replace-one", "add-remove"}
         Neighbouring data that the sensitivity is stated for.
     noise_scale : float
-        Deviation of the noise where none is charged.
+        Deviation of the noise: what `release` charges, and what is added where nothing is charged.
     """
 
     batch_size: int = 0
@@ -51,6 +59,54 @@ class Gradients:
     clipping: Clipping = "example"
     relation: Relation = "replace-one"
     noise_scale: float = 0.0
+
+    def sensitivity(self, facts: Facts) -> float:
+        """Return what one record can move a clipped gradient by.
+
+        Raises
+        ------
+        NoCertificateError
+        """
+        whole = not 0 < self.batch_size < facts.num_examples
+        if self.clipping == "example" and self.relation == "add-remove" and not whole:
+            raise NoCertificateError(
+                "relation = 'add-remove' needs batch = 'full': a sampled batch that loses a record "
+                "holds another in its place"
+            )
+        return facts.sensitivity(
+            self.clip,
+            relation=self.relation,
+            clipping=self.clipping,
+            batch_size=None if whole else self.batch_size,
+        )
+
+    def release(
+        self, facts: Facts, *, count: int = 1, shared: bool = False, what: str = ""
+    ) -> Release:
+        """Return what ``count`` noised gradients are charged as: so many uses of the mechanism.
+
+        Where noise is ``shared``, it is that of the masked sum of all agents (`Facts.agents`).
+
+        Raises
+        ------
+        NoCertificateError
+        """
+        if shared and facts.colluders < 0:
+            raise NoCertificateError(
+                "noise-sharing: this node's config does not trust other agents to add noise "
+                "(trust = none)"
+            )
+        return Release(
+            "gaussian",
+            scale=self.noise_scale,
+            sensitivity=self.sensitivity(facts),
+            count=count,
+            relation=self.relation,
+            what=what,
+            agents=facts.agents if shared else 1,
+            colluders=facts.colluders if shared else 0,
+            program="gradients",
+        )
 
     def oracle(
         self, problem: Problem, streams: Streams, noise: Perturber, steps: int = 1

@@ -22,6 +22,7 @@ import numpy as np
 
 from privet.kernel.bounded import Clipped, Relation, clipped_term
 from privet.kernel.errors import NoCertificateError, RecordsError
+from privet.kernel.events import Mechanism, Release
 from privet.kernel.facts import Facts
 from privet.kernel.perturb import Perturber
 from privet.kernel.records import FloatArray, Norm, Problem, can_clip
@@ -61,9 +62,56 @@ class Inexact:
     norm: Norm = "l2"
     relation: Relation = "replace-one"
     perturbation: str = "none"
-    mechanism: str = "gaussian"
+    mechanism: Mechanism = "gaussian"
     scale: float = 0.0
     largest: float = 0.0
+
+    def sensitivity(self, facts: Facts) -> float:
+        """Return what one record can move a clipped gradient by, in the norm that is clipped in.
+
+        Raises
+        ------
+        NoCertificateError
+        """
+        return facts.sensitivity(self.clip, relation=self.relation)
+
+    def release(
+        self, facts: Facts, row_norm: float, scale: float, eta: float, what: str = ""
+    ) -> Release:
+        """Return what a round of these steps is charged as.
+
+        Objective perturbation: E adaptive uses of the mechanism on clipped gradients. Output
+        perturbation: one use, on the mean in units of what a gradient moves it by, so that the
+        round's own rho and eta need not be known here.
+
+        Parameters
+        ----------
+        facts : Facts
+        row_norm : float
+            The l2 norm that rows are held to; 0 where they are not.
+        scale : float
+            Of the noise on a gradient.
+        eta : float
+            Of any round, for what output perturbation needs a proof of.
+
+        Raises
+        ------
+        NoCertificateError
+            As `output_gain`.
+        """
+        once = self.perturbation == "output"
+        if once:
+            self.output_gain(facts, row_norm, 1.0, eta)
+        return Release(
+            self.mechanism,
+            scale=scale,
+            sensitivity=self.sensitivity(facts),
+            norm=self.norm,
+            count=1 if once else self.steps,
+            relation=self.relation,
+            what=what,
+            program="output" if once else "gradients",
+        )
 
     def output_gain(self, facts: Facts, row_norm: float, rho: float, eta: float) -> float:
         """Return G, what a change of the gradients is scaled by on its way to the mean.

@@ -13,7 +13,15 @@ size and N_e the number of steps, the solvers are
 
 after N. Bastianello, C. Liu, K. H. Johansson, "Enhancing Privacy in Federated Learning through
 Local Training", Section IV-B, (11) to (13). They keep the dtype of ``start`` and never write into
-their inputs. The vectors may be those of a `Stack` of N agents, arrays (N, d), with moduli and step
+their inputs.
+
+Privacy: gd and sgd with noise are the program ``gradients``. noisy-gd is the program ``iterate``:
+the noise of every step stays on the iterate and the last one alone is released, so that where a
+clipped step contracts by chi < 1 what a record did in earlier steps has shrunk by the time it is
+seen (`NoisySteps`, `privet.kernel.events.Release.loss`). Where it does not contract every step is a
+release of its own.
+
+The vectors may be those of a `Stack` of N agents, arrays (N, d), with moduli and step
 sizes (N, 1): every row is then what its agent's own walk gives, to the bit.
 """
 
@@ -21,12 +29,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from privet.kernel.bounded import Clipped, clipped_terms
 from privet.kernel.errors import NoiseError, RecordsError
+from privet.kernel.events import Release
+from privet.kernel.facts import Facts
 from privet.kernel.perturb import Perturber
 from privet.kernel.programs.gradients import Gradient, Gradients, require_model
 from privet.kernel.records import FloatArray, Moduli, Problem
@@ -90,6 +101,92 @@ class LocalTask(NamedTuple):
     needs: tuple[Need, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class NoisySteps:
+    """The public numbers of noisy steps, of which a charge is made.
+
+    Attributes
+    ----------
+    gradients : Gradients
+        Clipped; without noise of its own.
+    step_size : float
+        gamma.
+    steps : int
+        N_e.
+    noise_variance : float
+        tau^2.
+    rho : float
+        The penalty of the proximal term.
+    solver : str
+    """
+
+    gradients: Gradients
+    step_size: float
+    steps: int
+    noise_variance: float
+    rho: float
+    solver: str = "noisy-gd"
+
+    def release(self, facts: Facts, row_norm: float, what: str = "") -> Release:
+        """Return what a round of these steps is charged as.
+
+        Each step w <- w - gamma (clipped gradient + ...) + N(0, 2 gamma tau^2 I), eq. (13), moves
+        by gamma times what a record moves the clipped gradient by. Where a clipped step contracts
+        by chi < 1 the last iterate alone is released; else the steps compose as N_e releases.
+
+        Parameters
+        ----------
+        facts : Facts
+        row_norm : float
+            The l2 norm that rows are held to; 0 where they are not.
+
+        Raises
+        ------
+        NoCertificateError
+            For a solver, a regulariser or a loss of this library's without a proof.
+        """
+        chi = contraction(facts, row_norm, self.step_size, self.rho, self.solver)
+        hidden = chi < 1.0 and self.steps > 1
+        return Release(
+            "gaussian",
+            scale=math.sqrt(2.0 * self.step_size * self.noise_variance),
+            sensitivity=self.step_size * self.gradients.sensitivity(facts),
+            count=1 if hidden else self.steps,
+            steps=self.steps if hidden else 1,
+            contraction=chi if hidden else 1.0,
+            relation=self.gradients.relation,
+            what=what,
+            program="iterate",
+        )
+
+
+def contraction(facts: Facts, row_norm: float, step_size: float, rho: float, solver: str) -> float:
+    """Return chi of a clipped step, from public numbers; 1 where nothing is proven.
+
+    Composition (chi = 1) needs nothing of a loss but its clipping, so it serves a problem of one's
+    own. Without a bound on the rows the moduli would only be claimed, and the rounding of a float32
+    iterate is no contraction: they prove nothing.
+
+    Raises
+    ------
+    NoCertificateError
+        As `fed_plt_contraction`.
+    """
+    if not facts.linear:
+        return 1.0
+    moduli = facts.public_moduli(row_norm) if row_norm else UNKNOWN
+    chi = fed_plt_contraction(
+        loss=facts.loss,
+        step_size=step_size,
+        strong_convexity=max(moduli.strong_convexity, 0.0),
+        smoothness=moduli.smoothness,
+        rho=rho,
+        regularizer=facts.regularizer,
+        solver=solver,
+    )
+    return chi if row_norm and facts.dtype == "float64" else 1.0
+
+
 class Walk(NamedTuple):
     """What the steps on a local task came to; the vectors that nobody needs are None.
 
@@ -146,21 +243,10 @@ def walk(
 
 def _require_contraction(task: LocalTask, row_norm: float, noise: Perturber) -> None:
     """Refuse hidden steps that contract less than was charged (raises ``NoiseError``)."""
-    facts, release = noise.facts, noise.release
-    if not row_norm or facts.dtype != "float64":
-        raise NoiseError("hidden noisy steps were charged without a bound on rows of float64")
-    moduli = facts.public_moduli(row_norm)
-    found = fed_plt_contraction(
-        loss=facts.loss,
-        step_size=task.step_size,
-        strong_convexity=max(moduli.strong_convexity, 0.0),
-        smoothness=moduli.smoothness,
-        rho=task.rho,
-        regularizer=facts.regularizer,
-        solver=task.solver,
-    )
-    if not found <= release.contraction:
-        raise NoiseError(f"a step contracts by {found:.6g}, {release.contraction:.6g} was charged")
+    charged = noise.release.contraction
+    found = contraction(noise.facts, row_norm, task.step_size, task.rho, task.solver)
+    if not found <= charged < 1.0:
+        raise NoiseError(f"a step contracts by {found:.6g}, {charged:.6g} was charged")
 
 
 def gradient_steps(task: LocalTask, problem: Problem, streams: Streams, noise: Perturber) -> Walk:
@@ -351,4 +437,4 @@ SOLVERS: Mapping[str, tuple[Solver, tuple[Need, ...]]] = {
 }
 """The solvers, each with what it supplies besides the end."""
 
-__all__ = ["SOLVERS", "LocalTask", "Need", "Walk", "walk"]
+__all__ = ["SOLVERS", "LocalTask", "Need", "NoisySteps", "Walk", "walk"]

@@ -8,7 +8,7 @@ import numpy as np
 from privet.client_apps import Half, Local, LocalTask
 from privet.client_apps.gradient_agents import ClippedGradients, GradientAgent
 from privet.core.key import same, setting
-from privet.kernel import Release, stream
+from privet.kernel import stream
 from privet.kernel.programs.gradients import Gradients
 
 
@@ -41,6 +41,10 @@ class Agent(Half):
         return self.clip > 0 and self.noise_scale > 0
 
     @property
+    def gradients(self):
+        return Gradients(clip=self.clip, relation=self.relation, noise_scale=self.noise_scale)
+
+    @property
     def rate(self):
         return self.communication_probability / self.gamma
 
@@ -49,14 +53,8 @@ class Agent(Half):
         return int(coins.geometric(self.communication_probability))
 
     def noised_release(self, facts, round_):
-        return Release(
-            "gaussian",
-            scale=self.noise_scale,
-            sensitivity=facts.sensitivity(self.clip, relation=self.relation),
-            count=self.steps(round_),
-            relation=self.relation,
-            what="scaffnew noised local gradients",
-        )
+        what = "scaffnew noised local gradients"
+        return self.gradients.release(facts, count=self.steps(round_), what=what)
 
     def restart(self, broadcast, facts):
         return {"h": np.zeros(facts.dim, facts.dtype)}
@@ -66,9 +64,8 @@ class Agent(Half):
 
     def task(self, state, broadcast, records, streams):
         x = broadcast["x"]
-        gradients = Gradients(clip=self.clip, relation=self.relation, noise_scale=self.noise_scale)
         steps, shift = self.steps(streams.round), -self.current(state, x)
-        return LocalTask(x, self.gamma, steps, shift=shift, gradients=gradients)
+        return LocalTask(x, self.gamma, steps, shift=shift, gradients=self.gradients)
 
     def finish(self, state, broadcast, task, walk):
         h, end = self.current(state, broadcast["x"]), walk.end

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
@@ -31,9 +31,9 @@ from privet.kernel import (
     NodeRules,
     NoiseError,
     Problem,
-    Records,
     RecordsError,
 )
+from privet.kernel.round import Ended
 from privet.problems import public_facts
 from privet.wire import (
     FAILED,
@@ -42,52 +42,38 @@ from privet.wire import (
     REFUSED,
     Enrolment,
     Layout,
-    Update,
-    digest,
-    unpack,
 )
 from privet.wire.contract import (
     CONTRACT_VERSION,
     Instruction,
     decode_settings,
     encode_settings,
-    need_state_record,
     read_experiment,
-    read_instruction,
-    update_record,
 )
 from privet.wire.enrolment import enrolment_record
 from privet.wire.flower_internals import reply_to
-from privet.wire.payload import to_payload
 from privet.wire.records import record_dict
 
 from .adapters.torch_clipping import VmapError
 from .flower_mods import mod_around
 from .guard import (
-    Guard,
     NoiseFactory,
     Received,
-    Spent,
     checked_settings,
     is_private,
     node_rules,
-    require_buffers,
     require_public,
     require_tame,
-    require_vectors,
     speaks_little,
 )
-from .half import Half, Local, Streams, prepared
-from .masking import MaskFactory, Masking, new_keys, plan_masking, require_agreement
-from .measures import broadcast_model, measures, sent_model
-from .state import LARGE, PRIVATE_RECORD, AgentState, keep_state, read_state, write_state
+from .half import Half, prepared
+from .masking import MaskFactory, new_keys
+from .measures import METRICS, measures, sent_model
+from .message_round import MessageRound
+from .state import LARGE, PRIVATE_RECORD, read_state
 from .terms import MEAN_EXAMPLES
-from .value_bits import MOST_MISSED, heard, is_difference, missed_name
 
 log = logging.getLogger("flwr.privet")
-
-METRICS = "metrics"
-"""Name of the record of an agent's measures."""
 
 ProblemFn = Callable[[Context], Problem]
 
@@ -114,25 +100,6 @@ def agent_name(context: Context) -> str:
         if key in config:
             return str(config[key])
     return str(context.node_id)
-
-
-class Opened(NamedTuple):
-    """A round that is charged and ready for its local work."""
-
-    asked: Instruction
-    half: Half
-    held: AgentState
-    base: Received
-    public: bool
-    """Whether the state to go on from was sent, or begun anew."""
-    broadcast: Mapping[str, Any]
-    problem: Problem
-    records: Records
-    """What the half may ask of the problem's records."""
-    facts: Facts
-    streams: Streams
-    spent: Spent
-    masking: Masking | None
 
 
 class Participant:
@@ -172,9 +139,9 @@ class Participant:
         self._problem_fn = problem_fn
         self._protocol = protocol
         self._overrides = dict(overrides or {})
-        self._noise_factory = noise_factory
-        self._mask_factory = mask_factory
-        self._train_metrics = train_metrics
+        self.noise_factory = noise_factory
+        self.mask_factory = mask_factory
+        self.train_metrics = train_metrics
         self._problems: dict[tuple[int, int], Problem] = {}
         self._prepared: dict[tuple[int, int], tuple[Half, float, Problem, Facts]] = {}
         self._heard: tuple[bytes, bool, dict[str, Any]] = (b"", False, {})
@@ -281,7 +248,7 @@ class Participant:
                 raise _NoProblem(error) from error
         return self._problems[key]
 
-    def _prepared_problem(
+    def prepared_problem(
         self, half: Half, context: Context, mean: float = 0.0
     ) -> tuple[Problem, Facts]:
         """Return the problem to work on and its public numbers.
@@ -308,7 +275,7 @@ class Participant:
     @property
     def stackable(self) -> bool:
         """Whether agents may work together: nobody replaced their noise, or wants more of them."""
-        replaced = self._noise_factory or self._mask_factory or self._train_metrics
+        replaced = self.noise_factory or self.mask_factory or self.train_metrics
         return type(self) is Participant and not replaced
 
     def has_problem(self, context: Context) -> bool:
@@ -317,19 +284,26 @@ class Participant:
 
     def prepared(self, asked: Instruction, context: Context) -> tuple[Half, Problem, Facts]:
         """Return what an agent works with in a round, beside its state."""
-        half = self._half(asked.protocol, asked.version, asked.settings, context)
-        mean = _settings(asked.settings).get(MEAN_EXAMPLES, 0.0)
-        return half, *self._prepared_problem(half, context, mean)
+        half = self.half(asked, context)
+        mean = self.settings(asked).get(MEAN_EXAMPLES, 0.0)
+        return half, *self.prepared_problem(half, context, mean)
 
-    def _half(self, protocol: str, version: int, settings: str, context: Context) -> Half:
+    def half(self, asked: Instruction, context: Context) -> Half:
+        """Return the half that an agent is asked for (raises ``WireError``)."""
+        protocol = asked.protocol
         if self._protocol not in (None, protocol):
             raise WireError(f"serves {self._protocol}, not {protocol}")
         own = self._own(context)
         typed = tuple([(key, value, type(value)) for key, value in own.items()])
-        half = _agent_half(protocol, settings, typed)
-        if half.version != version:
-            raise WireError(f"speaks {protocol} version {half.version}, asked for {version}")
+        half = _agent_half(protocol, asked.settings, typed)
+        if half.version != asked.version:
+            raise WireError(f"speaks {protocol} version {half.version}, asked for {asked.version}")
         return half
+
+    @staticmethod
+    def settings(asked: Instruction) -> Mapping[str, Any]:
+        """Return what an agent is asked with (raises ``ConfigError``)."""
+        return _settings(asked.settings)
 
     def _own(self, context: Context) -> dict[str, Any]:
         """Return the settings that are this agent's own, by key."""
@@ -392,116 +366,14 @@ class Participant:
         return record_dict({RECORD: enrolment_record(said)})
 
     def _train(self, message: Message, context: Context, name: str) -> RecordDict:
-        opened = self._open(message, context, name)
-        if isinstance(opened, RecordDict):
-            return opened
-        asked = opened.base, opened.broadcast, opened.records, opened.streams
-        return self._close(opened, opened.half.local_update(*asked), context, name)
+        try:
+            return self._round(message, context, name).play()
+        except Ended as ended:
+            (reply,) = ended.args
+            return cast(RecordDict, reply)
 
-    def _open(self, message: Message, context: Context, name: str) -> Opened | RecordDict:
-        """Do all that comes before the local work: the round, or the reply that ends it here."""
-        asked = read_instruction(message.content)
-        half = self._half(asked.protocol, asked.version, asked.settings, context)
-        settings = _settings(asked.settings)
-        rules = node_rules(context)
-        guard = Guard(
-            context, rules, settings, name, asked.round, self._noise_factory, asked.experiment
-        )
-        guard.screen(half)
-        held = read_state(context)
-        if rules.limited and not held.covered:
-            # Of rounds whose noise was not charged or can be predicted: it must not meet any
-            # that is charged.
-            held = AgentState(ledger=held.ledger)
-        mean = settings.get(MEAN_EXAMPLES, 0.0)
-        problem, facts = self._prepared_problem(half, context, mean)
-        broadcast = self.broadcast(asked, half.private)
-        require_buffers(broadcast, getattr(problem, "buffers", None))
-        base, public = _base_state(asked, held), asked.recovery is not None
-        if base is not None and public:
-            require_buffers(base, None)  # those of an agent are never sent back to it
-        if half.broadcast_width:
-            found = _heard(half, broadcast, base or {}, problem)
-            if found is None:
-                return RecordDict({RECORD: need_state_record(name)})
-            if half.private:
-                require_tame(found.values())
-            broadcast = found
-            said = {place for name, place in half.hears.items() if name in found}
-            base = base and {n: array for n, array in base.items() if n not in said}
-        if base is None:
-            if asked.tag:
-                return RecordDict({RECORD: need_state_record(name)})
-            base, public = dict(half.restart(broadcast, facts)), True
-        base = Received(base)
-        masked = bool(settings.get("secure-sum", False))
-        require_agreement(context, asked, masked)
-        masking = None
-        if masked:
-            masking = plan_masking(
-                context, asked, name, self._mask_factory, shared=half.noise_sharing
-            )
-            if masking is None:
-                return RecordDict({RECORD: need_state_record(name)})
-            facts = masking.facts(facts)
-        if half.private:
-            require_tame(base.values())
-            for arrays in (broadcast, base):
-                require_vectors(arrays, problem)
-        spent = guard.charge(half, facts, held.ledger, asked.ledger)
-        streams = Streams(int(settings.get("seed", 0)), name, asked.round)
-        if sum(map(len, held.states)) > LARGE:  # what is refused costs no state
-            held = held.only(asked.experiment, asked.tag)
-            keep_state(context, held)
-        records = Records(problem, spent.noise, half.row_bound(facts))
-        return Opened(
-            *(asked, half, held, base, public, broadcast),
-            *(problem, records, facts, streams, spent, masking),
-        )
-
-    def _close(self, opened: Opened, local: Local, context: Context, name: str) -> RecordDict:
-        """Keep the agent's new state, and return the upload.
-
-        Each of the vectors, as large as the model, goes as soon as it is packed.
-        """
-        asked, held, spent, masking = opened.asked, opened.held, opened.spent, opened.masking
-        spent.noise.settle()
-        agreed = 0 if masking else digest(local.agreed)
-        state = local.state
-        if opened.half.broadcast_width:
-            places = {at: n for n, at in opened.half.hears.items() if at}
-            last = {at: opened.broadcast.get(n, opened.base.get(at)) for at, n in places.items()}
-            state = {**state, **{at: array for at, array in last.items() if array is not None}}
-        new = held.follow(
-            asked.experiment,
-            asked.tag,
-            asked.recovery or opened.base,
-            asked.round,
-            state,
-            spent.ledger,
-            spent.covered and (opened.public or held.covered),
-        )
-        upload = local.upload
-        del local, state
-        reply = Update(
-            agent=name,
-            round=asked.round,
-            num_examples=opened.facts.num_examples,
-            digest=agreed,
-            payload=masking.payload(upload) if masking else to_payload(upload),
-            epsilon=spent.epsilon,
-            delta=spent.delta,
-            note=_note(spent, masking, asked.round),
-            ledger=spent.ledger,
-        )
-        content = record_dict({RECORD: update_record(asked.protocol, asked.version, reply)})
-        if masking:
-            masking.keep(context)
-        elif self._train_metrics and not (opened.half.private or is_private(context)):
-            problem = opened.problem
-            content[METRICS] = measures(problem, broadcast_model(opened.broadcast, problem))
-        write_state(context, new)
-        return content
+    def _round(self, message: Message, context: Context, name: str) -> MessageRound:
+        return MessageRound(self, message, context, name)
 
     def _evaluate(self, message: Message, context: Context, name: str) -> RecordDict:
         if is_private(context):
@@ -576,43 +448,3 @@ def _agent_half(protocol: str, settings: str, own: tuple[tuple[str, Any, type], 
     merged = {**decode_settings(settings), **{key: value for key, value, _ in own}}
     half: Half = algorithm(protocol).load_agent().from_settings(merged)
     return half
-
-
-def _heard(
-    half: Half,
-    broadcast: Mapping[str, Any],
-    state: Mapping[str, Any],
-    problem: Problem,
-) -> Mapping[str, Any] | None:
-    """Return a broadcast with its arrays of bytes decoded, None where the last is not held.
-
-    The codes of rounds that the agent missed come first.
-    """
-    decoded, dtype = dict(broadcast), np.dtype(problem.dtype)
-    for name, place in half.hears.items():
-        missed: list[Any] = []
-        while len(missed) < MOST_MISSED and (own := missed_name(name, len(missed))) in decoded:
-            missed.append(decoded.pop(own))
-        array, last = broadcast.get(name), state.get(place)
-        if array is None or array.dtype != np.uint8:
-            continue
-        for code in (*missed, array):
-            if place and is_difference(code) and (last is None or last.shape != (problem.dim,)):
-                return None
-            last = heard(code, problem.dim, dtype, last)
-        decoded[name] = last
-    return Received(decoded)
-
-
-def _note(spent: Spent, masking: Masking | None, round_: int) -> str:
-    """Return what the server's log should say of an upload."""
-    if spent.note or masking is None or masking.source.private:
-        return spent.note
-    return "not private: masks are given" if round_ == 1 else ""
-
-
-def _base_state(asked: Instruction, held: AgentState) -> dict[str, Any] | None:
-    """Return the state to go on from: the one sent along, else the one held under the tag."""
-    if asked.recovery is not None:
-        return unpack(asked.recovery)
-    return held.at(asked.experiment, asked.tag)

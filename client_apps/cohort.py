@@ -13,7 +13,7 @@ has rules or a state file, whose model is large, nor in a run that masks its upl
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -21,8 +21,9 @@ from flwr.app import ConfigRecord, Context
 from numpy.typing import NDArray
 
 from privet.core.errors import one_line
-from privet.kernel import Facts, Problem, Records, Release
+from privet.kernel import Facts, NoiseSource, Perturber, Problem, Records, Release
 from privet.kernel.perturb import Perturbers, perturbers
+from privet.kernel.round import Ended, Round, View
 from privet.kernel.streams import StackedStreams, Streams
 from privet.problems import LinearModel
 from privet.problems.stacks import Stack, stack_key
@@ -142,7 +143,8 @@ class Cohort:
                 given = begun(states, places)
             try:
                 broadcast = self._participant.broadcast(asked, private=one.half.private)
-                trained = one.train(
+                round_ = _BlockRound(
+                    one,
                     asked,
                     places,
                     rows[places],
@@ -152,14 +154,16 @@ class Cohort:
                     row_of(besides, places),
                     verify=one.half not in verified,
                 )
+                trained = round_.play()
+            except Ended:  # nobody holds the state that is asked for, or may be charged
+                continue
             except Exception as error:  # each agent then says itself what is wrong
                 log.warning("%s: agents work one by one: %s", asked.protocol, one_line(str(error)))
                 self._alone.add(one.half)
                 continue
-            if trained is not None:
-                done.append(trained)
-                if one.stack is not None:
-                    verified.add(one.half)
+            done.append(trained)
+            if one.stack is not None:
+                verified.add(one.half)
         return done
 
     def release(self, nodes: Iterable[int] | None = None, *, keep: bool = False) -> None:
@@ -280,149 +284,19 @@ class _Block:
     ) -> None:
         self.members = members
         self._settings = settings
+        self.seed = int(settings.get("seed", 0))
         self.half = members[0].half
         self.stack = stack
-        self._seed = int(settings.get("seed", 0))
-        self._num_examples = np.array([member.facts.num_examples for member in members])
+        self.num_examples = np.array([member.facts.num_examples for member in members])
         self._experiment = experiment
         self._here = np.zeros(len(members), bool)
         # Of the last round that each agent took part in, and of what it went on from then.
-        self._now: dict[str, Vector] = {}
+        self.now: dict[str, Vector] = {}
         self._before: dict[str, Vector] = {}
         self._tags = np.zeros((2, len(members)), np.int64)
         # The account of each, and whether every round since it began was charged.
         self._ledgers = [""] * len(members)
         self._covered = np.zeros(len(members), bool)
-
-    def train(
-        self,
-        asked: Instruction,
-        places: Places,
-        rows: Places,
-        tags: Tags,
-        states: Mapping[str, Vector] | None,
-        broadcast: Mapping[str, Vector],
-        besides: Mapping[str, Vector],
-        *,
-        verify: bool,
-    ) -> Trained | None:
-        """Do the local work of some rows and keep their new states.
-
-        Raises
-        ------
-        _DiffersError
-            If the first row, where it is to be verified, is not what its agent gives alone.
-        """
-        held = self._held(rows, tags) if states is None else self._accounts(rows)
-        charged = self._charged(asked.round, rows)
-        held &= [one is not None for one in charged]
-        if not held.any():
-            return None
-        spent = cast("list[Spent]", charged)
-        if not held.all():
-            places, rows, tags = places[held], rows[held], tags[held]
-            spent = [spent[place] for place in np.flatnonzero(held).tolist()]
-            besides = row_of(besides, held)
-            if states is not None:
-                states = begun(states, held)
-        whole = len(rows) == len(self.members) and bool((np.diff(rows) == 1).all())
-        if states is not None:
-            shape = len(rows), self.members[0].problem.dim
-            base = {name: np.array(_rows(array, shape)) for name, array in states.items()}
-        elif whole:
-            base = self._now
-        else:
-            base = {name: table[rows] for name, table in self._now.items()}
-        if self.half.private:
-            require_tame([*base.values(), *besides.values()])
-            for arrays in (broadcast, row_of(besides, 0), row_of(base, 0)):
-                require_vectors(arrays, self.members[rows[0]].problem)
-        guard, release = self._guard(asked.round), spent[0].noise.release
-        if self.stack is None:
-            local = self._in_turn(guard, rows, base, broadcast, besides, release)
-        else:
-            stack = self.stack if whole else self.stack.take(rows.tolist())
-            local = self._at_once(
-                guard, rows, stack, base, broadcast, besides, release, verify=verify
-            )
-        self._keep(rows, whole, asked.round, tags, base, local.state)
-        known = states is not None  # by the server, as what they begin with
-        self._covered[rows] = spent[0].covered and (known | self._covered[rows])
-        for row, one in zip(rows.tolist(), spent, strict=True):
-            self._ledgers[row] = one.ledger
-        distinct = {id(one): one for one in spent}
-        costs = {
-            key: Cost(one.epsilon, one.delta, one.note, one.ledger) for key, one in distinct.items()
-        }
-        return Trained(
-            places,
-            dict(local.upload),
-            _digests(local.agreed),
-            self._num_examples[rows],
-            [costs[id(one)] for one in spent],
-        )
-
-    def _at_once(
-        self,
-        guard: Guard,
-        rows: Places,
-        stack: Stack,
-        base: Arrays,
-        broadcast: Arrays,
-        besides: Arrays,
-        release: Release,
-        *,
-        verify: bool,
-    ) -> Local:
-        """Return what rows come to as a stack, and look at the first alone if that is asked for."""
-        first = self.members[rows[0]]
-        names = tuple(self.members[row].name for row in rows.tolist())
-        streams = StackedStreams(self._seed, "", guard.round, names)
-        noise = Perturbers(
-            release,
-            len(rows),
-            lambda: [guard._replace(agent=name).source() for name in names],
-            first.facts,
-        )
-        told = {name: _rows(array, stack.shape) for name, array in broadcast.items()}
-        told.update(besides)
-        bound = self.half.row_bound(first.facts)
-        records = Records(cast(Any, stack), noise, bound)
-        local = self.half.local_update(base, told, records, streams)
-        noise.settle()
-        if verify:
-            own, stream = stack.models[0], Streams(self._seed, first.name, guard.round)
-            heard = {**broadcast, **row_of(besides, 0)}
-            one = Records(own, noise.first(), bound)
-            alone = self.half.local_update(row_of(base, 0), heard, one, stream)
-            _require_same(local, alone, len(rows))
-        return local
-
-    def _in_turn(
-        self,
-        guard: Guard,
-        rows: Places,
-        base: Arrays,
-        broadcast: Arrays,
-        besides: Arrays,
-        release: Release,
-    ) -> Local:
-        """Return what rows come to one after the other."""
-        members, each = [self.members[row] for row in rows.tolist()], []
-        sources = [guard._replace(agent=one.name).source() for one in members]
-        noises = perturbers(release, sources, [one.facts for one in members])
-        for place, (one, noise) in enumerate(zip(members, noises, strict=True)):
-            streams = Streams(self._seed, one.name, guard.round)
-            own, told = row_of(base, place), {**broadcast, **row_of(besides, place)}
-            records = Records(one.problem, noise, self.half.row_bound(one.facts))
-            each.append(self.half.local_update(own, told, records, streams))
-            noise.settle()
-        first = each[0]
-        return Local(
-            {name: _stacked([one.state[name] for one in each]) for name in first.state},
-            {name: _stacked([one.upload[name] for one in each]) for name in first.upload},
-            _stacked([one.agreed for one in each]),
-        )
 
     def release(self, rows: Iterable[int], *, keep: bool = False) -> None:
         """Write the states of rows into their contexts; the rows hold them no more, or still."""
@@ -432,23 +306,23 @@ class _Block:
             self._here[row] = keep
             now, before = self._tags[:, row].tolist()
             if now != before:  # else it came from there
-                states = tuple(pack(row_of(tables, row)) for tables in (self._before, self._now))
+                states = tuple(pack(row_of(tables, row)) for tables in (self._before, self.now))
                 account = self._ledgers[row], bool(self._covered[row])
                 state = AgentState(self._experiment, (before, now), states, *account)
                 write_state(self.members[row].context, state)
 
-    def _guard(self, round_: int) -> Guard:
+    def guard(self, round_: int) -> Guard:
         """Return what stands before a round: the same for all, but for the name of the agent."""
         first = self.members[0]
         return Guard(first.context, node_rules(first.context), self._settings, first.name, round_)
 
-    def _charged(self, round_: int, rows: Places) -> list[Spent | None]:
+    def charged(self, round_: int, rows: Places) -> list[Spent | None]:
         """Charge a reply of each row; None where that is refused, which each says by message.
 
         Nothing is written before the work is done, and no rule of a node is asked: those who have
         any are not here.
         """
-        guard, facts = self._guard(round_), self.members[0].facts
+        guard, facts = self.guard(round_), self.members[0].facts
         found: dict[str, Spent | None] = {}
         texts = [self._ledgers[row] for row in rows.tolist()]
         for text in dict.fromkeys(texts):
@@ -458,14 +332,13 @@ class _Block:
                 found[text] = None
         return [found[text] for text in texts]
 
-    def _accounts(self, rows: Places) -> NDArray[np.bool_]:
-        """Bring the accounts of rows that begin here; return that all of them can."""
+    def bring_accounts(self, rows: Places) -> None:
+        """Bring the accounts of rows that begin here."""
         for row in rows[~self._here[rows]].tolist():
             kept = read_state(self.members[row].context)
             self._ledgers[row], self._covered[row] = kept.ledger, kept.covered
-        return np.ones(len(rows), bool)
 
-    def _held(self, rows: Places, tags: Tags) -> NDArray[np.bool_]:
+    def bring_states(self, rows: Places, tags: Tags) -> NDArray[np.bool_]:
         """Bring the states after these rounds into the tables; return which rows have one."""
         self.release(rows[self._here[rows] & (self._tags[0, rows] != tags)].tolist())
         held = self._here[rows].copy()
@@ -477,31 +350,49 @@ class _Block:
             if state is None:
                 continue
             if not self._here.any():
-                self._now = self._tables(state)
-            if state.keys() != self._now.keys():
+                self.now = self._tables(state)
+            if state.keys() != self.now.keys():
                 continue
             for name, array in state.items():
-                self._now[name][row] = array
+                self.now[name][row] = array
             self._here[row] = held[place] = True
             self._tags[:, row] = tag
         return held
 
-    def _keep(
-        self, rows: Places, whole: bool, round_: int, tags: Tags, base: Arrays, new: Arrays
+    def covers(self, rows: Places) -> bool:
+        """Whether these are all agents of the block, in their order."""
+        return len(rows) == len(self.members) and bool((np.diff(rows) == 1).all())
+
+    def keep(
+        self,
+        rows: Places,
+        round_: int,
+        tags: Tags,
+        base: Arrays,
+        new: Arrays,
+        spent: Sequence[Spent],
+        *,
+        known: bool,
     ) -> None:
-        """Keep the states of a round and what it began with, in arrays of the block's own."""
-        if whole:
-            self._now = {name: _own(array, base) for name, array in new.items()}
+        """Keep the states of a round and what it began with, in arrays of the block's own.
+
+        With the accounts; ``known`` says whether the server gave what the round began with.
+        """
+        self._covered[rows] = spent[0].covered and (known | self._covered[rows])
+        for row, one in zip(rows.tolist(), spent, strict=True):
+            self._ledgers[row] = one.ledger
+        if self.covers(rows):
+            self.now = {name: _own(array, base) for name, array in new.items()}
             self._before = dict(base)
         else:
-            if (new.keys(), base.keys()) != (self._now.keys(), self._before.keys()):
+            if (new.keys(), base.keys()) != (self.now.keys(), self._before.keys()):
                 others = np.setdiff1d(np.flatnonzero(self._here), rows)
                 self.release(others.tolist())
-                self._now, self._before = (
+                self.now, self._before = (
                     self._tables({name: array[0] for name, array in arrays.items()})
                     for arrays in (new, base)
                 )
-            for tables, arrays in ((self._before, base), (self._now, new)):
+            for tables, arrays in ((self._before, base), (self.now, new)):
                 for name, array in arrays.items():
                     tables[name][rows] = array
         self._tags[0, rows], self._tags[1, rows] = round_, tags
@@ -511,6 +402,166 @@ class _Block:
         """Return empty tables for the states of all members, like this one."""
         count = len(self.members)
         return {name: np.zeros((count, *a.shape), a.dtype) for name, a in state.items()}
+
+
+class _BlockRound(Round[Local, Trained]):
+    """The round of some rows of a block.
+
+    Parameters
+    ----------
+    block : _Block
+    asked : Instruction
+    places, rows : array (k,) of int
+        Which of the agents that were asked, and where they are in the block.
+    tags : array (k,) of int
+    states : mapping of str to array, optional
+        What they go on from, where it was sent.
+    broadcast, besides : mapping of str to array
+        What all are sent, and each, as a row.
+    verify : bool
+        Whether to look at the first row of a stack alone.
+    """
+
+    def __init__(
+        self,
+        block: _Block,
+        asked: Instruction,
+        places: Places,
+        rows: Places,
+        tags: Tags,
+        states: Mapping[str, Vector] | None,
+        broadcast: Mapping[str, Vector],
+        besides: Mapping[str, Vector],
+        *,
+        verify: bool,
+    ) -> None:
+        self._block, self._round, self._verify = block, asked.round, verify
+        self.worker = block.half
+        self._places, self._rows, self._tags = places, rows, tags
+        self._states, self._broadcast, self._besides = states, broadcast, besides
+        self._guard = block.guard(asked.round)
+        self._base: dict[str, Vector] = {}
+
+    def screen(self) -> None:
+        self._guard.screen(self._block.half)
+
+    def receive(self) -> None:
+        block = self._block
+        if self._states is None:
+            self._narrow(block.bring_states(self._rows, self._tags))
+            every = block.covers(self._rows)
+            self._base = block.now if every else row_of(block.now, self._rows)
+        else:
+            block.bring_accounts(self._rows)
+            shape = len(self._rows), block.members[0].problem.dim
+            self._base = {n: np.array(_rows(array, shape)) for n, array in self._states.items()}
+
+    def _narrow(self, which: NDArray[np.bool_]) -> None:
+        """Go on with some of the rows (raises ``Ended`` where that is none of them)."""
+        if not which.any():
+            raise Ended(None)
+        if not which.all():
+            self._places, self._rows = self._places[which], self._rows[which]
+            self._tags, self._besides = self._tags[which], row_of(self._besides, which)
+            self._base = row_of(self._base, which)
+
+    def check(self) -> None:
+        block = self._block
+        if block.half.private:
+            require_tame([*self._base.values(), *self._besides.values()])
+            for arrays in (self._broadcast, row_of(self._besides, 0), row_of(self._base, 0)):
+                require_vectors(arrays, block.members[self._rows[0]].problem)
+
+    def charge(self) -> None:
+        """Charge every row; one that is refused is asked by message, and says so itself."""
+        spent = self._block.charged(self._round, self._rows)
+        self._narrow(np.array([one is not None for one in spent]))
+        self._spent = [one for one in spent if one is not None]
+
+    def grant(self) -> list[View]:
+        block, rows = self._block, self._rows.tolist()
+        members = [block.members[row] for row in rows]
+        release = self._spent[0].noise.release
+        sources = [self._guard._replace(agent=one.name).source for one in members]
+        if block.stack is not None:
+            stack = block.stack if block.covers(self._rows) else block.stack.take(rows)
+            return [self._stacked(stack, members, sources, release)]
+        noises = perturbers(release, [source() for source in sources], [m.facts for m in members])
+        return [
+            self._alone(place, one, one.problem, noise)
+            for place, (one, noise) in enumerate(zip(members, noises, strict=True))
+        ]
+
+    def _stacked(
+        self,
+        stack: Stack,
+        members: Sequence[_Member],
+        sources: Sequence[Callable[[], NoiseSource]],
+        release: Release,
+    ) -> View:
+        """Return what all rows are given as one."""
+        half, facts = self._block.half, members[0].facts
+        noise = Perturbers(release, len(members), lambda: [draw() for draw in sources], facts)
+        names = tuple(one.name for one in members)
+        self._first = stack.models[0], noise
+        sent = {name: _rows(array, stack.shape) for name, array in self._broadcast.items()}
+        records = Records(cast(Any, stack), noise, half.row_bound(facts))
+        streams = StackedStreams(self._block.seed, "", self._round, names)
+        return View(self._base, {**sent, **self._besides}, records, streams)
+
+    def _alone(self, place: int, one: _Member, problem: Problem, noise: Perturber) -> View:
+        """Return what one row is given."""
+        return View(
+            row_of(self._base, place),
+            {**self._broadcast, **row_of(self._besides, place)},
+            Records(problem, noise, self._block.half.row_bound(one.facts)),
+            Streams(self._block.seed, one.name, self._round),
+        )
+
+    def seal(self, done: list[Local]) -> Trained:
+        """Return the uploads.
+
+        Raises
+        ------
+        _DiffersError
+            If the first row of a stack, where it is to be verified, is not what its agent gives
+            alone.
+        """
+        block = self._block
+        local = done[0] if block.stack is not None else _joined(done)
+        done.clear()
+        if block.stack is not None and self._verify:
+            problem, noise = self._first
+            view = self._alone(0, block.members[self._rows[0]], problem, noise.first())
+            _require_same(local, block.half.local_update(*view), len(self._rows))
+        self._new = local.state
+        distinct = {id(one): one for one in self._spent}
+        costs = {
+            key: Cost(one.epsilon, one.delta, one.note, one.ledger) for key, one in distinct.items()
+        }
+        return Trained(
+            self._places,
+            dict(local.upload),
+            _digests(local.agreed),
+            block.num_examples[self._rows],
+            [costs[id(one)] for one in self._spent],
+        )
+
+    def keep(self) -> None:
+        self._block.keep(
+            *(self._rows, self._round, self._tags, self._base, self._new, self._spent),
+            known=self._states is not None,
+        )
+
+
+def _joined(each: Sequence[Local]) -> Local:
+    """Return what agents came to one by one as rows."""
+    first = each[0]
+    return Local(
+        {name: _stacked([one.state[name] for one in each]) for name in first.state},
+        {name: _stacked([one.upload[name] for one in each]) for name in first.upload},
+        _stacked([one.agreed for one in each]),
+    )
 
 
 def _stacked(arrays: Sequence[Vector]) -> Vector:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
@@ -23,11 +24,12 @@ from privet.core.errors import did_you_mean
 from privet.core.key import keys_of
 from privet.kernel import BudgetRefused, Records
 from privet.kernel.programs.steps import LocalTask, Walk
+from privet.kernel.round import Round, View
 from privet.wire import Layout
 
 from .base import Participant, ProblemFn
 from .gradient_agents import SeveralStepsAgent
-from .guard import TERMS, Guard, checked_terms, node_rules, require_tame
+from .guard import TERMS, Guard, Spent, checked_terms, node_rules, require_tame
 from .half import Arrays, Local, Streams
 from .state import read_state, write_state
 
@@ -58,47 +60,83 @@ class LocalSGD(Participant):
         for name in settings.keys() - own - TERMS.keys():
             hint = did_you_mean(name, own | TERMS.keys())
             raise ConfigError(f"unknown setting {name!r}{hint}")
-        self._agent = Agent.from_settings(settings)
-        self._settings = checked_terms(settings)
+        self.agent = Agent.from_settings(settings)
+        self.terms = checked_terms(settings)
 
     def _quiet(self, message: Message, context: Context) -> bool:
         # The messages are Flower's own: that the run is private is said here, not by them.
-        return self._agent.private or super()._quiet(message, context)
+        return self.agent.private or super()._quiet(message, context)
 
     def _evaluate(self, message: Message, context: Context, name: str) -> RecordDict:
-        if self._agent.private:
+        if self.agent.private:
             raise BudgetRefused("declines evaluation: it would be an un-noised release")
         return super()._evaluate(message, context, name)
 
     def _train(self, message: Message, context: Context, name: str) -> RecordDict:
+        return FlowerRound(self, self.agent, self.terms, message, context, name).play()
+
+
+class FlowerRound(Round[Local, RecordDict]):
+    """One agent's round that Flower's own strategy asks for, whose upload is in clear."""
+
+    def __init__(
+        self,
+        participant: LocalSGD,
+        half: Agent,
+        settings: Mapping[str, Any],
+        message: Message,
+        context: Context,
+        name: str,
+    ) -> None:
         arrays, config = message.content.get("arrays"), message.content.get("config")
         if not isinstance(arrays, ArrayRecord) or not isinstance(config, ConfigRecord):
             raise WireError("message has no records 'arrays' and 'config': not of FedAvg")
         number = config.get("server-round")
         if not isinstance(number, int):
             raise WireError("message has no 'server-round'")
-        guard = Guard(context, node_rules(context), self._settings, name, number)
-        guard.screen(self._agent)
-        held = read_state(context)
-        layout = Layout.of(arrays)
-        problem, facts = self._prepared_problem(self._agent, context)
-        x = layout.flatten(arrays)
+        self._participant, self._context = participant, context
+        self.worker = self._half = half
+        self._arrays, self._layout = arrays, Layout.of(arrays)
+        self._mu = config.get("proximal-mu", 0.0)
+        self._streams = Streams(int(settings.get("seed", 0)), name, number)
+        self._guard = Guard(context, node_rules(context), settings, name, number)
+        self._spent: Spent
+
+    def screen(self) -> None:
+        self._guard.screen(self._half)
+
+    def receive(self) -> None:
+        self._held = read_state(self._context)
+        self._problem, self._facts = self._participant.prepared_problem(self._half, self._context)
+        x, problem = self._layout.flatten(self._arrays), self._problem
         if x.size != problem.dim or x.dtype != problem.dtype:
             raise ConfigError(
                 f"model has {x.size} parameters in {x.dtype}, the problem "
                 f"{problem.dim} in {problem.dtype}"
             )
-        if self._agent.private:
-            require_tame([x])
-        spent = guard.charge(self._agent, facts, held.ledger)
-        streams = Streams(int(self._settings.get("seed", 0)), name, number)
-        mu = x.dtype.type(config.get("proximal-mu", 0.0))
-        records = Records(problem, spent.noise)
-        local = self._agent.local_update({}, {"x": x, "mu": mu}, records, streams)
-        spent.noise.settle()
-        write_state(context, held._replace(ledger=spent.ledger, covered=spent.covered))
-        metrics = MetricRecord({"num-examples": facts.num_examples, "epsilon": spent.epsilon})
-        return RecordDict({"arrays": layout.restore(local.upload["x"]), "metrics": metrics})
+        self._broadcast = {"x": x, "mu": np.array(self._mu, x.dtype)}
+
+    def check(self) -> None:
+        if self._half.private:
+            require_tame(self._broadcast.values())
+
+    def charge(self) -> None:
+        self._spent = self._guard.charge(self._half, self._facts, self._held.ledger)
+
+    def grant(self) -> list[View]:
+        records = Records(self._problem, self._spent.noise)
+        return [View({}, self._broadcast, records, self._streams)]
+
+    def seal(self, done: list[Local]) -> RecordDict:
+        arrays = self._layout.restore(done.pop().upload["x"])
+        spent = self._spent
+        metrics = MetricRecord({"num-examples": self._facts.num_examples, "epsilon": spent.epsilon})
+        return RecordDict({"arrays": arrays, "metrics": metrics})
+
+    def keep(self) -> None:
+        spent = self._spent
+        held = self._held._replace(ledger=spent.ledger, covered=spent.covered)
+        write_state(self._context, held)
 
 
 def local_sgd_app(

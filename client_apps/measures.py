@@ -18,6 +18,9 @@ from privet.wire.sparse import decode
 
 from .half import Arrays, Vector
 
+METRICS = "metrics"
+"""Name of the record of an agent's measures."""
+
 MODELS = ("x", "y", "w")
 """Names under which the algorithms broadcast the model."""
 

@@ -40,14 +40,17 @@ from flwr.clientapp import ClientApp
 from privet.core import ConfigError, algorithm
 from privet.kernel import BudgetRefused, Norm
 from privet.kernel.programs.steps import LocalTask, Walk
+from privet.kernel.round import Ended
 from privet.wire import RECORD, Layout, unpack
 from privet.wire.contract import decode_settings, means_privacy, read_instruction
 from privet.wire.payload import BUFFERS
 
-from .base import METRICS, Opened, Participant, agent_name
+from .base import Participant, agent_name
 from .guard import is_private, speaks_little
 from .half import Half, Local, Vector
 from .inputs import parts
+from .measures import METRICS
+from .message_round import MessageRound
 from .optimizer_steps import ScaledGradients, StepHook, hooked
 from .private_steps import LossFn, PrivateSteps, dry_run, require_runs
 from .state import read_state
@@ -72,10 +75,6 @@ Model = Any
 """A ``torch.nn.Module``, or a mapping of names to arrays of floats that can be written into."""
 
 
-class Declined(Exception):
-    """A round that ends before its local work; its one argument is the reply."""
-
-
 class LocalRound:
     """One agent's round around a training loop; `LoopParticipant.round` opens one.
 
@@ -89,7 +88,9 @@ class LocalRound:
         A suggestion: the run's number of local steps.
     """
 
-    def __init__(self, opened: Opened, task: LocalTask, model: Model, context: Context) -> None:
+    def __init__(
+        self, opened: MessageRound, task: LocalTask, model: Model, context: Context
+    ) -> None:
         self.round = opened.asked.round
         self.step_size, self.steps = task.step_size, task.steps
         self._opened, self._model, self._context = opened, model, context
@@ -113,7 +114,6 @@ class LocalRound:
         self._took: Counter[str] = Counter()
         self._scaled: ScaledGradients | None = None
         self._finish: Callable[[LocalTask, Walk], Local] | None = None
-        self._close: Callable[[Opened, Local, Context, str], RecordDict] | None = None
         self._message: Message | None = None
 
     def correct(self, model: Model, gradients: Mapping[str, Any] | None = None) -> None:
@@ -235,14 +235,13 @@ class LocalRound:
             If the method needs what the loop did not do: a call of `correct` in every step, or
             exactly ``steps`` of them, of about ``step_size``.
         """
-        if self._close is None or self._message is None:
+        if self._finish is None or self._message is None:
             raise ConfigError("reply() belongs after the with block of the round")
         half: Any = self._opened.half
         if metrics and (half.private or is_private(self._context)):
             raise ConfigError("reply(metrics=...) of a private agent would be an un-noised release")
         # No name is given to what the steps came to: it goes as soon as it is packed.
-        name = agent_name(self._context)
-        content = self._close(self._opened, self._local(), self._context, name)
+        content = self._opened.close([self._local()])
         if metrics:
             numbers = {name: float(value) for name, value in metrics.items()}
             content[METRICS] = MetricRecord(
@@ -422,18 +421,18 @@ class LoopParticipant(Participant):
         if means_privacy(settings) and hasattr(model, "named_parameters"):
             require_runs(model)  # before anything is charged
         name = agent_name(context)
-        opened = self._open(message, context, name)
-        if isinstance(opened, RecordDict):
-            raise Declined(Message(opened, reply_to=message))
+        opened = self._round(message, context, name)
+        opened.open()
         half: Any = opened.half
-        task = half.task(opened.base, opened.broadcast, opened.records, opened.streams)
+        (view,) = opened.views
+        task = half.task(*view)
         noise = getattr(half, half.noise_key.replace("-", "_"), 0.0) if half.noise_key else 0.0
         charged = opened.spent.noise.charged and type(half).local_update is Half.local_update
         if (noise > 0 or half.clip > 0) and not charged:
             raise ConfigError("a custom training loop needs a clip with its noise, or neither")
         if task.tolerance > 0:
             raise ConfigError("a custom training loop cannot be stopped by a gradient norm")
-        received = opened.broadcast if buffers.shared else opened.base
+        received = view.broadcast if buffers.shared else view.state
         given = received.get(BUFFERS, self._first)
         buffers.write(given)
         local = LocalRound(opened, task, model, context)
@@ -442,9 +441,8 @@ class LoopParticipant(Participant):
             yield local
 
         def left(task: LocalTask, walk: Walk) -> Local:
-            done: Local = half.finished(
-                *(opened.base, opened.broadcast, task, walk, opened.records, opened.streams)
-            )
+            state, broadcast, records, streams = view
+            done: Local = half.finished(state, broadcast, task, walk, records, streams)
             if self._kind == "constant":
                 buffers.write(given)
             elif self._kind == "local":
@@ -454,7 +452,6 @@ class LoopParticipant(Participant):
             return done
 
         local._message, local._finish = message, left
-        local._close = self._close
 
     def recall(self, model: Model, context: Context) -> None:
         """Write the agent's own buffers of its last round into a model; for ``buffers="local"``.
@@ -465,8 +462,8 @@ class LoopParticipant(Participant):
         state = unpack(held.states[-1]) if held.states else {}
         Buffers(model, self._kind).write(state.get(BUFFERS))
 
-    def _open(self, message: Message, context: Context, name: str) -> Opened | RecordDict:
-        """Do all that comes before the local work, where it can end without a breach of privacy."""
+    def _round(self, message: Message, context: Context, name: str) -> MessageRound:
+        """Return the round, where its buffers may leave."""
         if self._kind == "average" and self._shared is not None:
             settings = decode_settings(read_instruction(message.content).settings)
             if settings.get("secure-sum") or speaks_little(message, context):
@@ -474,7 +471,7 @@ class LoopParticipant(Participant):
                     f"buffers = 'average' would send {self._shared.names[0]!r}, un-noised "
                     "statistics of the records: use 'local' or 'constant', or GroupNorm"
                 )
-        return super()._open(message, context, name)
+        return super()._round(message, context, name)
 
     def _answer(self, message: Message, context: Context, call_next: Any) -> Message:
         """Turn what a round raises into the reply that the server understands.
@@ -491,8 +488,8 @@ class LoopParticipant(Participant):
                 raise BudgetRefused("declines evaluation: it would be an un-noised release")
             try:
                 reply: Message = call_next(message, context)
-            except Declined as declined:
-                (reply,) = declined.args
+            except Ended as ended:
+                (reply,) = (Message(content, reply_to=message) for content in ended.args)
             except KeyError as missing:
                 key = missing.args[0] if missing.args else None
                 if kind == "train" and key in NOT_SENT and key not in message.content:

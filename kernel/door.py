@@ -168,6 +168,10 @@ class Records:
             program, inner, w, lam, rho, eta, self._problem, self._row_norm, self._noise
         )
 
+    def settle(self) -> None:
+        """Raise ``NoiseError`` unless exactly the charged draws were taken."""
+        self._noise.settle()
+
     def _require_program(self, name: str) -> None:
         """Refuse another program than the one that was charged (raises ``NoiseError``)."""
         if self.release.program != name:

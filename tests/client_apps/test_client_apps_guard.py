@@ -21,6 +21,7 @@ from privet.sim.engine import InlineGrid
 from privet.wire import ENROL, FAILED, REFUSED, pack
 from privet.wire.contract import (
     CONTRACT_VERSION,
+    Instruction,
     agent_record,
     encode_settings,
     read_update,
@@ -332,7 +333,8 @@ def test_an_agents_bad_setting_is_not_taken_for_an_equal_one_of_another() -> Non
     def half(epochs: Any) -> Any:
         context = Context(1, 1, {"local-epochs": epochs}, RecordDict(), {})
         participant = Participant(lambda _: pytest.fail("no data"))
-        return participant._half("fed-plt", 1, "{}", context)
+        asked = Instruction("fed-plt", 1, "", 1, "{}", b"", 0, None)
+        return participant.half(asked, context)
 
     half(1)
     for bad in (True, 1.0):

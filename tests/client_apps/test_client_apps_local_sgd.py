@@ -68,6 +68,21 @@ def test_a_budgeted_node_declines_to_train_without_noise(tmp_path: Any) -> None:
     assert np.abs(result.arrays["x"].numpy() - np.mean(models, axis=0)).max() < 1e-12
 
 
+@pytest.mark.parametrize(("mu", "charged"), [(0.5, 1), (math.inf, 0), (math.nan, 0), (1e300, 0)])
+def test_a_weight_that_overflows_costs_a_private_agent_nothing(
+    tmp_path: Any, mu: float, charged: int
+) -> None:
+    """Whether it makes a step infinite depends on the records: 0 times infinity does."""
+    limits = {"max-epsilon": 9.0, "delta": 1e-5}
+    nodes: Any = [{"partition-id": i, "num-partitions": 4} for i in range(4)]
+    for node in nodes:
+        node |= {**limits, "ledger-path": str(tmp_path / f"ledger-{node['partition-id']}")}
+    result = run(FedProx(proximal_mu=mu, **ALL), 1, nodes, clip=0.5, noise_scale=9.0, delta=1e-5)
+    assert len(result.train_metrics_clientapp) == charged
+    assert len(list(tmp_path.iterdir())) >= charged * 4
+    assert charged or not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [

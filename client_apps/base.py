@@ -33,6 +33,7 @@ from privet.kernel import (
     Problem,
     RecordsError,
 )
+from privet.kernel.exits import Exits, require_public
 from privet.kernel.round import Ended
 from privet.problems import public_facts
 from privet.wire import (
@@ -60,11 +61,9 @@ from .guard import (
     NoiseFactory,
     Received,
     checked_settings,
-    is_private,
+    exits,
     node_rules,
-    require_public,
     require_tame,
-    speaks_little,
 )
 from .half import Half, prepared
 from .masking import MaskFactory, new_keys
@@ -86,6 +85,10 @@ LOCAL_KEYS = (
     "smoothness",
 )
 """Parameters that an agent may set for itself, in its node config or in ``client_app``."""
+
+
+OWN = (PrivetError, NoCertificateError, NoiseError, MaskError, RecordsError, BudgetRefused)
+"""Failures whose texts are this library's own and name no record."""
 
 
 class _NoProblem(Exception):
@@ -200,39 +203,37 @@ class Participant:
             # Steps that are too long overflow; who gets the numbers says so in one line.
             with np.errstate(over="ignore", invalid="ignore"):
                 return reply_to(message, handler(message, context, name))
-        except BudgetRefused as refusal:
-            why = f" ({one_line(str(refusal.__cause__))})" if refusal.__cause__ else ""
-            log.warning("agent %s refuses: %s%s", name, refusal.reason, why)
-            error = Error(REFUSED, f"agent {name}: {refusal.reason}")
-        except (PrivetError, NoCertificateError, NoiseError, MaskError, RecordsError) as problem:
-            log.warning("agent %s: %s", name, problem)
-            code = NOT_FINITE if isinstance(problem, NotFiniteError) else FAILED
-            error = Error(code, f"agent {name}: {problem}")
-        except _NoProblem as wrapped:
-            (cause,) = wrapped.args  # most often a wrong data file, which needs no traceback
-            log.error("agent %s: %s: %s", name, type(cause).__name__, one_line(str(cause)))
-            error = self._failed(name, cause, message, context)
-        except VmapError as problem:  # of which the layer says more than a traceback
-            log.error("agent %s: %s", name, problem)
-            error = self._failed(name, problem, message, context)
-        except Exception as problem:
+        except Exception as error:
+            return Message(self._failure(name, error, message, context), reply_to=message)
+
+    def _failure(self, name: str, error: Exception, message: Message, context: Context) -> Error:
+        """Write a failure down on the node, and return what is sent of it."""
+        no_problem = isinstance(error, _NoProblem)
+        if isinstance(error, _NoProblem):
+            (error,) = error.args
+        own = isinstance(error, OWN)
+        text = str(error) if own else one_line(str(error))
+        if isinstance(error, BudgetRefused):
+            why = f" ({one_line(str(error.__cause__))})" if error.__cause__ else ""
+            log.warning("agent %s refuses: %s%s", name, text, why)
+        elif own:
+            log.warning("agent %s: %s", name, text)
+        elif no_problem or isinstance(error, VmapError):
+            # Most often a wrong data file, or a layer that says more than a traceback.
+            log.error("agent %s: %s: %s", name, type(error).__name__, text)
+        else:
             log.exception("agent %s failed", name)
-            error = self._failed(name, problem, message, context)
-        return Message(error, reply_to=message)
+        line = self.exits(message, context).line(error, text, own=own)
+        if isinstance(error, DataError) and error.told:
+            line = error.told
+        code = REFUSED if isinstance(error, BudgetRefused) else FAILED
+        if isinstance(error, NotFiniteError):
+            code = NOT_FINITE
+        return Error(code, f"agent {name}: {line}")
 
-    def _failed(self, name: str, problem: Exception, message: Message, context: Context) -> Error:
-        if isinstance(problem, DataError) and problem.told:
-            return Error(FAILED, f"agent {name}: {problem.told}")
-        kind = type(problem).__name__
-        quiet = self._quiet(message, context)
-        said = f"{kind} (text withheld: private run)" if quiet else one_line(str(problem))
-        if isinstance(problem, KeyError) and not quiet:  # whose text is the key alone
-            said = f"{kind}: {said}"
-        return Error(FAILED, f"agent {name}: {said or kind}")
-
-    def _quiet(self, message: Message, context: Context) -> bool:
-        """Whether the text of a failure must stay with the agent."""
-        return speaks_little(message, context)
+    def exits(self, message: Message, context: Context) -> Exits:
+        """Return what may leave this node in answer to a message."""
+        return exits(message, context)
 
     def _problem(self, context: Context) -> Problem:
         key = (context.run_id, context.node_id)
@@ -376,8 +377,7 @@ class Participant:
         return MessageRound(self, message, context, name)
 
     def _evaluate(self, message: Message, context: Context, name: str) -> RecordDict:
-        if is_private(context):
-            raise BudgetRefused("declines evaluation: it would be an un-noised release")
+        self.exits(message, context).numbers("evaluation")
         problem = self._problem(context)
         return RecordDict({METRICS: measures(problem, sent_model(message.content, problem))})
 

@@ -32,6 +32,7 @@ from privet.kernel import (
     SeededNoise,
     SystemNoise,
 )
+from privet.kernel.exits import Exits
 from privet.kernel.node_rules import OF_NODES
 from privet.wire import Layout, magnitude_bound
 from privet.wire.contract import LONGEST_ABOUT, RECORD, decode_settings, means_privacy
@@ -257,17 +258,6 @@ def require_tame(arrays: Iterable[NDArray[Any]]) -> None:
             raise NotFiniteError("instruction holds numbers that are too large or not finite")
 
 
-def require_public(problem: Problem) -> None:
-    """Refuse a problem whose shape or scaling is an un-noised function of the records.
-
-    Raises
-    ------
-    NoCertificateError
-    """
-    if why := getattr(problem, "data_dependent", ""):
-        raise NoCertificateError(f"a private run refuses data-dependent preprocessing: {why}")
-
-
 def node_rules(context: Context) -> NodeRules:
     """Return the rules of a node's config (raises ``ConfigError`` where they cannot be read)."""
     config = context.node_config
@@ -293,15 +283,16 @@ def is_private(context: Context) -> bool:
     return bool(read_state(context).ledger)
 
 
-def speaks_little(message: Message, context: Context) -> bool:
-    """Whether a failure's own text must stay with the agent, because it could quote a record."""
+def exits(message: Message, context: Context) -> Exits:
+    """Return what may leave a node in answer to a message."""
     try:
         if is_private(context):
-            return True
+            return Exits(private=True, quiet=True)
         record = message.content.get(RECORD)
         if not isinstance(record, ConfigRecord):
-            return False
+            return Exits(private=False, quiet=False)
         settings = decode_settings(str(record.get("settings", "{}")))
-        return bool(record.get("quiet")) or means_privacy(settings)
+        quiet = bool(record.get("quiet")) or means_privacy(settings)
+        return Exits(private=False, quiet=quiet)
     except Exception:  # whatever the message holds: no text of ours is worth a record
-        return True
+        return Exits(private=True, quiet=True)

@@ -22,7 +22,8 @@ from flwr.clientapp.typing import Mod
 from privet.core import ConfigError, WireError
 from privet.core.errors import did_you_mean
 from privet.core.key import keys_of
-from privet.kernel import BudgetRefused, Records
+from privet.kernel import Records
+from privet.kernel.exits import Exits
 from privet.kernel.programs.steps import LocalTask, Walk
 from privet.kernel.round import Round, View
 from privet.wire import Layout
@@ -63,14 +64,11 @@ class LocalSGD(Participant):
         self.agent = Agent.from_settings(settings)
         self.terms = checked_terms(settings)
 
-    def _quiet(self, message: Message, context: Context) -> bool:
+    def exits(self, message: Message, context: Context) -> Exits:
         # The messages are Flower's own: that the run is private is said here, not by them.
-        return self.agent.private or super()._quiet(message, context)
-
-    def _evaluate(self, message: Message, context: Context, name: str) -> RecordDict:
         if self.agent.private:
-            raise BudgetRefused("declines evaluation: it would be an un-noised release")
-        return super()._evaluate(message, context, name)
+            return Exits(private=True, quiet=True)
+        return super().exits(message, context)
 
     def _train(self, message: Message, context: Context, name: str) -> RecordDict:
         return FlowerRound(self, self.agent, self.terms, message, context, name).play()

@@ -38,7 +38,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 
 from privet.core import ConfigError, algorithm
-from privet.kernel import BudgetRefused, Norm
+from privet.kernel import Norm
 from privet.kernel.programs.steps import LocalTask, Walk
 from privet.kernel.round import Ended
 from privet.wire import RECORD, Layout, unpack
@@ -46,7 +46,7 @@ from privet.wire.contract import decode_settings, means_privacy, read_instructio
 from privet.wire.payload import BUFFERS
 
 from .base import Participant, agent_name
-from .guard import is_private, speaks_little
+from .guard import is_private
 from .half import Half, Local, Vector
 from .inputs import parts
 from .measures import METRICS
@@ -466,7 +466,7 @@ class LoopParticipant(Participant):
         """Return the round, where its buffers may leave."""
         if self._kind == "average" and self._shared is not None:
             settings = decode_settings(read_instruction(message.content).settings)
-            if settings.get("secure-sum") or speaks_little(message, context):
+            if settings.get("secure-sum") or self.exits(message, context).quiet:
                 raise ConfigError(
                     f"buffers = 'average' would send {self._shared.names[0]!r}, un-noised "
                     "statistics of the records: use 'local' or 'constant', or GroupNorm"
@@ -484,8 +484,8 @@ class LoopParticipant(Participant):
             return answer
 
         def content(message: Message, context: Context, name: str) -> RecordDict:
-            if kind == "evaluate" and is_private(context):
-                raise BudgetRefused("declines evaluation: it would be an un-noised release")
+            if kind == "evaluate":
+                self.exits(message, context).numbers("evaluation")
             try:
                 reply: Message = call_next(message, context)
             except Ended as ended:

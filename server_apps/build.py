@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord
 
-from privet.client_apps.guard import require_public
 from privet.core import ConfigError, algorithm
 from privet.data import DataError, Federation, federation_from_config
 from privet.kernel import NoCertificateError, SystemNoise, stream
+from privet.kernel.exits import require_public
 from privet.strategies import PrimalDualStrategy
 from privet.wire.contract import means_privacy
 

@@ -11,7 +11,8 @@ import pytest
 from flwr.app import Context, RecordDict
 
 from privet.client_apps import client_app
-from privet.kernel import Problem
+from privet.core import ConfigError
+from privet.kernel import BudgetRefused, NoiseError, Problem
 from privet.sim.engine import InlineGrid
 from privet.wire import pack
 from privet.wire.contract import agent_record, encode_settings, shared_record
@@ -137,11 +138,17 @@ def test_arrays_that_are_not_the_rounds(name: str, arrays: dict[str, Any], tmp_p
         require_line(answer.refusal)
 
 
-def test_a_limited_node_quotes_nothing_whatever_the_question_says(tmp_path: Path) -> None:
-    """No message need say that a run is private for the operator's limits to count."""
+@pytest.mark.parametrize("kind", [ValueError, KeyError, ConfigError, NoiseError, BudgetRefused])
+def test_a_limited_node_quotes_nothing_whatever_the_question_says(
+    tmp_path: Path, kind: type[Exception]
+) -> None:
+    """No message need say that a run is private for the operator's limits to count.
+
+    Nor does a text become this library's by the class that somebody else's code raises.
+    """
 
     def read(context: Context) -> Problem:
-        raise ValueError("row 7: 'Secret-Employer-Ltd'")
+        raise kind("row 7: 'Secret-Employer-Ltd'")
 
     node = Node(tmp_path, problem())
     for limits, withheld in (({"max-clip": 1.0}, True), ({}, False)):

@@ -33,6 +33,7 @@ from privet.kernel import (
     Problem,
     RecordsError,
 )
+from privet.kernel.door import Held
 from privet.kernel.exits import Exits, require_public
 from privet.kernel.round import Ended
 from privet.problems import public_facts
@@ -146,7 +147,7 @@ class Participant:
         self.mask_factory = mask_factory
         self.train_metrics = train_metrics
         self._problems: dict[tuple[int, int], Problem] = {}
-        self._prepared: dict[tuple[int, int], tuple[Half, float, Problem, Facts]] = {}
+        self._prepared: dict[tuple[int, int], tuple[Half, float, Held, Facts]] = {}
         self._heard: tuple[bytes, bool, dict[str, Any]] = (b"", False, {})
 
     # ------------------------------------------------------------------ handlers
@@ -251,7 +252,7 @@ class Participant:
 
     def prepared_problem(
         self, half: Half, context: Context, mean: float = 0.0
-    ) -> tuple[Problem, Facts]:
+    ) -> tuple[Held, Facts]:
         """Return the problem to work on and its public numbers.
 
         In a private run it is divided by the declared number of examples, whatever the file holds;
@@ -267,10 +268,10 @@ class Participant:
                 problem = _weighted(problem, half, mean)
             rules = node_rules(context)
             facts = declared_facts(problem, rules)
-            problem = prepared(half, problem, facts)
+            held = prepared(half, problem, facts)
             if half.private:
-                problem = _divided(problem, facts, rules)
-            known = self._prepared[key] = (half, mean, problem, facts)
+                held = held._replace(problem=_divided(held.problem, facts, rules))
+            known = self._prepared[key] = (half, mean, held, facts)
         return known[2], known[3]
 
     @property
@@ -283,7 +284,7 @@ class Participant:
         """Whether an agent's problem is made."""
         return (context.run_id, context.node_id) in self._problems
 
-    def prepared(self, asked: Instruction, context: Context) -> tuple[Half, Problem, Facts]:
+    def prepared(self, asked: Instruction, context: Context) -> tuple[Half, Held, Facts]:
         """Return what an agent works with in a round, beside its state."""
         half = self.half(asked, context)
         mean = self.settings(asked).get(MEAN_EXAMPLES, 0.0)

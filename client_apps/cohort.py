@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from privet.core.errors import one_line
 from privet.kernel import Facts, NoiseSource, Perturber, Problem, Records, Release
+from privet.kernel.door import Held
 from privet.kernel.perturb import Perturbers, perturbers
 from privet.kernel.round import Ended, Round, View
 from privet.kernel.streams import StackedStreams, Streams
@@ -238,13 +239,13 @@ class Cohort:
             if rules.limited or settings.get("secure-sum", False):
                 return None
             require_agreement(context, asked, masked=False)
-            half, problem, facts = self._participant.prepared(asked, context)
+            half, held, facts = self._participant.prepared(asked, context)
             Guard(context, rules, settings, name, asked.round).screen(half)
         except Exception:  # which the agent says itself when it is asked by message
             return None
-        if problem.dim * np.dtype(problem.dtype).itemsize > LARGEST_MODEL:
+        if held.problem.dim * np.dtype(held.problem.dtype).itemsize > LARGEST_MODEL:
             return None
-        return _Member(node, name, context, half, problem, facts)
+        return _Member(node, name, context, half, held, facts)
 
 
 def _parts(group: list[_Member], most: int, round_: int) -> Iterator[list[_Member]]:
@@ -268,8 +269,12 @@ class _Member(NamedTuple):
     name: str
     context: Context
     half: Half
-    problem: Problem
+    held: Held
     facts: Facts
+
+    @property
+    def problem(self) -> Problem:
+        return self.held.problem
 
 
 class _Block:
@@ -500,12 +505,12 @@ class _BlockRound(Round[Local, Trained]):
         release: Release,
     ) -> View:
         """Return what all rows are given as one."""
-        half, facts = self._block.half, members[0].facts
-        noise = Perturbers(release, len(members), lambda: [draw() for draw in sources], facts)
+        first = members[0]
+        noise = Perturbers(release, len(members), lambda: [draw() for draw in sources], first.facts)
         names = tuple(one.name for one in members)
         self._first = stack.models[0], noise
         sent = {name: _rows(array, stack.shape) for name, array in self._broadcast.items()}
-        records = Records(cast(Any, stack), noise, half.row_bound(facts))
+        records = Records(first.held._replace(problem=cast(Any, stack)), noise)
         streams = StackedStreams(self._block.seed, "", self._round, names)
         return View(self._base, {**sent, **self._besides}, records, streams)
 
@@ -514,7 +519,7 @@ class _BlockRound(Round[Local, Trained]):
         return View(
             row_of(self._base, place),
             {**self._broadcast, **row_of(self._besides, place)},
-            Records(problem, noise, self._block.half.row_bound(one.facts)),
+            Records(one.held._replace(problem=problem), noise),
             Streams(self._block.seed, one.name, self._round),
         )
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Self, cast
 from privet.core import ConfigError
 from privet.core.key import Scalar, check_fields, read, settle
 from privet.kernel import Clipping, Facts, NoCertificateError, Problem, Records, Release
-from privet.kernel.door import within
+from privet.kernel.door import Held, within
 from privet.kernel.programs.steps import LocalTask, Need, Walk
 from privet.kernel.streams import Streams
 
@@ -307,7 +307,7 @@ class Half:
 _MOST_RELEASES = 256
 
 
-def prepared(half: Half, problem: Problem, facts: Facts) -> Problem:
+def prepared(half: Half, problem: Problem, facts: Facts) -> Held:
     """Return the problem that a half works on: with rows within its bound, and clipped as it asks.
 
     Raises

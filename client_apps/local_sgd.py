@@ -105,8 +105,8 @@ class FlowerRound(Round[Local, RecordDict]):
 
     def receive(self) -> None:
         self._held = read_state(self._context)
-        self._problem, self._facts = self._participant.prepared_problem(self._half, self._context)
-        x, problem = self._layout.flatten(self._arrays), self._problem
+        self._prepared, self._facts = self._participant.prepared_problem(self._half, self._context)
+        x, problem = self._layout.flatten(self._arrays), self._prepared.problem
         if x.size != problem.dim or x.dtype != problem.dtype:
             raise ConfigError(
                 f"model has {x.size} parameters in {x.dtype}, the problem "
@@ -122,7 +122,7 @@ class FlowerRound(Round[Local, RecordDict]):
         self._spent = self._guard.charge(self._half, self._facts, self._held.ledger)
 
     def grant(self) -> list[View]:
-        records = Records(self._problem, self._spent.noise)
+        records = Records(self._prepared, self._spent.noise)
         return [View({}, self._broadcast, records, self._streams)]
 
     def seal(self, done: list[Local]) -> RecordDict:

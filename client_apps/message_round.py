@@ -81,7 +81,8 @@ class MessageRound(Round[Local, RecordDict]):
             # that is charged.
             held = AgentState(ledger=held.ledger)
         mean = self.settings.get(MEAN_EXAMPLES, 0.0)
-        self.problem, self.facts = self._participant.prepared_problem(half, context, mean)
+        self._prepared, self.facts = self._participant.prepared_problem(half, context, mean)
+        self.problem = self._prepared.problem
         broadcast = self._participant.broadcast(asked, half.private)
         require_buffers(broadcast, getattr(self.problem, "buffers", None))
         base, self._public = _base_state(asked, held), asked.recovery is not None
@@ -153,7 +154,7 @@ class MessageRound(Round[Local, RecordDict]):
             keep_state(self._context, self._held)
 
     def grant(self) -> list[View]:
-        records = Records(self.problem, self.spent.noise, self.half.row_bound(self.facts))
+        records = Records(self._prepared, self.spent.noise)
         streams = Streams(int(self.settings.get("seed", 0)), self._name, self.asked.round)
         return [View(self._base, self._broadcast, records, streams)]
 

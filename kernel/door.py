@@ -8,7 +8,7 @@ Where none was, the reply counts as un-noised and `Records.un_noised` answers as
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,22 @@ from privet.kernel.records import FloatArray, Moduli, Problem, can_clip, can_cli
 from privet.kernel.streams import Streams
 
 
-def within(problem: Problem, row_norm: float, clip: float, clipping: Clipping) -> Problem:
-    """Return a problem whose rows are held to an l2 norm, 0 for none; it must offer the clipping.
+class Held(NamedTuple):
+    """A problem, or a stack of N agents', as its agent works on it.
+
+    Attributes
+    ----------
+    problem : Problem
+    row_norm : float
+        The l2 norm that its rows were held to; 0 where they are as they came.
+    """
+
+    problem: Problem
+    row_norm: float = 0.0
+
+
+def within(problem: Problem, row_norm: float, clip: float, clipping: Clipping) -> Held:
+    """Return a problem with its rows held to an l2 norm, 0 for none; it must offer the clipping.
 
     Raises
     ------
@@ -38,12 +52,11 @@ def within(problem: Problem, row_norm: float, clip: float, clipping: Clipping) -
     if clip > 0 and clipping == "example" and not can_clip(problem):
         raise RecordsError(f"clip = {clip:g}: this problem cannot clip per example")
     if not row_norm:
-        return problem
+        return Held(problem)
     hold: Any = getattr(problem, "with_rows_within", None)
     if hold is None:
         raise RecordsError("row-norm: the rows of a problem of your own cannot be clipped")
-    held: Problem = hold(row_norm)
-    return held
+    return Held(hold(row_norm), row_norm)
 
 
 class UnNoised:
@@ -82,12 +95,10 @@ class Records:
 
     Parameters
     ----------
-    problem : Problem
-        The records, or a stack of N agents', whose vectors are rows (N, d).
+    held : Held
+        The problem; the vectors of a stack are rows (N, d).
     noise : Perturber
         Of the release that was charged.
-    row_norm : float
-        The l2 norm that the rows were held to; 0 where they are as they came.
 
     Attributes
     ----------
@@ -101,8 +112,9 @@ class Records:
 
     __slots__ = ("_noise", "_problem", "_row_norm", "dim", "dtype", "facts")
 
-    def __init__(self, problem: Problem, noise: Perturber, row_norm: float = 0.0) -> None:
-        self._problem, self._noise, self._row_norm = problem, noise, row_norm
+    def __init__(self, held: Held, noise: Perturber) -> None:
+        problem, self._row_norm = held
+        self._problem, self._noise = problem, noise
         self.facts: Facts = noise.facts
         others = self.facts.agents, self.facts.colluders
         if self.release.agents > 1 and (self.release.agents, self.release.colluders) != others:

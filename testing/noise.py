@@ -190,7 +190,7 @@ def _scripted(
             if state is None:
                 state = unpack(asked.recovery) if asked.recovery else half.restart(broadcast, facts)
             noise = Scripted(half.release(facts, asked.round), facts)
-            records = Records(prepared(half, problem, facts), noise, half.row_bound(facts))
+            records = Records(prepared(half, problem, facts), noise)
             local = half.local_update(Received(state), broadcast, records, streams)
             noise.settle()
             states[place] = local.state

@@ -14,6 +14,7 @@ from privet.client_apps.half import Streams
 from privet.client_apps.sparsifiers import Choice, choose
 from privet.core import ConfigError
 from privet.kernel import Facts, NoCertificateError, NoiseError, Perturber, Records, Release
+from privet.kernel.door import Held
 from privet.kernel.perturb import spacing
 from privet.problems import BinaryLogistic, make_regularizer, public_facts
 from privet.wire.payload import ENCODED, encoded
@@ -68,7 +69,7 @@ def uncharged(source: Any, dim: int) -> Perturber:
 
 def behind(source: Any, dim: int) -> Records:
     problem = BinaryLogistic(np.zeros((1, dim)), np.ones(1))
-    return Records(problem, uncharged(source, dim))
+    return Records(Held(problem), uncharged(source, dim))
 
 
 def release(half: Agent, on: Any, round_: int = 1) -> Release:

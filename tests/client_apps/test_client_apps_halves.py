@@ -18,6 +18,7 @@ from privet.client_apps.rivals.fed_split import Agent as FedSplit
 from privet.client_apps.rivals.led import Agent as LED
 from privet.core import ConfigError
 from privet.kernel import Facts, Perturber, Records, Release
+from privet.kernel.door import Held
 from privet.kernel.masks import MOST_MEMBERS
 from privet.problems import L2, RidgeRegression, public_facts
 from privet.wire import ring
@@ -40,7 +41,7 @@ def grad(w: Any) -> Any:
 @pytest.mark.parametrize("rho", [0.7, np.inf])
 def test_without_a_step_size_it_is_the_best_for_the_task(rho: float) -> None:
     """2 / (L + lambda + 2 / rho) with the moduli that are given, else the problem's."""
-    records = Records(PROBLEM, Perturber(Release("none"), cast(Any, None), FACTS))
+    records = Records(Held(PROBLEM), Perturber(Release("none"), cast(Any, None), FACTS))
     given = FedSplit(step_size=0.0, smoothness=3.0, strong_convexity=0.5).local_task(
         X, records, STREAMS, rho=rho
     )

@@ -18,6 +18,7 @@ from privet.client_apps.rivals.scaffold import Agent as ScaffoldAgent
 from privet.client_apps.state import read_state
 from privet.core import ConfigError, RunError, WireError
 from privet.kernel import Perturber, Records, Release
+from privet.kernel.door import Held
 from privet.kernel.programs.steps import LocalTask, Walk
 from privet.problems import public_facts
 from privet.server_apps import read_config
@@ -221,7 +222,7 @@ def test_coding_is_a_function_of_what_was_noised_and_of_the_seed() -> None:
             {"x": end, "c": end},
             task,
             Walk(end, 1, mean_gradient=end.copy()),
-            Records(PROBLEMS[0], noise),
+            Records(Held(PROBLEMS[0]), noise),
             Streams(3, agent_name, 1),
         )
         for agent_name in ("a", "a", "b")

@@ -21,6 +21,7 @@ from privet.kernel import (
     SeededNoise,
     best_step,
 )
+from privet.kernel.door import Held
 from privet.kernel.programs.gradients import Gradients
 from privet.kernel.programs.steps import SOLVERS, LocalTask, Walk
 from privet.problems import L2, BinaryLogistic, MultinomialLogistic, public_facts
@@ -75,7 +76,7 @@ def task_on(problem: Any, solver: str = "gd", **options: Any) -> LocalTask:
 
 
 def end(task: LocalTask, problem: Any, noise: Perturber = NOISE, streams: Streams = STREAMS) -> Any:
-    return Records(problem, noise, 1.0).walk(task, streams).end
+    return Records(Held(problem, 1.0), noise).walk(task, streams).end
 
 
 def minimiser(task: LocalTask, problem: Any) -> Any:
@@ -138,7 +139,7 @@ def test_two_accelerated_steps_are_equation_12() -> None:
         slope = np.array([1.0, 3.0]) * w - np.array([0.0, 1.0]) + task.shift + (w - task.center)
         ahead = w - slope / 4.0
         w, u = ahead + momentum * (ahead - u), ahead
-    found = Records(problem, NOISE, 1.0).walk(task, STREAMS)
+    found = Records(Held(problem, 1.0), NOISE).walk(task, STREAMS)
     assert np.allclose(found.end, w, atol=1e-15)
     assert found.steps == 2
 
@@ -194,7 +195,7 @@ def test_the_mean_is_that_of_the_raw_gradients() -> None:
     for _ in range(5):
         slopes.append(problem.curvature * w - problem.offset)
         w = w - task.step_size * (slopes[-1] + task.shift + (w - task.center) / task.rho)
-    found = Records(problem, NOISE, 1.0).walk(task, STREAMS)
+    found = Records(Held(problem, 1.0), NOISE).walk(task, STREAMS)
     assert found.steps == 5
     np.testing.assert_allclose(found.end, w, rtol=1e-13)
     np.testing.assert_allclose(found.supplied("mean_gradient"), np.mean(slopes, 0), rtol=1e-13)
@@ -204,7 +205,7 @@ def test_the_mean_is_that_of_the_raw_gradients() -> None:
 
 def test_what_is_not_needed_is_not_worked_out() -> None:
     problem = Quadratic(*QUADRATIC)
-    found = Records(problem, NOISE, 1.0).walk(task_on(problem, steps=2), STREAMS)
+    found = Records(Held(problem, 1.0), NOISE).walk(task_on(problem, steps=2), STREAMS)
     assert (found.mean_gradient, found.end_gradient) == (None, None)
     with pytest.raises(RecordsError, match="do not supply mean_gradient"):
         found.supplied("mean_gradient")
@@ -214,7 +215,7 @@ def test_what_is_not_needed_is_not_worked_out() -> None:
 def test_the_gradient_at_the_end_is_of_all_examples_where_the_walk_ends(solver: str) -> None:
     problem = Quadratic(*QUADRATIC)
     task = task_on(problem, solver, steps=3, needs=("end_gradient",))
-    found = Records(problem, NOISE, 1.0).walk(task, STREAMS)
+    found = Records(Held(problem, 1.0), NOISE).walk(task, STREAMS)
     expected = problem.curvature * found.end - problem.offset
     np.testing.assert_array_equal(found.supplied("end_gradient"), expected)
 
@@ -224,12 +225,12 @@ def test_the_walk_ends_with_the_step_from_a_small_whole_gradient() -> None:
     problem = Quadratic([1.0], [0.0])
     given: dict[str, Any] = {"center": None, "rho": np.inf, "shift": None}
     task = task_on(problem, start=np.array([8.0]), step_size=0.5, tolerance=4.0, **given)
-    found = Records(problem, NOISE, 1.0).walk(task, STREAMS)
+    found = Records(Held(problem, 1.0), NOISE).walk(task, STREAMS)
     assert (found.end.tolist(), found.steps) == ([1.0], 3)  # the gradients are 8, 4 and 2
     # With shift = -4 and ||w||^2 / 2 about 4 the whole gradient at w is 2 w - 8.
     given = {"center": np.array([4.0]), "rho": 1.0, "shift": np.array([-4.0])}
     task = task_on(problem, start=np.array([8.0]), step_size=0.25, tolerance=16.0, **given)
-    found = Records(problem, NOISE, 1.0).walk(task, STREAMS)
+    found = Records(Held(problem, 1.0), NOISE).walk(task, STREAMS)
     assert (found.end.tolist(), found.steps) == ([5.0], 2)  # 8 at w = 8, 4 at w = 6
 
 
@@ -239,16 +240,16 @@ def test_a_need_is_supplied_or_refused_by_name(solver: str, need: Any) -> None:
     problem = Quadratic(*QUADRATIC)
     task = task_on(problem, solver, steps=2, needs=(need,))
     if need in SOLVERS[solver][1]:
-        assert Records(problem, NOISE, 1.0).walk(task, STREAMS).supplied(need).shape == (3,)
+        assert Records(Held(problem, 1.0), NOISE).walk(task, STREAMS).supplied(need).shape == (3,)
         return
     with pytest.raises(RecordsError, match=f"local-solver = '{solver}' does not supply {need}"):
-        Records(problem, NOISE, 1.0).walk(task, STREAMS)
+        Records(Held(problem, 1.0), NOISE).walk(task, STREAMS)
 
 
 def test_a_start_of_another_length_is_refused() -> None:
     problem = Quadratic(*QUADRATIC)
     with pytest.raises(RecordsError, match=r"shape \(2,\), expected \(3,\)"):
-        Records(problem, NOISE).walk(LocalTask(np.zeros(2), 0.1, 1), STREAMS)
+        Records(Held(problem), NOISE).walk(LocalTask(np.zeros(2), 0.1, 1), STREAMS)
 
 
 def private_problem() -> BinaryLogistic:
@@ -262,7 +263,7 @@ def test_beside_charged_noise_no_other_gradient_is_handed_out() -> None:
     gradients = Gradients(clip=1.0)
     task = LocalTask(np.zeros(3), 0.1, 1, gradients=gradients, needs=("end_gradient",))
     with pytest.raises(NoiseError, match="gradient without noise"):
-        Records(problem, noise, 1.0).walk(task, STREAMS)
+        Records(Held(problem, 1.0), noise).walk(task, STREAMS)
     assert noise.taken == 0
 
 
@@ -274,8 +275,8 @@ def test_hidden_noisy_steps_are_proven_for_a_proximal_term_alone() -> None:
     task = half.task({"x": zero, "z": zero}, {"y": zero}, opened(half, problem, noise), STREAMS)
     for changed in ({"shift": zero}, {"center": None}):
         with pytest.raises(NoiseError, match="a proximal term alone"):
-            Records(problem, noise, 1.0).walk(task._replace(**changed), STREAMS)
-    assert isinstance(Records(problem, noise, 1.0).walk(task, STREAMS), Walk)
+            Records(Held(problem, 1.0), noise).walk(task._replace(**changed), STREAMS)
+    assert isinstance(Records(Held(problem, 1.0), noise).walk(task, STREAMS), Walk)
     noise.settle()
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from privet.client_apps import LOCAL_KEYS
 from privet.core import ConfigError
 from privet.kernel import Perturber, Problem, Records, Release, SystemNoise
+from privet.kernel.door import Held
 from privet.problems import L2, public_facts
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPIADMM, FedPDM, FedPLT, dp_iadmm, fed_plt
@@ -130,5 +131,5 @@ def _fed_pdm_config(instance: Instance) -> dict[str, Any]:
 def _eta(agent: Any, problem: Problem, number: int) -> float:
     """Return an agent's eta of a round in which nothing is charged."""
     facts = public_facts(problem)
-    records = Records(problem, Perturber(Release("none"), SystemNoise(), facts))
+    records = Records(Held(problem), Perturber(Release("none"), SystemNoise(), facts))
     return float(agent.eta(records, facts, number))

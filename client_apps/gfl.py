@@ -1,4 +1,4 @@
-"""Graph federated learning (GFL): local stochastic gradient steps, the agent half.
+"""Privacy-critical: GFL's agent half, and what its unit's links to other servers cost.
 
 E. Rizk, S. Vlaski, A. H. Sayed, "Privatized Graph Federated Learning", eq. (3). Agent k of unit p
 starts at its server's model w_p and takes E_k steps

@@ -1,4 +1,4 @@
-"""Privacy-critical: what agent halves of local gradient steps share: batches, clipping, noise."""
+"""What agent halves of local gradient steps share: batches, clipping, noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Privacy-critical: what an algorithm's agent half is: parameters and pure functions on arrays.
+"""What an algorithm's agent half is: parameters and pure functions on arrays.
 
 ``client_apps/base.py`` binds any `Half` to Flower once, for all algorithms. It has everything but
 what is a method's own: its parameters, the local task that it makes of what it received, what it

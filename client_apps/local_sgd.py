@@ -1,4 +1,4 @@
-"""Local gradient steps for Flower's own FedAvg and FedProx, on this library's problems.
+"""Privacy-critical: the round of an agent that Flower's own FedAvg or FedProx asks.
 
 H. B. McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data"
 (2017); T. Li et al., "Federated Optimization in Heterogeneous Networks" (2020): K steps

@@ -1,4 +1,4 @@
-"""What an agent that is not private reports of a model: its loss, and metrics of the problem's own.
+"""Privacy-critical: loss and metrics of a model, of an agent that is not private.
 
 Privacy: every number here is computed from the data and not noised. Private agents report none.
 """

@@ -7,12 +7,13 @@ with the agent's state in its context.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 
 from privet.kernel import Facts, Problem, Records
+from privet.kernel.door import Held
 from privet.kernel.round import Ended, Round, View
 from privet.wire import RECORD, Update, digest, unpack
 from privet.wire.contract import Instruction, need_state_record, read_instruction, update_record
@@ -21,6 +22,7 @@ from privet.wire.records import record_dict
 
 from .guard import (
     Guard,
+    NoiseFactory,
     Received,
     Spent,
     is_private,
@@ -29,15 +31,38 @@ from .guard import (
     require_tame,
     require_vectors,
 )
-from .half import Local, Streams
-from .masking import Masking, plan_masking, require_agreement
+from .half import Half, Local, Streams
+from .masking import MaskFactory, Masking, plan_masking, require_agreement
 from .measures import METRICS, broadcast_model, measures
 from .state import LARGE, AgentState, keep_state, read_state, write_state
 from .terms import MEAN_EXAMPLES
 from .value_bits import MOST_MISSED, heard, is_difference, missed_name
 
-if TYPE_CHECKING:
-    from .base import Participant
+
+class Host(Protocol):
+    """Who makes a node's problem and knows its halves: a `Participant`."""
+
+    noise_factory: NoiseFactory | None
+    mask_factory: MaskFactory | None
+    train_metrics: bool
+
+    def half(self, asked: Instruction, context: Context) -> Half:
+        """Return the half that is asked for."""
+        ...
+
+    def settings(self, asked: Instruction) -> Mapping[str, Any]:
+        """Return what is asked with."""
+        ...
+
+    def prepared_problem(
+        self, half: Half, context: Context, mean: float = 0.0
+    ) -> tuple[Held, Facts]:
+        """Return the problem to work on and its public numbers."""
+        ...
+
+    def broadcast(self, asked: Instruction, private: bool) -> Mapping[str, Any]:
+        """Return what all agents were sent."""
+        ...
 
 
 class MessageRound(Round[Local, RecordDict]):
@@ -53,9 +78,7 @@ class MessageRound(Round[Local, RecordDict]):
         What the reply costs; once it is open.
     """
 
-    def __init__(
-        self, participant: Participant, message: Message, context: Context, name: str
-    ) -> None:
+    def __init__(self, participant: Host, message: Message, context: Context, name: str) -> None:
         self._participant, self._context, self._name = participant, context, name
         self.asked = asked = read_instruction(message.content)
         self.worker = self.half = participant.half(asked, context)

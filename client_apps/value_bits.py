@@ -1,4 +1,4 @@
-"""Privacy-critical: the numbers of messages as a few bits each (`privet.wire.value_coding`).
+"""The numbers of messages as a few bits each (`privet.wire.value_coding`).
 
 What is coded is the difference to what both sides hold anyway, which goes to zero where the method
 converges, and with it the step: the limit stays exact. Both sides go on with the decoded numbers.

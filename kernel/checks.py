@@ -1,4 +1,4 @@
-"""Checks of the plain numbers and the rows that the kernel is given."""
+"""Privacy-critical: checks of the plain numbers and the rows that the kernel is given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curvature of the losses by name, and the moduli that follow from public numbers alone."""
+"""Privacy-critical: curvature of the losses by name, and moduli from public numbers alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The errors of this room; every message is one line that says what was expected."""
+"""Privacy-critical: the errors of this room, one line each that names no record."""
 
 from __future__ import annotations
 

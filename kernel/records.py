@@ -1,4 +1,4 @@
-"""What the kernel asks of an agent's records: values, gradients and moduli of its loss."""
+"""Privacy-critical: what the kernel asks of an agent's records: clipped sums, values, gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets W with a projection; each also serves as the function h that is 0 on it, else inf.
+"""Privacy-critical: sets W with a projection; each is also the function h, 0 on it, else inf.
 
 Every function keeps the dtype of its argument and returns a new array.
 """

@@ -1,4 +1,4 @@
-"""Named random streams: one generator per (seed, purpose, agent, round).
+"""Privacy-critical: named random streams, one per (seed, purpose, agent, round); no noise.
 
 Both halves of an algorithm can open the same stream without talking, and no draw depends on the
 order in which agents run. Privacy noise never comes from here.

@@ -1,4 +1,4 @@
-"""Logistic regression with labels -1 and +1."""
+"""Privacy-critical: logistic regression with labels -1 and +1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The common part of all linear models: f(x) = (1/D) sum_i loss_i(A_i x) + r(x).
+"""Privacy-critical: linear models, f(x) = (1/D) sum_i loss_i(A_i x) + r(x), and their clipped sums.
 
 A loss sees the parameters only through the scores of an example, so its gradient is the outer
 product of a residual (the derivative with respect to the scores) and the example's features.

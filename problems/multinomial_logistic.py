@@ -1,4 +1,4 @@
-"""Softmax regression on K classes."""
+"""Privacy-critical: softmax regression on K classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The centroid-like logistic loss of the BSDP-FedPDM paper."""
+"""Privacy-critical: the centroid-like logistic loss of the BSDP-FedPDM paper."""
 
 from __future__ import annotations
 

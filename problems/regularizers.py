@@ -1,4 +1,4 @@
-"""Smooth regularisers r(x) added to an agent's mean loss."""
+"""Privacy-critical: smooth regularisers r(x) added to an agent's mean loss; no record enters."""
 
 from __future__ import annotations
 

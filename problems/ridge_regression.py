@@ -1,4 +1,4 @@
-"""Least squares, with or without a regulariser."""
+"""Privacy-critical: least squares, with or without a regulariser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linear models of one shape as a stack, whose gradients are taken together.
+"""Privacy-critical: linear models of one shape as a stack, whose gradients are taken together.
 
 A small problem's gradient takes less time than the calls it is made of. A stack of N takes the
 calls once: its vectors are rows of arrays (N, dim), and every row has the bits that its model

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from audited import print_audited
+
 OF_ALGORITHMS = ("strategies/", "client_apps/")
 REGISTRATIONS = ("Algorithm", "_of_this_library")
 """What makes an entry of the registry, its name first."""
@@ -170,6 +172,7 @@ def main() -> int:
     others = {path: files[path] for path in files.keys() - product.keys() - tests.keys()}
     for name, part in {"product": product, "tests": tests, "examples, scripts": others}.items():
         print(f"{name}: {sum(source.lines for source in part.values())} lines, {len(part)} files")
+    print_audited(root)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Fixed-point numbers in the ring of integers modulo 2^64: sums of them are exact.
+"""Privacy-critical: fixed-point numbers in the ring of integers modulo 2^64: sums are exact.
 
 A number x becomes the integer nearest to 2^40 x. Integers add without rounding and wrap around
 modulo 2^64, so that masks which are added by one agent and subtracted by another cancel to the

@@ -1,4 +1,4 @@
-"""What a loss from elsewhere needs to be a Problem: scaling, regulariser, clipping, checks."""
+"""Privacy-critical: what a loss from elsewhere needs to be a Problem: scaling and clipped sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain Python functions as a Problem."""
+"""Privacy-critical: plain Python functions as a Problem."""
 
 from __future__ import annotations
 

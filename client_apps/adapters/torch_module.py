@@ -1,4 +1,7 @@
-"""PyTorch modules as Problems; torch is imported when one is made, and is not a dependency."""
+"""Privacy-critical: PyTorch modules as Problems, with clipped sums of their gradients.
+
+Torch is imported when one is made, and is not a dependency.
+"""
 
 from __future__ import annotations
 

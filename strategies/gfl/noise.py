@@ -1,4 +1,4 @@
-"""Where the noise of the messages between servers comes from.
+"""Privacy-critical: where the noise of the messages between servers comes from.
 
 E. Rizk, S. Vlaski, A. H. Sayed, "Privatized Graph Federated Learning", Section III-C: every server
 draws its own. How the draws enter the messages is in ``mixing.py``.

@@ -99,4 +99,4 @@ def _print(config: dict[str, Any], planned: Planned) -> None:
         line for entry in planned.account["accounts"] for line in entry["assumptions"]
     )
     for line in assumptions:
-        console.print(f"- {line}", soft_wrap=True, highlight=False)
+        console.print(f"- {line}", soft_wrap=True, highlight=False, markup=False)

@@ -26,6 +26,7 @@ def ledger(
 ) -> None:
     """Show what a node has spent, in total and by run, and check every line; changes nothing."""
     from privet.kernel import LedgerError, LedgerFile
+    from privet.kernel.programs.custom import custom_in
 
     if not 0 < delta < 1:
         raise click.UsageError(f"--delta {delta}: expected a number in (0, 1)")
@@ -34,14 +35,18 @@ def ledger(
     except LedgerError as error:
         raise PrivetError(str(error)) from None
     total = audit.spent(delta)
+    custom = custom_in(what for run in audit.runs for what in run.custom)
     if as_json:
-        typer.echo(json.dumps(_mapping(total, audit)))
+        named = {"custom-programs": list(custom)} if custom else {}
+        typer.echo(json.dumps({**_mapping(total, audit), **named}))
     else:
         _print(total, audit.running.totals.relation, audit.open_torn, audit.runs)
         if (colluders := audit.running.totals.colluders) is not None:
             typer.echo(
                 f"towards the coordinator and at most {colluders} other agents: noise was shared"
             )
+        for what in custom:
+            typer.echo(f"rests on {_printable(what)}")
 
 
 def _mapping(total: Spent, audit: Audit) -> dict[str, Any]:

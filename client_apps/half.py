@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
 
 from privet.core import ConfigError
 from privet.core.key import Scalar, check_fields, read, settle
@@ -141,12 +141,16 @@ class Half:
 
     @property
     def clip(self) -> float:
-        """Per-example gradient bound: none."""
+        """The norm bound of what ``clipping`` says: none."""
         return 0.0
 
     @property
-    def clipping(self) -> Clipping:
-        """What is clipped where ``clip`` is above 0: every example's gradient."""
+    def clipping(self) -> Clipping | Literal["update"]:
+        """What is clipped where ``clip`` is above 0: the gradient of every example.
+
+        Or "batch", that of a whole batch, or "update", all that the steps of a round come to
+        (`Records.update`), which takes no problem that can clip.
+        """
         return "example"
 
     def row_bound(self, facts: Facts) -> float:

@@ -8,7 +8,7 @@ Where none was, the reply counts as un-noised and `Records.un_noised` answers as
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,10 +17,12 @@ from privet.kernel.errors import NoiseError, RecordsError
 from privet.kernel.events import Release
 from privet.kernel.facts import Facts
 from privet.kernel.perturb import Perturber
+from privet.kernel.programs.custom import custom
 from privet.kernel.programs.drift import Drift, drift
 from privet.kernel.programs.gradients import Gradients, require_model
 from privet.kernel.programs.inexact import Inexact, Inner, inexact_steps
 from privet.kernel.programs.steps import LocalTask, Walk, walk
+from privet.kernel.programs.update import Update, clipped_update
 from privet.kernel.records import FloatArray, Moduli, Problem, can_clip, can_clip_batches
 from privet.kernel.streams import Streams
 
@@ -39,7 +41,9 @@ class Held(NamedTuple):
     row_norm: float = 0.0
 
 
-def within(problem: Problem, row_norm: float, clip: float, clipping: Clipping) -> Held:
+def within(
+    problem: Problem, row_norm: float, clip: float, clipping: Clipping | Literal["update"]
+) -> Held:
     """Return a problem with its rows held to an l2 norm, 0 for none; it must offer the clipping.
 
     Raises
@@ -205,15 +209,41 @@ class Records:
             raise NoiseError("records without noise were asked for although noise was charged")
         return UnNoised(self._problem, self._noise)
 
+    def update(self, program: Update, task: LocalTask, streams: Streams) -> FloatArray:
+        """Return the clipped difference that a task's steps make, noised as a whole.
+
+        See `privet.kernel.programs.update`; what it raises is there.
+        """
+        if self.charged:
+            self._require_program("update")
+            _require_plain((program, task))
+        return clipped_update(program, task, self._problem, self._row_norm, streams, self._noise)
+
+    def custom(self, name: str, streams: Streams, /, **arguments: Any) -> FloatArray:
+        """Return what another package's program gives (`privet.kernel.programs.custom`).
+
+        ``arguments`` are public numbers, texts and arrays.
+
+        Raises
+        ------
+        RecordsError
+            If no program has this name.
+        NoiseError
+            If noise is charged for something else.
+        """
+        if self.charged:
+            _require_plain(tuple(arguments.values()))
+        return custom(name, self._problem, self._noise, streams, **arguments)
+
 
 _PLAIN = frozenset({
     bool, int, float, str, type(None), np.ndarray, np.float64, np.float32, np.memmap,
-    tuple, Drift, Gradients, Inexact, LocalTask, Moduli,
+    tuple, Drift, Gradients, Inexact, LocalTask, Moduli, Update,
 })  # fmt: skip
 """What a charged program takes: an object of another class could keep what it is computed with."""
 
 
-def _numbers(program: Gradients | Drift | Inexact) -> tuple[Any, ...]:
+def _numbers(program: Gradients | Drift | Inexact | Moduli | Update) -> tuple[Any, ...]:
     """Return the fields of a program (raises ``NoiseError`` for one of another class)."""
     if type(program) not in _PLAIN:
         raise NoiseError(f"a charged program of class {type(program).__name__} is none of these")
@@ -221,9 +251,16 @@ def _numbers(program: Gradients | Drift | Inexact) -> tuple[Any, ...]:
 
 
 def _require_plain(values: tuple[Any, ...]) -> None:
-    """Refuse what is neither a number, a text nor an array (raises ``NoiseError``)."""
+    """Refuse what is neither a number, a text nor an array of numbers (raises ``NoiseError``)."""
     for value in values:
-        if type(value) not in _PLAIN:
+        held = value.dtype if isinstance(value, np.ndarray) else None
+        if type(value) not in _PLAIN or (held is not None and held.hasobject):
+            of = "" if held is None else f" of {held}"
             raise NoiseError(
-                f"a charged program takes numbers, texts and arrays, found {type(value).__name__}"
+                "a charged program takes numbers, texts and arrays, found "
+                f"{type(value).__name__}{of}"
             )
+        if isinstance(value, tuple):
+            _require_plain(value)
+        elif isinstance(value, Drift | Gradients | Inexact | Moduli | Update):
+            _require_plain(_numbers(value))

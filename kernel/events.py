@@ -39,7 +39,7 @@ UNITS: Mapping[str, str] = {
 _NORM_OF = {"gaussian": "l2", "laplace": "l1", "none": "l2"}
 _ALWAYS_WRITTEN = ("mechanism", "scale", "sensitivity", "relation")
 _OLD_FIELDS = {"sampling": ("none",), "unit": ("record",), "to": ("coordinator", "world")}
-_LONGEST_TEXT = 200
+LONGEST_TEXT = 200
 LARGEST_COUNT = 10**12
 
 
@@ -123,8 +123,8 @@ class Release:
             raise ValueError(
                 f"release field 'contraction' is {self.contraction!r}, expected a number in [0, 1]"
             )
-        if not isinstance(self.what, str) or len(self.what) > _LONGEST_TEXT:
-            raise ValueError(f"release field 'what' is not a text of at most {_LONGEST_TEXT}")
+        if not isinstance(self.what, str) or len(self.what) > LONGEST_TEXT:
+            raise ValueError(f"release field 'what' is not a text of at most {LONGEST_TEXT}")
         if self.mechanism != "none" and self.norm != _NORM_OF[self.mechanism]:
             raise ValueError(
                 f"release field 'norm' is {self.norm!r}, but {self.mechanism} noise needs the "

@@ -30,6 +30,7 @@ from privet.kernel.agent_ledger import AgentLedger
 from privet.kernel.errors import BudgetRefused, LedgerError, UnsupportedAccountError
 from privet.kernel.events import Release
 from privet.kernel.ledger_lines import DamagedError, End, Entry, Running, decode, read_all, read_end
+from privet.kernel.programs.custom import custom_in
 
 _LONGEST_NOTE = 200
 _NOTE = re.compile(r"run (\S+) round (\d+) agent (.*)", re.DOTALL)
@@ -73,6 +74,8 @@ class RunSpent:
         Times of the first and last entry (UTC, ISO 8601).
     messages, torn, totals
         Messages, how many of them stand for torn lines, and what an account needs of them.
+    custom
+        The custom programs that they rest on, as their releases name them.
     """
 
     run: str
@@ -83,6 +86,7 @@ class RunSpent:
     messages: int = 0
     torn: int = 0
     totals: Totals = field(default_factory=Totals)
+    custom: tuple[str, ...] = ()
 
     def add(self, entry: Entry) -> None:
         """Count an entry."""
@@ -91,6 +95,7 @@ class RunSpent:
         self.torn += entry.torn
         self.totals = self.totals.add(entry.release, times)
         self.first, self.last = self.first or entry.time, entry.time
+        self.custom = custom_in((*self.custom, entry.release.what))
         if found := _NOTE.fullmatch(entry.note):
             number, agent = int(found[2]), found[3]
             low, high = self.rounds or (number, number)

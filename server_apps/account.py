@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from privet.core.errors import one_line
 from privet.kernel import UNITS, AgentLedger
+from privet.kernel.programs.custom import custom_in
 from privet.strategies import PrimalDualStrategy
 from privet.strategies.run.account import privacy_of
 from privet.strategies.run.calibration import first_facts
@@ -30,6 +32,15 @@ IN_SUMS = (
     "noise shared out over masked sums: epsilon holds towards {}, and no one else; each node takes "
     "its peers' noise and keys on trust, as its own config says"
 )
+
+
+VOUCHED = "{}; its package vouches for this proof, and an auditor reads its code"
+
+
+def _custom(ledgers: Iterable[AgentLedger]) -> list[str]:
+    """Return what an account says of the custom programs that it rests on."""
+    told = (release.what for ledger in ledgers for release, _ in ledger.entries)
+    return [VOUCHED.format(one_line(what)) for what in custom_in(told)]
 
 
 def _against(ledger: AgentLedger) -> str:
@@ -65,7 +76,8 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
     worst = found.agents[found.worst]
     against = _against(worst)
     said = [line.format(UNITS[found.relation]) for line in ASSUMPTIONS]
-    assumptions = [*said, *in_place, *([IN_SUMS.format(against)] if against else [])]
+    in_sums = [IN_SUMS.format(against)] if against else []
+    assumptions = [*said, *in_place, *in_sums, *_custom(found.agents.values())]
     accounts = [
         {
             "to": to,

@@ -10,6 +10,7 @@ from typing import Any
 
 from privet.core.key import shown
 from privet.core.library import LIBRARY_VERSION
+from privet.kernel.programs.custom import custom_in
 from privet.server_apps.advice import advice
 from privet.server_apps.config import changed
 from privet.server_apps.report import format as fmt
@@ -195,6 +196,8 @@ def _privacy_statement(run: Run) -> str:
         else:
             delta = text(fmt.stated(entry.get("delta")))
             words = text(_in_words(entry, settings_of(run).get("relation", "")))
+            rests = custom_in(map(str, entry.get("assumptions") or ()))
+            words += "".join(f" It rests on {text(line)}." for line in rests)
             claims.append(f"ε = {text(shown)} at δ = {delta} {towards}. {words}")
     return f'<p data-privacy="account">Privacy: {"; ".join(claims)}</p>'
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -278,6 +278,33 @@ def test_hidden_noisy_steps_are_proven_for_a_proximal_term_alone() -> None:
             Records(Held(problem, 1.0), noise).walk(task._replace(**changed), STREAMS)
     assert isinstance(Records(Held(problem, 1.0), noise).walk(task, STREAMS), Walk)
     noise.settle()
+
+
+class Spy(float):
+    """An entry of an array that keeps what is taken from it."""
+
+    seen: ClassVar[list[float]] = []
+
+    def __mul__(self, other: Any) -> Spy:
+        return self
+
+    def __add__(self, other: Any) -> Spy:
+        return self
+
+    def __sub__(self, other: Any) -> float:
+        self.seen.append(float(other))
+        return 0.0
+
+
+def test_no_entry_of_an_array_sees_a_gradient_before_its_noise() -> None:
+    problem, zero = private_problem(), np.zeros(3)
+    half = Agent(local_solver="noisy-gd", row_norm=1.0, clip=1.0, noise_variance=0.1)
+    noise = perturber(half, problem)
+    task = half.task({"x": zero, "z": zero}, {"y": zero}, opened(half, problem, noise), STREAMS)
+    spies = np.array([Spy(), Spy(), Spy()], object)
+    with pytest.raises(NoiseError, match="takes numbers, texts and arrays, found ndarray"):
+        Records(problem, noise, 1.0).walk(task._replace(start=spies), STREAMS)
+    assert not Spy.seen
 
 
 # ------------------------------------------------------------------ charged noise

@@ -1,0 +1,75 @@
+"""DP-FedAvg, the server half and its Strategy."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Unpack
+
+import numpy as np
+
+from privet.client_apps.terms import PrivacyTerms
+from privet.core.key import read
+from privet.strategies import PrimalDualStrategy, SearchAxis
+from privet.strategies.configured import RunArguments
+from privet.strategies.half import (
+    FoldingHalf,
+    HalfState,
+    agreed,
+    checked,
+    mean_of,
+    squared_gap,
+)
+
+from .agent import Agent
+
+
+@dataclass(slots=True)
+class State(HalfState):
+    """The model x."""
+
+    x: np.ndarray
+
+
+@dataclass(frozen=True)
+class Server(FoldingHalf[State]):
+    """It moves the model by the mean update."""
+
+    state = State
+    stacks: ClassVar[bool] = True
+
+    agent: Agent = field(default_factory=Agent)
+
+    def accept(self, state, position, upload):
+        u = checked(upload, "u", state.x)
+        return {"u": u}, agreed(upload, u)
+
+    def fold(self, state, uploads, turn):
+        if not uploads:
+            return state
+        x = state.x + mean_of(uploads, "u", state.x)
+        return State(x, residual=squared_gap(x, state.x))
+
+
+class DPFedAvg(PrimalDualStrategy):
+    """DP-FedAvg as a Flower Strategy."""
+
+    algorithm = "dp-fedavg"
+    settings = (Agent, PrivacyTerms)
+    local_steps = "max-local-steps"
+    search = (SearchAxis("gamma", 0.05, 3.0, "smoothness"),)
+
+    def __init__(
+        self,
+        gamma=Agent.gamma,
+        max_local_steps=Agent.max_local_steps,
+        batch=Agent.batch,
+        batch_size=Agent.batch_size,
+        clip=Agent.clip,
+        noise_scale=Agent.noise_scale,
+        noise_seed=PrivacyTerms.noise_seed,
+        target_epsilon=PrivacyTerms.target_epsilon,
+        delta=PrivacyTerms.delta,
+        relation=Agent.relation,
+        **run: Unpack[RunArguments],
+    ):
+        config = self.resolved(locals())
+        half = Server(Agent.from_settings(config), terms=read(PrivacyTerms, config))
+        super().__init__(half, **run)

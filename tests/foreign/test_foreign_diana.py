@@ -147,20 +147,19 @@ def updating(patch: Patch, change: Callable[..., Local]) -> None:
 
 
 def agent_that_keeps_what_it_did_not_send(patch: Patch) -> None:
-    def change(half: Any, local: Local, state: Any, broadcast: Any, problem: Any, *_: Any) -> Local:
-        return local._replace(state={"h": problem.gradient(broadcast["x"])})
+    def change(half: Any, local: Local, state: Any, broadcast: Any, records: Any, *_: Any) -> Local:
+        return local._replace(state={"h": records.un_noised.gradient(broadcast["x"])})
 
     updating(patch, change)
 
 
 def agent_that_sends_the_largest_of_the_true_gradient(patch: Patch) -> None:
-    """Its values are noised, and which ones are sent is not."""
+    """Its values are noised, and which ones are sent is not: it goes behind what it is given."""
 
-    def change(
-        half: Any, local: Local, state: Any, broadcast: Any, problem: Any, streams: Any, noise: Any
-    ) -> Local:
+    def change(half: Any, local: Local, state: Any, broadcast: Any, records: Any, *_: Any) -> Local:
         if not half.private:
             return local
+        problem = records._problem
         places = top_k(problem.gradient(broadcast["x"]), 1)
         sent = SparseVector(problem.dim, local.state["h"][places], places)
         new = import_module("diana.agent").followed(state["h"], sent)

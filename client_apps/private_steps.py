@@ -69,7 +69,7 @@ class PrivateSteps:
             divisor=divisor,
             num_examples=count,
             batch_size=sampled,
-            relation=task.gradients.relation,
+            relation=noise.release.relation,
             dtype=problem.dtype,
         )
         # Fed-PLT's noise goes onto the step, (13); that of the others onto the gradient.

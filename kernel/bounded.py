@@ -166,6 +166,7 @@ def clipped_terms(
     clipping: Clipping = "example",
     relation: Relation = "replace-one",
     batch_size: int | None = None,
+    sensitivity: float | None = None,
     silenced: bool = False,
 ) -> ClippedTerms:
     """Return the function of a problem's clipped data term, to be noised, and of what comes after.
@@ -186,6 +187,9 @@ def clipped_terms(
         As in `clipped_sensitivity`.
     batch_size : int, optional
         Number of rows of every call, no example twice; None for calls on all examples.
+    sensitivity : float, optional
+        What the value may move by, where public numbers say it (`Facts.sensitivity`): worked out
+        from the problem it depends on how many records that holds.
     silenced : bool
         Whether numpy's warnings of overflow are off already where the function is called.
 
@@ -202,16 +206,17 @@ def clipped_terms(
         raise ValueError(f"norm must be l1 or l2, found {norm!r}")
     if clipping == "batch" and norm != "l2":
         raise ValueError("clipping = 'batch' needs norm = 'l2'")
-    count = problem.num_examples
-    sensitivity = clipped_sensitivity(
-        clip,
-        divisor=float(getattr(problem, "divisor", count)),
-        num_examples=count,
-        batch_size=batch_size,
-        clipping=clipping,
-        relation=relation,
-        dtype=problem.dtype,
-    )
+    if sensitivity is None:
+        count = problem.num_examples
+        sensitivity = clipped_sensitivity(
+            clip,
+            divisor=float(getattr(problem, "divisor", count)),
+            num_examples=count,
+            batch_size=batch_size,
+            clipping=clipping,
+            relation=relation,
+            dtype=problem.dtype,
+        )
     split: _Split = getattr(problem, "clipped_term", None) or _whole_gradient(problem, clipping)
     if silenced and hasattr(split, "loud"):
         split = partial(split.loud, problem)
@@ -268,11 +273,17 @@ def clipped_term(
     rows: RowIndex = None,
     clipping: Clipping = "example",
     relation: Relation = "replace-one",
+    sensitivity: float | None = None,
 ) -> tuple[Clipped, FloatArray | None]:
     """Return `clipped_terms` at one x (d,), on ``rows`` or on all examples."""
-    size = None if rows is None else len(rows)
     terms = clipped_terms(
-        problem, clip, norm=norm, clipping=clipping, relation=relation, batch_size=size
+        problem,
+        clip,
+        norm=norm,
+        clipping=clipping,
+        relation=relation,
+        batch_size=None if rows is None else len(rows),
+        sensitivity=sensitivity,
     )
     return terms(x, rows)
 

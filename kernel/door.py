@@ -3,11 +3,13 @@
 An algorithm's half never holds the records. It is given `Records`, which answers from a closed list
 of programs (`privet.kernel.programs`). Where a mechanism was charged each of them gives noised
 values only, so that whatever a half, a sparsifier or a coder makes of them is post-processing.
+Of noise that agents share out that holds of the masked sum alone (`Half.noise_sharing`).
 Where none was, the reply counts as un-noised and `Records.un_noised` answers as well.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -24,7 +26,7 @@ from privet.kernel.programs.inexact import Inexact, Inner, inexact_steps
 from privet.kernel.programs.steps import LocalTask, Walk, walk
 from privet.kernel.programs.update import Update, clipped_update
 from privet.kernel.records import FloatArray, Moduli, Problem, can_clip, can_clip_batches
-from privet.kernel.streams import Streams
+from privet.kernel.streams import StackedStreams, Streams
 
 
 class Held(NamedTuple):
@@ -146,26 +148,36 @@ class Records:
         NoiseError
             If noise is charged and the task needs an un-noised gradient.
         """
-        if self.charged:
-            self._require_program("iterate" if task.solver == "noisy-gd" else "gradients")
-            _require_plain((*task, *_numbers(task.gradients)))
-        return walk(task, self._problem, self._row_norm, streams, self._noise)
+        if not self.charged:
+            return walk(task, self._problem, self._row_norm, streams, self._noise)
+        self._require_task(task, streams)
+        program = "iterate" if task.solver == "noisy-gd" else "gradients"
+        self._require_program(program, task.gradients)
+        with _silence():
+            return walk(task, self._problem, self._row_norm, streams, self._noise)
 
     def gradient(self, gradients: Gradients, x: FloatArray, streams: Streams) -> FloatArray:
         """Return one gradient at x, clipped and noised as is charged (`Gradients.oracle`)."""
-        require_model(x, self._problem)
-        if self.charged:
-            self._require_program("gradients")
-            _require_plain((gradients, x, *_numbers(gradients)))
-        return gradients.oracle(self._problem, streams, self._noise)(x)
+        if not self.charged:
+            require_model(x, self._problem)
+            return gradients.oracle(self._problem, streams, self._noise)(x)
+        _require_kind(Gradients, gradients)
+        self._require_vectors(x)
+        self._require_plain(streams, gradients)
+        self._require_program("gradients", gradients)
+        with _silence():
+            return gradients.oracle(self._problem, streams, self._noise)(x)
 
     def drift(
         self, program: Drift, center: FloatArray, lam: FloatArray, streams: Streams
     ) -> FloatArray:
         """Return FedPDM's y of noised drift (see `privet.kernel.programs.drift`)."""
-        self._require_program("drift")
-        _require_plain((program, center, lam, *_numbers(program), *_numbers(program.gradients)))
-        return drift(program, center, lam, self._problem, self._row_norm, streams, self._noise)
+        _require_kind(Drift, program)
+        self._require_vectors(center, lam)
+        self._require_plain(streams, program)
+        self._require_program("drift", program.gradients)
+        with _silence():
+            return drift(program, center, lam, self._problem, self._row_norm, streams, self._noise)
 
     def inexact(
         self,
@@ -177,47 +189,32 @@ class Records:
         eta: float,
     ) -> Inner:
         """Return what DP-IADMM's inner steps come to (`privet.kernel.programs.inexact`)."""
-        if self.charged:
-            self._require_program("output" if program.perturbation == "output" else "gradients")
-            _require_plain((program, inner, w, lam, rho, eta, *_numbers(program)))
-        return inexact_steps(
-            program, inner, w, lam, rho, eta, self._problem, self._row_norm, self._noise
+        asked = program, inner, w, lam, rho, eta, self._problem, self._row_norm, self._noise
+        if not self.charged:
+            return inexact_steps(*asked)
+        _require_kind(Inexact, program)
+        self._require_vectors(inner, w, lam)
+        _require_plain(program, rho, eta)
+        self._require_program(
+            "output" if program.perturbation == "output" else "gradients", program
         )
-
-    def settle(self) -> None:
-        """Raise ``NoiseError`` unless exactly the charged draws were taken."""
-        self._noise.settle()
-
-    def _require_program(self, name: str) -> None:
-        """Refuse another program than the one that was charged (raises ``NoiseError``)."""
-        if self.release.program != name:
-            raise NoiseError(
-                f"program {name!r} was asked for, {self.release.program!r} was charged: release() "
-                "gives what the program's own release says"
-            )
-
-    @property
-    def un_noised(self) -> UnNoised:
-        """The records without noise.
-
-        Raises
-        ------
-        NoiseError
-            If a mechanism was charged.
-        """
-        if self.charged:
-            raise NoiseError("records without noise were asked for although noise was charged")
-        return UnNoised(self._problem, self._noise)
+        with _silence():
+            return inexact_steps(*asked)
 
     def update(self, program: Update, task: LocalTask, streams: Streams) -> FloatArray:
         """Return the clipped difference that a task's steps make, noised as a whole.
 
         See `privet.kernel.programs.update`; what it raises is there.
         """
-        if self.charged:
-            self._require_program("update")
-            _require_plain((program, task))
-        return clipped_update(program, task, self._problem, self._row_norm, streams, self._noise)
+        asked = program, task, self._problem, self._row_norm, streams, self._noise
+        if not self.charged:
+            return clipped_update(*asked)
+        _require_kind(Update, program)
+        self._require_task(task, streams)
+        _require_plain(program)
+        self._require_program("update", program)
+        with _silence():
+            return clipped_update(*asked)
 
     def custom(self, name: str, streams: Streams, /, **arguments: Any) -> FloatArray:
         """Return what another package's program gives (`privet.kernel.programs.custom`).
@@ -232,35 +229,97 @@ class Records:
             If noise is charged for something else.
         """
         if self.charged:
-            _require_plain(tuple(arguments.values()))
+            arrays = [v for v in arguments.values() if type(v) in _ARRAYS and not v.dtype.hasobject]
+            held = {id(array) for array in arrays}
+            self._require_plain(streams, *(v for v in arguments.values() if id(v) not in held))
         return custom(name, self._problem, self._noise, streams, **arguments)
 
+    @property
+    def un_noised(self) -> UnNoised:
+        """The records without noise.
 
-_PLAIN = frozenset({
-    bool, int, float, str, type(None), np.ndarray, np.float64, np.float32, np.memmap,
-    tuple, Drift, Gradients, Inexact, LocalTask, Moduli, Update,
-})  # fmt: skip
-"""What a charged program takes: an object of another class could keep what it is computed with."""
+        Raises
+        ------
+        NoiseError
+            If a mechanism was charged.
+        """
+        if self.charged:
+            raise NoiseError("records without noise were asked for although noise was charged")
+        return UnNoised(self._problem, self._noise)
 
+    def settle(self) -> None:
+        """Raise ``NoiseError`` unless exactly the charged draws were taken."""
+        self._noise.settle()
 
-def _numbers(program: Gradients | Drift | Inexact | Moduli | Update) -> tuple[Any, ...]:
-    """Return the fields of a program (raises ``NoiseError`` for one of another class)."""
-    if type(program) not in _PLAIN:
-        raise NoiseError(f"a charged program of class {type(program).__name__} is none of these")
-    return tuple(getattr(program, name) for name in program.__slots__)
-
-
-def _require_plain(values: tuple[Any, ...]) -> None:
-    """Refuse what is neither a number, a text nor an array of numbers (raises ``NoiseError``)."""
-    for value in values:
-        held = value.dtype if isinstance(value, np.ndarray) else None
-        if type(value) not in _PLAIN or (held is not None and held.hasobject):
-            of = "" if held is None else f" of {held}"
+    def _require_program(self, name: str, asked: Gradients | Inexact | Update) -> None:
+        """Refuse another program or relation than was charged (raises ``NoiseError``)."""
+        charged = self.release
+        if charged.program != name:
             raise NoiseError(
-                "a charged program takes numbers, texts and arrays, found "
-                f"{type(value).__name__}{of}"
+                f"program {name!r} was asked for, {charged.program!r} was charged: release() "
+                "gives what the program's own release says"
             )
-        if isinstance(value, tuple):
-            _require_plain(value)
-        elif isinstance(value, Drift | Gradients | Inexact | Moduli | Update):
-            _require_plain(_numbers(value))
+        if asked.relation != charged.relation:
+            raise NoiseError(
+                f"relation = {asked.relation!r} was asked for, {charged.relation!r} was charged"
+            )
+
+    def _require_task(self, task: LocalTask, streams: Streams) -> None:
+        """Refuse a local task that is made of anything but vectors, numbers and texts."""
+        _require_kind(LocalTask, task)
+        others = [each for each in (task.center, task.shift) if each is not None]
+        self._require_vectors(task.start, *others)
+        self._require_plain(streams, task.step_size, task.steps, task.rho, *task[6:])
+
+    def _require_vectors(self, *vectors: FloatArray) -> None:
+        """Refuse what is no vector of the problem's shape and dtype (raises ``RecordsError``).
+
+        Another shape may be answered by an error that says how many records there are, and other
+        numbers by arithmetic that no sensitivity covers.
+        """
+        for each in vectors:
+            if type(each) not in _ARRAYS:
+                raise NoiseError(f"a charged program takes arrays, found {type(each).__name__}")
+            require_model(each, self._problem)
+            if each.dtype != self._problem.dtype:
+                raise RecordsError(f"vector in {each.dtype}, expected {self._problem.dtype}")
+
+    def _require_plain(self, streams: Streams, *values: Any) -> None:
+        """Refuse streams of another class, which could choose the rows, and what is not plain."""
+        stacked = len(getattr(self._problem, "shape", ())) > 1
+        _require_kind(StackedStreams if stacked else Streams, streams)
+        _require_plain(streams, *values)
+
+
+_ARRAYS = (np.ndarray, np.memmap)
+_NUMBERS = frozenset({bool, int, float, str, type(None), np.float64, np.float32})
+_PROGRAMS = frozenset({Drift, Gradients, Inexact, Moduli, Streams, StackedStreams, Update})
+
+
+def _silence() -> np.errstate:
+    """Keep from warnings, or errors that a half makes of them, that a record lets one overflow."""
+    return np.errstate(all="ignore")
+
+
+def _require_kind(kind: type, value: Any) -> None:
+    """Refuse a value of another class, subclasses included (raises ``NoiseError``)."""
+    if type(value) is not kind:
+        raise NoiseError(f"a charged program takes {kind.__name__}, found {type(value).__name__}")
+
+
+def _require_plain(*values: Any) -> None:
+    """Refuse what is no number, text, or program or tuple of these (raises ``NoiseError``).
+
+    An object of another class could keep what it is computed with, or answer otherwise when it is
+    asked again.
+    """
+    for value in values:
+        kind = type(value)
+        if kind is tuple:
+            _require_plain(*value)
+        elif kind in _PROGRAMS:
+            _require_plain(*(getattr(value, each.name) for each in fields(value)))
+        elif kind not in _NUMBERS:
+            raise NoiseError(
+                f"a charged program takes numbers, texts and vectors, found {kind.__name__}"
+            )

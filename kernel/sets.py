@@ -92,17 +92,17 @@ class L2Ball:
         object.__setattr__(self, "radius", check_positive("radius", self.radius))
 
     def value(self, x: FloatArray) -> float:
-        return 0.0 if float(np.linalg.norm(x)) <= self.radius + self._rounding(x) else math.inf
+        return 0.0 if _length(x) <= self.radius + self._rounding(x) else math.inf
 
     def project(self, v: FloatArray) -> FloatArray:
-        norm = float(np.linalg.norm(v))
+        norm = _length(v)
         return v.copy() if norm <= self.radius + self._rounding(v) else v * (self.radius / norm)
 
     def prox(self, v: FloatArray, step: float) -> FloatArray:
         return self.project(v)
 
     def subgradient_residual(self, x: FloatArray, g: FloatArray) -> float:
-        norm = float(np.linalg.norm(x))
+        norm = _length(x)
         if norm > self.radius + self._rounding(x):
             return math.inf
         if norm < self.radius - self._rounding(x):
@@ -112,6 +112,22 @@ class L2Ball:
 
     def _rounding(self, x: FloatArray) -> float:
         return 64.0 * float(np.finfo(x.dtype).eps) * self.radius
+
+
+def _length(x: FloatArray) -> float:
+    """Return the l2 norm, also where squares leave the range of the dtype.
+
+    A projection that takes a long vector for endless, or a short one for zero, moves two points
+    apart, which the certificate of output perturbation rules out.
+    """
+    length = float(np.linalg.norm(x))
+    most = 2.0**400 if x.dtype == np.float64 else 2.0**50
+    if 1.0 / most <= length <= most:
+        return length
+    largest = float(np.max(np.abs(x), initial=0.0))
+    if not 0.0 < largest < math.inf:
+        return largest
+    return largest * float(np.linalg.norm(x / largest))
 
 
 _SETS: dict[str, Callable[[float], ConvexSet]] = {"box": Box, "l2": L2Ball}

@@ -13,12 +13,13 @@ y = 2 p - x0hat - lam / rho + t.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from privet.kernel.bounded import Clipping, clipped_terms
+from privet.kernel.bounded import Clipping
 from privet.kernel.errors import NoCertificateError
 from privet.kernel.events import Release
 from privet.kernel.facts import Facts
@@ -69,6 +70,17 @@ class Drift:
         NoCertificateError
             Where no gain is proven.
         """
+        bound = self.gradients.clip
+        largest = math.sqrt(2.0) * row_norm if facts.loss == "multinomial" else 0.0
+        if self.clipping == "none":
+            apart = self.gradients.clipping != "example" or not bound >= largest
+        else:
+            apart = self.clipping != self.gradients.clipping
+        if apart:
+            raise NoCertificateError(
+                f"FedPDM's gain for clipping {self.clipping!r} is not that of gradients held to "
+                f"{bound:g} by {self.gradients.clipping!r}"
+            )
         modulus = 0.0
         if self.steps > 1:  # one step moves a difference by the data term alone
             if facts.regularizer not in ("none", "l2"):
@@ -84,7 +96,7 @@ class Drift:
                 )
         return fed_pdm_gain(
             clipping=self.clipping,
-            bound=self.gradients.clip,
+            bound=bound,
             rho=self.rho,
             step_size=self.step_size,
             local_steps=self.steps,
@@ -141,13 +153,7 @@ def drift(
     decay = 1.0 - (rho + (facts.modulus if many else 0.0)) * step
     gain, _ = program.gain(facts, row_norm)
     rows = gradients.rows(problem, streams, program.steps)
-    terms = clipped_terms(
-        problem,
-        gradients.clip,
-        clipping=gradients.clipping,
-        relation=gradients.relation,
-        batch_size=gradients.size(problem),
-    )
+    terms = gradients.charged_terms(problem, noise)
     public: Any = center
     moved: Any = np.zeros(problem.dim)
     for _ in range(program.steps):

@@ -14,8 +14,8 @@ from itertools import repeat
 
 import numpy as np
 
-from privet.kernel.bounded import Clipping, Relation, clipped_terms
-from privet.kernel.errors import NoCertificateError, RecordsError
+from privet.kernel.bounded import ClippedTerms, Clipping, Relation, clipped_terms
+from privet.kernel.errors import NoCertificateError, NoiseError, RecordsError
 from privet.kernel.events import Release
 from privet.kernel.facts import Facts
 from privet.kernel.perturb import Perturber
@@ -144,6 +144,27 @@ class Gradients:
             return iter(rng.integers(count, size=(steps, size)))
         return (rng.choice(count, size, replace=False, shuffle=False) for _ in repeat(None))
 
+    def charged_terms(self, problem: Problem, noise: Perturber) -> ClippedTerms:
+        """Return the clipped data term, which moves by what public numbers say of it.
+
+        Raises
+        ------
+        NoCertificateError
+            As `sensitivity`.
+        NoiseError
+            For rows with replacement: whether one comes twice may depend on how many there are.
+        """
+        size = self.size(problem)
+        if size is not None and self.replace:
+            raise NoiseError("rows are drawn with replacement: no charge covers an example twice")
+        return clipped_terms(
+            problem,
+            self.clip,
+            clipping=self.clipping,
+            batch_size=size,
+            sensitivity=self.sensitivity(noise.facts),
+        )
+
     def _clipped(self, problem: Problem, x: FloatArray, rows: RowIndex) -> FloatArray:
         if self.clip <= 0:
             return problem.gradient(x, rows)
@@ -154,13 +175,7 @@ class Gradients:
         raise RecordsError(f"clip = {self.clip:g}: this problem cannot clip")
 
     def _perturbed(self, problem: Problem, rows: Iterator[RowIndex], noise: Perturber) -> Gradient:
-        terms = clipped_terms(
-            problem,
-            self.clip,
-            clipping=self.clipping,
-            relation=self.relation,
-            batch_size=self.size(problem),
-        )
+        terms = self.charged_terms(problem, noise)
 
         def gradient(x: FloatArray) -> FloatArray:
             clipped, rest = terms(x, next(rows))

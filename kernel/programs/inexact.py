@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from privet.kernel.bounded import Clipped, Relation, clipped_term
-from privet.kernel.errors import NoCertificateError, RecordsError
-from privet.kernel.events import Mechanism, Release
+from privet.kernel.errors import NoCertificateError, NoiseError, RecordsError
+from privet.kernel.events import LARGEST, SMALLEST, Mechanism, Release
 from privet.kernel.facts import Facts
 from privet.kernel.perturb import Perturber
 from privet.kernel.records import FloatArray, Norm, Problem, can_clip
@@ -194,6 +194,8 @@ def inexact_steps(
         For public numbers beside which float64 would round more than the account covers.
     """
     whole = program.perturbation == "output"
+    if noise.charged and program.perturbation not in ("objective", "output"):
+        raise NoiseError("inner steps without noise were asked for although noise was charged")
     # Where the mean of hidden iterates is noised, their rounding must stay below the charge.
     kind = np.float64 if whole else w.dtype.type
     domain = make_set(program.set, program.set_radius)
@@ -207,6 +209,12 @@ def inexact_steps(
         # What a gradient moves one step by, where nothing is charged: that needs no proof.
         gain = dp_iadmm_output_gain(rho=rho, eta=eta, local_updates=1)
         if noise.charged:
+            for name, number in (("rho", rho), ("eta", eta)):
+                if not SMALLEST <= number <= LARGEST:  # else a record could let an iterate overflow
+                    raise NoiseError(
+                        f"{name} = {number:g} is not from {SMALLEST:g} to {LARGEST:g}, as output "
+                        "perturbation needs"
+                    )
             gain = program.output_gain(noise.facts, row_norm, rho, eta)
             noise.require_magnitude(z / gain, pull * (shrink / gain), steps=program.steps)
     for step in range(program.steps):
@@ -223,7 +231,7 @@ def inexact_steps(
     if not whole:
         return Inner(mean, z, gain)
     if noise.charged:
-        sensitivity = noise.facts.sensitivity(program.clip, relation=program.relation)
+        sensitivity = program.sensitivity(noise.facts)
         mean = noise.perturb(Clipped(mean / gain, sensitivity, program.norm)) * gain
     else:
         mean = noise.unaccounted(mean, gain * program.scale, program.mechanism)
@@ -247,8 +255,9 @@ def _slope(program: Inexact, problem: Problem, z: FloatArray, noise: Perturber) 
         return noise.unaccounted(slope, program.scale, program.mechanism)
     if program.perturbation == "none":
         return problem.clipped_gradient(z, program.clip, program.norm)
+    sensitivity = program.sensitivity(noise.facts) if noise.charged else None
     clipped, rest = clipped_term(
-        problem, z, program.clip, norm=program.norm, relation=program.relation
+        problem, z, program.clip, norm=program.norm, sensitivity=sensitivity
     )
     slope = clipped.value
     if objective and noise.charged:

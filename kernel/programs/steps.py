@@ -242,8 +242,13 @@ def walk(
 
 
 def _require_contraction(task: LocalTask, row_norm: float, noise: Perturber) -> None:
-    """Refuse hidden steps that contract less than was charged (raises ``NoiseError``)."""
+    """Refuse hidden steps of another number, or that contract less (raises ``NoiseError``).
+
+    Fewer at a time would release the iterates between.
+    """
     charged = noise.release.contraction
+    if task.steps != noise.release.steps:
+        raise NoiseError(f"{task.steps} hidden steps, {noise.release.steps} were charged")
     found = contraction(noise.facts, row_norm, task.step_size, task.rho, task.solver)
     if not found <= charged < 1.0:
         raise NoiseError(f"a step contracts by {found:.6g}, {charged:.6g} was charged")
@@ -281,6 +286,8 @@ def accelerated_steps(
 
     The step is 1/(L + 1/rho), the momentum comes from the moduli; the end is the extrapolated w.
     """
+    if noise.charged:
+        raise NoiseError("agd adds no noise, although noise was charged")
     w = u = task.start
     kind = w.dtype.type
     momentum, step = map(kind, _accelerated(task.moduli, task.rho))
@@ -337,7 +344,7 @@ def _charged_move(
     task: LocalTask, problem: Problem, streams: Streams, noise: Perturber
 ) -> Gradient:
     """Return what gives -gamma (clipped gradient + regulariser's) with noise on the former."""
-    terms = clipped_terms(problem, task.gradients.clip, relation=noise.release.relation)
+    terms = clipped_terms(problem, task.gradients.clip, sensitivity=_moved(task, noise))
 
     def move(w: FloatArray) -> FloatArray:
         clipped, rest = terms(w)
@@ -347,6 +354,11 @@ def _charged_move(
         return moved
 
     return move
+
+
+def _moved(task: LocalTask, noise: Perturber) -> float:
+    """Return what a record moves a noisy step's gradient by: of all examples, each clipped."""
+    return noise.facts.sensitivity(task.gradients.clip, relation=noise.release.relation)
 
 
 def _free_move(task: LocalTask, problem: Problem, streams: Streams, noise: Perturber) -> Gradient:
@@ -368,8 +380,9 @@ def _hidden_steps(task: LocalTask, problem: Problem, noise: Perturber) -> FloatA
     keep, step = np.array(1.0 - task.step_size / task.rho), np.array(task.step_size)
     pull = task.center * (task.step_size / task.rho)
     noise.require_magnitude(task.start, pull)
-    relation = noise.release.relation
-    terms = clipped_terms(problem, task.gradients.clip, relation=relation, silenced=True)
+    terms = clipped_terms(
+        problem, task.gradients.clip, sensitivity=_moved(task, noise), silenced=True
+    )
     w = task.start
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(task.steps):

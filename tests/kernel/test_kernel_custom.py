@@ -113,7 +113,7 @@ def test_what_is_not_registered_cannot_be_asked_for() -> None:
 def test_arguments_are_public_numbers_texts_and_arrays(program: Program, argument: Any) -> None:
     """A list that the half keeps a hold of could be written into."""
     held, noise = records(charged(program))
-    with pytest.raises(NoiseError, match="takes numbers, texts and arrays"):
+    with pytest.raises(NoiseError, match="takes numbers, texts and vectors"):
         held.custom("twice-a-gradient", STREAMS, x=argument, clip=0.7)
     assert noise.taken == 0
 

@@ -1,7 +1,7 @@
 """Privacy-critical: agents with a training loop of their own, any optimizer, loader and device.
 
-What an agent does in a round is the same for all of these methods (`client_apps.local_task`): a few
-steps on
+What an agent does in a round is the same for all of these methods
+(`privet.kernel.programs.steps`): a few steps on
 
     f_i(w) + <shift, w> + ||w - center||^2 / (2 rho)       from w = start.
 
@@ -16,9 +16,11 @@ they stay with the agent (`BUFFERS_ARE`).
 
 Privacy: in a run with noise and a clip every step is `LocalRound.private_step`, which clips each
 example's gradient, adds noise and is charged as the built-in solvers are; nothing else may move the
-model. Of any other run there is none: the loop does what it likes with the records, so its upload
-is accounted as un-noised, and a node with a budget refuses it. A node that is private answers no
-evaluation either, whoever wrote the handler.
+model. What leaves is what `LocalRound.reply` packed, and of an error this library's text alone. The
+batches are the loop's, and what it must promise of them stands at `LocalRound.private_step`. Of any
+other run there is none: the loop does what it likes with the records, so its upload is accounted as
+un-noised, and a node with a budget refuses it. A node that is private answers no evaluation and no
+query of the user's either.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 
 from privet.core import ConfigError, algorithm
-from privet.kernel import Norm
+from privet.kernel import Norm, Records
+from privet.kernel.exits import Exits
 from privet.kernel.programs.steps import LocalTask, Walk
 from privet.kernel.round import Ended
 from privet.wire import RECORD, Layout, unpack
@@ -89,32 +92,32 @@ class LocalRound:
     """
 
     def __init__(
-        self, opened: MessageRound, task: LocalTask, model: Model, context: Context
+        self,
+        half: Half,
+        records: Records,
+        round_: int,
+        task: LocalTask,
+        model: Model,
+        weight: float = 1.0,
     ) -> None:
-        self.round = opened.asked.round
+        self.round = round_
         self.step_size, self.steps = task.step_size, task.steps
-        self._opened, self._model, self._context = opened, model, context
+        self._half, self._records, self._model = half, records, model
         self._parameters = parameters_of(model)
-        charged, problem = opened.spent.noise.charged, opened.problem
-        self._weight = 1.0
-        if isinstance(problem, LoopProblem) and not charged:
-            self._weight = problem.num_examples / problem.divisor
-        self._parameters.begin(task, bool(task.needs) or opened.half.steps_bind, self._weight)
+        self._parameters.begin(task, bool(task.needs) or half.steps_bind, weight)
         self._private: PrivateSteps | None = None
-        if charged:
+        if records.charged:
             if not isinstance(self._parameters, ModuleParameters):
                 raise ConfigError("a private round trains a torch.nn.Module")
-            trained = self._parameters.parameters
-            self._private = PrivateSteps(model, trained, task, problem, opened.spent.noise)
+            self._private = PrivateSteps(model, self._parameters.parameters, task, records)
         # What is as large as the model and of no more use goes at once.
-        self._task = task if opened.half.steps_bind else task._replace(shift=None, center=None)
+        self._task = task if half.steps_bind else task._replace(shift=None, center=None)
         self._corrects = (
-            bool(task.needs) or task.shift is not None or task.rho < math.inf or self._weight != 1
+            bool(task.needs) or task.shift is not None or task.rho < math.inf or weight != 1
         )
         self._took: Counter[str] = Counter()
         self._scaled: ScaledGradients | None = None
-        self._finish: Callable[[LocalTask, Walk], Local] | None = None
-        self._message: Message | None = None
+        self._send: Callable[[LocalRound, Mapping[str, float]], Message] | None = None
 
     def correct(self, model: Model, gradients: Mapping[str, Any] | None = None) -> None:
         """Add shift + (w - center) / rho to the gradients, in place; call it once a step.
@@ -173,7 +176,7 @@ class LocalRound:
             raise ConfigError(
                 "hook = True is not for private rounds: private_step corrects the gradients"
             )
-        parameters, half = self._parameters, self._opened.half
+        parameters, half = self._parameters, self._half
         once = f"{half.name} counts the gradient of every step" if parameters.sums else ""
         hook = StepHook(parameters.parameters, self._correct, parameters.objective, once)
         with hooked(hook):
@@ -211,9 +214,13 @@ class LocalRound:
             For more steps than were charged.
 
         Privacy: one of the Gaussian releases of this round's upload, of sensitivity 2 C / b in a
-        batch of b, whatever the examples are. It is yours that no record comes twice in a batch,
-        that frozen parts and buffers of the model were not fitted to these records, and that the
-        loss reads no records but those of its batch, such as the whole table.
+        batch of b, whatever the examples are (`privet.kernel.door.Records.clipped_sum`). The
+        batches are yours: no record may come twice in one, and which rows it holds must not depend
+        on what these hold, as it does where the largest losses are chosen. It is yours, too, that
+        frozen parts and buffers of the model were not fitted to these records, that the loss reads
+        no records but those of its batch, such as the whole table, that the optimizer's settings
+        and state come from noised gradients alone, and that no failure of the loop depends on the
+        records. Nothing here holds against code that reaches into this library's own objects.
         """
         if self._private is None:
             raise ConfigError("private_step() needs a run with noise and a clip")
@@ -235,26 +242,13 @@ class LocalRound:
             If the method needs what the loop did not do: a call of `correct` in every step, or
             exactly ``steps`` of them, of about ``step_size``.
         """
-        if self._finish is None or self._message is None:
+        if self._send is None:
             raise ConfigError("reply() belongs after the with block of the round")
-        half: Any = self._opened.half
-        if metrics and (half.private or is_private(self._context)):
-            raise ConfigError("reply(metrics=...) of a private agent would be an un-noised release")
-        # No name is given to what the steps came to: it goes as soon as it is packed.
-        content = self._opened.close([self._local()])
-        if metrics:
-            numbers = {name: float(value) for name, value in metrics.items()}
-            content[METRICS] = MetricRecord(
-                {"num-examples": self._opened.facts.num_examples, **numbers}
-            )
-        return Message(content, reply_to=self._message)
+        return self._send(self, metrics or {})
 
-    def _local(self) -> Local:
+    def _local(self, finish: Callable[[LocalTask, Walk], Local]) -> Local:
         """Return what the half makes of the steps; nothing else keeps its vectors."""
-        if self._finish is None:
-            raise ConfigError("reply() belongs after the with block of the round")
-        half: Any = self._opened.half
-        task = self._task
+        half, task = self._half, self._task
         if self._private is not None:
             self._private.require_kept()
             if self._taken != task.steps:
@@ -282,7 +276,38 @@ class LocalRound:
                 )
         task = self._task = task._replace(shift=None, center=None)
         self._parameters.end()
-        return self._finish(task, walk)
+        return finish(task, walk)
+
+
+class _Call:
+    """What this library knows of one message, whatever the user's code does with it.
+
+    Attributes
+    ----------
+    quiet : bool
+        Whether the agent or the run is private.
+    opened : bool
+        Whether a round was opened.
+    sent : dict, optional
+        The record of the reply that was packed.
+    """
+
+    __slots__ = ("opened", "quiet", "sent")
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet, self.opened = quiet, False
+        self.sent: dict[str, Any] | None = None
+
+    def packed(self, content: RecordDict) -> RecordDict:
+        """Return a reply's content, of which the record is noted."""
+        self.sent = dict(content[RECORD])
+        return content
+
+    def lets(self, content: RecordDict) -> bool:
+        """Whether the content of a reply may leave: of a private agent what was packed alone."""
+        if not self.quiet:
+            return True
+        return content.keys() == {RECORD} and dict(content[RECORD]) == self.sent
 
 
 class LoopParticipant(Participant):
@@ -359,6 +384,7 @@ class LoopParticipant(Participant):
             known = ClippableLoopProblem
             sent = held.tensors if held.shared else {}
             tied = tied_names(made, {**parameters.parameters, **sent})
+        self._calls: dict[int, _Call] = {}
         super().__init__(
             lambda context: known(layout, num_examples(context), held.shared, tied),
             protocol=protocol,
@@ -395,7 +421,7 @@ class LoopParticipant(Participant):
 
     def app(self, **options: Any) -> ClientApp:
         """Return a Flower ClientApp that enrols; register ``@app.train()`` with `round` in it."""
-        app = ClientApp(mods=[*options.pop("mods", ()), self._answer], **options)
+        app = ClientApp(mods=[self._answer, *options.pop("mods", ())], **options)
         app.query("privet")(self.query)
         return app
 
@@ -418,16 +444,29 @@ class LoopParticipant(Participant):
         if buffers.shared != self._shared:  # of which nobody was asked whether they may leave
             raise ConfigError("the model of this round has other buffers than the participant's")
         settings = decode_settings(read_instruction(message.content).settings)
-        if means_privacy(settings) and hasattr(model, "named_parameters"):
-            require_runs(model)  # before anything is charged
+        call = self._calls.get(id(message), _Call(False))
+        if means_privacy(settings):
+            if not call.quiet or call.opened:  # of several rounds a loop could choose one
+                raise ConfigError(
+                    "a private round is opened once, with the message that a handler of "
+                    "participant.app() was given"
+                )
+            if hasattr(model, "named_parameters"):
+                require_runs(model)  # before anything is charged
+        call.opened = True
         name = agent_name(context)
         opened = self._round(message, context, name)
-        opened.open()
+        try:
+            opened.open()
+        except Ended as ended:
+            call.packed(*ended.args)
+            raise
         half: Any = opened.half
         (view,) = opened.views
         task = half.task(*view)
         noise = getattr(half, half.noise_key.replace("-", "_"), 0.0) if half.noise_key else 0.0
-        charged = opened.spent.noise.charged and type(half).local_update is Half.local_update
+        records, problem, weight = view.records, opened.problem, 1.0
+        charged = records.charged and type(half).local_update is Half.local_update
         if (noise > 0 or half.clip > 0) and not charged:
             raise ConfigError("a custom training loop needs a clip with its noise, or neither")
         if task.tolerance > 0:
@@ -435,13 +474,15 @@ class LoopParticipant(Participant):
         received = view.broadcast if buffers.shared else view.state
         given = received.get(BUFFERS, self._first)
         buffers.write(given)
-        local = LocalRound(opened, task, model, context)
+        if isinstance(problem, LoopProblem) and not charged:
+            weight = problem.num_examples / problem.divisor
+        local = LocalRound(half, records, opened.asked.round, task, model, weight)
         del task
         with local.hooked() if hook else local._watched():
             yield local
 
         def left(task: LocalTask, walk: Walk) -> Local:
-            state, broadcast, records, streams = view
+            state, broadcast, _, streams = view
             done: Local = half.finished(state, broadcast, task, walk, records, streams)
             if self._kind == "constant":
                 buffers.write(given)
@@ -451,7 +492,21 @@ class LoopParticipant(Participant):
                 return done._replace(upload={**done.upload, **buffers.read()})
             return done
 
-        local._message, local._finish = message, left
+        def send(local: LocalRound, metrics: Mapping[str, float]) -> Message:
+            if metrics and (half.private or call.quiet or is_private(context)):
+                raise ConfigError(
+                    "reply(metrics=...) of a private agent would be an un-noised release"
+                )
+            # No name is given to what the steps came to: it goes as soon as it is packed.
+            content = call.packed(opened.close([local._local(left)]))
+            if metrics:
+                numbers = {name: float(value) for name, value in metrics.items()}
+                content[METRICS] = MetricRecord(
+                    {"num-examples": opened.facts.num_examples, **numbers}
+                )
+            return Message(content, reply_to=message)
+
+        local._send = send
 
     def recall(self, model: Model, context: Context) -> None:
         """Write the agent's own buffers of its last round into a model; for ``buffers="local"``.
@@ -476,16 +531,30 @@ class LoopParticipant(Participant):
     def _answer(self, message: Message, context: Context, call_next: Any) -> Message:
         """Turn what a round raises into the reply that the server understands.
 
-        Privacy: an evaluation is an un-noised release, so a private agent declines.
+        Privacy: evaluations, and queries of the user's, are un-noised releases, so a private agent
+        declines.
         """
-        kind = message.metadata.message_type.partition(".")[0]
-        if kind == "query":  # answered by `query`, errors and all, or by the user
-            answer: Message = call_next(message, context)
-            return answer
+        # Asked before the user's code, which could change what the answer rests on.
+        call = self._calls[id(message)] = _Call(self.exits(message, context).quiet)
+        try:
+            kind = message.metadata.message_type
+            if kind == "query.privet" or (kind.startswith("query") and not call.quiet):
+                answer: Message = call_next(message, context)  # errors and all
+                return answer
+            return self._guarded(self._handled(call, call_next), message, context)
+        finally:
+            del self._calls[id(message)]
+
+    def _handled(
+        self, call: _Call, call_next: Any
+    ) -> Callable[[Message, Context, str], RecordDict]:
+        """Return what gives the content of a reply of the user's handler."""
 
         def content(message: Message, context: Context, name: str) -> RecordDict:
-            if kind == "evaluate":
-                self.exits(message, context).numbers("evaluation")
+            kind = message.metadata.message_type.partition(".")[0]
+            if kind != "train":
+                what = "evaluation" if kind == "evaluate" else "a query of its own app"
+                self.exits(message, context).numbers(what)
             try:
                 reply: Message = call_next(message, context)
             except Ended as ended:
@@ -504,11 +573,17 @@ class LoopParticipant(Participant):
                 )
             if reply.has_error():  # the user's text, which could quote a record
                 raise RuntimeError(reply.error.reason)
-            if kind == "train" and reply.content.keys() - {RECORD} and is_private(context):
+            if not call.lets(reply.content):
                 raise ConfigError("a private agent sends what local.reply() returned alone")
             return reply.content
 
-        return self._guarded(content, message, context)
+        return content
+
+    def exits(self, message: Message, context: Context) -> Exits:
+        call = self._calls.get(id(message))
+        if call is not None and call.quiet:
+            return Exits(private=True, quiet=True)
+        return super().exits(message, context)
 
 
 class LoopProblem:

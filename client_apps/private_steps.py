@@ -1,7 +1,7 @@
 """Privacy-critical: the charged steps of a custom training loop on a PyTorch module.
 
-A step's data term is the sum of the gradients of a batch's examples, each clipped to C, times
-n / (D b): its sensitivity is that of the built-in solvers, and so are noise, grid and account. What
+A step sums the gradients of a batch's examples, each clipped to C; `Records.clipped_sum` makes the
+noised gradient of it: sensitivity, noise, grid and account are those of the built-in solvers. What
 follows the noise - shift, proximal term, optimizer - is post-processing. A step is all that may
 move the model between the start that was received and the upload.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from privet.core import ConfigError, PrivetError
-from privet.kernel import Clipped, Perturber, Problem, clipped_sensitivity
+from privet.kernel import Records
 from privet.kernel.programs.steps import LocalTask
 
 from .adapters.torch_clipping import VmapError, clipped_gradients
@@ -40,43 +40,24 @@ class PrivateSteps:
         Its trained parameters, in the order of the run's vector.
     task : LocalTask
         What is clipped, and how.
-    problem : Problem
-        Its numbers of examples.
-    noise : Perturber
-        Of the release that was charged.
+    records : Records
+        Which noise the sum of a step.
     """
 
     def __init__(
-        self,
-        model: Any,
-        parameters: Mapping[str, Any],
-        task: LocalTask,
-        problem: Problem,
-        noise: Perturber,
+        self, model: Any, parameters: Mapping[str, Any], task: LocalTask, records: Records
     ) -> None:
         require_plain(model)
-        if noise.release.steps > 1:
+        if records.release.steps > 1:
             raise ConfigError("noisy steps that are not released need a built-in solver")
-        self._parameters, self._noise = parameters, noise
-        self._clip = task.gradients.clip
-        count = problem.num_examples
-        divisor = float(getattr(problem, "divisor", count))
-        sampled = task.gradients.size(problem)
-        self._size = count if sampled is None else sampled
-        self._share = count / (divisor * self._size)
-        self._sensitivity = clipped_sensitivity(
-            self._clip,
-            divisor=divisor,
-            num_examples=count,
-            batch_size=sampled,
-            relation=noise.release.relation,
-            dtype=problem.dtype,
-        )
+        self._parameters, self._records = parameters, records
+        self._gradient = task.gradients
+        self._size = task.gradients.size(records.facts) or records.facts.num_examples
         # Fed-PLT's noise goes onto the step, (13); that of the others onto the gradient.
         self._unit = -task.step_size if task.solver == "noisy-gd" else 1.0
         self._torch = importlib.import_module("torch")  # which the model comes from
         self._model, self._step_size = model, task.step_size
-        self._seen = self._copies()
+        self._seen = [each.detach().clone() for each in self._held()]
         self._begun = False
 
     def _held(self) -> list[Any]:
@@ -84,9 +65,6 @@ class PrivateSteps:
         buffers = self._model.named_buffers()
         kept = [each for name, each in buffers if "parametrizations." not in name]
         return [*self._parameters.values(), *kept]
-
-    def _copies(self) -> list[Any]:
-        return [each.detach().clone() for each in self._held()]
 
     def step(
         self, loss_fn: LossFn, batch: Any, optimizer: Any, correct: Callable[[], None]
@@ -107,7 +85,9 @@ class PrivateSteps:
             with self._torch.no_grad():
                 for parameter in self._parameters.values():
                     parameter.sub_(parameter.grad, alpha=self._step_size)
-        self._seen = self._copies()
+        # The buffers stay what they were: no optimizer moves them.
+        moved = [each.detach().clone() for each in self._parameters.values()]
+        self._seen[: len(moved)] = moved
 
     def require_kept(self) -> None:
         """Refuse a model that was moved by anything else (raises ``ConfigError``)."""
@@ -135,13 +115,13 @@ class PrivateSteps:
                 f"a private step takes a batch of 1 to {self._size} examples, the run's batch-size "
                 f"(with batch = 'full', all), found {sorted(counts)}"
             )
-        total, named = summed(self._model, self._parameters, loss_fn, rows, build, self._clip)
+        clip = self._gradient.clip
+        total, named = summed(self._model, self._parameters, loss_fn, rows, build, clip)
         if not self._begun:
             self._begun = True
             if apart := not_a_mean(self._model, self._parameters, loss_fn, rows, build):
                 _warn_once(apart)
-        clipped = Clipped(total.cpu().numpy() * self._share, self._sensitivity, "l2")
-        noised = self._noise.perturb(clipped.scaled(self._unit)) / self._unit
+        noised = self._records.clipped_sum(self._gradient, total.cpu().numpy(), self._unit)
         parts = self._torch.from_numpy(noised).split([part.numel() for part in named.values()])
         return [
             part.reshape(value.shape).to(value.device, value.dtype)

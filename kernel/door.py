@@ -168,6 +168,52 @@ class Records:
         with _silence():
             return gradients.oracle(self._problem, streams, self._noise)(x)
 
+    def clipped_sum(self, gradients: Gradients, total: FloatArray, unit: float = 1.0) -> FloatArray:
+        """Return the noised gradient of a step whose clipped sum the caller computed.
+
+        ((unit n / (D b)) total + xi) / unit, with xi the charged noise, b = min(batch size, n), or
+        n for full batches, and n and D those of the facts.
+
+        Parameters
+        ----------
+        gradients : Gradients
+            Its batch size, clip C and relation; examples are clipped, whatever its ``clipping``.
+        total : (d,) float64 array
+            The sum over the step's examples of their clipped gradients.
+        unit : float
+            What the noise is added in: -gamma where it goes onto a step of that size.
+
+        Raises
+        ------
+        NoiseError
+            If nothing was charged, less was charged than the sum moves by, or all draws are taken.
+
+        Notes
+        -----
+        Privacy: one draw. What the caller must promise, as no code here sees the examples: total is
+        the sum of at most b vectors of l2 norm at most C, rounded no worse than
+        `clipped_sensitivity` says, each a function of one record and of what was released before;
+        which records they are does not depend on what these hold, and none is there twice.
+
+        Then replacing a record changes one of the vectors, and moves the sum by at most 2 C, C for
+        add-remove; replacing all of an agent's changes all b, and moves it by at most 2 b C. Times
+        n / (D b) that is `Facts.sensitivity`, stated from the numbers that the charge was stated
+        from. Where fewer than n records are held, n' say, the factor is n' / (D min(b, n')), which
+        is no larger, as n / min(b, n) does not fall as n grows. The unit scales the sum and its
+        sensitivity alike, and dividing by it follows the noise.
+
+        `privet.client_apps.adapters.torch_clipping` makes the promise true for PyTorch modules, but
+        for the batches, which are the training loop's.
+        """
+        _require_kind(Gradients, gradients)
+        if type(total) is not np.ndarray or total.dtype.kind != "f":
+            raise NoiseError("a charged program takes an array of floats for a sum")
+        _require_plain(gradients, unit)
+        self._require_program("gradients" if unit == 1.0 else "iterate", gradients)
+        if self.release.steps > 1:
+            raise NoiseError("noisy steps that are not released are not taken one by one")
+        return gradients.clipped_sum(total, self._problem, self._noise, unit)
+
     def drift(
         self, program: Drift, center: FloatArray, lam: FloatArray, streams: Streams
     ) -> FloatArray:

@@ -64,10 +64,16 @@ class Exits(NamedTuple):
         """
         kind = type(error).__name__
         if self.quiet and not (own and _raised_here(error.__traceback__)):
-            return f"{kind} (text withheld: private run)"
+            known = next(each for each in type(error).__mro__ if _is_known(each))
+            return f"{known.__name__} (text withheld: private run)"
         if isinstance(error, KeyError):  # whose text is the key alone
             text = f"{kind}: {text}"
         return text or kind
+
+
+def _is_known(kind: type) -> bool:
+    """Whether a class has a name that no other code chose: one could be that of a record."""
+    return kind.__module__.partition(".")[0] in ("builtins", LIBRARY)
 
 
 def require_public(problem: Problem) -> None:

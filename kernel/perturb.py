@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,6 +137,10 @@ class Perturber:
             self._farthest = most * self._spacing
             # Arrays of no dimension: numpy takes them as operands in half the time of numbers.
             self._unit, self._inverse = np.array(self._spacing), np.array(1.0 / self._spacing)
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        """Refuse to be copied: draws that were charged once could be taken again."""
+        raise NoiseError("the noise of a release is not copied: its draws were charged once")
 
     def perturb(self, clipped: Clipped) -> Vector:
         """Return a value with the charged noise on it, shape (d,), float64.

@@ -32,7 +32,17 @@ Run = Callable[..., FloatArray]
 
 NAMED = "custom program "
 """What the description of a custom program's release begins with."""
-BUILT_IN = ("custom", "drift", "gradient", "inexact", "settle", "un-noised", "update", "walk")
+BUILT_IN = (
+    "clipped-sum",
+    "custom",
+    "drift",
+    "gradient",
+    "inexact",
+    "settle",
+    "un-noised",
+    "update",
+    "walk",
+)
 """Names that no custom program can have: those of `privet.kernel.Records`."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")

@@ -9,12 +9,12 @@ mechanism, and whatever follows from several is their adaptive composition.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 
 import numpy as np
 
-from privet.kernel.bounded import ClippedTerms, Clipping, Relation, clipped_terms
+from privet.kernel.bounded import Clipped, ClippedTerms, Clipping, Relation, clipped_terms
 from privet.kernel.errors import NoCertificateError, NoiseError, RecordsError
 from privet.kernel.events import Release
 from privet.kernel.facts import Facts
@@ -127,9 +127,26 @@ class Gradients:
             return lambda w: self._clipped(problem, w, next(rows))
         return problem.gradient
 
-    def size(self, problem: Problem) -> int | None:
+    def clipped_sum(
+        self, total: FloatArray, problem: Problem, noise: Perturber, unit: float = 1.0
+    ) -> FloatArray:
+        """Return a step's sum of clipped gradients as its gradient, noised (`Records.clipped_sum`).
+
+        n and b are those that are held, of which there are no more than declared.
+        """
+        facts = noise.facts
+        count = min(problem.num_examples, facts.num_examples)
+        size = min(self.batch_size or count, count)
+        value = np.multiply(total, count / (facts.divisor * size), dtype=np.float64)
+        value *= unit
+        moved = replace(self, clipping="example").sensitivity(facts)
+        noised: FloatArray = noise.perturb(Clipped(value, abs(unit) * moved, "l2"))
+        noised /= unit
+        return noised
+
+    def size(self, held: Problem | Facts) -> int | None:
         """Return the number of examples of a step, None where it takes all."""
-        return min(self.batch_size, problem.num_examples) if self.batch_size > 0 else None
+        return min(self.batch_size, held.num_examples) if self.batch_size > 0 else None
 
     def rows(self, problem: Problem, streams: Streams, steps: int) -> Iterator[RowIndex]:
         """Return the rows of one step after the other, at most ``steps``; None for all."""

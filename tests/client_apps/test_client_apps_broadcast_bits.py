@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.client_apps import base
+from privet.client_apps.message_round import MessageRound
 from privet.client_apps.value_bits import Coder, heard, is_difference
 from privet.core import ConfigError, WireError, algorithm
 from privet.kernel.streams import Streams
@@ -171,17 +171,17 @@ def played(name: str, grid: Any, strategy_keys: dict[str, Any], **start: Any) ->
 def told(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Compare what agents decode with what the server goes on with, in every message."""
     grids: list[Any] = []
-    decode = base._heard
+    decode = MessageRound._decoded
 
-    def compared(half: Any, broadcast: Any, state: Any, problem: Any) -> Any:
-        found = decode(half, broadcast, state, problem)
+    def compared(round_: Any, broadcast: Any, state: Any) -> Any:
+        found = decode(round_, broadcast, state)
         session = grids[-1].strategy.run.session
-        for name in half.hears if found is not None else ():
+        for name in round_.half.hears:
             if name in found:
                 assert found[name].tobytes() == session.told.arrays[name].tobytes(), name
         return found
 
-    monkeypatch.setattr(base, "_heard", compared)
+    monkeypatch.setattr(MessageRound, "_decoded", compared)
 
     def made(problems: Any, name: str, fates: Any = None) -> Any:
         grids.append(WatchedGrid(app_of(problems, name), NODES, fates))

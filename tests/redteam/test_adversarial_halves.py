@@ -432,6 +432,9 @@ def request(draw: st.DrawFn, name: str) -> tuple[str, tuple[Any, ...]]:
             continue
         if isinstance(argument, np.ndarray):
             others[place] = draw(vectors(name))
+        elif isinstance(argument, LocalTask):
+            changed = {key: draw(st.sampled_from(CHOICES[key])) for key in keys}
+            others[place] = _changed(argument, {**changed, "start": draw(vectors(name))})
         else:
             choices = STREAM_CHOICES if isinstance(argument, Streams) else NUMBERS
             others[place] = draw(st.sampled_from(choices))

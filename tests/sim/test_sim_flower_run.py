@@ -100,10 +100,12 @@ class Watch:
         self.records: list[dict[str, Any]] = []
         self.lines: list[str] = []
         self.processes: dict[int, str] = {}
+        self.others = descendants(os.getpid())
 
     def __call__(self, line: str) -> None:
         self.lines.append(line)
-        self.processes |= descendants(os.getpid())
+        found = descendants(os.getpid())
+        self.processes |= {pid: found[pid] for pid in found.keys() - self.others.keys()}
         if line.startswith("{"):
             self.records.append(json.loads(line))
 

@@ -17,6 +17,7 @@ from privet.kernel.programs.drift import Drift
 from privet.kernel.programs.gradients import Gradients
 from privet.kernel.programs.inexact import Inexact
 from privet.kernel.programs.steps import LocalTask, NoisySteps
+from privet.kernel.programs.update import Update
 from privet.kernel.streams import Streams
 from privet.problems import (
     L2,
@@ -114,6 +115,8 @@ class Charge:
             return program, x, self.vector(-0.2), STREAMS
         if self.method == "inexact":
             return program, x, self.vector(0.3), self.vector(-0.2), 1.5, 0.4
+        if self.method == "update":
+            return program, LocalTask(x, 0.1, 3), STREAMS
         if isinstance(program, Gradients):
             task = LocalTask(x, 0.1, 3, gradients=program, needs=("mean_gradient",))
         else:
@@ -131,6 +134,11 @@ def _alone(program: Any, facts: Facts, row_norm: float) -> Release:
 
 def _scaled(program: Any, facts: Facts, row_norm: float) -> Release:
     released: Release = program.release(facts, row_norm, 0.3)
+    return released
+
+
+def _updates(program: Any, facts: Facts, row_norm: float) -> Release:
+    released: Release = program.release(facts, 0.3, "updates")
     return released
 
 
@@ -175,6 +183,10 @@ CHARGES: dict[str, Charge] = {
     ),
     "hidden steps": Charge(
         NoisySteps(Gradients(clip=0.8), 0.2, 3, 0.1, 2.0), "walk", row_norm=1.0, charged=_alone
+    ),
+    "update": Charge(Update(0.8), "update", charged=_updates),
+    "update of an agent": Charge(
+        Update(0.8, "replace-agent"), "update", loss="logistic", charged=_updates
     ),
 }  # fmt: skip
 

@@ -35,6 +35,7 @@ from privet.kernel.programs.drift import Drift
 from privet.kernel.programs.gradients import Gradients
 from privet.kernel.programs.inexact import Inexact, Inner
 from privet.kernel.programs.steps import LocalTask, Walk
+from privet.kernel.programs.update import Update
 from privet.kernel.streams import StackedStreams, Streams
 
 Array = NDArray[Any]
@@ -43,13 +44,15 @@ Requests: TypeAlias = Sequence[tuple[str, Sequence[Any]]]
 _TUPLES = {kind.__name__: kind for kind in (LocalTask, Walk, Inner)}
 _PROGRAMS = {
     kind.__name__: kind
-    for kind in (Gradients, Drift, Inexact, Moduli, Streams, StackedStreams, Facts, Release)
+    for kind in (
+        *(Gradients, Drift, Inexact, Update, Moduli, Streams, StackedStreams, Facts, Release),
+    )
 }
 _ERRORS = {
     kind.__name__: kind for kind in (BudgetRefused, NoCertificateError, NoiseError, RecordsError)
 }
 _PLAIN = (type(None), bool, int, float, str)
-_METHODS = ("walk", "gradient", "drift", "inexact", "settle")
+_METHODS = ("walk", "gradient", "clipped_sum", "drift", "inexact", "update", "custom", "settle")
 _FACTS = ("facts", "dim", "dtype", "charged", "release", "un_noised")
 _UN_NOISED = ("gradient", "moduli", "perturb")
 
@@ -151,6 +154,18 @@ class RemoteRecords:
         self, program: Inexact, inner: Array, w: Array, lam: Array, rho: float, eta: float
     ) -> Inner:
         found: Inner = self._ask("inexact", program, inner, w, lam, rho, eta)
+        return found
+
+    def clipped_sum(self, gradients: Gradients, total: Array, unit: float = 1.0) -> Array:
+        found: Array = self._ask("clipped_sum", gradients, total, unit)
+        return found
+
+    def update(self, program: Update, task: LocalTask, streams: Streams) -> Array:
+        found: Array = self._ask("update", program, task, streams)
+        return found
+
+    def custom(self, name: str, streams: Streams, /, **arguments: Any) -> Array:
+        found: Array = self._ask("custom", name, streams, tuple(arguments.items()))
         return found
 
     def settle(self) -> None:
@@ -370,6 +385,9 @@ def _said(records: Any, method: str, request: list[Any]) -> Said:
 
 
 def _answered(records: Records, method: str, arguments: list[Any]) -> Any:
+    if method == "custom":
+        *named, pairs = arguments
+        return records.custom(*named, **dict(pairs))
     if method in _METHODS:
         return getattr(records, method)(*arguments)
     if method in _FACTS:

@@ -12,7 +12,7 @@ from .adapters import (
 from .app import client_app
 from .base import LOCAL_KEYS, Participant, agent_name
 from .half import Half, Local, Streams
-from .own_loop import LocalRound, LoopParticipant, initial_arrays
+from .loop import LocalRound, LoopParticipant, initial_arrays
 from .sparse_mod import sparse_mod
 
 __all__ = [

@@ -64,9 +64,10 @@ from .guard import (
     checked_settings,
     exits,
     node_rules,
+    prepared,
     require_tame,
 )
-from .half import Half, prepared
+from .half import Half
 from .masking import MaskFactory, new_keys
 from .measures import METRICS, measures, sent_model
 from .message_round import MessageRound

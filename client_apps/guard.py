@@ -32,6 +32,7 @@ from privet.kernel import (
     SeededNoise,
     SystemNoise,
 )
+from privet.kernel.door import Held, within
 from privet.kernel.exits import Exits
 from privet.kernel.node_rules import OF_NODES
 from privet.wire import Layout, magnitude_bound
@@ -256,6 +257,17 @@ def require_tame(arrays: Iterable[NDArray[Any]]) -> None:
             continue
         if not (float(array.max()) <= most and float(array.min()) >= -most):
             raise NotFiniteError("instruction holds numbers that are too large or not finite")
+
+
+def prepared(half: Half, problem: Problem, facts: Facts) -> Held:
+    """Return the problem that a half works on: with rows within its bound, and clipped as it asks.
+
+    Raises
+    ------
+    ConfigError, RecordsError
+        If its configuration cannot run on the problem.
+    """
+    return within(problem, half.row_bound(facts), half.clip, half.clipping)
 
 
 def node_rules(context: Context) -> NodeRules:

@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
 
 from privet.core import ConfigError
 from privet.core.key import Scalar, check_fields, read, settle
-from privet.kernel import Clipping, Facts, NoCertificateError, Problem, Records, Release
-from privet.kernel.door import Held, within
+from privet.kernel import Clipping, Facts, NoCertificateError, Records, Release
 from privet.kernel.programs.steps import LocalTask, Need, Walk
 from privet.kernel.streams import Streams
 
@@ -309,17 +308,6 @@ class Half:
 
 
 _MOST_RELEASES = 256
-
-
-def prepared(half: Half, problem: Problem, facts: Facts) -> Held:
-    """Return the problem that a half works on: with rows within its bound, and clipped as it asks.
-
-    Raises
-    ------
-    ConfigError, RecordsError
-        If its configuration cannot run on the problem.
-    """
-    return within(problem, half.row_bound(facts), half.clip, half.clipping)
 
 
 __all__ = ["Arrays", "Half", "Local", "Streams", "Vector"]

@@ -60,12 +60,14 @@ class AgentState(NamedTuple):
     ) -> AgentState:
         """Return the state that holds the base and the new round; ``covered`` is said of both.
 
-        ``base`` may be packed.
+        ``base`` is packed where it was sent: it then counts, and not what is held of its round.
         """
-        if experiment == self.experiment and base_round in self.rounds:
+        if isinstance(base, bytes):
+            kept = base
+        elif experiment == self.experiment and base_round in self.rounds:
             kept = self.states[self.rounds.index(base_round)]
         else:
-            kept = base if isinstance(base, bytes) else pack(base)
+            kept = pack(base)
         return AgentState(experiment, (base_round, round_), (kept, pack(new)), ledger, covered)
 
     def to_members(self) -> dict[str, NDArray[Any]]:

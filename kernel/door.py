@@ -305,6 +305,8 @@ class Records:
                 f"program {name!r} was asked for, {charged.program!r} was charged: release() "
                 "gives what the program's own release says"
             )
+        if charged.steps > 1 and name != "iterate":
+            raise NoiseError(f"program {name!r} has no steps that are not released")
         if asked.relation != charged.relation:
             raise NoiseError(
                 f"relation = {asked.relation!r} was asked for, {charged.relation!r} was charged"

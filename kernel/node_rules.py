@@ -239,6 +239,11 @@ class NodeRules:
         if release.noise_multiplier == 0:
             what = release.what or "reply"
             raise BudgetRefused(f"this node sends nothing without noise ({what})")
+        if release.relation != self.relation:
+            raise BudgetRefused(
+                f"a release of relation = {release.relation!r}: this node's config says "
+                f"{self.relation!r}"
+            )
         if self.min_noise is not None and release.noise_multiplier < self.min_noise:
             raise BudgetRefused(
                 f"noise multiplier {release.noise_multiplier:g} is below this node's min-noise "

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.client_apps.guard import Received
-from privet.client_apps.half import prepared
+from privet.client_apps.guard import Received, prepared
 from privet.kernel import Clipped, Facts, Perturber, Problem, Records, Release, SeededNoise
 from privet.kernel.ledger import LedgerFile
 from privet.kernel.streams import Streams

@@ -1,4 +1,4 @@
-"""The message contract: what travels in a Flower message between the two halves.
+"""Privacy-critical: the message contract, and which settings of a run mean privacy.
 
 Server to agent (TRAIN), two small records, so that what is the same for all agents is one object
 on the wire however many agents there are::

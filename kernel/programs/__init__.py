@@ -1,1 +1,15 @@
-"""Privacy-critical: the ways in which an agent's records may be touched, each with its proof."""
+"""Privacy-critical: the ways in which an agent's records may be touched, each with its proof.
+
+    program     what it does to records                             who uses it
+    -------     -----------------------                             -----------
+    gradients   noises every clipped gradient                       DP-FedSGD, SCAFFOLD, FedDyn,
+                (`gradients`, `steps`, `inexact`)                   DP-IADMM, `private_step`
+    iterate     noises hidden steps, and releases the last (`steps`)          Fed-PLT
+    drift       takes steps with the public part apart (`drift`)              FedPDM
+    output      noises the mean of hidden inner steps (`inexact`)             DP-IADMM
+    update      noises all that un-noised steps come to (`update`)            DP-FedAvg
+    custom      does what another package vouches for (`custom`)              others
+
+A program says what it is charged as, ``release``, from public numbers; `privet.kernel.door.Records`
+runs the one that was charged, and no other.
+"""

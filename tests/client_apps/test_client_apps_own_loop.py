@@ -15,7 +15,8 @@ from flwr.app import Array, ConfigRecord, Context, Message, RecordDict
 from sklearn.linear_model import SGDRegressor
 
 from privet.client_apps import LoopParticipant, client_app, initial_arrays
-from privet.client_apps.own_loop import length, parameters_of, require_same
+from privet.client_apps.loop.parameters import parameters_of, require_same
+from privet.client_apps.loop.round import length
 from privet.core import ConfigError, RunError
 from privet.kernel.programs.steps import LocalTask, Walk
 from privet.problems import L2, RidgeRegression

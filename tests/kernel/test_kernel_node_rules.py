@@ -211,3 +211,10 @@ def test_misspelt_keys_do_not_silently_disarm(key: str) -> None:
 def test_keys_of_others_are_left_alone() -> None:
     config = {"data-path": "/x", "hospital": "north", "num-partitions": 3, "unit": "a"}
     assert NodeRules.from_node_config(config) == NodeRules()
+
+
+def test_a_release_is_of_the_relation_that_the_node_means(tmp_path: Path) -> None:
+    """Whatever an algorithm says of itself: half the sensitivity would be charged."""
+    with pytest.raises(BudgetRefused, match="a release of relation = 'add-remove'"):
+        rules(tmp_path).charge(replace(RELEASE, relation="add-remove"))
+    assert not (tmp_path / "ledger.jsonl").exists()

@@ -307,6 +307,17 @@ def test_no_entry_of_an_array_sees_a_gradient_before_its_noise() -> None:
     assert not Spy.seen
 
 
+def test_no_program_but_steps_that_are_not_released_is_charged_as_such() -> None:
+    """Their loss is that of one draw, however many there are."""
+    problem = private_problem()
+    release = Release(
+        "gaussian", scale=1.0, sensitivity=9.0, steps=400, contraction=0.0, program="gradients"
+    )
+    held = Records(Held(problem, 1.0), Perturber(release, SeededNoise(0), public_facts(problem)))
+    with pytest.raises(NoiseError, match="'gradients' has no steps that are not released"):
+        held.gradient(Gradients(clip=1.0), np.zeros(3), STREAMS)
+
+
 # ------------------------------------------------------------------ charged noise
 
 

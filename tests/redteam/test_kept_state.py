@@ -12,10 +12,12 @@ import pytest
 from flwr.app import Message, RecordDict
 
 from privet.client_apps import client_app
+from privet.client_apps.state import AgentState
 from privet.kernel import AgentLedger, Facts, Release
 from privet.sim.engine import InlineGrid
 from privet.strategies import DPFedSGD, FedPLT, PrimalDualStrategy
 from privet.strategies.run.account import privacy_of
+from privet.wire import pack
 from privet.wire.contract import agent_record, encode_settings, is_need_state, shared_record
 from redteam.harness import SETTINGS, Node, problem, read_answer
 from support.federations import zeros
@@ -168,3 +170,12 @@ def test_an_account_that_cannot_be_composed_ends_no_run(said: dict[str, str]) ->
     else:
         assert agents["0"].spent(1e-5) == math.inf
         assert not privacy_of(strategy.half, session).private
+
+
+def test_a_state_that_was_sent_is_what_is_kept_of_its_round() -> None:
+    """One that is held of that round may be of noise that can be predicted."""
+    held = AgentState("e", (1, 2), (pack({"x": np.zeros(2)}), pack({"x": np.ones(2)})))
+    sent = pack({"x": np.full(2, 7.0)})
+    new = held.follow("e", 2, sent, 3, {"x": np.zeros(2)}, "", covered=True)
+    assert new.states[0] == sent
+    assert held.follow("e", 2, {}, 3, {}, "", covered=False).states[0] == held.states[1]

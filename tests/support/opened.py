@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from privet.client_apps import Half
-from privet.client_apps.half import prepared
+from privet.client_apps.guard import prepared
 from privet.kernel import Perturber, Problem, Records
 from privet.kernel.door import Held
 from privet.problems import public_facts

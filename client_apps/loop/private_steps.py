@@ -18,8 +18,8 @@ from privet.core import ConfigError, PrivetError
 from privet.kernel import Records
 from privet.kernel.programs.steps import LocalTask
 
-from .adapters.torch_clipping import VmapError, clipped_gradients
-from .adapters.torch_memory import Memory, same_bits
+from ..adapters.torch_clipping import VmapError, clipped_gradients
+from ..adapters.torch_memory import Memory, same_bits
 
 log = logging.getLogger("flwr.privet")
 

@@ -1,0 +1,310 @@
+"""The trained parameters of a model in one round: given the start, corrected, read."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, MutableMapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+
+from privet.core import ConfigError
+from privet.kernel.programs.steps import LocalTask, Walk
+from privet.wire import Layout
+
+from ..half import Vector
+
+Model = Any
+"""A ``torch.nn.Module``, or a mapping of names to arrays of floats that can be written into."""
+
+
+def layout_of(named: Mapping[str, Any]) -> Layout:
+    """Return the layout of floats as they travel: half precision as float32."""
+    return Layout(
+        tuple(named),
+        tuple(tuple(each.shape) for each in named.values()),
+        tuple(
+            "float64" if str(each.dtype).endswith("float64") else "float32"
+            for each in named.values()
+        ),
+    )
+
+
+class Parameters(ABC):
+    """A model's trained parameters in one round: given the start, corrected, read.
+
+    A subclass says where a parameter and its gradient lie, and how numbers get there from numpy;
+    the arithmetic is the same for arrays and tensors.
+    """
+
+    names: tuple[str, ...]
+
+    @abstractmethod
+    def value(self, name: str) -> Any:
+        """Return a parameter as it is now."""
+
+    @abstractmethod
+    def fill(self, name: str, part: Vector) -> None:
+        """Write a part of the flat vector into a parameter."""
+
+    @abstractmethod
+    def read(self, name: str) -> Vector:
+        """Return a parameter as numpy floats of 32 or 64 bits."""
+
+    @abstractmethod
+    def like(self, part: Vector, name: str) -> Any:
+        """Return a part of the flat vector as what adds to a parameter's gradient."""
+
+    @abstractmethod
+    def gradient(self, name: str, gradients: Mapping[str, Any] | None) -> Any:
+        """Return a parameter's gradient, to be changed in place."""
+
+    @abstractmethod
+    def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
+        """Add factor times each term to its target, in place."""
+
+    @abstractmethod
+    def coarseness(self) -> float:
+        """Return the largest relative rounding error of a parameter."""
+
+    def record(self) -> ArrayRecord:
+        """Return the parameters by name."""
+        return ArrayRecord({name: Array(self.read(name)) for name in self.names})
+
+    def layout(self) -> Layout:
+        """Return names, shapes and dtypes of `record`, without reading a number."""
+        return layout_of({name: self.value(name) for name in self.names})
+
+    def begin(self, task: LocalTask, summed: bool, weight: float = 1.0) -> None:
+        """Write the start into the model and bring the task's vectors to where it lies.
+
+        Every gradient counts ``weight`` times.
+        """
+        shapes = {name: tuple(self.value(name).shape) for name in self.names}
+        ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
+        if ends[-1] != task.start.size:
+            raise ConfigError(
+                f"the model has {ends[-1]} trained parameters, the run's has {task.start.size}"
+            )
+
+        def parts(vector: Vector) -> dict[str, Vector]:
+            pieces = np.split(vector, ends[:-1])
+            named = zip(shapes.items(), pieces, strict=True)
+            return {name: piece.reshape(shape) for (name, shape), piece in named}
+
+        def placed(vector: Vector) -> dict[str, Any]:
+            return {name: self.like(part, name) for name, part in parts(vector).items()}
+
+        for name, part in parts(task.start).items():
+            self.fill(name, part)
+        self._dtype, self._pull, self._weight = task.start.dtype, 1.0 / task.rho, weight
+        fixed, factor, self._constant = task.shift, 1.0, 0.0
+        if self._pull and task.center is not None:
+            self._constant = 0.5 * self._pull * float(np.dot(task.center, task.center))
+            if fixed is None:
+                fixed, factor = task.center, -self._pull
+            else:
+                pulled = task.center * -self._pull
+                pulled += fixed
+                fixed = pulled
+        self._fixed, self._factor = None if fixed is None else placed(fixed), factor
+        self._total = np.zeros_like(task.start) if summed else None
+        self._totals = {} if self._total is None else parts(self._total)
+        self._slopes = None if self._total is None else placed(self._total)
+
+    @property
+    def sums(self) -> bool:
+        """Whether gradients are summed up."""
+        return self._total is not None
+
+    def correct(
+        self, gradients: Mapping[str, Any] | None, names: Collection[str] | None = None
+    ) -> None:
+        """Add shift - center / rho + w / rho to gradients, and sum them up where asked.
+
+        No vector is made on the way. Where gamma / rho <= 1, as it must be for the steps to
+        converge, the rounding of w / rho apart from center / rho moves an iterate by no more than
+        its own does.
+        """
+        names = self.names if names is None else names
+        held = [self.gradient(name, gradients) for name in names]
+        if self._weight != 1:
+            self.add(held, held, self._weight - 1.0)
+        if self._slopes is not None:
+            self.add([self._slopes[name] for name in names], held)
+        if self._fixed is not None:
+            self.add(held, [self._fixed[name] for name in names], self._factor)
+        if self._pull:
+            self.add(held, [self.value(name) for name in names], self._pull)
+
+    def walk(self, steps: int) -> Walk:
+        """Return the walk that ends where the model is now."""
+        mean, sums = None, self._slopes
+        if sums is not None and steps:
+            for name, total in self._totals.items():
+                sums[name] /= steps
+                total[...] = as_numpy(sums[name])  # itself, but from a device
+            mean = self._total
+        end = np.concatenate([self.read(name).reshape(-1) for name in self.names])
+        return Walk(end.astype(self._dtype, copy=False), steps, mean)
+
+    def end(self) -> None:
+        """Let go of the task's vectors."""
+        self._slopes = self._total = self._fixed = None
+        self._totals.clear()
+
+
+class ArrayParameters(Parameters):
+    """Arrays in a mapping, which is given new ones."""
+
+    def __init__(self, model: MutableMapping[str, Any]) -> None:
+        self.model, self.names = model, tuple(model)
+        if not self.names:
+            raise ConfigError("the mapping of arrays is empty")
+        for name, array in model.items():
+            kind = getattr(array, "dtype", type(array).__name__)
+            if not isinstance(kind, np.dtype) or kind.kind != "f":
+                raise ConfigError(
+                    f"{name!r} of the mapping is {kind}: numpy arrays of floats are trained, or a "
+                    "module (not its state dict)"
+                )
+
+    def value(self, name: str) -> Any:
+        return self.model[name]
+
+    def fill(self, name: str, part: Vector) -> None:
+        self.model[name] = part.astype(self.model[name].dtype)
+
+    def read(self, name: str) -> Vector:
+        return as_numpy(self.model[name])
+
+    def like(self, part: Vector, name: str) -> Any:
+        return part
+
+    def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
+        for target, term in zip(targets, terms, strict=True):
+            np.add(target, term if factor == 1 else term * factor, out=target, casting="same_kind")
+
+    def coarseness(self) -> float:
+        return max(float(np.finfo(array.dtype).eps) for array in self.model.values())
+
+    def gradient(self, name: str, gradients: Mapping[str, Any] | None) -> Any:
+        if gradients is None or name not in gradients:
+            raise ConfigError(f"correct() was given no gradient of {name!r}")
+        gradient, shape = gradients[name], self.model[name].shape
+        if (
+            not isinstance(gradient, np.ndarray)
+            or gradient.dtype.kind != "f"
+            or gradient.shape != shape
+            or not gradient.flags.writeable
+        ):
+            raise ConfigError(
+                f"correct() changes the gradient of {name!r} in place: it must be a writable numpy "
+                f"array of floats of shape {shape}"
+            )
+        return gradient
+
+
+class ModuleParameters(Parameters):
+    """The parameters of a ``torch.nn.Module`` with ``requires_grad``, on its device."""
+
+    def __init__(self, model: Any) -> None:
+        self.parameters = {
+            name: parameter
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad
+        }
+        if not self.parameters:
+            raise ConfigError("module has no trainable parameters")
+        self.names = tuple(self.parameters)
+        self.torch = importlib.import_module("torch")  # which the module comes from
+
+    def value(self, name: str) -> Any:
+        return self.parameters[name].detach()
+
+    def fill(self, name: str, part: Vector) -> None:
+        self.value(name).copy_(self._tensor(part))
+
+    def read(self, name: str) -> Vector:
+        return as_numpy(self.parameters[name])
+
+    def like(self, part: Vector, name: str) -> Any:
+        return self._tensor(part).to(self.parameters[name].device)
+
+    def add(self, targets: list[Any], terms: list[Any], factor: float = 1.0) -> None:
+        self.torch._foreach_add_(targets, terms, alpha=factor)
+
+    def objective(self, loss: Any, names: Collection[str]) -> Any:
+        """Return weight f + <shift, w> + ||w - center||^2 / (2 rho) of f, as `correct` has it.
+
+        Of some parameters alone up to a constant.
+        """
+        added = self._constant
+        for name in names:
+            wide = self.value(name).reshape(-1).double()
+            if self._fixed is not None:
+                fixed = self._fixed[name].reshape(-1).double()
+                added += self._factor * float(self.torch.dot(fixed, wide))
+            if self._pull:
+                added += 0.5 * self._pull * float(self.torch.dot(wide, wide))
+        return loss * self._weight + added
+
+    def _tensor(self, part: Vector) -> Any:
+        """Return an array as a tensor that shares its memory, to be read only."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writ")
+            return self.torch.from_numpy(np.require(part, requirements="A"))
+
+    def coarseness(self) -> float:
+        finfo = self.torch.finfo
+        return max(float(finfo(each.dtype).eps) for each in self.parameters.values())
+
+    def gradient(self, name: str, gradients: Mapping[str, Any] | None) -> Any:
+        if gradients is not None:
+            raise ConfigError("a module holds its gradients: call correct(module)")
+        parameter = self.parameters[name]
+        if hasattr(parameter, "summed_grad") and not hasattr(parameter.summed_grad, "_processed"):
+            raise ConfigError(
+                "an optimizer of Opacus writes .grad anew in its step: make correct() its step "
+                "hook, optimizer.attach_step_hook(lambda _: local.correct(model))"
+            )
+        if parameter.grad is None:
+            parameter.grad = self.torch.zeros_like(parameter)
+        elif parameter.grad.is_sparse:  # what is added is not
+            parameter.grad = parameter.grad.to_dense()
+        return parameter.grad
+
+
+def as_numpy(values: Any) -> Vector:
+    """Return an array or a tensor as numpy floats of 64 bits if it has them, else of 32."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = (values if str(values.dtype) == "torch.float64" else values.float()).numpy()
+    wide: Vector = np.asarray(values)
+    return wide if wide.dtype == np.float64 else wide.astype(np.float32, copy=False)
+
+
+def require_same(found: Layout, expected: Layout) -> None:
+    """Refuse the model of a round that is not the participant's (raises ``ConfigError``)."""
+    if len(found.names) != len(expected.names):
+        raise ConfigError(
+            f"the model of this round has {len(found.names)} trained parameters, the "
+            f"participant's {len(expected.names)}: requires_grad must not change between rounds"
+        )
+    if apart := found.difference(expected):
+        raise ConfigError(f"the model of this round has {apart} by the participant")
+
+
+def parameters_of(model: Model) -> Parameters:
+    """Return the parameters of a model (raises ``ConfigError`` for what is none)."""
+    if hasattr(model, "named_parameters"):
+        return ModuleParameters(model)
+    if isinstance(model, MutableMapping):
+        return ArrayParameters(model)
+    raise ConfigError(
+        f"a model is a torch.nn.Module or a mapping of arrays, found {type(model).__name__}"
+    )

@@ -1,0 +1,352 @@
+"""Privacy-critical: who opens the rounds of a training loop, and lets out what they packed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from flwr.app import Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from privet.core import ConfigError, algorithm
+from privet.kernel.exits import Exits
+from privet.kernel.programs.steps import LocalTask, Walk
+from privet.kernel.round import Ended
+from privet.wire import RECORD, unpack
+from privet.wire.contract import decode_settings, means_privacy, read_instruction
+from privet.wire.payload import BUFFERS
+
+from ..base import Participant, agent_name
+from ..guard import is_private
+from ..half import Half, Local
+from ..measures import METRICS
+from ..message_round import MessageRound
+from ..state import read_state
+from .buffers import Buffers
+from .parameters import (
+    Model,
+    ModuleParameters,
+    parameters_of,
+    require_same,
+)
+from .private_steps import LossFn, dry_run, require_runs
+from .problem import ClippableLoopProblem, LoopProblem
+from .round import LocalRound
+from .tied import tied_names
+
+NOT_SENT = {
+    "arrays": "participant.round(...) gives the model its start",
+    "config": "take local.step_size, or a key of context.run_config",
+}
+"""Records that a training message of Flower's own strategies has, with what there is instead."""
+
+
+Count = Callable[[Context], int]
+
+
+class _Call:
+    """What this library knows of one message, whatever the user's code does with it.
+
+    Attributes
+    ----------
+    quiet : bool
+        Whether the agent or the run is private.
+    opened : bool
+        Whether a round was opened.
+    sent : dict, optional
+        The record of the reply that was packed.
+    """
+
+    __slots__ = ("opened", "quiet", "sent")
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet, self.opened = quiet, False
+        self.sent: dict[str, Any] | None = None
+
+    def packed(self, content: RecordDict) -> RecordDict:
+        """Return a reply's content, of which the record is noted."""
+        self.sent = dict(content[RECORD])
+        return content
+
+    def lets(self, content: RecordDict) -> bool:
+        """Whether the content of a reply may leave: of a private agent what was packed alone."""
+        if not self.quiet:
+            return True
+        return content.keys() == {RECORD} and dict(content[RECORD]) == self.sent
+
+
+class LoopParticipant(Participant):
+    """What an agent with a training loop of its own does with an algorithm's messages.
+
+    Parameters
+    ----------
+    protocol : str
+        Name of the algorithm, whose local work must be a local task and nothing else.
+        ``scaffold``, ``led`` and ``tamuna`` need plain gradient steps of exactly ``steps`` and
+        ``step_size``.
+    model : callable or model
+        What is trained, or a function without arguments that makes one: its layout is compared with
+        the run's, and with that of every round's model. Of a module, the parameters with
+        ``requires_grad`` are trained; the others stay with the agent.
+    num_examples : callable
+        ``context -> int``, public.
+    buffers : {"average", "local", "constant"}
+        What becomes of a module's persistent buffers of floats, such as the running statistics of
+        BatchNorm: `BUFFERS_ARE`. Those of integers stay as the model has them, with "local" as the
+        agent has them.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown algorithm, or one whose local work is more than a local task.
+
+    Notes
+    -----
+    Privacy: statistics are made of the records and not noised. An agent with a budget, one in a
+    private run and one of a secure sum refuse to have theirs averaged.
+
+    Examples
+    --------
+    >>> weights = {"w": np.zeros(2)}
+    >>> participant = LoopParticipant("fed-plt", weights, lambda context: 10)
+    >>> app = participant.app()
+    >>> @app.train()
+    ... def train(message, context):
+    ...     with participant.round(message, context, weights) as local:
+    ...         for _ in range(local.steps):
+    ...             gradients = {"w": weights["w"] - 1.0}
+    ...             local.correct(weights, gradients)
+    ...             weights["w"] -= local.step_size * gradients["w"]
+    ...     return local.reply()
+    """
+
+    def __init__(
+        self,
+        protocol: str,
+        model: Callable[[], Model] | Model,
+        num_examples: Count,
+        *,
+        buffers: str = "average",
+    ) -> None:
+        half = algorithm(protocol).load_agent()
+        if half.local_update is not Half.local_update and not half.task_alone:
+            raise ConfigError(
+                f"{protocol} does its local steps itself: a custom loop cannot replace them"
+            )
+        if "end_gradient" in half.needs:
+            raise ConfigError(f"{protocol} needs a gradient of all examples after its local steps")
+        if not callable(num_examples):
+            raise ConfigError(f"num_examples is {num_examples!r}, expected context -> int")
+        self._model = model
+        made = self._made()
+        parameters = parameters_of(made)
+        layout = self._layout = parameters.layout()
+        known: type[LoopProblem] = LoopProblem
+        held = Buffers(made, buffers)
+        self._kind, self._shared, self._first = buffers, held.shared, held.first()
+        tied: dict[str, str] = {}
+        if isinstance(parameters, ModuleParameters):
+            known = ClippableLoopProblem
+            sent = held.tensors if held.shared else {}
+            tied = tied_names(made, {**parameters.parameters, **sent})
+        self._calls: dict[int, _Call] = {}
+        super().__init__(
+            lambda context: known(layout, num_examples(context), held.shared, tied),
+            protocol=protocol,
+        )
+
+    def _made(self) -> Model:
+        made = self._model
+        if isinstance(made, type) or not hasattr(made, "named_parameters"):
+            made = made() if callable(made) else made
+        return made
+
+    def check(self, loss_fn: LossFn, batch: Any) -> None:
+        """Try `LocalRound.private_step` on up to eight examples of a batch; nothing is charged.
+
+        Call it where the app is made, with zeros or examples that you made up: what does not work
+        is then an error before the first round. The model is the participant's.
+
+        Parameters
+        ----------
+        loss_fn, batch
+            As those of `LocalRound.private_step`.
+
+        Raises
+        ------
+        ConfigError
+            For what a private step refuses, and a loss that is no mean over examples.
+        VmapError
+            A RuntimeError: for a layer or a loss that does not run under ``torch.func.vmap``.
+        """
+        parameters = parameters_of(model := self._made())
+        if not isinstance(parameters, ModuleParameters):
+            raise ConfigError("a private round trains a torch.nn.Module")
+        dry_run(model, parameters.parameters, loss_fn, batch)
+
+    def app(self, **options: Any) -> ClientApp:
+        """Return a Flower ClientApp that enrols; register ``@app.train()`` with `round` in it."""
+        app = ClientApp(mods=[self._answer, *options.pop("mods", ())], **options)
+        app.query("privet")(self.query)
+        return app
+
+    @contextmanager
+    def round(
+        self, message: Message, context: Context, model: Model, *, hook: bool = False
+    ) -> Iterator[LocalRound]:
+        """Open a round: the model is given the start, and `LocalRound` what goes with it.
+
+        With ``hook`` every step of a PyTorch optimizer of the model's parameters within the block
+        begins with what `LocalRound.correct` does, which the loop then leaves out. A step that
+        takes a closure, as that of L-BFGS, sees the corrected objective, its value too; however
+        often it evaluates it, it is one step.
+
+        Everything that is asked before the work comes first: the node's rules, the ledger,
+        the agent's state. What ends the round there raises, and `app` sends the right reply.
+        """
+        require_same(parameters_of(model).layout(), self._layout)
+        buffers = Buffers(model, self._kind)
+        if buffers.shared != self._shared:  # of which nobody was asked whether they may leave
+            raise ConfigError("the model of this round has other buffers than the participant's")
+        settings = decode_settings(read_instruction(message.content).settings)
+        call = self._calls.get(id(message), _Call(False))
+        if means_privacy(settings):
+            if not call.quiet or call.opened:  # of several rounds a loop could choose one
+                raise ConfigError(
+                    "a private round is opened once, with the message that a handler of "
+                    "participant.app() was given"
+                )
+            if hasattr(model, "named_parameters"):
+                require_runs(model)  # before anything is charged
+        call.opened = True
+        name = agent_name(context)
+        opened = self._round(message, context, name)
+        try:
+            opened.open()
+        except Ended as ended:
+            call.packed(*ended.args)
+            raise
+        half: Any = opened.half
+        (view,) = opened.views
+        task = half.task(*view)
+        noise = getattr(half, half.noise_key.replace("-", "_"), 0.0) if half.noise_key else 0.0
+        records, problem, weight = view.records, opened.problem, 1.0
+        charged = records.charged and type(half).local_update is Half.local_update
+        if (noise > 0 or half.clip > 0) and not charged:
+            raise ConfigError("a custom training loop needs a clip with its noise, or neither")
+        if task.tolerance > 0:
+            raise ConfigError("a custom training loop cannot be stopped by a gradient norm")
+        received = view.broadcast if buffers.shared else view.state
+        given = received.get(BUFFERS, self._first)
+        buffers.write(given)
+        if isinstance(problem, LoopProblem) and not charged:
+            weight = problem.num_examples / problem.divisor
+        local = LocalRound(half, records, opened.asked.round, task, model, weight)
+        del task
+        with local.hooked() if hook else local._watched():
+            yield local
+
+        def left(task: LocalTask, walk: Walk) -> Local:
+            state, broadcast, _, streams = view
+            done: Local = half.finished(state, broadcast, task, walk, records, streams)
+            if self._kind == "constant":
+                buffers.write(given)
+            elif self._kind == "local":
+                return done._replace(state={**done.state, **buffers.read()})
+            else:
+                return done._replace(upload={**done.upload, **buffers.read()})
+            return done
+
+        def send(local: LocalRound, metrics: Mapping[str, float]) -> Message:
+            if metrics and (half.private or call.quiet or is_private(context)):
+                raise ConfigError(
+                    "reply(metrics=...) of a private agent would be an un-noised release"
+                )
+            # No name is given to what the steps came to: it goes as soon as it is packed.
+            content = call.packed(opened.close([local._local(left)]))
+            if metrics:
+                numbers = {name: float(value) for name, value in metrics.items()}
+                content[METRICS] = MetricRecord(
+                    {"num-examples": opened.facts.num_examples, **numbers}
+                )
+            return Message(content, reply_to=message)
+
+        local._send = send
+
+    def recall(self, model: Model, context: Context) -> None:
+        """Write the agent's own buffers of its last round into a model; for ``buffers="local"``.
+
+        They are not part of the run's model: an ``@app.evaluate()`` handler needs both.
+        """
+        held = read_state(context)
+        state = unpack(held.states[-1]) if held.states else {}
+        Buffers(model, self._kind).write(state.get(BUFFERS))
+
+    def _round(self, message: Message, context: Context, name: str) -> MessageRound:
+        """Return the round, where its buffers may leave."""
+        if self._kind == "average" and self._shared is not None:
+            settings = decode_settings(read_instruction(message.content).settings)
+            if settings.get("secure-sum") or self.exits(message, context).quiet:
+                raise ConfigError(
+                    f"buffers = 'average' would send {self._shared.names[0]!r}, un-noised "
+                    "statistics of the records: use 'local' or 'constant', or GroupNorm"
+                )
+        return super()._round(message, context, name)
+
+    def _answer(self, message: Message, context: Context, call_next: Any) -> Message:
+        """Turn what a round raises into the reply that the server understands.
+
+        Privacy: evaluations, and queries of the user's, are un-noised releases, so a private agent
+        declines.
+        """
+        # Asked before the user's code, which could change what the answer rests on.
+        call = self._calls[id(message)] = _Call(self.exits(message, context).quiet)
+        try:
+            kind = message.metadata.message_type
+            if kind == "query.privet" or (kind.startswith("query") and not call.quiet):
+                answer: Message = call_next(message, context)  # errors and all
+                return answer
+            return self._guarded(self._handled(call, call_next), message, context)
+        finally:
+            del self._calls[id(message)]
+
+    def _handled(
+        self, call: _Call, call_next: Any
+    ) -> Callable[[Message, Context, str], RecordDict]:
+        """Return what gives the content of a reply of the user's handler."""
+
+        def content(message: Message, context: Context, name: str) -> RecordDict:
+            kind = message.metadata.message_type.partition(".")[0]
+            if kind != "train":
+                what = "evaluation" if kind == "evaluate" else "a query of its own app"
+                self.exits(message, context).numbers(what)
+            try:
+                reply: Message = call_next(message, context)
+            except Ended as ended:
+                (reply,) = (Message(content, reply_to=message) for content in ended.args)
+            except KeyError as missing:
+                key = missing.args[0] if missing.args else None
+                if kind == "train" and key in NOT_SENT and key not in message.content:
+                    raise ConfigError(
+                        f"KeyError: a training message of Privet has no {key!r}: {NOT_SENT[key]}"
+                    ) from missing
+                raise
+            if not isinstance(reply, Message):
+                raise ConfigError(
+                    f"a handler returned {type(reply).__name__}: return a message, in training "
+                    "that of local.reply()"
+                )
+            if reply.has_error():  # the user's text, which could quote a record
+                raise RuntimeError(reply.error.reason)
+            if not call.lets(reply.content):
+                raise ConfigError("a private agent sends what local.reply() returned alone")
+            return reply.content
+
+        return content
+
+    def exits(self, message: Message, context: Context) -> Exits:
+        call = self._calls.get(id(message))
+        if call is not None and call.quiet:
+            return Exits(private=True, quiet=True)
+        return super().exits(message, context)

@@ -1,0 +1,250 @@
+"""Privacy-critical: one round around a training loop of one's own.
+
+The loop steps, and `LocalRound` corrects its gradients, or takes its charged steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from flwr.app import Message
+
+from privet.core import ConfigError
+from privet.kernel import Records
+from privet.kernel.programs.steps import LocalTask, Walk
+
+from ..half import Half, Local
+from ..inputs import parts
+from .optimizer_steps import ScaledGradients, StepHook, hooked
+from .parameters import (
+    Model,
+    ModuleParameters,
+    parameters_of,
+)
+from .private_steps import LossFn, PrivateSteps
+
+MOST_APART = 2.0
+"""Factor by which a loop may move further, or less far, than steps that its method counts on."""
+
+
+class LocalRound:
+    """One agent's round around a training loop; `LoopParticipant.round` opens one.
+
+    Attributes
+    ----------
+    round : int
+        Number of the round.
+    step_size : float
+        A suggestion: the run's ``step-size``, else one for the usual smoothness.
+    steps : int
+        A suggestion: the run's number of local steps.
+    """
+
+    def __init__(
+        self,
+        half: Half,
+        records: Records,
+        round_: int,
+        task: LocalTask,
+        model: Model,
+        weight: float = 1.0,
+    ) -> None:
+        self.round = round_
+        self.step_size, self.steps = task.step_size, task.steps
+        self._half, self._records, self._model = half, records, model
+        self._parameters = parameters_of(model)
+        self._parameters.begin(task, bool(task.needs) or half.steps_bind, weight)
+        self._private: PrivateSteps | None = None
+        if records.charged:
+            if not isinstance(self._parameters, ModuleParameters):
+                raise ConfigError("a private round trains a torch.nn.Module")
+            self._private = PrivateSteps(model, self._parameters.parameters, task, records)
+        # What is as large as the model and of no more use goes at once.
+        self._task = task if half.steps_bind else task._replace(shift=None, center=None)
+        self._corrects = (
+            bool(task.needs) or task.shift is not None or task.rho < math.inf or weight != 1
+        )
+        self._took: Counter[str] = Counter()
+        self._scaled: ScaledGradients | None = None
+        self._send: Callable[[LocalRound, Mapping[str, float]], Message] | None = None
+
+    def correct(self, model: Model, gradients: Mapping[str, Any] | None = None) -> None:
+        """Add shift + (w - center) / rho to the gradients, in place; call it once a step.
+
+        Where the agents are weighted by their examples, the gradients are multiplied by the weight
+        n_i / mean n before.
+
+        Between the backward pass and the optimizer's step, or at the end of its closure; with mixed
+        precision after the gradients are unscaled, or the round is refused; before or after
+        clipping, as the loop means it. A parameter without a gradient gets the correction alone.
+
+        Parameters
+        ----------
+        model : torch.nn.Module or mapping
+            The model of this round.
+        gradients : mapping of str to array, optional
+            For a mapping of arrays: its gradients, which are changed. A module holds its own.
+        """
+        if model is not self._model:
+            raise ConfigError("correct() was given another model than the round")
+        if self._private is not None:
+            raise ConfigError("a private round steps with private_step(), not with correct()")
+        self._correct(self._parameters.names, True, gradients)
+        if self._scaled is not None:
+            self._scaled.corrected()
+
+    def _correct(
+        self, names: Collection[str], counts: bool, gradients: Mapping[str, Any] | None = None
+    ) -> None:
+        """Correct the gradients of some parameters, in a step of its own where it ``counts``."""
+        self._parameters.correct(gradients, names)
+        if counts:
+            self._took.update(names)
+
+    @property
+    def _taken(self) -> int:
+        """Number of steps: those of two optimizers, each of a part of the model, are not added."""
+        return max(self._took.values(), default=0)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Look out for what makes a correction wrong that the loop calls for itself."""
+        if isinstance(self._parameters, ModuleParameters) and self._private is None:
+            self._scaled = ScaledGradients(self._parameters.parameters)
+            with self._scaled.watched():
+                yield
+        else:
+            yield
+
+    @contextmanager
+    def hooked(self) -> Iterator[None]:
+        """Let every optimizer of the module begin its steps with the correction."""
+        if not isinstance(self._parameters, ModuleParameters):
+            raise ConfigError("hook = True corrects the gradients of a torch.nn.Module")
+        if self._private is not None:
+            raise ConfigError(
+                "hook = True is not for private rounds: private_step corrects the gradients"
+            )
+        parameters, half = self._parameters, self._half
+        once = f"{half.name} counts the gradient of every step" if parameters.sums else ""
+        hook = StepHook(parameters.parameters, self._correct, parameters.objective, once)
+        with hooked(hook):
+            yield
+
+    def private_step(self, loss_fn: LossFn, batch: Any, optimizer: Any = None) -> None:
+        """Take one charged step on the model's device.
+
+        The gradients of the batch's examples are clipped one by one and summed up, noise is added,
+        then what `correct` adds, and the step is taken: by the optimizer, or by a plain one of
+        ``step_size``. A private round takes exactly ``steps`` of them, and nothing else may change
+        the model.
+
+        Parameters
+        ----------
+        loss_fn : callable
+            ``(model, batch) -> scalar tensor``, called on batches of one example; a mean over
+            them. The model is that of the round.
+        batch : tensor, or tuple, list or mapping of tensors
+            One example a row of each, of which at most the run's ``batch_size`` (all, with
+            ``batch="full"``), none twice. The sum is divided by that number, however many come.
+        optimizer : torch.optim.Optimizer, optional
+            Of this model; its step is taken with the noised gradients.
+
+        Raises
+        ------
+        ConfigError
+            In a run without noise and a clip, for a batch of more examples, BatchNorm in training
+            mode, a model that something else has changed, a module or a loss that keeps something
+            of one example for others, class weights that would cancel, or an optimizer of Opacus.
+        VmapError
+            For a layer or a loss that does not run under ``torch.func.vmap``; `check` finds it
+            before a round is charged.
+        NoiseError
+            For more steps than were charged.
+
+        Privacy: one of the Gaussian releases of this round's upload, of sensitivity 2 C / b in a
+        batch of b, whatever the examples are (`privet.kernel.door.Records.clipped_sum`). The
+        batches are yours: no record may come twice in one, and which rows it holds must not depend
+        on what these hold, as it does where the largest losses are chosen. It is yours, too, that
+        frozen parts and buffers of the model were not fitted to these records, that the loss reads
+        no records but those of its batch, such as the whole table, that the optimizer's settings
+        and state come from noised gradients alone, and that no failure of the loop depends on the
+        records. Nothing here holds against code that reaches into this library's own objects.
+        """
+        if self._private is None:
+            raise ConfigError("private_step() needs a run with noise and a clip")
+        self._private.step(loss_fn, batch, optimizer, lambda: self._parameters.correct(None))
+        self._took.update(self._parameters.names)
+
+    def reply(self, metrics: Mapping[str, float] | None = None) -> Message:
+        """Return the upload of what the model holds now, after the ``with`` block.
+
+        Parameters
+        ----------
+        metrics : mapping, optional
+            Numbers for the server's log, averaged over the agents by their numbers of examples;
+            they are sent as they are.
+
+        Raises
+        ------
+        ConfigError
+            If the method needs what the loop did not do: a call of `correct` in every step, or
+            exactly ``steps`` of them, of about ``step_size``.
+        """
+        if self._send is None:
+            raise ConfigError("reply() belongs after the with block of the round")
+        return self._send(self, metrics or {})
+
+    def _local(self, finish: Callable[[LocalTask, Walk], Local]) -> Local:
+        """Return what the half makes of the steps; nothing else keeps its vectors."""
+        half, task = self._half, self._task
+        if self._private is not None:
+            self._private.require_kept()
+            if self._taken != task.steps:
+                raise ConfigError(
+                    f"a private round takes exactly {task.steps} private steps, this loop took "
+                    f"{self._taken}"
+                )
+        if self._corrects and not self._taken:
+            raise ConfigError(
+                f"{half.name} needs a call of correct() in every local step, this loop made none"
+            )
+        if half.steps_bind and {*self._took.values()} != {task.steps}:
+            raise ConfigError(
+                f"{half.name} needs exactly {task.steps} local steps with correct(), "
+                f"this loop took {' and '.join(map(str, sorted({*self._took.values()}) or [0]))}"
+            )
+        walk = self._parameters.walk(self._taken)
+        if half.steps_bind:
+            apart = length(task, walk, self._parameters.coarseness())
+            if apart > MOST_APART or apart < 1.0 / MOST_APART:
+                raise ConfigError(
+                    f"{half.name} counts on {task.steps} plain gradient steps of "
+                    f"{task.step_size:.3g}, this loop moved {apart:.2g} times as far: train with "
+                    "SGD of local.step_size, or set the strategy's step size to the loop's"
+                )
+        task = self._task = task._replace(shift=None, center=None)
+        self._parameters.end()
+        return finish(task, walk)
+
+
+def length(task: LocalTask, walk: Walk, coarseness: float) -> float:
+    """Return how far a walk came, in units of the task's gradient steps along the same path.
+
+    Of tasks without a proximal term, of which a walk's mean gradient says all. 1 where the rounding
+    of the iterates, relative to them at most ``coarseness``, could be a quarter of the steps.
+    """
+    mean = walk.supplied("mean_gradient")
+    square = moved = 0.0
+    for part in parts(len(mean)):  # no vectors of the model's length
+        slope = mean[part] if task.shift is None else mean[part] + task.shift[part]
+        square += float(slope @ slope)
+        moved += float((task.start[part] - walk.end[part]) @ slope)
+    if task.step_size * math.sqrt(square) <= 2.0 * coarseness * float(np.linalg.norm(task.start)):
+        return 1.0
+    return moved / (task.step_size * task.steps * square)

@@ -108,6 +108,7 @@ class LoopParticipant(Participant):
 
     Examples
     --------
+    >>> import numpy as np
     >>> weights = {"w": np.zeros(2)}
     >>> participant = LoopParticipant("fed-plt", weights, lambda context: 10)
     >>> app = participant.app()

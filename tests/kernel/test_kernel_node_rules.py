@@ -159,8 +159,9 @@ def test_broken_ledger_refuses_without_telling_the_coordinator_why(tmp_path: Pat
 def test_releases_of_two_relations_do_not_share_a_ledger(tmp_path: Path) -> None:
     own = rules(tmp_path)
     own.charge(RELEASE)
+    other = rules(tmp_path, relation="add-remove", num_examples=9)
     with pytest.raises(BudgetRefused, match="ledger cannot take the charge"):
-        own.charge(replace(RELEASE, relation="add-remove"))
+        other.charge(replace(RELEASE, relation="add-remove"))
     assert messages(tmp_path) == 1
 
 

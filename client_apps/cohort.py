@@ -487,11 +487,14 @@ class _BlockRound(Round[Local, Trained]):
         block, rows = self._block, self._rows.tolist()
         members = [block.members[row] for row in rows]
         release = self._spent[0].noise.release
-        sources = [self._guard._replace(agent=one.name).source for one in members]
+
+        def sources() -> list[NoiseSource]:
+            return [self._guard._replace(agent=one.name).source() for one in members]
+
         if block.stack is not None:
             stack = block.stack if block.covers(self._rows) else block.stack.take(rows)
             return [self._stacked(stack, members, sources, release)]
-        noises = perturbers(release, [source() for source in sources], [m.facts for m in members])
+        noises = perturbers(release, sources(), [m.facts for m in members])
         return [
             self._alone(place, one, one.problem, noise)
             for place, (one, noise) in enumerate(zip(members, noises, strict=True))
@@ -501,12 +504,12 @@ class _BlockRound(Round[Local, Trained]):
         self,
         stack: Stack,
         members: Sequence[_Member],
-        sources: Sequence[Callable[[], NoiseSource]],
+        sources: Callable[[], Sequence[NoiseSource]],
         release: Release,
     ) -> View:
         """Return what all rows are given as one."""
         first = members[0]
-        noise = Perturbers(release, len(members), lambda: [draw() for draw in sources], first.facts)
+        noise = Perturbers(release, len(members), sources, first.facts)
         names = tuple(one.name for one in members)
         self._first = stack.models[0], noise
         sent = {name: _rows(array, stack.shape) for name, array in self._broadcast.items()}

@@ -10,6 +10,7 @@ Where none was, the reply counts as un-noised and `Records.un_noised` answers as
 from __future__ import annotations
 
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -341,7 +342,11 @@ class Records:
 
 _ARRAYS = (np.ndarray, np.memmap)
 _NUMBERS = frozenset({bool, int, float, str, type(None), np.float64, np.float32})
-_PROGRAMS = frozenset({Drift, Gradients, Inexact, Moduli, Streams, StackedStreams, Update})
+_PARTS = {
+    kind: attrgetter(*(each.name for each in fields(kind)))
+    for kind in (Drift, Gradients, Inexact, Moduli, Streams, StackedStreams, Update)
+}
+"""Of what a program is made of, by its class."""
 
 
 def _silence() -> np.errstate:
@@ -361,12 +366,14 @@ def _require_plain(*values: Any) -> None:
     An object of another class could keep what it is computed with, or answer otherwise when it is
     asked again.
     """
+    if _NUMBERS.issuperset(map(type, values)):
+        return
     for value in values:
         kind = type(value)
         if kind is tuple:
             _require_plain(*value)
-        elif kind in _PROGRAMS:
-            _require_plain(*(getattr(value, each.name) for each in fields(value)))
+        elif kind in _PARTS:
+            _require_plain(*_PARTS[kind](value))
         elif kind not in _NUMBERS:
             raise NoiseError(
                 f"a charged program takes numbers, texts and vectors, found {kind.__name__}"

@@ -30,6 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -160,6 +161,7 @@ class NoisySteps:
         )
 
 
+@lru_cache(maxsize=256)
 def contraction(facts: Facts, row_norm: float, step_size: float, rho: float, solver: str) -> float:
     """Return chi of a clipped step, from public numbers; 1 where nothing is proven.
 

@@ -117,7 +117,7 @@ class Records:
         float32 or float64, of all vectors.
     """
 
-    __slots__ = ("_noise", "_problem", "_row_norm", "dim", "dtype", "facts")
+    __slots__ = ("_noise", "_problem", "_row_norm", "_streams", "dim", "dtype", "facts")
 
     def __init__(self, held: Held, noise: Perturber) -> None:
         problem, self._row_norm = held
@@ -126,6 +126,8 @@ class Records:
         others = self.facts.agents, self.facts.colluders
         if self.release.agents > 1 and (self.release.agents, self.release.colluders) != others:
             raise NoiseError("noise of a masked sum was charged that this node is not part of")
+        stacked = len(getattr(problem, "shape", ())) > 1
+        self._streams: type[Streams] = StackedStreams if stacked else Streams
         self.dim: int = problem.dim
         self.dtype: np.dtype[Any] = problem.dtype
 
@@ -164,7 +166,8 @@ class Records:
             return gradients.oracle(self._problem, streams, self._noise)(x)
         _require_kind(Gradients, gradients)
         self._require_vectors(x)
-        self._require_plain(streams, gradients)
+        if self._streams is not Streams or not _plain_numbers(streams, gradients):
+            self._require_plain(streams, gradients)
         self._require_program("gradients", gradients)
         with _silence():
             return gradients.oracle(self._problem, streams, self._noise)(x)
@@ -318,7 +321,10 @@ class Records:
         _require_kind(LocalTask, task)
         others = [each for each in (task.center, task.shift) if each is not None]
         self._require_vectors(task.start, *others)
-        self._require_plain(streams, task.step_size, task.steps, task.rho, *task[6:])
+        _require_kind(Gradients, task.gradients)
+        if self._streams is not Streams or not _plain_numbers(streams, task.gradients):
+            self._require_plain(streams, task.gradients)
+        _require_plain(task.step_size, task.steps, task.rho, task.solver, *task[8:])
 
     def _require_vectors(self, *vectors: FloatArray) -> None:
         """Refuse what is no vector of the problem's shape and dtype (raises ``RecordsError``).
@@ -335,9 +341,8 @@ class Records:
 
     def _require_plain(self, streams: Streams, *values: Any) -> None:
         """Refuse streams of another class, which could choose the rows, and what is not plain."""
-        stacked = len(getattr(self._problem, "shape", ())) > 1
-        _require_kind(StackedStreams if stacked else Streams, streams)
-        _require_plain(streams, *values)
+        _require_kind(self._streams, streams)
+        _require_plain(*_PARTS[self._streams](streams), *values)
 
 
 _ARRAYS = (np.ndarray, np.memmap)
@@ -358,6 +363,22 @@ def _require_kind(kind: type, value: Any) -> None:
     """Refuse a value of another class, subclasses included (raises ``NoiseError``)."""
     if type(value) is not kind:
         raise NoiseError(f"a charged program takes {kind.__name__}, found {type(value).__name__}")
+
+
+def _plain_numbers(streams: Streams, gradients: Gradients) -> bool:
+    """Whether these two are of numbers and texts alone, as they mostly are; quickly asked."""
+    return (
+        type(streams) is Streams
+        and type(streams.seed) in _NUMBERS
+        and type(streams.agent) in _NUMBERS
+        and type(streams.round) in _NUMBERS
+        and type(gradients.batch_size) in _NUMBERS
+        and type(gradients.replace) in _NUMBERS
+        and type(gradients.clip) in _NUMBERS
+        and type(gradients.clipping) in _NUMBERS
+        and type(gradients.relation) in _NUMBERS
+        and type(gradients.noise_scale) in _NUMBERS
+    )
 
 
 def _require_plain(*values: Any) -> None:

@@ -1,4 +1,4 @@
-"""How large the numbers of an array are, in one pass where that settles the question."""
+"""Privacy-critical: how large the numbers of an array are, in one pass where that settles it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ def from_checkout(command: str) -> None:
             f"{command}: what it runs is in a checkout only: `make venv` there, then "
             f".venv/bin/privet {command}"
         )
+    # First: what is installed may have packages of these names, as Opacus has one of benchmarks.
     folders = [str(ROOT / folder) for folder in FOLDERS]
-    sys.path.extend(folder for folder in folders if folder not in sys.path)
+    sys.path[:0] = [folder for folder in folders if folder not in sys.path]
     known = filter(None, [os.environ.get("PYTHONPATH")])
-    os.environ["PYTHONPATH"] = os.pathsep.join([*known, *folders])
+    os.environ["PYTHONPATH"] = os.pathsep.join([*folders, *known])

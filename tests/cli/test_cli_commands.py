@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -750,3 +751,14 @@ def test_commands_are_listed_by_what_they_are_for() -> None:
     _, out, _ = privet("--help")
     headings = [line.split()[1] for line in out.splitlines() if line.startswith("╭")]
     assert headings == ["Options", "Start", "Choose", "Privacy", "Research", "Flower"]
+
+
+def test_a_package_of_the_same_name_does_not_hide_the_benchmarks(tmp_path: Path) -> None:
+    """Opacus has one: whoever installs it would have none of ours."""
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "__init__.py").touch()
+    command = [sys.executable, "-m", "privet.cli", "bench", "nope"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "unknown benchmark 'nope': known are clipping" in done.stderr

@@ -6,8 +6,9 @@
     enrolment    declared numbers (`privet.kernel.Facts`),      the same: none is computed from the
                  the model's names and shapes, the account      records (`require_public`)
     evaluation   loss and metrics at a model                    nothing (`Exits.numbers`)
-    metrics      numbers beside an upload                       nothing (`Exits.numbers`)
-    buffers      statistics such as BatchNorm's, averaged       nothing (`Exits.numbers`)
+    metrics      numbers beside an upload                       none (where it is packed:
+                                                                `MessageRound`, `LoopParticipant`)
+    buffers      statistics such as BatchNorm's, averaged       nothing (`LoopParticipant`)
     failure      a code and one line                            lines of this library's own, whose
                                                                 texts name no record (`Exits.line`)
     log          nothing: it is written on the node alone       the same

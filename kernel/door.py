@@ -164,10 +164,8 @@ class Records:
         if not self.charged:
             require_model(x, self._problem)
             return gradients.oracle(self._problem, streams, self._noise)(x)
-        _require_kind(Gradients, gradients)
         self._require_vectors(x)
-        if self._streams is not Streams or not _plain_numbers(streams, gradients):
-            self._require_plain(streams, gradients)
+        self._require_gradients(gradients, streams)
         self._require_program("gradients", gradients)
         with _silence():
             return gradients.oracle(self._problem, streams, self._noise)(x)
@@ -279,9 +277,8 @@ class Records:
             If noise is charged for something else.
         """
         if self.charged:
-            arrays = [v for v in arguments.values() if type(v) in _ARRAYS and not v.dtype.hasobject]
-            held = {id(array) for array in arrays}
-            self._require_plain(streams, *(v for v in arguments.values() if id(v) not in held))
+            others = [v for v in arguments.values() if type(v) not in _ARRAYS or v.dtype.hasobject]
+            self._require_plain(streams, *others)
         return custom(name, self._problem, self._noise, streams, **arguments)
 
     @property
@@ -321,10 +318,14 @@ class Records:
         _require_kind(LocalTask, task)
         others = [each for each in (task.center, task.shift) if each is not None]
         self._require_vectors(task.start, *others)
-        _require_kind(Gradients, task.gradients)
-        if self._streams is not Streams or not _plain_numbers(streams, task.gradients):
-            self._require_plain(streams, task.gradients)
+        self._require_gradients(task.gradients, streams)
         _require_plain(task.step_size, task.steps, task.rho, task.solver, *task[8:])
+
+    def _require_gradients(self, gradients: Gradients, streams: Streams) -> None:
+        """Refuse gradients, or streams of their rows, that are not plain."""
+        _require_kind(Gradients, gradients)
+        if self._streams is not Streams or not _plain_numbers(streams, gradients):
+            self._require_plain(streams, gradients)
 
     def _require_vectors(self, *vectors: FloatArray) -> None:
         """Refuse what is no vector of the problem's shape and dtype (raises ``RecordsError``).

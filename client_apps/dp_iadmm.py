@@ -15,7 +15,6 @@ z_p - lam_p / rho, 2 z_p - w - (z_p of before), is sent in place of z_p, and ||z
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -42,15 +41,14 @@ from .arithmetic import ascend, distance
 from .gradient_agents import ClippedGradients, noise
 from .half import Arrays, Half, Local, Streams
 from .terms import BudgetSchedule, MessageTerms, PrivacyTerms
-from .value_bits import HEARD, BroadcastBits, ValueBits
+from .value_bits import ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, BroadcastBits, BudgetSchedule, Half):
+class Agent(ValueBits, BudgetSchedule, Half):
     """Agent half of DP-IADMM; the fields are the run-config keys of the same names."""
 
     name: ClassVar[str] = "dp-iadmm"
-    hears: ClassVar[Mapping[str, str]] = {"w": HEARD + "w"}
     noise_key: ClassVar[str] = "noise-scale"
     upload: ClassVar[str] = "z_p"
     steady: ClassVar[bool] = True

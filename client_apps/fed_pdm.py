@@ -17,7 +17,6 @@ fixed number of steps, with what is public of the iterate apart from what is noi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -46,7 +45,7 @@ from .half import Arrays, Local, Streams, Vector
 from .solver_agents import penalty
 from .sparsifiers import Choice, choose, choose_shared
 from .terms import BudgetSchedule, MessageTerms
-from .value_bits import HEARD, BroadcastBits, ValueBits
+from .value_bits import ValueBits
 
 _BOUND = {"logistic": 1.0, "one-class-logistic": 1.0, "multinomial": math.sqrt(2.0)}
 """Norm of an example's gradient at most, by loss, in units of the norm of its row."""
@@ -82,12 +81,11 @@ SPARSIFIERS = ("top-k", "rand-k", "public-top-k", "noisy-top-k")
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, BroadcastBits, BudgetSchedule, GradientAgent):
+class Agent(ValueBits, BudgetSchedule, GradientAgent):
     """Agent half of FedPDM; the fields are the run-config keys of the same names."""
 
     name: ClassVar[str] = "fed-pdm"
     upload: ClassVar[str] = "y"
-    hears: ClassVar[Mapping[str, str]] = {"x": HEARD + "x"}
     task_alone: ClassVar[bool] = True
 
     rho: float = penalty(0.0, "penalty of the augmented Lagrangian", (1.0, 0.1))
@@ -304,8 +302,6 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, GradientAgent):
 
     def _center(self, broadcast: Arrays, records: Records) -> Vector:
         """Return x0hat; a view on the message where it is dense."""
-        if self.broadcast_width:
-            return broadcast["x"]
         data = broadcast.get(ENCODED)
         if data is None:
             raise ConfigError("broadcast holds no sparse vector")

@@ -43,7 +43,7 @@ from .gradient_agents import ClippedGradients, noise
 from .half import Arrays, Local, Streams, Vector
 from .solver_agents import ScheduledSteps, SolverAgent, penalty, solvers
 from .terms import BudgetSchedule, MessageTerms
-from .value_bits import HEARD, BroadcastBits, ValueBits
+from .value_bits import ValueBits
 
 
 def reflect(z: Vector, x: Vector, y: Vector, relaxation: float = 1.0) -> Vector:
@@ -55,11 +55,10 @@ def reflect(z: Vector, x: Vector, y: Vector, relaxation: float = 1.0) -> Vector:
 
 
 @dataclass(frozen=True)
-class SplittingAgent(ValueBits, BroadcastBits, SolverAgent):
+class SplittingAgent(ValueBits, SolverAgent):
     """Agent half of Peaceman-Rachford splitting with local training, without noise."""
 
     upload: ClassVar[str] = "x_i"
-    hears: ClassVar[Mapping[str, str]] = {"y": HEARD + "y"}
     sends: ClassVar[Mapping[str, str]] = {"x": "end"}
 
     rho: float = penalty(0.0, "penalty of the splitting", (3.0, 10.0))

@@ -65,11 +65,6 @@ class Half:
     """Arrays of an upload, and the field of the walk that each of them is: what ``finish`` takes
     of these fields is what was sent, so that they may be coded. For halves with `ValueBits`."""
 
-    hears: ClassVar[Mapping[str, str]] = {}
-    """Arrays (d,) of a broadcast that may be coded, and where the agent's state has the last one,
-    which the next is coded as the difference to; empty: it is coded as it is, as it goes to 0.
-    What begins with `HEARD` is kept beside the half's own. For halves with `BroadcastBits`."""
-
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
         """Return the half for a message's parameters (raises ``ConfigError``)."""
@@ -78,13 +73,8 @@ class Half:
     def __post_init__(self) -> None:
         """Check every key (raises ``ConfigError``), and settle those that are automatic."""
         check_fields(self)
-        if getattr(self, "secure_sum", False):
-            if self.codes:
-                raise ConfigError("value-bits: not with secure-sum, whose sums are of integers")
-            if self.broadcast_width:
-                raise ConfigError(
-                    "broadcast-bits: not with secure-sum, whose masks are bound to it"
-                )
+        if self.codes and getattr(self, "secure_sum", False):
+            raise ConfigError("value-bits: not with secure-sum, whose sums are of integers")
         object.__setattr__(self, "_without_moduli", settle(self))
 
     @property
@@ -260,11 +250,6 @@ class Half:
     def codes(self) -> bool:
         """Whether uploads are coded (`ValueBits`)."""
         return getattr(self, "value_bits", NONE) != NONE
-
-    @cached_property
-    def broadcast_width(self) -> int:
-        """Bits of a number in a broadcast (`BroadcastBits`), 0 where it is not coded."""
-        return int(getattr(self, "broadcast_bits", NONE))
 
     def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
         """Return what both sides hold that an upload is near to, by the upload's names.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-import numpy as np
 from flwr.app import Context, Message, RecordDict
 
 from privet.kernel import Facts, Problem, Records
@@ -36,7 +35,6 @@ from .masking import MaskFactory, Masking, plan_masking, require_agreement
 from .measures import METRICS, broadcast_model, measures
 from .state import LARGE, AgentState, keep_state, read_state, write_state
 from .terms import MEAN_EXAMPLES
-from .value_bits import MOST_MISSED, heard, is_difference, missed_name
 
 
 class Host(Protocol):
@@ -111,40 +109,12 @@ class MessageRound(Round[Local, RecordDict]):
         base, self._public = _base_state(asked, held), asked.recovery is not None
         if base is not None and self._public:
             require_buffers(base, None)  # those of an agent are never sent back to it
-        if half.broadcast_width:
-            found = self._decoded(broadcast, base or {})
-            said = {place for name, place in half.hears.items() if name in found}
-            base = base and {n: array for n, array in base.items() if n not in said}
-            broadcast = found
         if base is None:
             if asked.tag:
                 self._ask_for_state()
             base, self._public = dict(half.restart(broadcast, self.facts)), True
         self._held, self._broadcast, self._base = held, broadcast, Received(base)
         self._plan_masking()
-
-    def _decoded(self, broadcast: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a broadcast with its arrays of bytes decoded.
-
-        The codes of rounds that the agent missed come first. Where it lacks the one before them it
-        asks for its state.
-        """
-        decoded, dim, dtype = dict(broadcast), self.problem.dim, np.dtype(self.problem.dtype)
-        for name, place in self.half.hears.items():
-            missed: list[Any] = []
-            while len(missed) < MOST_MISSED and (own := missed_name(name, len(missed))) in decoded:
-                missed.append(decoded.pop(own))
-            array, last = broadcast.get(name), state.get(place)
-            if array is None or array.dtype != np.uint8:
-                continue
-            for code in (*missed, array):
-                if place and is_difference(code) and (last is None or last.shape != (dim,)):
-                    self._ask_for_state()
-                last = heard(code, dim, dtype, last)
-            decoded[name] = last
-        if self.half.private:
-            require_tame(decoded.values())
-        return Received(decoded)
 
     def _plan_masking(self) -> None:
         masked = bool(self.settings.get("secure-sum", False))
@@ -189,22 +159,17 @@ class MessageRound(Round[Local, RecordDict]):
         local = done.pop()
         asked, half, spent, masking = self.asked, self.half, self.spent, self.masking
         agreed = 0 if masking else digest(local.agreed)
-        state = local.state
-        if half.broadcast_width:
-            places = {at: n for n, at in half.hears.items() if at}
-            last = {at: self._broadcast.get(n, self._base.get(at)) for at, n in places.items()}
-            state = {**state, **{at: array for at, array in last.items() if array is not None}}
         self._new = self._held.follow(
             asked.experiment,
             asked.tag,
             asked.recovery or self._base,
             asked.round,
-            state,
+            local.state,
             spent.ledger,
             spent.covered and (self._public or self._held.covered),
         )
         upload = local.upload
-        del local, state
+        del local
         reply = Update(
             agent=self._name,
             round=asked.round,

@@ -61,8 +61,8 @@ Signs = NDArray[np.float64]
 
 CANARIES = 2000
 FALSE_ALARMS = 1e-3
-CODES = ("value-bits", "broadcast-bits")
-"""Keys that an audit leaves out: codes of noised numbers, from which no more can be proven."""
+CODED = "value-bits"
+"""The key that an audit leaves out: codes of noised numbers, from which no more can be proven."""
 SHARES = (0.005, 0.02, 0.1, 0.3, 1.0)
 """Of the canaries that are guessed on, the surest of them and all: those that delta lets prove."""
 FEWEST_NUMBERS = 4
@@ -165,7 +165,7 @@ def audit(
     RunError
         If the run fails.
     """
-    config = read_config({key: value for key, value in raw.items() if key not in CODES})
+    config = read_config({key: value for key, value in raw.items() if key != CODED})
     require_colluders(config, colluders)
     rng = rng or np.random.default_rng()
     problems = build_federation(config).problems

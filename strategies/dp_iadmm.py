@@ -157,7 +157,6 @@ class Server(Half[State], FoldingHalf[State]):
 
     stacks: ClassVar[bool] = True
     state = State
-    tells: ClassVar[Mapping[str, str]] = {"w": "w"}
 
     def rows(self, start: Vector) -> Arrays:
         return {"z": start, "lam": np.zeros_like(start)}
@@ -388,7 +387,6 @@ class DPIADMM(PrimalDualStrategy):
         budget_schedule: str = Agent.budget_schedule,
         budget_ratio: float = Agent.budget_ratio,
         value_bits: str = Agent.value_bits,
-        broadcast_bits: str = Agent.broadcast_bits,
         **run: Unpack[RunArguments],
     ) -> None:
         config = self.resolved(locals())

@@ -89,7 +89,6 @@ class Server(FoldingHalf[State]):
     """
 
     state = State
-    tells: ClassVar[Mapping[str, str]] = {"x": "sent"}
     last: ClassVar[str] = "center"
 
     agent: Agent = field(default_factory=Agent)
@@ -128,7 +127,7 @@ class Server(FoldingHalf[State]):
         return State(start, start, self.tables(start, count).get("lam", nobody))
 
     def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
-        """Return x0hat = top_k'(x0), encoded once for all participants; as ``x`` for coding."""
+        """Return x0hat = top_k'(x0), encoded once for all participants."""
         center, chosen = state.center, None
         k = budget(self.downlink_k, self.alpha_d, center.size)
         state.sent = center
@@ -136,8 +135,6 @@ class Server(FoldingHalf[State]):
             chosen = top_k(center, k)
             state.sent = np.zeros_like(center)
             state.sent[chosen] = center[chosen]
-        if self.agent.broadcast_width:
-            return state, {"x": state.sent}
         values = center if chosen is None else center[chosen]
         return state, encoded(encode(values, chosen, center.size))
 
@@ -378,7 +375,6 @@ class FedPDM(PrimalDualStrategy):
         budget_schedule: str = Agent.budget_schedule,
         budget_ratio: float = Agent.budget_ratio,
         value_bits: str = Agent.value_bits,
-        broadcast_bits: str = Agent.broadcast_bits,
         preset: str = Choices.preset,
         h: ProximalFunction | None = None,
         **run: Unpack[RunArguments],

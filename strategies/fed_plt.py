@@ -75,7 +75,6 @@ class Server(FoldingHalf[State]):
     """Server half of Fed-PLT; ``agent`` has the penalty rho, h is the shared regulariser."""
 
     state = State
-    tells: ClassVar[Mapping[str, str]] = {"y": "y"}
     stacks: ClassVar[bool] = True
     last: ClassVar[str] = "center"
 
@@ -309,7 +308,6 @@ class FedPLT(PrimalDualStrategy):
         budget_schedule: str = Agent.budget_schedule,
         budget_ratio: float = Agent.budget_ratio,
         value_bits: str = Agent.value_bits,
-        broadcast_bits: str = Agent.broadcast_bits,
         h: ProximalFunction | None = None,
         **run: Unpack[RunArguments],
     ) -> None:

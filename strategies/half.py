@@ -109,9 +109,6 @@ class ServerHalf(ABC, Generic[S]):
 
     last: ClassVar[str] = "x"
     """Name of the state's field that is the run's result."""
-    tells: ClassVar[Mapping[str, str]] = {}
-    """Arrays of a broadcast that may be coded (`Half.hears`), and the field of the state that goes
-    on with what the agents decode."""
     state: ClassVar[type[HalfState]]
     """The class of the state."""
 
@@ -301,15 +298,6 @@ class ServerHalf(ABC, Generic[S]):
         By default the run's result so far, as ``x``.
         """
         return state, {"x": getattr(state, self.last)}
-
-    def told(self, state: S, arrays: Arrays) -> S:
-        """Return the state of a round whose broadcast decodes to these arrays, where it is coded.
-
-        Once more where the round is tried again.
-        """
-        for name, array in arrays.items():
-            setattr(state, self.tells[name], array)
-        return state
 
     def measures(self, state: S) -> dict[str, float]:
         """Return what else is measured of the state after a round, by kebab-case name."""

@@ -1,4 +1,4 @@
-"""Checks of messages that are coded as a few bits a number (`privet.wire.value_coding`)."""
+"""Checks of uploads that are coded as a few bits a number (`privet.wire.value_coding`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from privet.wire.sparse import decode
 from . import absences, noise, runs
 from .subject import CODED, Subject, first_failure, logistic_federation, require
 
-UP, DOWN = CODED
 WIDE = 40
 """Numbers of an upload below which a code may be as long as the numbers themselves."""
 SAME = (
@@ -28,38 +27,34 @@ SAME = (
     absences.reply_of_nan_is_dropped,
     absences.reply_of_wrong_shape_is_dropped,
 )
-"""What holds of coded messages as well."""
+"""What holds of coded uploads as well."""
 CLOSE = 0.05
 """How far coding with eight bits may move the model of a short run, of how far the run moved it."""
 
 
-def coded_messages_are_shorter_and_agreed_upon(subject: Subject) -> None:
-    """With ``value-bits``, ``broadcast-bits`` both sides go on with what decodes: digests agree.
+def coded_uploads_are_shorter_and_agreed_upon(subject: Subject) -> None:
+    """With ``value-bits`` both sides go on with what decodes: digests agree.
 
-    Messages are shorter, the model is that of the plain run up to the coding's error, and lost
+    Uploads are shorter, the model is that of the plain run up to the coding's error, and lost
     replies, lost states and restarts cost what they cost without. The models are large enough for
     `WIDE` numbers in an upload, of methods that send a share of them too.
     """
-    offered = _offered(subject)
-    if not offered:
+    if not _offered(subject):
         return
     subject = _wide(subject)
-    coded = replace(subject, settings={**subject.settings, **dict.fromkeys(offered, "8")})
+    coded = replace(subject, settings={**subject.settings, CODED: "8"})
     plain, played = subject.plain, coded.play()
     sent = _numbers_sent(subject)
     about = f"where an upload has k = {sent} of d = {subject.problems[0].dim} numbers"
     if sent < WIDE:
         about += f": give settings= or problems= with which it has {WIDE}"
-    require(not any(played.failures), f"coded messages have failures: {first_failure(played)}")
+    require(not any(played.failures), f"coded uploads have failures: {first_failure(played)}")
     for done, before in zip(played.result.history, plain.result.history, strict=True):
-        sizes = [(UP, done.bytes_up, before.bytes_up / 2)]
-        if done.round > 1:  # the first broadcast is in full
-            sizes.append((DOWN, done.bytes_down, 0.75 * before.bytes_down))
-        for key, size, most in sizes:
-            require(
-                key not in offered or size < most,
-                f"{key}, round {done.round}: {size} bytes are not below {most:.0f}, {about}",
-            )
+        size, most = done.bytes_up, before.bytes_up / 2
+        require(
+            size < most,
+            f"{CODED}, round {done.round}: {size} bytes are not below {most:.0f}, {about}",
+        )
     gap = float(np.linalg.norm(played.model - plain.model))
     require(
         0 < gap <= CLOSE * float(np.linalg.norm(plain.model)),
@@ -73,21 +68,20 @@ def coded_messages_are_shorter_and_agreed_upon(subject: Subject) -> None:
 
 def codes_tell_only_what_was_noised(subject: Subject) -> None:
     """Nor does a private upload that is coded: step and reference come from public numbers."""
-    if UP in _offered(subject):
-        coded = replace(_wide(subject), private={**subject.private, UP: "8"})
+    if _offered(subject):
+        coded = replace(_wide(subject), private={**subject.private, CODED: "8"})
         noise.uploads_tell_only_what_was_noised(coded)
 
 
-def _offered(subject: Subject) -> list[str]:
-    """Return the keys of coded messages that an algorithm has."""
+def _offered(subject: Subject) -> bool:
+    """Return whether an algorithm's uploads can be coded."""
     known = {key.name for key in subject.registered.load_strategy().config_keys().values()}
-    return [key for key in (UP, DOWN) if key in known]
+    return CODED in known
 
 
 def _wide(subject: Subject) -> Subject:
     """Return the subject without codes, on problems large enough for them to be worth it."""
-    plain = dict.fromkeys(_offered(subject), NONE)
-    subject = replace(subject, settings={**subject.settings, **plain})
+    subject = replace(subject, settings={**subject.settings, CODED: NONE})
     dim, sent = subject.problems[0].dim, _numbers_sent(subject)
     if sent >= WIDE:
         return subject
@@ -105,5 +99,5 @@ def _numbers_sent(subject: Subject) -> int:
     return max((array.size for array in arrays.values()), default=0)
 
 
-CHECKS = (coded_messages_are_shorter_and_agreed_upon,)
+CHECKS = (coded_uploads_are_shorter_and_agreed_upon,)
 PRIVATE_CHECKS = (codes_tell_only_what_was_noised,)

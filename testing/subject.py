@@ -34,8 +34,8 @@ RAY_PATIENCE = 2.0
 """The same where replies come from other processes."""
 FAULTS = {"1": 3, "2": 4}
 """Which agent something happens to, and in which round: two in a row, as a method may alternate."""
-CODED = ("value-bits", "broadcast-bits")
-"""Keys of messages that are coded."""
+CODED = "value-bits"
+"""The key of coded uploads."""
 HALF = {"participation": "fraction", "fraction": 0.5}
 """Run-config keys that let half of the agents take part in each round, drawn anew."""
 
@@ -181,7 +181,7 @@ class Subject:
         if app is not None or any("ledger-path" in node for node in nodes or ()):
             return found
         drawn = self.noise_key in asked and asked.get("noise-seed", -1) < 0
-        coded = any(asked.get(key, NONE) != NONE for key in CODED)
+        coded = asked.get(CODED, NONE) != NONE
         alike = {"models": not drawn, "sizes": not (drawn and coded)}
         if "cohort" in self.engines:
             again = played(WatchedCohort, self.app()).result

@@ -22,16 +22,15 @@ from privet.kernel.programs.steps import LocalTask, Walk
 from ..arithmetic import ascend
 from ..half import Arrays, Local, Streams, Vector
 from ..solver_agents import ScheduledSteps
-from ..value_bits import HEARD, BroadcastBits, ValueBits
+from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)
-class ControlledAgent(ValueBits, BroadcastBits, ScheduledSteps):
+class ControlledAgent(ValueBits, ScheduledSteps):
     """Agent half with a control variate; its state is h_i and, until x' is known, x_i."""
 
     steps_bind: ClassVar[bool] = True
     sends: ClassVar[Mapping[str, str]] = {"x": "end"}
-    hears: ClassVar[Mapping[str, str]] = {"x": HEARD + "x"}
 
     step_size: float = setting(0.1, "local step size", low=SMALLEST, high=LARGEST)
 

@@ -6,7 +6,6 @@ H. B. McMahan et al., "Communication-Efficient Learning of Deep Networks from De
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,11 +18,11 @@ from privet.wire import ring
 from ..gradient_agents import NoisyStepsAgent
 from ..half import Arrays, Local, Streams, Vector
 from ..terms import BudgetSchedule, MessageTerms
-from ..value_bits import HEARD, BroadcastBits, ValueBits
+from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, BroadcastBits, BudgetSchedule, NoisyStepsAgent):
+class Agent(ValueBits, BudgetSchedule, NoisyStepsAgent):
     """Agent half of DP-FedSGD, which takes no local step: there is no task, only a gradient.
 
     Privacy: with ``noise_sharing`` an agent's own noise is too small to hide a record; what hides
@@ -33,7 +32,6 @@ class Agent(ValueBits, BroadcastBits, BudgetSchedule, NoisyStepsAgent):
     """
 
     name: ClassVar[str] = "dp-fedsgd"
-    hears: ClassVar[Mapping[str, str]] = {"x": HEARD + "x"}
 
     secure_sum: bool = same(MessageTerms, "secure_sum")
     noise_sharing: bool = setting(

@@ -19,7 +19,7 @@ from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..gradient_agents import SeveralStepsAgent
 from ..half import Arrays, Local, Streams, Vector
-from ..value_bits import HEARD, BroadcastBits, ValueBits
+from ..value_bits import ValueBits
 
 
 def dynamic_gradient(g: Vector, x: Vector, center: Vector, alpha: float) -> Vector:
@@ -31,11 +31,10 @@ def dynamic_gradient(g: Vector, x: Vector, center: Vector, alpha: float) -> Vect
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, BroadcastBits, SeveralStepsAgent):
+class Agent(ValueBits, SeveralStepsAgent):
     """Agent half of FedDyn; its state is g_i."""
 
     name: ClassVar[str] = "fed-dyn"
-    hears: ClassVar[Mapping[str, str]] = {"x": HEARD + "x"}
     sends: ClassVar[Mapping[str, str]] = {"x": "end"}
 
     fed_dyn_alpha: float = setting(

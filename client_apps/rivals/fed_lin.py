@@ -19,16 +19,15 @@ from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..half import Arrays, Local, Streams
 from ..solver_agents import ScheduledSteps, solvers
-from ..value_bits import HEARD, BroadcastBits, ValueBits
+from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, BroadcastBits, ScheduledSteps):
+class Agent(ValueBits, ScheduledSteps):
     """Agent half of FedLin; its state is x and g_i. Round A is an exchange without a local task."""
 
     name: ClassVar[str] = "fed-lin"
     sends: ClassVar[Mapping[str, str]] = {"x": "end"}
-    hears: ClassVar[Mapping[str, str]] = {"x": HEARD + "x", "g": ""}
 
     local_solver: str = solvers("gd")
     step_size: float = 0.1

@@ -20,15 +20,14 @@ from privet.kernel.programs.steps import LocalTask, Walk
 from ..arithmetic import ascend
 from ..half import Arrays, Local, Streams
 from ..solver_agents import ScheduledSteps, penalty
-from ..value_bits import HEARD, BroadcastBits, ValueBits
+from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, BroadcastBits, ScheduledSteps):
+class Agent(ValueBits, ScheduledSteps):
     """Agent half of FedPD; ``rho`` is the paper's eta."""
 
     name: ClassVar[str] = "fed-pd"
-    hears: ClassVar[Mapping[str, str]] = {"x": HEARD + "x"}
     sends: ClassVar[Mapping[str, str]] = {"x": "end"}
 
     rho: float = penalty(3.0, "eta, the inverse penalty of the augmented Lagrangian")

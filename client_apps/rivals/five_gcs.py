@@ -14,7 +14,6 @@ the same as about (xhat + rho u_i) / (1 - mu rho), and defined for mu rho >= 1 t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,15 +25,14 @@ from privet.kernel.programs.steps import LocalTask, Need, Walk
 
 from ..half import Arrays, Local, Streams
 from ..solver_agents import ScheduledSteps, penalty, solvers
-from ..value_bits import HEARD, BroadcastBits, ValueBits
+from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, BroadcastBits, ScheduledSteps):
+class Agent(ValueBits, ScheduledSteps):
     """Agent half of 5GCS; ``rho`` is 1 / (n tau) and ``common_convexity`` mu of the paper."""
 
     name: ClassVar[str] = "five-gcs"
-    hears: ClassVar[Mapping[str, str]] = {"x": HEARD + "x"}
     needs: ClassVar[tuple[Need, ...]] = ("end_gradient",)
 
     local_solver: str = solvers("gd", "agd", "sgd")

@@ -19,15 +19,14 @@ from privet.kernel.programs.steps import LocalTask, Need, Walk
 
 from ..gradient_agents import SeveralStepsAgent
 from ..half import Arrays, Local, Streams
-from ..value_bits import HEARD, BroadcastBits, ValueBits
+from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, BroadcastBits, SeveralStepsAgent):
+class Agent(ValueBits, SeveralStepsAgent):
     """Agent half of SCAFFOLD; its state is c_i."""
 
     name: ClassVar[str] = "scaffold"
-    hears: ClassVar[Mapping[str, str]] = {"x": HEARD + "x", "c": HEARD + "c"}
     needs: ClassVar[tuple[Need, ...]] = ("mean_gradient",)
     sends: ClassVar[Mapping[str, str]] = {"u": "mean_gradient"}
     steps_bind: ClassVar[bool] = True  # the server multiplies u_i by them

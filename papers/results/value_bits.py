@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
@@ -33,7 +32,6 @@ from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import grid_of
 from privet.strategies import FedPDM, SparseUplink
-from privet.strategies.rivals import control_variates
 from privet.testing.subject import logistic_federation
 from privet.wire import content_bytes
 from privet.wire.value_coding import decode_values, encode_values
@@ -60,27 +58,6 @@ METHODS: Mapping[str, tuple[str, float, tuple[str, ...]]] = {
     "FedPDM, private, rand-k .1": ("private", 0.1, ("0", "8", "4", "noise")),
 }
 """Title to method, share of the coordinates, and the values of value-bits."""
-DOWN: Mapping[str, tuple[str, float, tuple[str, ...]]] = {
-    "FedAvg": ("down fed-avg", 1.0, ("0", "8")),
-    "FedAvg, SparseUplink .1": ("down fed-avg", 0.1, ("0", "8")),
-    "FedPDM, 30% in a round": ("down part", 1.0, ("0", "8", "4")),
-    "FedPDM, all in every round": ("both", 1.0, ("0", "8", "4")),
-    "FedPDM, all, top-k .1 up, .25 down": ("down sparse", 0.1, ("0", "8", "4")),
-}
-"""The same of the table of both directions; FedAvg's broadcasts are Flower's."""
-STEPS: Mapping[str, Any] = {"step-size-base": 0.2, "step-size-rule": "constant"}
-EXACT: Mapping[str, Mapping[str, Any]] = {
-    "fed-plt": {},
-    "fed-pd": {},
-    "led": {},
-    "tamuna": {},
-    "fed-lin": {},
-    "five-gcs": {},
-    "scaffold": STEPS,
-    "fed-pdm": {**STEPS, "dual": "public", "aggregation": "table"},
-}
-"""Methods whose limit is exact also where agents are absent, and settings with which it is."""
-BOTH_WAYS = {method for method, _, _ in DOWN.values()}
 
 
 @lru_cache
@@ -103,20 +80,16 @@ def federation_of(data_path: Path, count: int, seed: int, dtype: str) -> Federat
 def play(data_path: Path, *, method: str, share: float, bits: str, seed: int) -> dict[str, Any]:
     """Return accuracy, bytes of an upload and seconds of one run."""
     private = method == "private"
-    count = 10 if private or method in ("both", "down sparse") else AGENTS
+    count = 10 if private else AGENTS
     dtype = method if method == "float64" else "float32"
     federation = federation_of(data_path, count, seed, dtype)
     start = ArrayRecord({"x": Array(np.zeros(federation.dim, dtype))})
-    begun, more = time.perf_counter(), {}
-    if method.endswith("fed-avg"):
-        arrays, up, down, uploads = _fed_avg(federation, start, share, int(bits), seed)
+    begun = time.perf_counter()
+    if method == "fed-avg":
+        arrays, up, uploads = _fed_avg(federation, start, share, int(bits), seed)
     else:
         sparse = "rand-k" if private else "top-k"
         own = PRIVATE if private else {**LOCAL, "rho": 1.0, "step_size_base": 0.3}
-        if method in BOTH_WAYS:
-            own = {**own, "broadcast_bits": bits, "dual": "public"}
-        if method == "down sparse":
-            own = {**own, "alpha_d": 0.25}
         strategy = FedPDM(
             **own,
             sparsifier="none" if share == 1.0 else sparse,
@@ -131,26 +104,21 @@ def play(data_path: Path, *, method: str, share: float, bits: str, seed: int) ->
         arrays = result.arrays
         up = sum(done.bytes_up for done in result.history)
         uploads = sum(len(done.participants) for done in result.history)
-        down = sum(done.bytes_down for done in result.history)
-    if method in BOTH_WAYS:
-        more["down"] = down / uploads
     return {
         "accuracy": federation.evaluate(arrays["x"].numpy())["accuracy"],
         "bytes": up / uploads,
-        **more,
         "seconds": round(time.perf_counter() - begun, 1),
     }
 
 
 class _Counting(InlineGrid):
-    """Counts the bytes of messages and replies."""
+    """Counts the bytes of replies."""
 
-    sent = received = answers = 0
+    received = answers = 0
 
     def deliver(self, message: Any) -> Any:
         reply = super().deliver(message)
         if reply is not None:
-            self.sent += content_bytes(message.content)
             self.received += content_bytes(reply.content)
             self.answers += 1
         return reply
@@ -158,7 +126,7 @@ class _Counting(InlineGrid):
 
 def _fed_avg(
     federation: Federation, start: ArrayRecord, share: float, bits: int, seed: int
-) -> tuple[ArrayRecord, int, int, int]:
+) -> tuple[ArrayRecord, int, int]:
     """Run Flower's FedAvg; a dense change is coded by the same mod."""
     plain = share == 1.0 and not bits
     random.seed(seed)  # Flower samples nodes with the global generator
@@ -173,7 +141,7 @@ def _fed_avg(
     flower = FedAvg(fraction_train=FRACTION, fraction_evaluate=0.0, min_available_nodes=AGENTS)
     strategy = flower if plain else SparseUplink(flower)
     result = strategy.start(grid, start, num_rounds=ROUNDS)
-    return result.arrays, grid.received, grid.sent, grid.answers
+    return result.arrays, grid.received, grid.answers
 
 
 def lloyd_max(bits: int) -> float:
@@ -205,19 +173,6 @@ def normal_rows(dim: int = 1 << 20) -> list[str]:
     return rows
 
 
-def both_rows(runs: Runs) -> list[str]:
-    """Return the table of messages that are coded both ways."""
-    rows = ["| method | bits | up | down | accuracy, % |", "|---|---|---|---|---|"]
-    for title, (method, share, widths) in DOWN.items():
-        for bits in widths:
-            found = [runs(method=method, share=share, bits=bits, seed=seed) for seed in SEEDS]
-            up, down = (np.mean([one[key] for one in found]) for key in ("bytes", "down"))
-            score = Estimate.of([100 * one["accuracy"] for one in found])
-            width = "none" if bits == "0" else bits
-            rows.append(f"| {title} | {width} | {up:,.0f} | {down:,.0f} | {score} |")
-    return rows
-
-
 def limit_rows() -> list[str]:
     """Return the table of exact methods: the mean gradient at the end, by width."""
     rows = ["| | uncoded, float64 | 32 | 16 | 8 | 4 bits |", "|---|---|---|---|---|---|"]
@@ -228,7 +183,7 @@ def limit_rows() -> list[str]:
     return rows
 
 
-def slope_of(name: str, rounds: int = 100, **settings: Any) -> float:
+def slope_of(name: str, rounds: int, **settings: Any) -> float:
     """Return the norm of the agents' summed gradients at the end of a run."""
     problems = logistic_federation(6, examples=30, dim=60)
     config = {"algorithm": name, "num-agents": len(problems), "seed": 3, **settings}
@@ -237,38 +192,6 @@ def slope_of(name: str, rounds: int = 100, **settings: Any) -> float:
     result = strategy.start(grid_of(name, problems), start, num_rounds=rounds, log_rounds=False)
     x = result.arrays["x"].numpy()
     return float(np.linalg.norm(sum(one.gradient(x) for one in problems)))
-
-
-def limit_rows_both_ways() -> list[str]:
-    """Return the table of exact methods with both directions coded; what would not be exact."""
-    half = {"participation": "fraction", "fraction": 0.5}
-    coded = [{"value-bits": bits, "broadcast-bits": bits} for bits in ("0", "8", "4")]
-    runs = (*coded, half, {**half, **coded[1]})
-    rows = ["| | uncoded | 8 bits | 4 bits | half, uncoded | half, 8 bits |", "|---" * 6 + "|"]
-    for name, own in EXACT.items():
-        cells = " | ".join(f"{slope_of(name, **own, **run):.2e}" for run in runs)
-        rows.append(f"| {name} | {cells} |")
-    with patch.object(control_variates, "column_sums", lambda table: np.zeros_like(table[0])):
-        unmended = slope_of("led", **coded[1])
-    with patch.object(control_variates.ControlledServer, "own", _own_coded):
-        kicked = slope_of("led", **half, **coded[1])
-    return [
-        *rows,
-        "",
-        "LED and TAMUNA feed the error of x back to their control variates: without that LED ends",
-        f"at {unmended:.1e}. And the h_i of an agent that was away is sent in full: coded with 8",
-        f"bits, by itself, LED with half of the agents ends at {kicked:.1e}.",
-    ]
-
-
-def _own_coded(self: Any, state: Any, position: int, turn: Any) -> dict[str, Any]:
-    """Do as `ControlledServer.own`, with h_i in eight bits and no reference."""
-    if state.knows[position] != control_variates.BEHIND:
-        return {}
-    coded = encode_values(state.h[position].copy(), 1000 * turn.number + position, bits=8)
-    if coded is not None:
-        state.h[position] = coded.values
-    return {"h": state.h[position].copy()}
 
 
 def upload_rows(runs: Runs) -> list[str]:
@@ -307,9 +230,7 @@ def main() -> None:
     file = arguments.results / "value-bits.jsonl"
     runs, page = Runs(file, partial(play, arguments.data_path)), file.with_suffix(".md")
     fill(page, "uploads", upload_rows(runs))
-    fill(page, "both ways", both_rows(runs))
     fill(page, "limit", limit_rows())
-    fill(page, "limit both ways", limit_rows_both_ways())
     fill(page, "normal vectors", normal_rows())
 
 

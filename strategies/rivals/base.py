@@ -27,7 +27,6 @@ class SolverArguments(RunArguments, total=False):
     strong_convexity: float
     smoothness: float
     value_bits: str
-    broadcast_bits: str
 
 
 class ScheduledArguments(SolverArguments, total=False):
@@ -53,7 +52,6 @@ class GradientArguments(RunArguments, total=False):
     delta: float
     relation: str
     value_bits: str
-    broadcast_bits: str
 
 
 class SeveralStepsArguments(GradientArguments, total=False):

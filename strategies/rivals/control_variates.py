@@ -12,16 +12,6 @@ stays one.
 
 An agent that is asked again in the very next round gets x anyway and updates its h_i itself. One
 that missed rounds has not seen the x that followed its upload: it is sent its h_i.
-
-Where broadcasts are coded, x is what decodes, off by e. The h_i of c participants then sum to
-rate c e, and what a round adds to their sum no later one takes away: the limit would be biased. So
-the error is fed back, and the next x is
-
-    x <- mean over S of x_i  -  (sum over all agents of h_i) / (rate c),
-
-after which they sum to zero again but for the error of that x, which goes to zero with the
-differences (error feedback: F. Seide et al., "1-bit stochastic gradient descent", 2014). An h_i
-that is sent travels in full: the server does not know what its agent holds.
 """
 
 from __future__ import annotations
@@ -35,7 +25,7 @@ import numpy as np
 
 from privet.client_apps.arithmetic import ascend
 from privet.client_apps.rivals.control_variates import ControlledAgent
-from privet.core.mapped import blocks, column_sums, empty
+from privet.core.mapped import blocks
 
 from ..half import (
     Arrays,
@@ -50,23 +40,20 @@ from ..half import (
     mean_of,
 )
 
-SETTLED, WAITING, BEHIND, OPEN = range(4)
-"""What an agent knows of its h_i: all; all but the last x; not even that x will tell it. Open is
-h_i itself, until it is known what the next x decodes to."""
+SETTLED, WAITING, BEHIND = range(3)
+"""What an agent knows of its h_i: all; all but the last x; not even that x will tell it."""
 
 
 @dataclass(slots=True)
 class State(HalfState):
     """The model x (d,), every h_i (N, d), what agents know of theirs (N,), the last rate.
 
-    Where broadcasts are coded also the x_i of those whose h_i are open, in order. The residual is
-    the mean over the last participants of ||x_i - x||^2.
+    The residual is the mean over the last participants of ||x_i - x||^2.
     """
 
     x: Vector
     h: Vector
     knows: Vector
-    sent: Vector
     rate: float = 0.0
 
 
@@ -75,7 +62,6 @@ class ControlledServer(FoldingHalf[State]):
     """Server half whose agents hold h_i."""
 
     state = State
-    tells: ClassVar[Mapping[str, str]] = {"x": "x"}
     stacks: ClassVar[bool] = True
 
     agent: ControlledAgent
@@ -90,13 +76,13 @@ class ControlledServer(FoldingHalf[State]):
 
     def initialise(self, start: Vector, count: int) -> State:
         tables = self.tables(start, count)
-        return State(start, tables["h"], tables["knows"][:, 0], tables["h"][:0])
+        return State(start, tables["h"], tables["knows"][:, 0])
 
     def renew(self, state: State, position: int, start: Vector) -> State:
         """Return the state with every h_i back at 0: without one of them they do not sum to 0."""
         for part in blocks(state.h):
             state.h[part] = 0.0
-        state.knows[:], state.sent = BEHIND, state.sent[:0]
+        state.knows[:] = BEHIND
         state.knows[position] = SETTLED
         return state
 
@@ -106,15 +92,6 @@ class ControlledServer(FoldingHalf[State]):
     def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
         """Return x and the rate of the last round."""
         return state, {"x": state.x, "rate": np.array([state.rate])}
-
-    def told(self, state: State, arrays: Arrays) -> State:
-        """Return the state with what x decodes to, and with the h_i that were open."""
-        state = super().told(state, arrays)
-        for position, x in zip(np.flatnonzero(state.knows == OPEN), state.sent, strict=True):
-            state.h[position] = ascend(state.h[position], state.x, x, state.rate)
-            state.knows[position] = WAITING
-        state.sent = state.sent[:0]
-        return state
 
     def own(self, state: State, position: int, turn: Turn) -> Arrays:
         """Return h_i for an agent that missed the x after its last upload."""
@@ -133,8 +110,6 @@ class ControlledServer(FoldingHalf[State]):
         state.rate = self.weight(len(uploads), len(state.h)) / step
         state.x = mean_of(uploads, "x", state.x)
         state.knows = np.where(state.knows == WAITING, BEHIND, state.knows)
-        if self.agent.broadcast_width:
-            return self._left_open(state, uploads)
         if isinstance(uploads, Uploads):
             own = uploads.positions
             state.h[own] = ascend(state.h[own], state.x, uploads.rows["x"], state.rate)
@@ -143,14 +118,4 @@ class ControlledServer(FoldingHalf[State]):
         for position, arrays in uploads.items():
             state.h[position] = ascend(state.h[position], state.x, arrays["x"], state.rate)
             state.knows[position] = WAITING
-        return state
-
-    def _left_open(self, state: State, uploads: Mapping[int, Arrays]) -> State:
-        """Feed back the last error of x, and keep what the h_i will be made of."""
-        if state.rate:
-            state.x -= column_sums(state.h) / state.x.dtype.type(state.rate * len(uploads))
-        state.sent = empty((len(uploads), state.x.size), state.x.dtype, self.folder)
-        for row, (position, arrays) in zip(state.sent, uploads.items(), strict=True):
-            row[:] = arrays["x"]
-            state.knows[position] = OPEN
         return state

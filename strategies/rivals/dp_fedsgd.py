@@ -57,7 +57,6 @@ class Descent(ServerHalf[State]):
     """What a server does with the mean gradient; it minimises (1/N) sum_i f_i + h."""
 
     state = State
-    tells: ClassVar[Mapping[str, str]] = {"x": "x"}
 
     agent: Agent = field(default_factory=Agent)
     momentum: float = setting(

@@ -49,7 +49,6 @@ class Server(FoldingHalf[State]):
     """Server half of FedDyn; ``agent`` has alpha."""
 
     state = State
-    tells: ClassVar[Mapping[str, str]] = {"x": "x"}
     stacks: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)

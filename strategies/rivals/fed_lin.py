@@ -69,7 +69,6 @@ class Server(FoldingHalf[State]):
     """Server half of FedLin."""
 
     state = State
-    tells: ClassVar[Mapping[str, str]] = {"x": "x", "g": "mean"}
     stacks: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)

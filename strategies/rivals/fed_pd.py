@@ -58,7 +58,6 @@ class Server(FoldingHalf[State]):
     """Server half of FedPD; ``agent`` has eta as its rho."""
 
     state = State
-    tells: ClassVar[Mapping[str, str]] = {"x": "x0"}
     stacks: ClassVar[bool] = True
     last: ClassVar[str] = "x0"
 

@@ -56,7 +56,6 @@ class Server(FoldingHalf[State]):
     """Server half of 5GCS; ``agent`` has rho, and mu as its common convexity."""
 
     state = State
-    tells: ClassVar[Mapping[str, str]] = {"x": "x"}
     stacks: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)

@@ -22,7 +22,6 @@ from privet.core.key import setting
 
 from ..base import PrimalDualStrategy
 from ..half import (
-    UNSAVED,
     Arrays,
     FoldingHalf,
     HalfState,
@@ -41,7 +40,7 @@ from .base import SeveralStepsArguments
 
 @dataclass(slots=True)
 class State(HalfState):
-    """x (d,), the control variates c_i (N, d) and their mean c (d,), also as it was told.
+    """x (d,), the control variates c_i (N, d) and their mean c (d,).
 
     The residual is the squared last step of x.
     """
@@ -49,7 +48,6 @@ class State(HalfState):
     x: Vector
     mean: Vector
     c: Vector
-    heard: Vector = field(init=False, metadata=UNSAVED)
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,6 @@ class Server(FoldingHalf[State]):
     """Server half of SCAFFOLD."""
 
     state = State
-    tells: ClassVar[Mapping[str, str]] = {"x": "x", "c": "heard"}
     stacks: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)
@@ -83,7 +80,6 @@ class Server(FoldingHalf[State]):
         return super().renew(state, position, start)
 
     def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
-        state.heard = state.mean
         return state, {"x": state.x, "c": state.mean}
 
     def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
@@ -99,7 +95,7 @@ class Server(FoldingHalf[State]):
         share = kind(len(uploads) / len(state.c))
         step = self.agent.step_size(turn.number)
         length = kind(self.server_step_size * step * self.agent.max_local_steps)
-        ahead = moved + state.heard
+        ahead = moved + state.mean
         ahead *= length
         moved *= share
         state.mean += moved

@@ -15,10 +15,8 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from privet.client_apps.cohort import begun
-from privet.client_apps.value_bits import MOST_MISSED, Coder
 from privet.core import NotFiniteError, PrivetError, RunError, UploadError, mapped
 from privet.core.errors import listed, one_line
-from privet.kernel.streams import Streams
 from privet.wire import AGENT_RECORD, RECORD, Update, pack
 from privet.wire.contract import agent_record, read_update, shared_record
 from privet.wire.flower_internals import copy_for
@@ -31,7 +29,7 @@ from .exchange import Reply, owner_by_message, sort_replies
 from .failure import Failure, FailureCode, overflowed
 from .options import RunOptions
 from .roster import CLIENT_APP_FAILED
-from .session import Round, Session, Told
+from .session import Round, Session
 from .together import Together, states_of, working_together
 
 log = logging.getLogger("flwr.privet")
@@ -87,9 +85,6 @@ class Pending:
         The agents chosen, in folding order.
     shared : dict of str to ConfigRecord
         What the agents of a group are all sent, by group.
-    coded : dict of str to ConfigRecord
-        The same with codes, for agents that hold what they refer to; one object for all that heard
-        the same last.
     own : dict of str to arrays
         What one agent is sent besides, by name; of few agents or none.
     arrays : dict of str to array
@@ -132,7 +127,6 @@ class Pending:
     own: dict[str, Arrays] = field(default_factory=dict)
     arrays: Arrays = field(default_factory=dict)
     settings: str = ""
-    coded: dict[str, ConfigRecord] = field(default_factory=dict)
     messages: dict[str, Message] = field(default_factory=dict)
     states: dict[str, Callable[[], ConfigRecord]] = field(default_factory=dict)
     tries: int = 0
@@ -195,8 +189,6 @@ class Pending:
         half, session, turn, record = self.half, self.session, self.turn, self._record_of
         self.settings = settings
         session.state, arrays = half.broadcast(session.state, turn)
-        if half.agent.broadcast_width:
-            arrays = self._tell(arrays)
         arrays = {**arrays, **session.besides}
 
         units, position = grouped(half), session.roster.positions
@@ -208,64 +200,10 @@ class Pending:
             }
         else:
             self.shared, self.arrays = {ALL: record(arrays)}, arrays
-            codes, coded = self._codes(), dict[int, ConfigRecord]()
             for name in self.asked:
                 if besides := half.own(session.state, position[name], turn):
                     self.own[name] = besides
-                if not codes or (tag := session.roster.agents[name].tag) not in codes:
-                    continue
-                if besides:
-                    self.coded[name] = record({**arrays, **codes[tag], **besides})
-                    continue
-                if tag not in coded:
-                    coded[tag] = record({**arrays, **codes[tag]})
-                self.coded[name] = coded[tag]
         self.note_absent(self.asked)
-
-    def _tell(self, arrays: Arrays) -> Arrays:
-        """Return a broadcast in full; the state goes on with what its codes decode to.
-
-        It is coded once a round, however often that is tried.
-        """
-        half, session = self.half, self.session
-        names = [name for name in half.tells if name in arrays]
-        told = session.told
-        if told is None or told.round != self.round:
-            told = session.told = self._told({name: arrays[name] for name in names})
-        session.state = half.told(session.state, {name: told.arrays[name] for name in names})
-        full = {name: told.full.get(name, told.arrays[name]) for name in names}
-        return {**arrays, **full}
-
-    def _codes(self) -> dict[int, Arrays]:
-        """Return what agents are sent of the broadcast that heard that of a round, by that round.
-
-        Of the rounds that the codes go back to.
-        """
-        told = self.session.told
-        if told is None or not told.codes[self.round]:
-            return {}
-        alone = [name for name, place in self.half.agent.hears.items() if not place]
-        return {number - 1: told.since(number - 1, alone) for number in told.codes if number > 1}
-
-    def _told(self, arrays: Arrays) -> Told:
-        """Code the arrays of a broadcast, each by its difference to the last of its name."""
-        agent, last = self.half.agent, self.session.told
-        before: Mapping[str, NDArray[Any]] = {} if last is None else last.arrays
-        streams, kept, full, codes = Streams(self.options.seed, "", self.round), {}, {}, {}
-        for name, array in arrays.items():
-            reference = before.get(name) if agent.hears[name] else None
-            known = reference is not None or not agent.hears[name]
-            coder = Coder(streams, agent.broadcast_width if known else 0)
-            kept[name], full[name], codes[name] = coder.broadcast(array, reference, name)
-        own = {name: array for name, array in codes.items() if array is not full[name]}
-        recent: dict[int, Mapping[str, NDArray[Any]]] = {self.round: own}
-        size = sum(array.nbytes for array in own.values())
-        for number, former in () if last is None else last.complete():
-            size += sum(array.nbytes for array in former.values())
-            if size >= sum(array.nbytes for array in full.values()) or len(recent) > MOST_MISSED:
-                break
-            recent[number] = former
-        return Told(self.round, {**before, **kept}, full, recent)
 
     def note_absent(self, names: Iterable[str]) -> None:
         """Note which of these agents cannot be asked now, and why."""
@@ -363,8 +301,6 @@ class Pending:
                     lost = half.recovery_note
                     self.notes.append(f"{sent}; {lost}" if lost else sent)
             record = self._record_for(name, units)
-            if agent.tag in agent.held and not force:
-                record = self.coded.get(name, record)
             self.states.pop(name, None)
             if packed is not None and self.options.folder and self.large(len(packed)):
                 made, packed = partial(self._with_state, position[name], tag, ledger), None
@@ -384,11 +320,9 @@ class Pending:
         return built
 
     def sent_to(self, name: str) -> Arrays:
-        """Return what an agent was broadcast, where it was coded as it decodes."""
+        """Return what an agent was broadcast."""
         record = self._record_for(name, grouped(self.half))
-        sent, told = from_payload(cast(bytes, record["payload"])), self.session.told
-        decoded = {} if told is None else told.arrays
-        return {name: decoded.get(name, array) for name, array in sent.items()}
+        return from_payload(cast(bytes, record["payload"]))
 
     def _record_of(self, arrays: Arrays) -> ConfigRecord:
         half, experiment = self.half, self.session.experiment
@@ -405,8 +339,7 @@ class Pending:
 
     def forget_sent(self) -> None:
         """Let go of what was sent, as large as the model, before the uploads are folded."""
-        self.shared, self.own, self.messages, self.coded = {}, {}, {}, {}
-        self.arrays = {}
+        self.shared, self.own, self.messages, self.arrays = {}, {}, {}, {}
 
     def _with_state(self, position: int, tag: int, ledger: str) -> ConfigRecord:
         recovery = self.half.recovery(self.session.state, position)

@@ -44,14 +44,10 @@ from .roster import (
     wait_for_nodes,
 )
 from .round import Pending, TooFewError
-from .session import Round, Session, Told
+from .session import Round, Session
 from .together import WorksTogether, by_message, working_together
 
 log = logging.getLogger("flwr.privet")
-
-
-TOLD = "told:"
-"""Before the name of an array of the last broadcast in a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +246,6 @@ class Run:
         session.tied = manifest.get("tied")
         arrays = dict(saved.arrays)
         session.statistics = arrays.pop(BUFFERS, None)
-        if self.half.agent.broadcast_width:
-            told = {n: arrays.pop(TOLD + n) for n in self.half.tells if TOLD + n in arrays}
-            session.told = Told(session.round, told, {}, {})
         self.half = self.half.with_settings(
             {key: manifest["settings"][key] for key in self.half.settings() if key != TARGET}
         )
@@ -368,14 +361,7 @@ class Run:
             "agents": [{"name": name, **roster.agents[name].entry()} for name in roster.names],
         }
         node_states = grid.node_states() if isinstance(grid, EngineGrid) else {}
-        told = session.told
-        # What a round broadcast that was not folded is no reference: no accepted state has it.
-        said = told.arrays if told is not None and told.round == session.round else {}
-        arrays = {
-            **half.dump(session.state),
-            **session.besides,
-            **{TOLD + name: array for name, array in said.items()},
-        }
+        arrays = {**half.dump(session.state), **session.besides}
         return Checkpoint(manifest, arrays, node_states)
 
     # ------------------------------------------------------------------ agents

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from privet.client_apps.value_bits import missed_name
 from privet.core import NotFiniteError, UploadError
 from privet.core.errors import one_line
 from privet.wire import Enrolment, Layout
@@ -126,47 +125,6 @@ def _json(value: Any) -> Any:
     return value
 
 
-class Told(NamedTuple):
-    """What was broadcast last of the arrays that may be coded, and in which round.
-
-    Attributes
-    ----------
-    arrays : dict of str to array (d,)
-        What decodes; also of arrays that were not in this broadcast.
-    full : dict of str to array
-        How those that were travel without a reference.
-    codes : dict of int to dict of str to array
-        And with one, by round: of this one, and of those before it as long as all are together
-        shorter than the arrays in full. There is none in the first round, nor of an array that
-        is not worth it.
-    """
-
-    round: int
-    arrays: Mapping[str, NDArray[Any]]
-    full: Mapping[str, NDArray[Any]]
-    codes: Mapping[int, Mapping[str, NDArray[Any]]]
-
-    def complete(self) -> Iterable[tuple[int, Mapping[str, NDArray[Any]]]]:
-        """Return the codes by round, the last first, if they tell all of every broadcast."""
-        if self.full.keys() != self.codes.get(self.round, {}).keys():
-            return ()
-        return sorted(self.codes.items(), reverse=True)
-
-    def since(self, round_: int, alone: Container[str]) -> dict[str, NDArray[Any]]:
-        """Return what an agent that heard the broadcast of a round is sent of this one.
-
-        Codes of rounds that it missed are numbered from 0 behind the array's name; those of arrays
-        that stand ``alone`` are not needed.
-        """
-        rounds, sent = range(round_ + 1, self.round), dict[str, NDArray[Any]]()
-        for name in self.codes[self.round]:
-            missed = [self.codes[one][name] for one in rounds if name in self.codes.get(one, ())]
-            if name not in alone:
-                sent |= {missed_name(name, place): code for place, code in enumerate(missed)}
-            sent[name] = self.codes[self.round][name]
-        return sent
-
-
 @dataclass
 class Session:
     """The state of one run on the server.
@@ -196,8 +154,6 @@ class Session:
     tied: Mapping[str, str] | None = None
     """Further names that the starting model has its trained arrays under, each with the one that
     is sent, whose values they come back with; None until an agent has stated them."""
-    told: Told | None = None
-    """The last broadcast, where broadcasts are coded: after a round what its agents hold."""
     settled: bool = False
     """Whether an agent has said which arrays are trained."""
 

@@ -56,7 +56,7 @@ def by_message(half: ServerHalf[Any]) -> str:
     """Return why all agents of a half are asked by message, empty where they need not be."""
     if summing(half):
         return "uploads are masked"
-    if half.agent.codes or half.agent.broadcast_width:
+    if half.agent.codes:
         return "a code is one agent's at a time"
     return "" if isinstance(half, FoldingHalf) else "its server takes no rows"
 

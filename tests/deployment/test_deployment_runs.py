@@ -54,7 +54,6 @@ MASKED: dict[str, Any] = {
 }
 CODED: dict[str, Any] = {
     "value-bits": "8",
-    "broadcast-bits": "8",
     "num-agents": 3,
     "num-server-rounds": 3,
     "seed": 7,

@@ -103,7 +103,7 @@ def test_a_variant_may_refuse_un_noised_runs_alone() -> None:
 def test_coding_may_be_among_the_settings(bits: str) -> None:
     """Coded messages are compared with plain ones all the same, and engines with each other."""
     settings, problems = {"value-bits": bits, "share": 1.0}, logistic_federation(dim=40)
-    for name in ("coded_messages_are_shorter_and_agreed_upon", "ledger_says_what_the_history_says"):
+    for name in ("coded_uploads_are_shorter_and_agreed_upon", "ledger_says_what_the_history_says"):
         check_of(name, settings=settings, problems=problems)()
 
 

@@ -93,8 +93,8 @@ def test_variant_keeps_the_promises_of_its_state(check: Check) -> None:
 
 @pytest.mark.parametrize("name", ["led", "fed-pdm"])
 def test_coding_may_be_among_the_settings(name: str) -> None:
-    for check in checks(name, settings={"value-bits": "8", "broadcast-bits": "16"}):
-        if check.name == "coded_messages_are_shorter_and_agreed_upon":
+    for check in checks(name, settings={"value-bits": "8"}):
+        if check.name == "coded_uploads_are_shorter_and_agreed_upon":
             check()
 
 
@@ -103,7 +103,7 @@ def test_too_few_numbers_for_a_code_are_said_with_their_number() -> None:
     (check,) = (
         check
         for check in checks("fed-pdm", settings={"sparsifier": "rand-k", "uplink-k": 2})
-        if check.name == "coded_messages_are_shorter_and_agreed_upon"
+        if check.name == "coded_uploads_are_shorter_and_agreed_upon"
     )
     with pytest.raises(
         CheckFailed,

@@ -485,7 +485,7 @@ def test_code_that_one_side_reads_otherwise_is_caught(monkeypatch: Patch) -> Non
     """The server of LED decodes differences to what the agent did not take them to."""
 
     half = registry.algorithm("led").load_strategy()().half
-    name = "coded_messages_are_shorter_and_agreed_upon"
+    name = "coded_uploads_are_shorter_and_agreed_upon"
 
     def decoded(original: Any, half: Any, state: Any, position: int, sent: Any, upload: Any) -> Any:
         return original(half, state, position, {**sent, "x": 1.001 * sent["x"]}, upload)
@@ -523,6 +523,6 @@ def test_every_check_catches_a_mutant() -> None:
     caught = {check for broken in MUTANTS.values() for check in broken.caught_by}
     caught.add("steps_of_a_nodes_own_move_no_limit")  # of LED, whose agents have such keys
     caught.add("engines_agree_to_the_bit")  # the broken engine above
-    caught.add("coded_messages_are_shorter_and_agreed_upon")  # the other reference above
+    caught.add("coded_uploads_are_shorter_and_agreed_upon")  # the other reference above
     caught.add("codes_tell_only_what_was_noised")  # of SCAFFOLD, whose uploads may be coded
     assert {check.name for check in checks("scaffnew")} - caught == UNBROKEN

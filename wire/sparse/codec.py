@@ -202,11 +202,6 @@ def is_sparse(data: Buffer) -> bool:
     return bytes(data[: len(MAGIC)]) == MAGIC
 
 
-def is_whole(data: Buffer) -> bool:
-    """Whether bytes begin as those of ``encode`` without a code."""
-    return is_sparse(data) and len(data) >= _HEADER.size and data[_DTYPE_AT] < len(_DTYPES)
-
-
 def _decoded(
     code: NDArray[np.uint8], count: int, dtype: np.dtype[Any], reference: NDArray[Any] | None
 ) -> NDArray[Any]:

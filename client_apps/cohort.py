@@ -30,7 +30,7 @@ from privet.problems import LinearModel
 from privet.problems.stacks import Stack, stack_key
 from privet.wire import AGENT_RECORD, RECORD, pack
 from privet.wire.contract import Instruction, agent_record, read_instruction
-from privet.wire.dense import digest, digests
+from privet.wire.dense import digests, joined_digest
 from privet.wire.records import record_dict
 
 from .base import Participant, agent_name
@@ -550,7 +550,7 @@ class _BlockRound(Round[Local, Trained]):
         return Trained(
             self._places,
             dict(local.upload),
-            _digests(local.agreed),
+            joined_digest(map(digests, local.agreed)),
             block.num_examples[self._rows],
             [costs[id(one)] for one in self._spent],
         )
@@ -568,7 +568,7 @@ def _joined(each: Sequence[Local]) -> Local:
     return Local(
         {name: _stacked([one.state[name] for one in each]) for name in first.state},
         {name: _stacked([one.upload[name] for one in each]) for name in first.upload},
-        _stacked([one.agreed for one in each]),
+        tuple(map(_stacked, zip(*(one.agreed for one in each), strict=True))),
     )
 
 
@@ -579,10 +579,6 @@ def _stacked(arrays: Sequence[Vector]) -> Vector:
     rows = np.empty(len(arrays), object)
     rows[:] = arrays
     return rows
-
-
-def _digests(rows: Vector) -> NDArray[np.uint64]:
-    return np.array(list(map(digest, rows)), np.uint64) if rows.dtype == object else digests(rows)
 
 
 def row_of(arrays: Arrays, row: Any) -> dict[str, Vector]:
@@ -606,12 +602,16 @@ def _own(array: Vector, base: Arrays) -> Vector:
     return array.copy() if shared or not array.flags.writeable else array
 
 
+def _numbered(arrays: Iterable[Vector]) -> dict[str, Vector]:
+    return {f"agreed {number}": array for number, array in enumerate(arrays)}
+
+
 def _require_same(together: Local, alone: Local, count: int) -> None:
     """Raise `_DiffersError` unless the first of ``count`` rows has the bits of the one alone."""
     for rows, one in (
         (together.state, alone.state),
         (together.upload, alone.upload),
-        ({"agreed": together.agreed}, {"agreed": alone.agreed}),
+        (_numbered(together.agreed), _numbered(alone.agreed)),
     ):
         if rows.keys() != one.keys():
             raise _DiffersError("arrays of other names")

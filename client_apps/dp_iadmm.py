@@ -138,7 +138,7 @@ class Agent(ValueBits, BudgetSchedule, Half):
         return 0.0
 
     def restart(self, broadcast: Arrays, facts: Facts) -> Arrays:
-        return {"lam": np.zeros_like(broadcast["w"]), "inner": broadcast["w"]}
+        return {"lam": np.zeros_like(broadcast["w"]), "z": broadcast["w"]}
 
     # ------------------------------------------------------------------ step sizes
 
@@ -231,20 +231,26 @@ class Agent(ValueBits, BudgetSchedule, Half):
         program = self._inexact
         if self.noisy and not records.charged:
             program = self._program(records.facts)
-        mean, z, gain = records.inexact(program, state["inner"], w, lam, rho, eta)
-        sent = mean
-        if coder := self.coder(streams, records, gain):
-            mean, sent = coder.upload(mean, w, "z")
-        if self.perturbation == "output" or (self.codes and self.local_updates == 1):
-            z = mean  # what was not released must not live on
-        new_lam = ascend(lam, w, mean, rho)
+        start = state["inner"] if "inner" in state else state["z"]
+        mean, inner, gain = records.inexact(program, start, w, lam, rho, eta)
+        # Where that is z_p, or un-noised, what was not released must not live on.
+        several = self.local_updates > 1 and self.perturbation != "output"
+        hidden = {"inner": inner} if several else {}
         if self.secure_sum:
             moved = np.multiply(mean, 2.0, dtype=np.float64)
             moved -= state["z"]
             moved -= w
             upload = {"moved": moved, "distance": distance(mean, w)}
-            return Local({"lam": new_lam, "inner": z, "z": mean}, upload, mean)
-        return Local({"lam": new_lam, "inner": z}, {"z": sent}, new_lam)
+            return Local({**self.follow(state, broadcast, {"z": mean}), **hidden}, upload, ())
+        return self.conclude(
+            state, broadcast, {"z": mean}, records, streams, hidden=hidden, gain=gain
+        )
+
+    def follow(self, state: Arrays, broadcast: Arrays, upload: Arrays) -> Arrays:
+        """Return z_p, and lam_p + rho (w - z_p), Algorithm 1 line 8."""
+        z = upload["z"]
+        lam = ascend(state["lam"], broadcast["w"], z, broadcast["rho"].item())
+        return {"lam": lam, "z": z}
 
     def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
         """Return w, which z_p is in the limit."""

@@ -37,13 +37,13 @@ from privet.kernel import (
 )
 from privet.kernel.programs.drift import Drift
 from privet.kernel.programs.steps import LocalTask, Walk
-from privet.wire.payload import ENCODED, encoded
+from privet.wire.payload import ENCODED
 from privet.wire.sparse import SparseVector, decode
 
 from .gradient_agents import GradientAgent, SeveralStepsAgent
 from .half import Arrays, Local, Streams, Vector
 from .solver_agents import penalty
-from .sparsifiers import Choice, choose, choose_shared
+from .sparsifiers import VALUES, Choice, choose_shared, sparse_arrays, sparse_vector
 from .terms import BudgetSchedule, MessageTerms
 from .value_bits import ValueBits
 
@@ -237,7 +237,7 @@ class Agent(ValueBits, BudgetSchedule, GradientAgent):
             return super().local_update(state, broadcast, records, streams)
         center, lam = self._center(broadcast, records), state["lam"]
         y = records.drift(self._drift(records.facts, streams.round), center, lam, streams)
-        return self._sent(state, broadcast, center, y, lam, records, streams)
+        return self._sent(state, {**broadcast, "x": center}, y, records, streams)
 
     def finished(
         self,
@@ -250,17 +250,27 @@ class Agent(ValueBits, BudgetSchedule, GradientAgent):
     ) -> Local:
         """Return lam_i and y; y is coded once its coordinates are chosen."""
         y, new = self._ascended(state, task, walk.end)
-        return self._sent(state, broadcast, task.start, y, new, records, streams)
+        hidden = None if self.dual == "public" else {"lam": new}
+        return self._sent(state, {**broadcast, "x": task.start}, y, records, streams, hidden)
 
-    def expected(self, center: Vector, lam: Vector | None) -> Vector:
-        """Return what both sides know that y is near to, shape (d,).
+    def follow(self, state: Arrays, broadcast: Arrays, upload: Arrays) -> Arrays:
+        """Return the public dual; nothing where the dual is the agent's own.
 
-        x0hat - lam_i / rho with a public dual, which it is in the limit; else x0hat.
+        ``broadcast`` has x0hat as ``x``. Of one agent.
         """
-        if lam is None or self.dual != "public":
-            return center
-        near: Vector = center - lam / lam.dtype.type(self.rho)
-        return near
+        if self.dual != "public":
+            return {}
+        center = broadcast["x"]
+        sent = sparse_vector(upload, center.size)
+        return {"lam": public_dual(state["lam"], center, sent, self.rho)}
+
+    def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
+        """Return x0hat - lam_i / rho with a public dual, which y is in the limit; else x0hat."""
+        center = broadcast["x"]
+        if self.dual != "public":
+            return {VALUES: center}
+        lam = state["lam"]
+        return {VALUES: center - lam / lam.dtype.type(self.rho)}
 
     def _ascended(self, state: Arrays, task: LocalTask, end: Vector) -> tuple[Vector, Vector]:
         """Return y and the new lam_i, of where the steps from x0hat ended."""
@@ -275,26 +285,20 @@ class Agent(ValueBits, BudgetSchedule, GradientAgent):
         self,
         state: Arrays,
         broadcast: Arrays,
-        center: Vector,
         y: Vector,
-        new: Vector,
         records: Records,
         streams: Streams,
+        hidden: Arrays | None = None,
     ) -> Local:
-        """Return what is sent of y, and the dual: ``new``, or what follows from what is sent."""
-        if self.secure_sum:
-            seed = int(broadcast["indices"]) if "indices" in broadcast else None
-            sent = choose_shared(self._choice, y, seed, records)
-            upload: Arrays = {"y": sent.values}
-        else:
-            coder = self.coder(streams, records)
-            near = None if coder is None else self.expected(center, state["lam"])
-            data, sent = choose(self._choice, y, center, streams, records, coder, near)
-            upload = encoded(data)
-        if self.dual == "public":
-            new = public_dual(state["lam"], center, sent, self.rho)
-            return Local({"lam": new}, upload, new)
-        return Local({"lam": new}, upload, sent.values)
+        """Return what is sent of y and the dual, which is in ``hidden`` or follows."""
+        if not self.secure_sum:
+            return self.conclude_sparse(
+                state, broadcast, y, self._choice, records, streams, hidden=hidden
+            )
+        seed = int(broadcast["indices"]) if "indices" in broadcast else None
+        sent = choose_shared(self._choice, y, seed, records)
+        new = self.follow(state, broadcast, sparse_arrays(sent))
+        return Local({**new, **(hidden or {})}, {"y": sent.values}, ())
 
     @property
     def _choice(self) -> Choice:

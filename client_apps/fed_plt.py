@@ -40,7 +40,7 @@ from privet.wire.ring import rounded
 
 from .arithmetic import distance
 from .gradient_agents import ClippedGradients, noise
-from .half import Arrays, Local, Streams, Vector
+from .half import Arrays, Streams, Vector
 from .solver_agents import ScheduledSteps, SolverAgent, penalty, solvers
 from .terms import BudgetSchedule, MessageTerms
 from .value_bits import ValueBits
@@ -59,7 +59,6 @@ class SplittingAgent(ValueBits, SolverAgent):
     """Agent half of Peaceman-Rachford splitting with local training, without noise."""
 
     upload: ClassVar[str] = "x_i"
-    sends: ClassVar[Mapping[str, str]] = {"x": "end"}
 
     rho: float = penalty(0.0, "penalty of the splitting", (3.0, 10.0))
     relaxation: float = setting(
@@ -91,11 +90,15 @@ class SplittingAgent(ValueBits, SolverAgent):
         """Return where the local steps begin: at x_i."""
         return state["x"]
 
-    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
-        """Return x_i, the end, and the reflected z_i."""
-        x = walk.end
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Arrays:
+        """Return x_i, the end."""
+        return {"x": walk.end}
+
+    def follow(self, state: Arrays, broadcast: Arrays, upload: Arrays) -> Arrays:
+        """Return x_i, and z_i + 2 a (x_i - y), Algorithm 1 line 10."""
+        x = upload["x"]
         z = reflect(state["z"], x, broadcast["y"], self.relaxation)
-        return Local(self.held({"x": x, "z": z}), {"x": x}, z)
+        return self.held({"x": x, "z": z})
 
     def held(self, state: Arrays) -> Arrays:
         """Return what an agent holds of x_i and z_i: both."""
@@ -243,10 +246,9 @@ class Agent(BudgetSchedule, ScheduledSteps, SplittingAgent):
         """Return what an agent holds of x_i and z_i: without x_i where no step begins there."""
         return state if self.local_start != "model" else {"z": state["z"]}
 
-    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
-        """Return x_i, the end, and the reflected z_i; rounded for a secure sum."""
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Arrays:
+        """Return x_i, the end; rounded for a secure sum, and how far it is from y."""
         if not self.secure_sum:
             return super().finish(state, broadcast, task, walk)
-        x, y = rounded(walk.end), broadcast["y"]
-        z = reflect(state["z"], x, y, self.relaxation)
-        return Local(self.held({"x": x, "z": z}), {"x": x, "distance": distance(x, y)}, x)
+        x = rounded(walk.end)
+        return {"x": x, "distance": distance(x, broadcast["y"])}

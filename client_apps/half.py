@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from privet.core import ConfigError
 from privet.core.key import Scalar, check_fields, read, settle
 from privet.kernel import Clipping, Facts, NoCertificateError, Records, Release
 from privet.kernel.programs.steps import LocalTask, Need, Walk
 from privet.kernel.streams import Streams
+from privet.wire.payload import encoded
 
 from .inputs import Arrays, Vector
+from .sparsifiers import VALUES, Choice, choose, sparse_arrays
 from .value_bits import NOISE, NOISE_STEPS, NONE, Coder
 
 
@@ -27,7 +29,17 @@ class Local(NamedTuple):
 
     state: Arrays
     upload: Arrays
-    agreed: Vector
+    agreed: tuple[Vector, ...]
+
+
+def agreed_on(state: Arrays, upload: Arrays) -> tuple[Vector, ...]:
+    """Return the arrays whose digest both sides compare: of the state that follows, and uploaded.
+
+    An array that `Half.follow` takes from the upload as it is counts once: it is the same object,
+    on both sides, as the arrays of an upload are objects of their own.
+    """
+    taken = {id(array) for array in state.values()}
+    return (*state.values(), *(array for array in upload.values() if id(array) not in taken))
 
 
 @dataclass(frozen=True)
@@ -35,8 +47,9 @@ class Half:
     """The mathematics of an agent, without Flower; everything derived that is not a method's own.
 
     The fields of a subclass are the run-config keys of the same names, with hyphens. It gives
-    ``task`` and ``finish``, or ``local_update`` where the solver is part of the method; a private
-    method gives ``private``, ``clip``, ``noise_key`` and ``noised_release``.
+    ``task`` and ``finish``, or ``local_update`` where the solver is part of the method; ``follow``
+    where agents keep a state; a private method gives ``private``, ``clip``, ``noise_key`` and
+    ``noised_release``.
     """
 
     name: ClassVar[str] = ""
@@ -61,9 +74,6 @@ class Half:
     say, so that a custom training loop can take the steps."""
     steps_bind: ClassVar[bool] = False
     """Whether the method counts on the number and length of the task's steps, and on no other."""
-    sends: ClassVar[Mapping[str, str]] = {}
-    """Arrays of an upload, and the field of the walk that each of them is: what ``finish`` takes
-    of these fields is what was sent, so that they may be coded. For halves with `ValueBits`."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
@@ -205,12 +215,22 @@ class Half:
         """
         raise NotImplementedError(f"{type(self).__name__} defines neither task nor local_update")
 
-    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
-        """Return the new state, the upload and what both sides agree on; a pure function.
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Arrays:
+        """Return the upload that a walk comes to; a pure function that a half gives with ``task``.
 
-        A half gives this with ``task``.
+        Its arrays (d,) are coded on their way where `ValueBits` asks for it.
         """
         raise NotImplementedError(f"{type(self).__name__} defines neither finish nor local_update")
+
+    def follow(self, state: Arrays, broadcast: Arrays, upload: Arrays) -> Arrays:
+        """Return the state that both sides hold after an upload: by default none.
+
+        Agent and server each compute it, from the agent's state before the round, what it was
+        broadcast and what it uploaded (as it decodes), and compare a digest of the outcome. A pure
+        function, entry by entry: the server gives it rows (N, d) of several agents' arrays beside
+        what they were all broadcast, (d,), or a part of one agent's.
+        """
+        return {}
 
     def local_update(
         self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
@@ -232,17 +252,67 @@ class Half:
         records: Records,
         streams: Streams,
     ) -> Local:
-        """Return ``finish`` of a walk, of what is decoded where the upload is coded."""
-        if not self.codes:
-            return self.finish(state, broadcast, task, walk)
-        coder = cast(Coder, self.coder(streams, records, self.noise_gain(streams.round)))
-        reference, coded = self.reference(state, broadcast), {}
-        for name, field in self.sends.items():
-            kept, coded[name] = coder.upload(getattr(walk, field), reference.get(name), name)
-            sent: dict[str, Any] = {field: kept}
-            walk = walk._replace(**sent)
-        local = self.finish(state, broadcast, task, walk)
-        return local._replace(upload={**local.upload, **coded})
+        """Return what a walk comes to: ``finish``, coded, and what follows of it."""
+        upload = self.finish(state, broadcast, task, walk)
+        return self.conclude(state, broadcast, upload, records, streams)
+
+    def conclude(
+        self,
+        state: Arrays,
+        broadcast: Arrays,
+        upload: Arrays,
+        records: Records,
+        streams: Streams,
+        *,
+        hidden: Arrays | None = None,
+        gain: float = 0.0,
+    ) -> Local:
+        """Return what an upload leaves: it is coded where that is asked for, and followed.
+
+        Parameters
+        ----------
+        hidden : mapping of str to array, optional
+            What the agent keeps beside what both sides hold; it is lost with the agent's state.
+        gain : float
+            What a charged draw was multiplied with on its way to the upload; 0 takes
+            ``noise_gain``.
+        """
+        sent = upload = {name: array.view() for name, array in upload.items()}
+        if coder := self.coder(streams, records, gain or self.noise_gain(streams.round)):
+            reference = self.reference(state, broadcast)
+            pairs = {
+                name: coder.upload(array, reference.get(name), name)
+                for name, array in upload.items()
+            }
+            upload = {name: kept for name, (kept, _) in pairs.items()}
+            sent = {name: coded for name, (_, coded) in pairs.items()}
+        new = self.follow(state, broadcast, upload)
+        return Local({**new, **(hidden or {})}, sent, agreed_on(new, upload))
+
+    def conclude_sparse(
+        self,
+        state: Arrays,
+        broadcast: Arrays,
+        vector: Vector,
+        choice: Choice,
+        records: Records,
+        streams: Streams,
+        *,
+        hidden: Arrays | None = None,
+    ) -> Local:
+        """As ``conclude``, of some coordinates of one vector (d,), which a sparsifier chooses.
+
+        ``follow`` is given what was sent of it as ``values`` (k,), and as ``places`` (k,) where,
+        unless that is everywhere; the reference of a coded one is called ``values`` as well.
+        """
+        coder = self.coder(streams, records, self.noise_gain(streams.round))
+        near = self.reference(state, broadcast).get(VALUES)
+        center = broadcast.get("x", vector)
+        data, sent = choose(choice, vector, center, streams, records, coder, near)
+        upload = sparse_arrays(sent)
+        new = self.follow(state, broadcast, upload)
+        agreed = agreed_on(new, {VALUES: upload[VALUES]})
+        return Local({**new, **(hidden or {})}, encoded(data), agreed)
 
     # ------------------------------------------------------------------ coded uploads
 
@@ -255,10 +325,10 @@ class Half:
         """Return what both sides hold that an upload is near to, by the upload's names.
 
         ``state`` is what the server would send to restore the agent's. By default what was
-        broadcast under the name of an array of ``sends``; what is not there stands for 0. Only what
-        is public of the agent in a private run.
+        broadcast under the same name; what is not there stands for 0. Only what is public of the
+        agent in a private run.
         """
-        return {name: broadcast[name] for name in self.sends if name in broadcast}
+        return broadcast
 
     def noise_gain(self, round_: int) -> float:
         """Return what a charged draw is multiplied with on its way to the upload, at least."""

@@ -48,8 +48,9 @@ class Agent(SeveralStepsAgent):
         x, mu = broadcast["x"], float(broadcast["mu"])
         return self.local_task(x, streams, center=x, rho=1.0 / mu if mu else math.inf)
 
-    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
-        return Local({}, {"x": walk.end}, walk.end)
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Arrays:
+        """Return the last w."""
+        return {"x": walk.end}
 
 
 class LocalSGD(Participant):

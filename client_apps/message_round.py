@@ -14,8 +14,9 @@ from flwr.app import Context, Message, RecordDict
 from privet.kernel import Facts, Problem, Records
 from privet.kernel.door import Held
 from privet.kernel.round import Ended, Round, View
-from privet.wire import RECORD, Update, digest, unpack
+from privet.wire import RECORD, Update, unpack
 from privet.wire.contract import Instruction, need_state_record, read_instruction, update_record
+from privet.wire.dense import digest, joined_digest
 from privet.wire.payload import to_payload
 from privet.wire.records import record_dict
 
@@ -158,7 +159,7 @@ class MessageRound(Round[Local, RecordDict]):
         """
         local = done.pop()
         asked, half, spent, masking = self.asked, self.half, self.spent, self.masking
-        agreed = 0 if masking else digest(local.agreed)
+        agreed = 0 if masking else joined_digest(map(digest, local.agreed))
         self._new = self._held.follow(
             asked.experiment,
             asked.tag,

@@ -20,12 +20,27 @@ from numpy.typing import NDArray
 
 from privet.core import ConfigError
 from privet.kernel import Records
+from privet.kernel.streams import Streams
 from privet.wire.ring import rounded
 from privet.wire.sparse import SparseVector, encode
 from privet.wire.sparse.selection import budget, index_seed, rand_k, top_k
 
-from .half import Streams, Vector
+from .inputs import Arrays, Vector
 from .value_bits import Coder
+
+VALUES, PLACES = "values", "places"
+"""What a sparse vector is called array by array: its numbers, and where they are."""
+
+
+def sparse_arrays(vector: SparseVector) -> dict[str, Vector]:
+    """Return a sparse vector as arrays by name; without places where it has all coordinates."""
+    places = {} if vector.positions is None else {PLACES: vector.positions}
+    return {VALUES: vector.values, **places}
+
+
+def sparse_vector(arrays: Arrays, dim: int) -> SparseVector:
+    """Return the sparse vector of `sparse_arrays`, of length ``dim``."""
+    return SparseVector(dim, arrays[VALUES], arrays.get(PLACES))
 
 
 @dataclass(frozen=True, slots=True)

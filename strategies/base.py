@@ -28,7 +28,7 @@ from privet.wire.records import record_dict
 from .configured import FOR_NOISE, Configured, RunArguments
 from .flower_options import FlowerArguments, FlowerOptions
 from .flower_wrappers import refuse_changed_model, refuse_wrappers
-from .half import ServerHalf, halved_step, step_keys, summing
+from .half import ServerHalf, halved_step, step_keys
 from .hooks import Hooks, Monitor
 from .participation import All, Participation
 from .run import Observer, Round, Run, RunOptions, Session
@@ -101,7 +101,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         given: dict[str, Any] = dict(run)
         for name in given.keys() - RunArguments.__annotations__.keys():
             self.refuse_argument(name)
-        if given.get("secure_sum") and not summing(half):
+        if given.get("secure_sum") and not half.masked:
             raise ConfigError(f"secure-sum = true: not with {half.name}: {self.no_secure_sum}")
         flower = {
             name: given.pop(name) for name in given.keys() & FlowerArguments.__annotations__.keys()
@@ -256,7 +256,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             also = f", or {others[name]} where no agent knows its moduli" if name in others else ""
             log.info("\t│\t├── %s: %s%s", name, value, also)
         log.info("\t└──> Participation: %s", self.participation)
-        if summing(self.half):
+        if self.half.masked:
             log.info("\t└──> Secure sum: the server sees sums over groups of agents only")
 
     # ------------------------------------------------------------------ a whole run

@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
-from privet.client_apps.arithmetic import ascend
 from privet.client_apps.dp_iadmm import Agent
 from privet.client_apps.terms import PrivacyTerms
 from privet.core import ConfigError
@@ -30,25 +29,9 @@ from privet.wire.ring import Shapes
 
 from .base import PrimalDualStrategy
 from .configured import RunArguments
-from .half import (
-    UNSAVED,
-    Arrays,
-    FoldingHalf,
-    GroupSum,
-    HalfState,
-    S,
-    ServerHalf,
-    SummingHalf,
-    Turn,
-    Vector,
-    agreed,
-    checked,
-    mean_row,
-    put,
-    squared_gap,
-    squared_gaps,
-)
+from .half import UNSAVED, Arrays, HalfState, ServerHalf, Turn, Vector, mean_row
 from .hooks import SearchAxis
+from .uploads import Sums, squared_gap
 
 _H_OF_SET = {"box": "box", "l2": "l2-ball"}
 _MOST_NAMED = 10
@@ -101,165 +84,43 @@ class State(HalfState):
 
     Attributes
     ----------
-    z, lam : arrays (P, d)
-        Of every agent, in the order of the sorted names.
     w : array (d,)
         As broadcast last.
+    count : int
+        Number P of agents.
+    z, lam : arrays (P, d)
+        Of every agent, in the order of the sorted names; (0, d) where uploads are masked.
+    mean : float64 array (d,)
+        (1/P) sum_p (z_p - lam_p / rho) where uploads are masked, else as it was at the start.
     total, weighted : float64 arrays (d,)
         sum_t w and sum_t t w over the finished rounds.
     t : int
         The last finished round.
-    rho : float
-        rho_t of the last broadcast.
     center : array (d,)
         The next w: the last model.
     residual : float
-        The participants' mean ||z_p - w||^2 plus the squared step of w; 0 at rest.
+        The participants' mean ||z_p - w||^2, of masked ones the squared mean of ||z_p - w||, each
+        at most 64, plus the squared step of w; 0 at rest.
     """
 
+    w: Vector
+    count: int
     z: Vector
     lam: Vector
-    w: Vector
+    mean: Vector
     total: Vector
     weighted: Vector
     t: int = 0
-    rho: float = math.nan
     center: Vector = field(init=False, metadata=UNSAVED)
 
 
 @dataclass(frozen=True)
-class Half(ServerHalf[S]):
-    """What both server halves of DP-IADMM have: the penalty rho_t, which travels with w."""
+class Server(ServerHalf[State]):
+    """Server half of DP-IADMM; the penalty rho_t travels with w.
 
-    last: ClassVar[str] = "center"
-
-    agent: Agent = field(default_factory=Agent)
-    penalty: Penalty = field(default_factory=Penalty)
-
-    @property
-    def recovery_note(self) -> str:
-        if self.agent.local_updates == 1 or self.agent.perturbation == "output":
-            return ""
-        return "its inner iterate restarts at z_p"
-
-    def notes(self, state: S, silent: Sequence[str]) -> tuple[str, ...]:
-        """Say who counted in a round without taking part."""
-        if not silent:
-            return ()
-        some = ", ".join(silent[:_MOST_NAMED])
-        more = f" and {len(silent) - _MOST_NAMED} more" if len(silent) > _MOST_NAMED else ""
-        return (f"absent, counted with their old z_p and lam_p: {some}{more}",)
-
-
-@dataclass(frozen=True)
-class Server(Half[State], FoldingHalf[State]):
-    """Server half of DP-IADMM."""
-
-    stacks: ClassVar[bool] = True
-    state = State
-
-    def rows(self, start: Vector) -> Arrays:
-        return {"z": start, "lam": np.zeros_like(start)}
-
-    def initialise(self, start: Vector, count: int) -> State:
-        return self.with_tables(**self.tables(start, count))
-
-    def with_tables(self, z: Vector, lam: Vector) -> State:
-        """Return the state before round 1 with these tables (P, d)."""
-        nothing = np.zeros(z.shape[1])
-        return self.completed(State(z, lam, z[0], nothing, nothing.copy()))
-
-    def completed(self, state: State) -> State:
-        kind = state.z.dtype.type
-        mean = column_sums(state.lam)
-        mean *= kind(-1.0 / self.penalty(state.t + 1))
-        mean += column_sums(state.z)
-        mean *= kind(1.0 / len(state.z))
-        state.center = mean
-        return state
-
-    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
-        """Return w (Algorithm 1 line 5), t and rho_t."""
-        state.w = state.center
-        state.rho = self.penalty(turn.number)
-        return state, {
-            "w": state.w,
-            "t": np.array(turn.number, np.int64),
-            "rho": np.array(state.rho, np.float64),
-        }
-
-    def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check z_p and return it with lam_p + rho_t (w - z_p), Algorithm 1 line 8."""
-        z = checked(upload, "z", state.w)
-        lam = ascend(state.lam[position], state.w, z, state.rho)
-        return {"z": z, "lam": lam}, agreed(upload, lam)
-
-    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
-        """Put the participants' z_p and lam_p into the tables and take the next w."""
-        state.t = turn.number
-        state.total += state.w
-        state.weighted += np.multiply(state.w, state.t, dtype=np.float64)
-        moved = sum(squared_gaps(uploads, state.w, "z"))
-        put(state.z, uploads, "z")
-        put(state.lam, uploads, "lam")
-        state = self.completed(state)
-        if uploads:  # a round without uploads says nothing of how far the agents are apart
-            state.residual = moved / len(uploads) + squared_gap(state.center, state.w)
-        return state
-
-    def recovery(self, state: State, position: int) -> Arrays:
-        """Return lam_p, and z_p for the inner iterate, which is z_p itself only for E = 1."""
-        return {"lam": state.lam[position], "inner": state.z[position]}
-
-    def models(self, state: State) -> Arrays:
-        """Return ``last`` (the newest w) and the theorems' averages of all w broadcast.
-
-        ``average`` is (17c), w^(T) of Theorems 2 and 3; ``weighted-average`` has the weights
-        2t / (T (T + 1)) of Theorem 4; ``mean`` is that of the z_p, which is in W.
-        """
-        mean = mean_row(state.z) if state.t else state.center
-        return {**averages(state), "mean": mean}
-
-
-@dataclass(slots=True)
-class SumState(HalfState):
-    """State of the server whose uploads are masked: means over all agents, in float64.
-
-    Attributes
-    ----------
-    mean : array (d,)
-        (1/P) sum_p (z_p - lam_p / rho): the next w.
-    w, total, weighted, t
-        As in `State`.
-    count : int
-        Number P of agents.
-    start : array (d,)
-        z_p of an agent that begins, in the model's own dtype.
-    residual : float
-        (mean ||z_p - w||)^2, each at most 64, plus the squared step of w; 0 at rest.
-    """
-
-    mean: Vector
-    w: Vector
-    total: Vector
-    weighted: Vector
-    count: int
-    start: Vector
-    t: int = 0
-
-    @property
-    def center(self) -> Vector:
-        """The next w: the last model."""
-        return self.mean.astype(self.start.dtype)
-
-
-@dataclass(frozen=True)
-class SumServer(Half[SumState], SummingHalf[SumState]):
-    """Server half of DP-IADMM for masked uploads: keeps one mean, sees no z_p and no lam_p.
-
-    w needs of the agents only the mean of v_p = z_p - lam_p / rho, over ALL of them. With rho
-    constant, which it therefore is here (that of round 1), Algorithm 1 line 8 moves a participant's
-    v_p by 2 z_p - w - (z_p of before), and that is what an agent sends. So
+    Of masked uploads it needs one sum. w is the mean of v_p = z_p - lam_p / rho over ALL agents;
+    with rho constant, which it therefore is here (that of round 1), Algorithm 1 line 8 moves a
+    participant's v_p by 2 z_p - w - (z_p of before), and that is what an agent sends. So
 
         w of the next round = w + (1/P) sum over the participants of (2 z_p - w - z_p of before)
 
@@ -270,54 +131,99 @@ class SumServer(Half[SumState], SummingHalf[SumState]):
     their difference is the sum of the old z_p, whose sum over other agents is known.
     """
 
-    state = SumState
+    state = State
+    last: ClassVar[str] = "center"
 
-    def initialise(self, start: Vector, count: int) -> SumState:
-        """Return z_p = start and lam_p = 0 for all agents."""
-        nothing = np.zeros(start.size)
-        mean = start.astype(np.float64)
-        return SumState(mean, start, nothing, nothing.copy(), count, start)
+    agent: Agent = field(default_factory=Agent)
+    penalty: Penalty = field(default_factory=Penalty)
 
-    def admit(self, state: SumState, position: int, start: Vector) -> SumState:
+    def rows(self, start: Vector) -> Arrays:
+        return {"z": start, "lam": np.zeros_like(start)}
+
+    def initialise(self, start: Vector, count: int) -> State:
+        nothing, mean = np.zeros(start.size), start.astype(np.float64)
+        tables = self.tables(start, count)
+        return self.completed(
+            State(start, count, **tables, mean=mean, total=nothing, weighted=nothing.copy())
+        )
+
+    def with_tables(self, z: Vector, lam: Vector) -> State:
+        """Return the state before round 1 with these tables (P, d)."""
+        state = self.initialise(z[0], len(z))
+        state.z, state.lam = z, lam
+        return self.completed(state)
+
+    def admit(self, state: State, position: int, start: Vector) -> State:
         """Return the state with an agent at z_p = start, lam_p = 0 more."""
         share = state.count / (state.count + 1)
-        state.mean = state.mean * share + state.start / (state.count + 1)
+        state.mean = state.mean * share + start / (state.count + 1)
         state.count += 1
+        return super().admit(state, position, start)
+
+    def _rho(self, t: int) -> float:
+        """Return the penalty of a round: that of the first where uploads are masked."""
+        return self.penalty(1 if self.masked else t)
+
+    def completed(self, state: State) -> State:
+        kind = state.w.dtype
+        if self.masked:
+            state.center = state.mean.astype(kind)
+            return state
+        mean = column_sums(state.lam)
+        mean *= kind.type(-1.0 / self._rho(state.t + 1))
+        mean += column_sums(state.z)
+        mean *= kind.type(1.0 / len(state.z))
+        state.center = mean
         return state
 
-    def broadcast(self, state: SumState, turn: Turn) -> tuple[SumState, Arrays]:
-        """Return w (Algorithm 1 line 5), t and rho_1."""
+    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
+        """Return w (Algorithm 1 line 5), t and rho_t."""
         state.w = state.center
-        rho = np.array(self.penalty(1), np.float64)
+        rho = np.array(self._rho(turn.number), np.float64)
         return state, {"w": state.w, "t": np.array(turn.number, np.int64), "rho": rho}
 
-    def summands(self, state: SumState) -> Shapes:
-        """Return by how much v_p moved (d,), and ||z_p - w||."""
-        return {"moved": state.w.shape, "distance": ()}
+    def summands(self, state: State) -> Shapes:
+        """Return z_p (d,); of masked uploads by how much v_p moved (d,), and ||z_p - w||."""
+        return {"moved": state.w.shape, "distance": ()} if self.masked else {"z": state.w.shape}
 
-    def fold_sums(self, state: SumState, sums: Mapping[str, GroupSum], turn: Turn) -> SumState:
-        """Move the mean by the participants' sums."""
+    def fold_sums(self, state: State, sums: Sums, turn: Turn) -> State:
+        """Take the next w, and count this one in the averages of the theorems."""
         state.t = turn.number
         state.total += state.w
         state.weighted += np.multiply(state.w, state.t, dtype=np.float64)
-        active = sum(len(found.positions) for found in sums.values())
-        if active:
-            moved = sum((found.arrays["moved"] for found in sums.values()), np.zeros(state.w.size))
-            state.mean = state.mean + moved / state.count
-            distance = sum(float(found.arrays["distance"]) for found in sums.values()) / active
-            state.residual = distance * distance + squared_gap(state.center, state.w)
+        if self.masked and sums.positions:
+            state.mean = state.mean + sums.total("moved") / state.count
+        state = self.completed(state)
+        if sums.positions:  # a round without uploads says nothing of how far the agents are apart
+            state.residual = sums.gap("z", "w") + squared_gap(state.center, state.w)
         return state
 
-    def recovery(self, state: SumState, position: int) -> Arrays:
-        """Return what an agent begins with; nothing is known of one that has begun."""
-        return {"lam": np.zeros_like(state.start), "inner": state.start, "z": state.start}
+    def models(self, state: State) -> Arrays:
+        """Return ``last`` (the newest w) and the theorems' averages of all w broadcast.
 
-    def models(self, state: SumState) -> Arrays:
-        """Return what ``Server.models`` returns but for ``mean``, which no sum tells."""
-        return averages(state)
+        ``average`` is (17c), w^(T) of Theorems 2 and 3; ``weighted-average`` has the weights
+        2t / (T (T + 1)) of Theorem 4; ``mean`` is that of the z_p, which is in W and which no sum
+        tells.
+        """
+        mean = {} if self.masked else {"mean": mean_row(state.z) if state.t else state.center}
+        return {**averages(state), **mean}
+
+    @property
+    def recovery_note(self) -> str:
+        if self.agent.local_updates == 1 or self.agent.perturbation == "output":
+            return ""
+        return "its inner iterate restarts at z_p"
+
+    def notes(self, state: State, silent: Sequence[str]) -> tuple[str, ...]:
+        """Say who counted in a round without taking part."""
+        if not silent:
+            return ()
+        some = ", ".join(silent[:_MOST_NAMED])
+        more = f" and {len(silent) - _MOST_NAMED} more" if len(silent) > _MOST_NAMED else ""
+        return (f"absent, counted with their old z_p and lam_p: {some}{more}",)
 
 
-def averages(state: State | SumState) -> dict[str, Vector]:
+def averages(state: State) -> dict[str, Vector]:
     """Return the last w and the averages of all that were broadcast, as in ``Server.models``."""
     count = state.t
     if count == 0:
@@ -346,8 +252,8 @@ class DPIADMM(PrimalDualStrategy):
     Who is averaged when some are absent: all enrolled agents, the absent ones with their old z_p
     and lam_p; the round's notes name them.
     A lost agent: z_p and lam_p are sent back, and the inner iterate restarts at z_p, which loses
-    nothing for E = 1 or with output perturbation. With ``secure_sum`` the server keeps one mean
-    (`SumServer`), rho_t stays rho_1, and an agent that loses its state is out of the run.
+    nothing for E = 1 or with output perturbation. With ``secure_sum`` the server keeps one mean,
+    rho_t stays rho_1, and an agent that loses its state is out of the run.
     Privacy: with ``clip`` > 0 and noise, each upload is accounted by the agent as E adaptive
     releases (one with output perturbation); ``sensitivity="paper"`` computes the noise's scale
     from the data, and such a run is not private.
@@ -393,8 +299,7 @@ class DPIADMM(PrimalDualStrategy):
         agent = Agent.from_settings(config)
         _check_noise(agent)
         penalty = replace(read(Penalty, config), epsilon=agent.epsilon)
-        server: type[Any] = SumServer if config["secure-sum"] else Server
-        super().__init__(server.from_config(agent, config, penalty=penalty), **run)
+        super().__init__(Server.from_config(agent, config, penalty=penalty), **run)
 
     @classmethod
     def is_noised(cls, config: Mapping[str, Any]) -> bool:

@@ -20,14 +20,15 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
-from privet.client_apps.fed_pdm import Agent, public_dual
+from privet.client_apps.fed_pdm import Agent
+from privet.client_apps.sparsifiers import sparse_arrays
 from privet.client_apps.terms import PrivacyTerms
 from privet.core import ConfigError
 from privet.core.key import setting
 from privet.kernel import Zero
 from privet.problems import ProximalFunction
-from privet.wire import digest
 from privet.wire.payload import encoded
 from privet.wire.ring import Shapes
 from privet.wire.sparse import SparseVector, encode
@@ -36,21 +37,10 @@ from privet.wire.sparse.sums import SparseSum
 
 from .base import PrimalDualStrategy
 from .configured import RunArguments
-from .half import (
-    Arrays,
-    FoldingHalf,
-    GroupSum,
-    HalfState,
-    SummingHalf,
-    Turn,
-    Vector,
-    mean_row,
-    present_sparse,
-    require_finite,
-    squared_gap,
-)
+from .half import Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
 from .hooks import SearchAxis
 from .shared_regularizer import RegularizerSettings
+from .uploads import SPARSE, Block, Sums, Uploads, squared_gap
 
 
 @dataclass(slots=True)
@@ -75,7 +65,7 @@ class State(HalfState):
 
 
 @dataclass(frozen=True)
-class Server(FoldingHalf[State]):
+class Server(ServerHalf[State]):
     """Server half of FedPDM; ``agent`` has the penalty rho, and whether the duals are public.
 
     The aggregation is (23), the mean over the ``participants`` that sent a coordinate; ``plain``,
@@ -89,6 +79,7 @@ class Server(FoldingHalf[State]):
     """
 
     state = State
+    restarts: ClassVar[bool] = True
     last: ClassVar[str] = "center"
 
     agent: Agent = field(default_factory=Agent)
@@ -113,6 +104,18 @@ class Server(FoldingHalf[State]):
             raise ConfigError(
                 "aggregation = 'table': the server knows the duals only with dual = 'public'"
             )
+        if not self.masked:
+            return
+        if self.agent.sparsifier not in ("none", "rand-k"):
+            raise ConfigError(
+                f"secure-sum = true: not with sparsifier = {self.agent.sparsifier!r}: agents "
+                "choose different coordinates (none and rand-k do not)"
+            )
+        if self.aggregation == "table":
+            raise ConfigError(
+                "secure-sum = true: not with aggregation = 'table': the server would have to know "
+                "every agent's dual"
+            )
 
     @property
     def public(self) -> bool:
@@ -120,14 +123,17 @@ class Server(FoldingHalf[State]):
         return self.agent.dual == "public"
 
     def rows(self, start: Vector) -> Arrays:
-        return {"lam": np.zeros_like(start)} if self.public else {}
+        return {"lam": np.zeros_like(start)} if self.public and not self.masked else {}
 
     def initialise(self, start: Vector, count: int) -> State:
         nobody = np.empty((0, start.size), start.dtype)
         return State(start, start, self.tables(start, count).get("lam", nobody))
 
     def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
-        """Return x0hat = top_k'(x0), encoded once for all participants."""
+        """Return x0hat = top_k'(x0), encoded once for all participants.
+
+        For masked uploads also the seed of the round's index set, unless that is all coordinates.
+        """
         center, chosen = state.center, None
         k = budget(self.downlink_k, self.alpha_d, center.size)
         state.sent = center
@@ -136,49 +142,51 @@ class Server(FoldingHalf[State]):
             state.sent = np.zeros_like(center)
             state.sent[chosen] = center[chosen]
         values = center if chosen is None else center[chosen]
-        return state, encoded(encode(values, chosen, center.size))
+        arrays = encoded(encode(values, chosen, center.size))
+        if self.masked and self._count(state) < center.size:
+            arrays["indices"] = np.array(_index_seed(turn), np.uint64)
+        return state, arrays
 
-    def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check y and return it as it came, with the digest of the dual (of y if private).
+    def accept(self, state: State, block: Block) -> tuple[Block, NDArray[np.uint64]]:
+        """Check y, and the dual that follows of it where that is public."""
+        return super().accept(state, block._replace(sent={"x": state.sent}))
 
-        What is kept until the fold is a view on the message, whatever d and K are; a coded y is
-        kept as it decodes.
-        """
-        vector = self._read(state, position, upload)
-        require_finite(vector.values)
-        if self.agent.codes:
-            upload = {"y": vector.values}
-            if vector.positions is not None:
-                upload["places"] = vector.positions
-        if not self.public:
-            return upload, digest(vector.values)
-        return upload, digest(public_dual(state.lam[position], state.sent, vector, self.agent.rho))
-
-    def _read(self, state: State, position: int, upload: Arrays) -> SparseVector:
-        near = None
-        if self.agent.codes:
-            near = self.agent.expected(state.sent, state.lam[position] if self.public else None)
-        return present_sparse(upload, state.center, near)
-
-    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
+    def fold(self, state: State, uploads: Uploads, turn: Turn) -> State:
         """Take the mean of the uploads, one after the other, and its prox."""
         if not uploads:
             return state
         total = SparseSum(state.center.size, state.center.dtype)
         before = mean_row(state.lam) if self.aggregation == "table" else state.lam
-        for position, upload in uploads.items():
-            if self.agent.codes:
-                vector = SparseVector(state.center.size, upload["y"], upload.get("places"))
-            else:
-                vector = self._read(state, position, upload)
+        for position, vector in uploads.sparse(state.center):
             if not self.public:
                 total.add(vector)
                 continue
             old = state.lam[position]
-            new = public_dual(old, state.sent, vector, self.agent.rho)
             total.add(self._corrected(vector, old))
-            state.lam[position] = new
+            new = self.agent.follow({"lam": old}, {"x": state.sent}, sparse_arrays(vector))
+            state.lam[position] = new["lam"]
         return self._moved(state, self._combined(total, state, before))
+
+    def _count(self, state: State) -> int:
+        """Return how many coordinates every agent of a masked run sends."""
+        dim = state.center.size
+        if self.agent.sparsifier == "none":
+            return dim
+        return budget(self.agent.uplink_k, self.agent.alpha_u, dim)
+
+    def summands(self, state: State) -> Shapes:
+        """Return a sparse y_i; masked: all of it (d,), or the round's index set (k,)."""
+        return {"y": (self._count(state),)} if self.masked else SPARSE
+
+    def fold_sums(self, state: State, sums: Sums, turn: Turn) -> State:
+        """Take the mean of masked uploads, 0 where nothing was sent, and its prox."""
+        if not sums.positions:
+            return state
+        dim, k = state.center.size, self._count(state)
+        mean = np.zeros(dim, state.center.dtype)
+        where = slice(None) if k == dim else rand_k(_index_seed(turn), dim, k)
+        mean[where] = sums.mean("y", mean)
+        return self._moved(state, mean)
 
     def _moved(self, state: State, mean: Vector) -> State:
         """Return the state at the prox of the uploads' mean."""
@@ -206,76 +214,9 @@ class Server(FoldingHalf[State]):
             return np.where(total.counts > 0, mean, state.center)
         return mean
 
-    def recovery(self, state: State, position: int) -> Arrays | None:
-        """Return the agent's public dual; a private one is known to the agent alone."""
-        return super().recovery(state, position) if self.public else None
-
-
-@dataclass(frozen=True)
-class SumServer(Server, SummingHalf[State]):
-    """Server half of FedPDM for masked uploads: the server sees the sum of the y_i and no y_i.
-
-    Its mean (23) needs nothing else where all participants send the same coordinates: all of them,
-    or k that are drawn by one seed for the whole round, which travels with the broadcast. The
-    server holds no duals; an agent that loses a dual begins again with lam_i = 0, as the paper's
-    would. Parameters as in ``Server``.
-
-    Raises
-    ------
-    ConfigError
-        If the settings need more than sums over one index set.
-    """
-
-    restarts: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.agent.sparsifier not in ("none", "rand-k"):
-            raise ConfigError(
-                f"secure-sum = true: not with sparsifier = {self.agent.sparsifier!r}: agents "
-                "choose different coordinates (none and rand-k do not)"
-            )
-        if self.aggregation == "table":
-            raise ConfigError(
-                "secure-sum = true: not with aggregation = 'table': the server would have to know "
-                "every agent's dual"
-            )
-
-    def rows(self, start: Vector) -> Arrays:
-        """Return nothing: nothing is kept of an agent."""
-        return {}
-
-    def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
-        """Return x0hat = top_k'(x0) and, with rand-k, the seed of this round's index set."""
-        state, arrays = super().broadcast(state, turn)
-        if self._count(state) == state.center.size:
-            return state, arrays
-        return state, {**arrays, "indices": np.array(_index_seed(turn), np.uint64)}
-
-    def _count(self, state: State) -> int:
-        dim = state.center.size
-        if self.agent.sparsifier == "none":
-            return dim
-        return budget(self.agent.uplink_k, self.agent.alpha_u, dim)
-
-    def summands(self, state: State) -> Shapes:
-        """Return y_i: all coordinates (d,), or those of the round's index set (k,)."""
-        return {"y": (self._count(state),)}
-
-    def fold_sums(self, state: State, sums: Mapping[str, GroupSum], turn: Turn) -> State:
-        """Take the mean of the uploads, 0 where nothing was sent, and its prox."""
-        active = sum(len(found.positions) for found in sums.values())
-        if not active:
-            return state
-        total: Any = sum(found.arrays["y"] for found in sums.values())
-        dim, k = state.center.size, self._count(state)
-        mean = np.zeros(dim, state.center.dtype)
-        where = slice(None) if k == dim else rand_k(_index_seed(turn), dim, k)
-        mean[where] = total / active
-        return self._moved(state, mean)
-
-    def recovery(self, state: State, position: int) -> Arrays | None:
-        """Return nothing: an agent's dual is known to the agent alone."""
-        return None
+    def recovery(self, state: State, positions: Positions) -> Arrays | None:
+        """Return the agents' public duals; a private one is known to the agent alone."""
+        return super().recovery(state, positions) if self.public and not self.masked else None
 
 
 def _index_seed(turn: Turn) -> int:
@@ -325,8 +266,9 @@ class FedPDM(PrimalDualStrategy):
     ``preset="private"`` sets the certified defaults: one full-batch step, per-example clip 1,
     constant step 1/2 with rho 1, public dual.
     Who is averaged when some are absent: the participants only; with ``aggregation="table"`` the
-    absent ones count with their duals. ``secure_sum`` takes `SumServer`: dense or rand-k by one
-    seed for all.
+    absent ones count with their duals. With ``secure_sum`` all participants send the same
+    coordinates, all of them or k by one seed for all, and the server holds no duals; an agent that
+    loses its own begins again with lam_i = 0, as the paper's would.
     Privacy: with ``clip`` and ``noise_scale`` > 0 each upload is a Gaussian release that the agent
     accounts itself, with a proven sensitivity or not at all; otherwise a run is not private.
     """
@@ -384,8 +326,7 @@ class FedPDM(PrimalDualStrategy):
         if config["dual"] == "auto":
             public = noisy or config["preset"] == "private"
             config["dual"] = "public" if public else "private"
-        server = SumServer if config["secure-sum"] else Server
-        half = server.from_config(Agent.from_settings(config), config, h=h or Zero())
+        half = Server.from_config(Agent.from_settings(config), config, h=h or Zero())
         super().__init__(half, **run)
 
     @classmethod

@@ -17,9 +17,10 @@ from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
-from privet.client_apps.fed_plt import Agent, SplittingAgent, reflect
+from privet.client_apps.fed_plt import Agent, SplittingAgent
 from privet.client_apps.terms import PrivacyTerms
 from privet.core.key import setting
+from privet.core.mapped import column_sums
 from privet.kernel import Facts, Zero
 from privet.kernel.records import best_step
 from privet.problems import ProximalFunction
@@ -28,24 +29,10 @@ from privet.wire.ring import Shapes
 from .base import PrimalDualStrategy
 from .configured import RunArguments
 from .fed_plt_theory import FedPLTTheory, Setting, convergence_matrix
-from .half import (
-    UNSAVED,
-    Arrays,
-    FoldingHalf,
-    GroupSum,
-    HalfState,
-    SummingHalf,
-    Turn,
-    Vector,
-    advance,
-    mean_row,
-    next_row,
-    present,
-    put,
-    squared_gaps,
-)
+from .half import UNSAVED, Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
 from .hooks import Cost, SearchAxis
 from .shared_regularizer import RegularizerSettings
+from .uploads import Sums
 
 
 @dataclass(slots=True)
@@ -54,28 +41,43 @@ class State(HalfState):
 
     Attributes
     ----------
-    x, z : arrays (N, d)
-        Of every agent, in the order of the sorted names.
     y : array (d,)
         As broadcast last.
+    count : int
+        Number N of agents.
+    x, z : arrays (N, d)
+        Of every agent, in the order of the sorted names; (0, d) where uploads are masked.
+    total : array (d,)
+        Sum of the z_i, in float64 and kept from round to round where uploads are masked.
     center : array (d,)
         prox_{(rho/N) h}(mean z) of the present z: the next y and the last model.
     residual : float
-        Mean over the last participants of ||x_i - y||^2; z rests where it is 0.
+        Mean over the last participants of ||x_i - y||^2, of masked ones the squared mean of
+        ||x_i - y||, each at most 64; z rests where it is 0.
     """
 
+    y: Vector
+    count: int
     x: Vector
     z: Vector
-    y: Vector
+    total: Vector
     center: Vector = field(init=False, metadata=UNSAVED)
 
 
 @dataclass(frozen=True)
-class Server(FoldingHalf[State]):
-    """Server half of Fed-PLT; ``agent`` has the penalty rho, h is the shared regulariser."""
+class Server(ServerHalf[State]):
+    """Server half of Fed-PLT; ``agent`` has the penalty rho, h is the shared regulariser.
+
+    Of masked uploads it needs the sum alone, with which it moves that of the z_i:
+
+        sum z <- sum z + 2 a sum_{i in S} (x_i - y)             S the participants
+
+    The agents round x_i to multiples of 2^-40 before they use it: what is added is exactly what
+    they hold, and no error builds up. The price: an agent that loses x_i and z_i cannot go on,
+    because nobody else has them.
+    """
 
     state = State
-    stacks: ClassVar[bool] = True
     last: ClassVar[str] = "center"
 
     agent: SplittingAgent = field(default_factory=Agent)
@@ -94,16 +96,33 @@ class Server(FoldingHalf[State]):
 
     def without_moduli(self) -> Self:
         half = super().without_moduli()
-        return replace(half, returned_model="mean") if self.returned_model == "auto" else half
+        mean = self.returned_model == "auto" and not self.masked
+        return replace(half, returned_model="mean") if mean else half
 
     def rows(self, start: Vector) -> Arrays:
         return {"x": start, "z": start}
 
     def initialise(self, start: Vector, count: int) -> State:
-        return self.completed(State(**self.tables(start, count), y=start))
+        total = count * start.astype(np.float64)
+        return self.completed(State(start, count, **self.tables(start, count), total=total))
+
+    def with_tables(self, x: Vector, z: Vector) -> State:
+        """Return the state before round 1 with these tables (N, d)."""
+        state = self.initialise(np.zeros_like(x[0]), len(x))
+        state.x, state.z = x, z
+        return self.completed(state)
+
+    def admit(self, state: State, position: int, start: Vector) -> State:
+        """Return the state with an agent at x_i = z_i = start more."""
+        state.total = state.total + start
+        state.count += 1
+        return super().admit(state, position, start)
 
     def completed(self, state: State) -> State:
-        state.center = self.h.prox(mean_row(state.z), self.agent.rho / len(state.z))
+        if not self.masked:
+            state.total = column_sums(state.z)
+        mean = (state.total / state.total.dtype.type(state.count)).astype(state.y.dtype, copy=False)
+        state.center = self.h.prox(mean, self.agent.rho / state.count)
         return state
 
     def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
@@ -111,126 +130,41 @@ class Server(FoldingHalf[State]):
         state.y = state.center
         return state, {"y": state.y}
 
-    def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check x_i and z_i + 2 a (x_i - y), Algorithm 1 line 10."""
-        x = present(upload, "x", state.y)
-        z, agreed = next_row("z", upload, self._reflected, state.z[position], x, state.y)
-        return {"x": x, **z}, agreed
+    def summands(self, state: State) -> Shapes:
+        """Return x_i (d,); of masked uploads ||x_i - y|| as well."""
+        return {"x": state.y.shape, **({"distance": ()} if self.masked else {})}
 
-    def _reflected(self, z: Vector, x: Vector, y: Vector) -> Vector:
-        return reflect(z, x, y, self.agent.relaxation)
-
-    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
-        """Put the participants' x_i and z_i into the tables and take the next consensus."""
-        if not uploads:
+    def fold_sums(self, state: State, sums: Sums, turn: Turn) -> State:
+        """Move the sum of the z_i by what the participants' moved, and take the next consensus."""
+        if not sums.positions:
             return state
-        moved = 0.0
-        for gap in squared_gaps(uploads, state.y):
-            moved += gap
-        put(state.x, uploads, "x")
-        advance(state.z, "z", uploads, self._reflected, "x", state.y)
-        state.residual = moved / len(uploads)
+        state.residual = sums.gap("x", "y")
+        if self.masked:
+            moved = sums.total("x") - sums.sent("y")
+            state.total = state.total + 2.0 * self.agent.relaxation * moved
         return self.completed(state)
 
-    def recovery(self, state: State, position: int) -> Arrays:
-        """Return what the agent holds of x_i and z_i."""
-        return dict(self.agent.held({"x": state.x[position], "z": state.z[position]}))
+    def recovery(self, state: State, positions: Positions) -> Arrays:
+        """Return what the agents hold of x_i and z_i."""
+        return dict(self.agent.held(super().recovery(state, positions) or {}))
+
+    def recovery_of(self, state: State, position: int, start: Vector) -> Arrays | None:
+        found = super().recovery_of(state, position, start)
+        return None if found is None else dict(self.agent.held(found))
 
     def model(self, state: State) -> Vector:
         """Return the prox of the mean z, or the mean of x_i over all agents."""
         return mean_row(state.x) if self.returned_model == "mean" else state.center
 
     def models(self, state: State) -> Arrays:
-        """Return ``last``, the model of the run, and ``mean``, the mean of x_i over all agents."""
+        """Return ``last``, the model of the run, and ``mean``, the mean of x_i over all agents.
+
+        No sum tells the latter.
+        """
+        if self.masked:
+            return super().models(state)
         mean = mean_row(state.x)
         return {"last": mean if self.returned_model == "mean" else state.center, "mean": mean}
-
-
-@dataclass(slots=True)
-class SumState(HalfState):
-    """State of the server whose uploads are masked.
-
-    Attributes
-    ----------
-    total : float64 array (d,)
-        Sum of the z_i.
-    count : int
-        Their number N.
-    start : array (d,)
-        x_i = z_i of an agent that begins.
-    y : array (d,)
-        As broadcast last.
-    center : array (d,)
-        The next y and the last model.
-    residual : float
-        The squared mean over the last participants of ||x_i - y||, each at most 64.
-    """
-
-    total: Vector
-    count: int
-    start: Vector
-    y: Vector
-    center: Vector = field(init=False, metadata=UNSAVED)
-
-
-@dataclass(frozen=True)
-class SumServer(SummingHalf[SumState]):
-    """Server half of Fed-PLT for masked uploads: keeps the mean of the z_i and sees no x_i.
-
-        zbar <- zbar + (2 a/N) ( sum_{i in S} x_i - |S| y )         S the participants
-
-    is the mean over all agents of z_i <- z_i + 2 a (x_i - y), so that the iterates are those of
-    ``Server``, whose parameters it has. The agents round x_i to multiples of 2^-40 before they use
-    it: what is added is exactly what they hold, and no error builds up. The price: an agent that
-    loses x_i and z_i cannot go on, because nobody else has them.
-    """
-
-    state = SumState
-    last: ClassVar[str] = "center"
-
-    agent: Agent = field(default_factory=Agent)
-    h: ProximalFunction = field(default_factory=Zero)
-
-    def contraction(self, facts: Facts) -> float:
-        return _contraction(self.agent, facts)
-
-    def initialise(self, start: Vector, count: int) -> SumState:
-        return self.completed(SumState(count * start.astype(np.float64), count, start, start))
-
-    def admit(self, state: SumState, position: int, start: Vector) -> SumState:
-        """Return the state with an agent at x_i = z_i = start more."""
-        state.total = state.total + start
-        state.count += 1
-        return self.completed(state)
-
-    def completed(self, state: SumState) -> SumState:
-        mean = (state.total / state.count).astype(state.start.dtype)
-        state.center = self.h.prox(mean, self.agent.rho / state.count)
-        return state
-
-    def broadcast(self, state: SumState, turn: Turn) -> tuple[SumState, Arrays]:
-        """Return y = prox_{(rho/N) h}(zbar), Algorithm 1 line 2."""
-        state.y = state.center
-        return state, {"y": state.y}
-
-    def summands(self, state: SumState) -> Shapes:
-        """Return x_i (d,) and ||x_i - y||."""
-        return {"x": state.y.shape, "distance": ()}
-
-    def fold_sums(self, state: SumState, sums: Mapping[str, GroupSum], turn: Turn) -> SumState:
-        """Move zbar by the participants' sums and take the next consensus."""
-        active = sum(len(found.positions) for found in sums.values())
-        if not active:
-            return state
-        moved = sum((found.arrays["x"] for found in sums.values()), -active * state.y.astype("f8"))
-        state.total = state.total + 2.0 * self.agent.relaxation * moved
-        distance = sum(float(found.arrays["distance"]) for found in sums.values()) / active
-        state.residual = distance * distance
-        return self.completed(state)
-
-    def recovery(self, state: SumState, position: int) -> Arrays:
-        """Return what an agent begins with; nothing is known of one that has begun."""
-        return dict(self.agent.held({"x": state.start, "z": state.start}))
 
 
 def _contraction(agent: SplittingAgent, facts: Facts) -> float:
@@ -258,8 +192,8 @@ class FedPLT(PrimalDualStrategy):
     choice. With a ``step_size`` of 0 every agent takes 2 / (smoothness + strong convexity +
     2 / rho) of its own.
     Who is averaged when some are absent: all enrolled agents, the absent ones with their old z_i.
-    With ``secure_sum`` the server keeps the mean of the z_i alone (`SumServer`) and an agent that
-    loses its state is out of the run.
+    With ``secure_sum`` the server keeps the sum of the z_i alone, and an agent that loses its state
+    is out of the run.
     Privacy: with ``noisy-gd``, ``clip`` > 0 and ``noise_variance`` > 0 each upload is a Gaussian
     release that the agent itself accounts; otherwise a run is not private.
     """
@@ -312,6 +246,5 @@ class FedPLT(PrimalDualStrategy):
         **run: Unpack[RunArguments],
     ) -> None:
         config = self.resolved(locals())
-        server: type[Any] = SumServer if config["secure-sum"] else Server
-        half = server.from_config(Agent.from_settings(config), config, h=h or Zero())
+        half = Server.from_config(Agent.from_settings(config), config, h=h or Zero())
         super().__init__(half, **run)

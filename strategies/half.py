@@ -1,20 +1,19 @@
 """What an algorithm's server half is: a few pure functions on arrays, most of them derived.
 
 A half is a frozen dataclass of parameters, its state a dataclass of arrays and numbers. From the
-two `ServerHalf` derives what is the same for all algorithms; a half writes what is its own. A half
-that sees every upload is a `FoldingHalf`, one that needs only sums of them a `SummingHalf`, one
-whose agents belong to units a `GroupedHalf`; it may be several.
+two `ServerHalf` derives what is the same for all algorithms; a half writes what is its own. One
+whose agents belong to units is a `GroupedHalf`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from math import nan
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,25 +21,21 @@ from numpy.typing import NDArray
 from privet.client_apps.half import Half
 from privet.client_apps.inputs import parts
 from privet.client_apps.solver_agents import USUAL_SMOOTHNESS
-from privet.client_apps.state import LARGE
 from privet.client_apps.terms import PrivacyTerms
-from privet.core import NotFiniteError, RunError, UploadError, WireError, mapped
+from privet.core import RunError, mapped
 from privet.core.key import keys_of, owned, read
-from privet.core.mapped import blocks, column_sums, empty, release
+from privet.core.mapped import blocks, column_sums, empty
 from privet.kernel import Facts, stream
-from privet.wire import Settings, digest, finite
-from privet.wire.dense import digest_of, digests
+from privet.wire import Settings
 from privet.wire.payload import ENCODED
 from privet.wire.ring import Shapes
-from privet.wire.sparse import SparseVector, decode
-from privet.wire.value_coding import decode_values
+
+from .uploads import Block, ClearSums, Sums, Uploads, decoded, followed, in_part
 
 Vector = NDArray[Any]
 Arrays = dict[str, Vector]
-
-Follow = Callable[[Vector, Vector, Vector], Vector]
-"""What an agent's row of a table, its upload and what it was told make of the row, all (d,) and
-entry by entry."""
+Positions = NDArray[np.intp] | slice
+"""Some agents, by position in the sorted list of their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +128,12 @@ class ServerHalf(ABC, Generic[S]):
         return self.agent.version
 
     @property
-    def secure_sum(self) -> bool:
-        """Whether this run's uploads are masked; the setting ``secure-sum`` then travels along."""
-        return False
+    def masked(self) -> bool:
+        """Whether this run's uploads are masked, so that the server sees sums of them alone.
+
+        By default the agents' ``secure-sum``, for which ``fold_sums`` must be all there is.
+        """
+        return bool(getattr(self.agent, "secure_sum", False))
 
     @property
     def noise_key(self) -> str:
@@ -159,7 +157,7 @@ class ServerHalf(ABC, Generic[S]):
             for entry in fields(self.agent)
         }
         own.pop("secure-sum", None)
-        masked = {"secure-sum": True} if self.secure_sum else {}
+        masked = {"secure-sum": True} if self.masked else {}
         terms = self.terms.settings() if self.noise_key else {}
         return {**terms, **own, **masked}
 
@@ -204,10 +202,11 @@ class ServerHalf(ABC, Generic[S]):
         return {}
 
     def tables(self, start: Vector, count: int) -> dict[str, Any]:
-        """Return the tables (N, d) before round 1, by name."""
+        """Return the tables (N, d) before round 1, by name; of no rows where uploads are masked."""
         tables = {}
         for name, row in self.rows(start).items():
-            table = empty((count, *np.atleast_1d(row).shape), row.dtype, self.folder)
+            shape = (0 if self.masked else count, *np.atleast_1d(row).shape)
+            table = empty(shape, row.dtype, self.folder)
             for part in blocks(table):
                 table[part] = row
             tables[name] = table
@@ -227,7 +226,7 @@ class ServerHalf(ABC, Generic[S]):
 
     def admit(self, state: S, position: int, start: Vector) -> S:
         """Return the state with a new agent inserted at this position."""
-        for name, row in self.rows(start).items():
+        for name, row in self._mirrored(start).items():
             table = getattr(state, name)
             longer = empty((len(table) + 1, *table.shape[1:]), table.dtype, self.folder)
             others = np.delete(np.arange(len(longer)), position)
@@ -239,16 +238,32 @@ class ServerHalf(ABC, Generic[S]):
 
     def renew(self, state: S, position: int, start: Vector) -> S:
         """Return the state in which this agent is again what ``admit`` inserts."""
-        for name, row in self.rows(start).items():
+        for name, row in self._mirrored(start).items():
             getattr(state, name)[position] = row
         return self.completed(state)
 
-    def recovery(self, state: S, position: int) -> Arrays | None:
-        """Return the state an agent needs to go on, or None where the server does not hold it.
+    def _mirrored(self, start: Vector) -> Arrays:
+        return {} if self.masked else self.rows(start)
 
-        By default its row of every table, by the table's name.
+    def recovery_of(self, state: S, position: int, start: Vector) -> Arrays | None:
+        """Return what one agent is sent to go on, or to begin: all that there is of a masked run.
+
+        None where nobody but the agent has it.
         """
-        return {name: getattr(state, name)[position] for name in self.rows(np.empty(0))}
+        if self.masked:
+            return self.rows(start) or None
+        held = self.recovery(state, slice(position, position + 1))
+        if held is None:
+            return None
+        return {name: array[0] if array.ndim > 1 else array for name, array in held.items()}
+
+    def recovery(self, state: S, positions: Positions) -> Arrays | None:
+        """Return the states that some agents need to go on, or None where nobody but they has them.
+
+        By default their rows of every table, by the table's name. What all of them have in common
+        may be one array (d,).
+        """
+        return {name: getattr(state, name)[positions] for name in self.rows(np.empty(0))}
 
     def model(self, state: S) -> Vector:
         """Return the model (d,) that is the run's result."""
@@ -299,6 +314,89 @@ class ServerHalf(ABC, Generic[S]):
         """
         return state, {"x": getattr(state, self.last)}
 
+    def own(self, state: S, position: int, turn: Turn) -> Arrays:
+        """Return what one participant is sent besides, in a message of its own; mostly nothing."""
+        return {}
+
+    def summands(self, state: S) -> Shapes:
+        """Return names and shapes of the arrays that every agent uploads, in order.
+
+        By default a model, as ``x``.
+        """
+        return {"x": getattr(state, self.last).shape}
+
+    def accept(self, state: S, block: Block) -> tuple[Block, NDArray[np.uint64]]:
+        """Check uploads; return them with what their agents hold from now on, and its digests.
+
+        By default what `Half.follow` makes of them.
+
+        Raises
+        ------
+        UploadError
+            With a named reason (shape, dtype, numbers that are not finite).
+        """
+        held = self.recovery(state, block.where) or {}
+        shapes, like = self.summands(state), getattr(state, self.last)
+        return followed(self.agent, held, block, shapes, like)
+
+    def decoded(self, state: S, position: int, sent: Arrays, upload: Arrays) -> Arrays:
+        """Return one agent's upload with its coded arrays decoded, before ``accept``.
+
+        ``sent`` is what the agent was broadcast.
+
+        Raises
+        ------
+        WireError
+            If a code is not one of as many numbers as the model has, or there are too many.
+        """
+        if ENCODED in upload:  # `uploads.followed` decodes a sparse one
+            return upload
+        like = getattr(state, self.last)
+        held = self.recovery_of(state, position, like) or {}
+        near = self.agent.reference(held, sent)
+        return dict(decoded(upload, near, like, len(self.summands(state))))
+
+    def mirror(self, state: S, uploads: Uploads) -> None:
+        """Write into the tables what the agents hold after these uploads."""
+        dim = getattr(state, self.last).size
+        tables = {name: getattr(state, name) for name in self._mirrored(np.empty(0))}
+        for block in uploads:
+            if block.state is None:
+                self._mirror_in_parts(state, block, tables, dim)
+                continue
+            for name, rows in {**block.upload, **block.state}.items():
+                if name in tables:
+                    tables[name][block.where] = rows
+
+    def _mirror_in_parts(
+        self, state: S, block: Block, tables: Mapping[str, Vector], dim: int
+    ) -> None:
+        held = self.recovery(state, block.where) or {}
+        for part in parts(dim):
+            upload = in_part(block.upload, part, dim)
+            before = in_part(held, part, dim), in_part(block.sent, part, dim)
+            for name, rows in {**upload, **self.agent.follow(*before, upload)}.items():
+                if name in tables:
+                    tables[name][block.where, part] = rows
+
+    def fold(self, state: S, uploads: Uploads, turn: Turn) -> S:
+        """End a round with the accepted uploads of the participants.
+
+        By default the tables follow, and ``fold_sums`` ends it.
+        """
+        self.mirror(state, uploads)
+        return self.fold_sums(state, ClearSums(uploads), turn)
+
+    def fold_sums(self, state: S, sums: Sums, turn: Turn) -> S:
+        """End a round with the sums of its uploads, which is all that there is of masked ones.
+
+        The tables have followed by then. A half gives this, or ``fold``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines neither fold_sums nor fold")
+
+    restarts: ClassVar[bool] = False
+    """Whether an agent of a masked run that lost its state may begin again; if not it is out."""
+
     def measures(self, state: S) -> dict[str, float]:
         """Return what else is measured of the state after a round, by kebab-case name."""
         return {}
@@ -315,10 +413,8 @@ class ServerHalf(ABC, Generic[S]):
         """What an agent loses that is sent its state; mostly nothing."""
         return ""
 
-    def own(self, state: S, position: int, turn: Turn) -> Arrays:
-        """Return what one participant is sent besides, in a message of its own; mostly nothing."""
-        return {}
 
+_ROWS_AT_ONCE = 1 << 12
 
 STEP_KEYS = ("step-size", "step-size-base")
 """Keys of the length of local steps."""
@@ -339,104 +435,6 @@ def halved_step(half: ServerHalf[S]) -> ServerHalf[S]:
     if settings[key] > 0:
         return half.with_settings({key: settings[key] / 2})
     return half.with_settings({"smoothness": 2 * (settings["smoothness"] or USUAL_SMOOTHNESS)})
-
-
-class FoldingHalf(ServerHalf[S]):
-    """A server half that sees every agent's upload."""
-
-    stacks: ClassVar[bool] = False
-    """Whether ``accept`` and ``recovery`` take several agents at once: an array of positions, and
-    an upload that is `Rows`. Row by row what they say of one, they then use `present`, `checked`
-    and `agreed`."""
-
-    def decoded(self, state: S, position: int, sent: Arrays, upload: Arrays) -> Arrays:
-        """Return an upload with its coded arrays (`Half.sends`) decoded, before ``accept``.
-
-        ``sent`` is what the agent was broadcast. An array that was not worth coding is as it was.
-
-        Raises
-        ------
-        WireError
-            If a code is not one of as many numbers as the model has, or there are more codes than
-            the agent's half makes.
-        """
-        coded = {
-            name: array
-            for name, array in upload.items()
-            if array.dtype == np.uint8 and name != ENCODED
-        }
-        if not coded:
-            return upload
-        if len(coded) > max(1, len(self.agent.sends)):  # a few bytes may stand for a whole model
-            raise WireError(f"upload has {len(coded)} coded arrays")
-        start = getattr(state, self.last)
-        reference = self.agent.reference(self.recovery(state, position) or {}, sent)
-        return {
-            **upload,
-            **{
-                name: decode_values(array, start.size, start.dtype, reference.get(name))
-                for name, array in coded.items()
-            },
-        }
-
-    @abstractmethod
-    def accept(self, state: S, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check one upload; return what is folded and the digest both sides must agree on.
-
-        Raises
-        ------
-        UploadError
-            With a named reason (shape, dtype, numbers that are not finite).
-        """
-
-    @abstractmethod
-    def fold(self, state: S, uploads: Mapping[int, Arrays], turn: Turn) -> S:
-        """End a round with the accepted uploads of the participants, in order of position."""
-
-
-class GroupSum(NamedTuple):
-    """The sum of the uploads of a group of agents.
-
-    Attributes
-    ----------
-    arrays : dict of str to float64 array
-        The sums, by the names of ``SummingHalf.summands``; exact sums of numbers that the agents
-        rounded to multiples of 2^-40.
-    positions : tuple of int
-        Whose uploads were added.
-    """
-
-    arrays: Arrays
-    positions: tuple[int, ...]
-
-
-class SummingHalf(ServerHalf[S]):
-    """A server half that needs only sums of uploads, so that it can do with masked ones.
-
-    In such a run ``recovery`` is asked for agents that begin (tag 0) only, and what the agents
-    upload is not compared with anything.
-    """
-
-    restarts: ClassVar[bool] = False
-    """Whether an agent that lost its state may begin again; if not it is out of the run."""
-
-    @property
-    def secure_sum(self) -> bool:
-        """Whether this run's uploads are masked."""
-        return True
-
-    @abstractmethod
-    def summands(self, state: S) -> Shapes:
-        """Return names and shapes of the arrays that every agent uploads, in order."""
-
-    @abstractmethod
-    def fold_sums(self, state: S, sums: Mapping[str, GroupSum], turn: Turn) -> S:
-        """End a round with the sums by group; a group that came to none is not there."""
-
-
-def summing(half: ServerHalf[S]) -> SummingHalf[S] | None:
-    """Return the half as one of a secure sum, None where uploads are not masked."""
-    return half if isinstance(half, SummingHalf) and half.secure_sum else None
 
 
 class GroupedHalf(ServerHalf[S]):
@@ -468,183 +466,18 @@ def grouped(half: ServerHalf[S]) -> GroupedHalf[S] | None:
     return half if isinstance(half, GroupedHalf) else None
 
 
-# ---------------------------------------------------------------------- uploads
-
-
-class Rows(dict[str, Vector]):
-    """The arrays of several agents' uploads, a row (k, ...) each."""
-
-
-class Lazy(Mapping[int, Arrays]):
-    """Arrays by position, each made when it is asked for: large ones one after the other."""
-
-    def __init__(self, makers: Mapping[int, Callable[[], Arrays]]) -> None:
-        self._makers = makers
-
-    def __len__(self) -> int:
-        return len(self._makers)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._makers)
-
-    def __getitem__(self, position: int) -> Arrays:
-        release()
-        return self._makers[position]()
-
-
-class Uploads(Mapping[int, Arrays]):
-    """Accepted uploads as rows: a mapping of every position to its own, in order.
-
-    Attributes
-    ----------
-    positions : array (k,) of int
-        Increasing.
-    rows : dict of str to array (k, d)
-    """
-
-    def __init__(self, positions: NDArray[np.intp], rows: Arrays) -> None:
-        self.positions, self.rows = positions, rows
-
-    def __len__(self) -> int:
-        return len(self.positions)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.positions.tolist())
-
-    def __getitem__(self, position: int) -> Arrays:
-        row = int(np.searchsorted(self.positions, position))
-        if row == len(self.positions) or self.positions[row] != position:
-            raise KeyError(position)
-        return {name: array[row] for name, array in self.rows.items()}
-
-
-def agreed(upload: Arrays, vector: Vector) -> Any:
-    """Return the digest of what both sides must agree on, of `Rows` one each."""
-    return digests(vector) if isinstance(upload, Rows) else digest(vector)
-
-
-def next_row(
-    name: str, upload: Arrays, follow: Follow, row: Vector, sent: Vector, told: Vector
-) -> tuple[Arrays, Any]:
-    """Return what follows of an agent's row of a table under its name, and the row's digest.
-
-    A large row is looked at in parts and not kept: `advance` makes it once more, in its place.
-
-    Raises
-    ------
-    NotFiniteError
-        If a number is not finite, as where one of the upload is not.
-    """
-    if isinstance(upload, Rows) or told.nbytes <= LARGE:
-        new = follow(row, sent, told)
-        require_finite(new)
-        return {name: new}, agreed(upload, new)
-
-    def made() -> Iterator[Vector]:
-        for part in parts(told.size):
-            new = follow(row[part], sent[part], told[part])
-            require_finite(new)
-            yield new
-
-    return {}, digest_of(made())
-
-
-def advance(
-    table: Vector,
-    name: str,
-    uploads: Mapping[int, Arrays],
-    follow: Follow,
-    sent: str,
-    told: Vector,
-) -> None:
-    """Write what follows of the uploads' arrays ``sent`` into a table (N, d), as `next_row` has it.
-
-    ``told`` is what the agents were broadcast.
-    """
-    if isinstance(uploads, Uploads):
-        put(table, uploads, name)
-        return
-    for position, arrays in uploads.items():
-        row = table[position]
-        if name in arrays:
-            row[...] = arrays[name]
+def mean_rows(table: Vector, positions: Sequence[int]) -> Vector:
+    """Return the mean of some rows of a table (N, d), added in this order, one at a time."""
+    total: Vector = np.zeros_like(table[0])
+    for first in range(0, len(positions), _ROWS_AT_ONCE):
+        rows = table[list(positions[first : first + _ROWS_AT_ONCE])]
+        if not first and total.size > 1:  # numpy adds single numbers in pairs
+            total = np.add.reduce(rows, axis=0, initial=0)
             continue
-        for part in parts(told.size):
-            row[part] = follow(row[part], arrays[sent][part], told[part])
-
-
-def present(upload: Arrays, name: str, like: Vector) -> Vector:
-    """Return one array of an upload, of the shape and dtype of ``like`` (raises `UploadError`)."""
-    array, shape = upload.get(name), like.shape
-    if isinstance(upload, Rows) and array is not None:
-        shape = (len(array), *shape)
-    if array is None or array.shape != shape or array.dtype != like.dtype:
-        said = f"no {name}" if array is None else f"{name} of shape {array.shape} {array.dtype}"
-        raise UploadError(f"upload has {said}, expected {like.shape} {like.dtype}")
-    return array
-
-
-def present_sparse(upload: Arrays, like: Vector, reference: Vector | None = None) -> SparseVector:
-    """Return the sparse vector of an upload, of the length and dtype of ``like`` (d,).
-
-    Its numbers may be coded, as differences to ``reference`` (d,); it may be a view on the message.
-
-    Raises
-    ------
-    UploadError, WireError
-        If it is not one; that its numbers are finite is for `require_finite`.
-    """
-    if ENCODED not in upload:
-        raise UploadError(
-            f"upload holds {', '.join(upload) or 'nothing'}, expected a sparse vector"
-        )
-    vector = decode(upload[ENCODED], max_dim=like.size, reference=reference)
-    if vector.dim != like.size or vector.values.dtype != like.dtype:
-        raise UploadError(
-            f"upload is of length {vector.dim} in {vector.values.dtype}, expected "
-            f"{like.size} in {like.dtype}"
-        )
-    return vector
-
-
-def require_finite(array: Vector) -> None:
-    """Raise `NotFiniteError` for numbers that are not finite, or were too large to compute with."""
-    if not finite(array):
-        raise NotFiniteError("upload holds numbers that are not finite, or too large")
-
-
-def checked(upload: Arrays, name: str, like: Vector) -> Vector:
-    """Return one array of an upload, of the shape and dtype of ``like`` and finite.
-
-    Raises
-    ------
-    UploadError
-    """
-    array = present(upload, name, like)
-    require_finite(array)
-    return array
-
-
-def mean_of(uploads: Mapping[int, Arrays], name: str, like: Vector) -> Vector:
-    """Return the mean of one array over the uploads, in order, one at a time."""
-    total: Vector
-    if isinstance(uploads, Uploads) and like.size > 1:  # numpy adds single numbers in pairs
-        total = np.add.reduce(uploads.rows[name], axis=0, initial=0)
-    else:
-        total = np.zeros_like(like)
-        for arrays in uploads.values():
-            total += arrays[name]
-    total /= total.dtype.type(len(uploads))
+        for row in rows:
+            total += row
+    total /= total.dtype.type(len(positions))
     return total
-
-
-def put(table: Vector, uploads: Mapping[int, Arrays], name: str) -> None:
-    """Write one array of every upload into its agent's row of a table (N, d)."""
-    if isinstance(uploads, Uploads):
-        table[uploads.positions] = uploads.rows[name]
-        return
-    for position, arrays in uploads.items():
-        table[position] = arrays[name]
 
 
 def mean_row(table: Vector) -> Vector:
@@ -652,34 +485,3 @@ def mean_row(table: Vector) -> Vector:
     mean = column_sums(table)
     mean /= table.dtype.type(len(table))
     return mean
-
-
-def rows_of(table: Vector, uploads: Mapping[int, Arrays]) -> Mapping[int, Arrays]:
-    """Return the rows of a table (N, d) of those who uploaded, by position, as ``row``."""
-    if isinstance(uploads, Uploads):
-        return Uploads(uploads.positions, {"row": table[uploads.positions]})
-
-    def row(position: int) -> Arrays:
-        return {"row": table[position]}
-
-    return Lazy({position: partial(row, position) for position in uploads})
-
-
-def apart(uploads: Mapping[int, Arrays], center: Vector, name: str = "x") -> float:
-    """Return the mean over the uploads of ||x_i - center||^2."""
-    return sum(squared_gaps(uploads, center, name)) / len(uploads)
-
-
-def squared_gaps(uploads: Mapping[int, Arrays], center: Vector, name: str = "x") -> list[float]:
-    """Return ||x_i - center||^2 of every upload, in order."""
-    if isinstance(uploads, Uploads):
-        gaps = uploads.rows[name] - center
-        squares: list[float] = np.matmul(gaps[:, None], gaps[:, :, None])[:, 0, 0].tolist()
-        return squares
-    return [squared_gap(arrays[name], center) for arrays in uploads.values()]
-
-
-def squared_gap(x: Vector, y: Vector, out: Vector | None = None) -> float:
-    """Return ||x - y||^2, computed in ``out`` where that is given."""
-    gap = np.subtract(x, y, out=out)
-    return float(gap.dot(gap))

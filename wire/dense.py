@@ -27,6 +27,7 @@ LARGE = 1 << 14
 
 _OF_SUM, _OF_TAIL, _OF_LENGTH = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
 _WORD = 0xFFFFFFFFFFFFFFFF
+_OF_NEXT, _OF_63_BITS = 0x27D4EB2F, 0x7FFFFFFFFFFFFFFF
 
 _DTYPES: dict[int, np.dtype[Any]] = {
     0: np.dtype("<f8"),
@@ -132,32 +133,46 @@ def _unpack(data: bytes) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def digest(array: NDArray[Any]) -> int:
-    """Return a 63-bit checksum of an array's bytes, for "both sides hold the same".
+class Digest:
+    """A 63-bit checksum of an array's bytes that is made part by part.
 
     Not cryptographic: it guards against two honest copies that drifted apart. It is the sum of
     the bytes taken as 64-bit words, mixed with the rest and the length, at the speed of memory.
     """
-    return digest_of((array,))
 
+    __slots__ = ("_size", "_tail", "_total")
 
-def digest_of(parts: Iterable[NDArray[Any]]) -> int:
-    """Return the ``digest`` of an array given in parts, all but the last of whole 64-bit words."""
-    total = tail = size = 0
-    for part in parts:
+    def __init__(self) -> None:
+        self._total = self._tail = self._size = 0
+
+    def add(self, part: NDArray[Any]) -> None:
+        """Take the next part; all but the last are of whole 64-bit words."""
         flat = np.ascontiguousarray(part).reshape(-1)
-        size += flat.nbytes
+        self._size += flat.nbytes
         if rest := flat.nbytes % 8:
             raw = flat.view(np.uint8)
-            flat, tail = raw[:-rest], int.from_bytes(raw[-rest:].tobytes(), "little")
-        total += int(np.add.reduce(flat.view(np.uint64)))
-    mixed = total * _OF_SUM + tail * _OF_TAIL + size * _OF_LENGTH
-    # The top bit is kept, the lowest dropped: a changed sign is a changed top bit and nothing else.
-    return (mixed & _WORD) >> 1
+            flat, self._tail = raw[:-rest], int.from_bytes(raw[-rest:].tobytes(), "little")
+        self._total += int(np.add.reduce(flat.view(np.uint64)))
+
+    @property
+    def value(self) -> int:
+        """The checksum of what was added."""
+        mixed = self._total * _OF_SUM + self._tail * _OF_TAIL + self._size * _OF_LENGTH
+        # The top bit is kept, the lowest dropped: a changed sign is a changed top bit, no more.
+        return (mixed & _WORD) >> 1
+
+
+def digest(array: NDArray[Any]) -> int:
+    """Return the `Digest` of an array, for "both sides hold the same"."""
+    made = Digest()
+    made.add(array)
+    return made.value
 
 
 def digests(stack: NDArray[Any]) -> NDArray[np.uint64]:
     """Return the ``digest`` of every row of a stack (N, d), shape (N,)."""
+    if stack.dtype == object:
+        return np.array(list(map(digest, stack)), np.uint64)
     raw = np.ascontiguousarray(stack).view(np.uint8).reshape(len(stack), -1)
     size = raw.shape[1]
     whole = size - size % 8
@@ -170,3 +185,11 @@ def digests(stack: NDArray[Any]) -> NDArray[np.uint64]:
     mixed += np.uint64(size * _OF_LENGTH & _WORD)
     result: NDArray[np.uint64] = mixed >> np.uint64(1)
     return result
+
+
+def joined_digest(each: Iterable[Any]) -> Any:
+    """Return one digest of several, in order: integers, or arrays (N,) of one for every row."""
+    first, *others = each
+    for other in others:
+        first = (first * _OF_NEXT + other) & _OF_63_BITS
+    return first

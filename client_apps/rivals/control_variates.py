@@ -9,7 +9,6 @@ that has missed rounds is sent h_i in its place.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,7 +19,7 @@ from privet.kernel import Facts, Records
 from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..arithmetic import ascend
-from ..half import Arrays, Local, Streams, Vector
+from ..half import Arrays, Streams, Vector
 from ..solver_agents import ScheduledSteps
 from ..value_bits import ValueBits
 
@@ -30,7 +29,6 @@ class ControlledAgent(ValueBits, ScheduledSteps):
     """Agent half with a control variate; its state is h_i and, until x' is known, x_i."""
 
     steps_bind: ClassVar[bool] = True
-    sends: ClassVar[Mapping[str, str]] = {"x": "end"}
 
     step_size: float = setting(0.1, "local step size", low=SMALLEST, high=LARGEST)
 
@@ -49,19 +47,23 @@ class ControlledAgent(ValueBits, ScheduledSteps):
             broadcast["x"],
             records,
             streams,
-            shift=-self._current(state, broadcast),
+            shift=-self.hear(state, broadcast),
             steps=self.steps(streams),
         )
 
-    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
-        """Return x_i, the end, and h_i as it was in this round."""
-        x, h = walk.end, self._current(state, broadcast)
-        return Local({"h": h, "x": x}, {"x": x}, x - h)
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Arrays:
+        """Return x_i, the end."""
+        return {"x": walk.end}
+
+    def follow(self, state: Arrays, broadcast: Arrays, upload: Arrays) -> Arrays:
+        """Return h_i as it was in this round, and x_i, until it is known what x followed."""
+        return {"h": self.hear(state, broadcast), "x": upload["x"]}
 
     @staticmethod
-    def _current(state: Arrays, broadcast: Arrays) -> Vector:
+    def hear(state: Arrays, broadcast: Arrays) -> Vector:
+        """Return h_i once the x that followed is known: both sides compute it from that."""
         if "h" in broadcast:
             return broadcast["h"]
         if "x" not in state:
             return state["h"]
-        return ascend(state["h"], broadcast["x"], state["x"], float(broadcast["rate"][0]))
+        return ascend(state["h"], broadcast["x"], state["x"], float(broadcast["rate"].flat[0]))

@@ -65,8 +65,6 @@ class Agent(ValueBits, BudgetSchedule, NoisyStepsAgent):
         """Return the clipped gradient at x with its noise."""
         x = broadcast["x"]
         g = records.gradient(self.gradients, x, streams)
-        if coder := self.coder(streams, records):
-            g, sent = coder.upload(g, None, "g")
-            return Local({}, {"g": sent}, g)
         unit = self.unit(x, streams.round)
-        return Local({}, {"g": g if unit == 1.0 else g.astype(np.float64) / unit}, g)
+        upload = {"g": g if unit == 1.0 else g.astype(np.float64) / unit}
+        return self.conclude(state, broadcast, upload, records, streams)

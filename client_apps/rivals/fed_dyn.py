@@ -7,7 +7,6 @@ g_i <- g_i - alpha (x_i - x). It sends x_i.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,16 +17,8 @@ from privet.kernel import Facts, Records
 from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..gradient_agents import SeveralStepsAgent
-from ..half import Arrays, Local, Streams, Vector
+from ..half import Arrays, Streams, Vector
 from ..value_bits import ValueBits
-
-
-def dynamic_gradient(g: Vector, x: Vector, center: Vector, alpha: float) -> Vector:
-    """Return g_i - alpha (x_i - x), Algorithm 1; all of shape (d,). Both sides compute it."""
-    moved: Vector = center - x
-    moved *= alpha
-    moved += g
-    return moved
 
 
 @dataclass(frozen=True)
@@ -35,7 +26,6 @@ class Agent(ValueBits, SeveralStepsAgent):
     """Agent half of FedDyn; its state is g_i."""
 
     name: ClassVar[str] = "fed-dyn"
-    sends: ClassVar[Mapping[str, str]] = {"x": "end"}
 
     fed_dyn_alpha: float = setting(
         0.1, "weight of the proximal term", low=0, high=LARGEST, open_low=True
@@ -57,6 +47,13 @@ class Agent(ValueBits, SeveralStepsAgent):
         """Return eta_t: the noise of the last step is in x_i whole."""
         return self.step_size(round_)
 
-    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
-        new = dynamic_gradient(state["g"], walk.end, broadcast["x"], self.fed_dyn_alpha)
-        return Local({"g": new}, {"x": walk.end}, new)
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Arrays:
+        """Return x_i, the end."""
+        return {"x": walk.end}
+
+    def follow(self, state: Arrays, broadcast: Arrays, upload: Arrays) -> Arrays:
+        """Return g_i - alpha (x_i - x), Algorithm 1."""
+        moved: Vector = broadcast["x"] - upload["x"]
+        moved *= self.fed_dyn_alpha
+        moved += state["g"]
+        return {"g": moved}

@@ -8,7 +8,6 @@ arrives alone (round A) the agent sends g_i = grad f_i(x) and keeps both; where 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,7 +26,6 @@ class Agent(ValueBits, ScheduledSteps):
     """Agent half of FedLin; its state is x and g_i. Round A is an exchange without a local task."""
 
     name: ClassVar[str] = "fed-lin"
-    sends: ClassVar[Mapping[str, str]] = {"x": "end"}
 
     local_solver: str = solvers("gd")
     step_size: float = 0.1
@@ -41,11 +39,8 @@ class Agent(ValueBits, ScheduledSteps):
         """Return the gradient at x in round A, the end of the corrected local steps in B."""
         if "g" in broadcast:
             return super().local_update(state, broadcast, records, streams)
-        x = broadcast["x"]
-        own = sent = records.un_noised.gradient(x)
-        if coder := self.coder(streams, records):
-            own, sent = coder.upload(own, state["g"], "g")
-        return Local({"x": x, "g": own}, {"g": sent}, own)
+        g = records.un_noised.gradient(broadcast["x"])
+        return self.conclude(state, broadcast, {"g": g}, records, streams)
 
     def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
         """Return g_i as it was sent last, and x, which the agents' models are in the limit."""
@@ -65,6 +60,11 @@ class Agent(ValueBits, ScheduledSteps):
         task = self.local_task(x, records, streams, shift=shift, steps=steps)
         return task._replace(start=x - x.dtype.type(task.step_size) * mean)
 
-    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
-        x, own = broadcast.get("x", state["x"]), state["g"]
-        return Local({"x": x, "g": own}, {"x": walk.end}, walk.end - own)
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Arrays:
+        """Return x_i, the end."""
+        return {"x": walk.end}
+
+    def follow(self, state: Arrays, broadcast: Arrays, upload: Arrays) -> Arrays:
+        """Return x and g_i, as they are known by now."""
+        x = broadcast["x"] if "x" in broadcast else state["x"]
+        return {"x": x, "g": upload.get("g", state["g"])}

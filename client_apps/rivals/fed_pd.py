@@ -8,7 +8,6 @@ then lam_i <- lam_i + (x_i - x0) / eta. It sends x_i.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,7 +17,7 @@ from privet.kernel import Facts, Records
 from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..arithmetic import ascend
-from ..half import Arrays, Local, Streams
+from ..half import Arrays, Streams
 from ..solver_agents import ScheduledSteps, penalty
 from ..value_bits import ValueBits
 
@@ -28,7 +27,6 @@ class Agent(ValueBits, ScheduledSteps):
     """Agent half of FedPD; ``rho`` is the paper's eta."""
 
     name: ClassVar[str] = "fed-pd"
-    sends: ClassVar[Mapping[str, str]] = {"x": "end"}
 
     rho: float = penalty(3.0, "eta, the inverse penalty of the augmented Lagrangian")
 
@@ -48,7 +46,11 @@ class Agent(ValueBits, ScheduledSteps):
             shift=state["lam"],
         )
 
-    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
-        x = walk.end
-        lam = ascend(state["lam"], x, broadcast["x"], 1.0 / self.rho)
-        return Local({"x": x, "lam": lam}, {"x": x}, lam)
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Arrays:
+        """Return x_i, the end."""
+        return {"x": walk.end}
+
+    def follow(self, state: Arrays, broadcast: Arrays, upload: Arrays) -> Arrays:
+        """Return x_i and lam_i + (x_i - x0) / eta."""
+        x = upload["x"]
+        return {"x": x, "lam": ascend(state["lam"], x, broadcast["x"], 1.0 / self.rho)}

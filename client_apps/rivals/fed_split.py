@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from privet.kernel import Facts
-from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..fed_plt import SplittingAgent
-from ..half import Arrays, Local, Vector
+from ..half import Arrays, Vector
 from ..solver_agents import penalty, solvers
 
 
@@ -36,7 +35,6 @@ class Agent(SplittingAgent):
         """Return where the local steps begin: at 2x - z_i."""
         return center
 
-    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
-        """Return x_i and the reflected z_i, which alone is kept."""
-        local = super().finish(state, broadcast, task, walk)
-        return Local({"z": local.state["z"]}, local.upload, local.agreed)
+    def held(self, state: Arrays) -> Arrays:
+        """Return what an agent holds of x_i and z_i: the latter."""
+        return {"z": state["z"]}

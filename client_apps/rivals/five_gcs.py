@@ -23,7 +23,7 @@ from privet.core.key import setting
 from privet.kernel import Facts, Records
 from privet.kernel.programs.steps import LocalTask, Need, Walk
 
-from ..half import Arrays, Local, Streams
+from ..half import Arrays, Streams
 from ..solver_agents import ScheduledSteps, penalty, solvers
 from ..value_bits import ValueBits
 
@@ -53,27 +53,14 @@ class Agent(ValueBits, ScheduledSteps):
         rho = 1.0 / weight if weight else math.inf
         return self.local_task(x, records, streams, rho=rho, shift=shift)
 
-    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Arrays:
         """Return u_i = grad F_i, grad f_i less mu w, where the walk ends."""
         slope = walk.supplied("end_gradient")
-        u = slope - slope.dtype.type(self.common_convexity) * walk.end
-        return Local({"u": u}, {"u": u}, u)
+        return {"u": slope - slope.dtype.type(self.common_convexity) * walk.end}
 
-    def finished(
-        self,
-        state: Arrays,
-        broadcast: Arrays,
-        task: LocalTask,
-        walk: Walk,
-        records: Records,
-        streams: Streams,
-    ) -> Local:
-        """As every half; u_i, no field of the walk, is coded by its difference to the last."""
-        local, coder = self.finish(state, broadcast, task, walk), self.coder(streams, records)
-        if coder is None:
-            return local
-        u, sent = coder.upload(local.agreed, state["u"], "u")
-        return Local({"u": u}, {"u": sent}, u)
+    def follow(self, state: Arrays, broadcast: Arrays, upload: Arrays) -> Arrays:
+        """Return u_i."""
+        return {"u": upload["u"]}
 
     def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
         """Return the u_i that was sent last."""

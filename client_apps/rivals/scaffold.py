@@ -8,7 +8,6 @@ c_i <- c_i - c + (x - y) / (K eta), which is the mean u_i of the K gradients. It
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,7 +17,7 @@ from privet.kernel import Facts, Records
 from privet.kernel.programs.steps import LocalTask, Need, Walk
 
 from ..gradient_agents import SeveralStepsAgent
-from ..half import Arrays, Local, Streams
+from ..half import Arrays, Streams
 from ..value_bits import ValueBits
 
 
@@ -28,7 +27,6 @@ class Agent(ValueBits, SeveralStepsAgent):
 
     name: ClassVar[str] = "scaffold"
     needs: ClassVar[tuple[Need, ...]] = ("mean_gradient",)
-    sends: ClassVar[Mapping[str, str]] = {"u": "mean_gradient"}
     steps_bind: ClassVar[bool] = True  # the server multiplies u_i by them
 
     def restart(self, broadcast: Arrays, facts: Facts) -> Arrays:
@@ -48,7 +46,10 @@ class Agent(ValueBits, SeveralStepsAgent):
         """Return 1 / sqrt(K): u_i is the mean of as many noised gradients."""
         return 1.0 / math.sqrt(self.steps)
 
-    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Local:
-        """Return u_i, the mean of the local gradients along the corrected path, which is c_i."""
-        u = walk.supplied("mean_gradient")
-        return Local({"c": u}, {"u": u}, u)
+    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Arrays:
+        """Return u_i, the mean of the local gradients along the corrected path."""
+        return {"u": walk.supplied("mean_gradient")}
+
+    def follow(self, state: Arrays, broadcast: Arrays, upload: Arrays) -> Arrays:
+        """Return c_i, which is u_i."""
+        return {"c": upload["u"]}

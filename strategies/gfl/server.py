@@ -11,7 +11,7 @@ The exchange itself is in ``mixing.py``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -20,23 +20,12 @@ from numpy.typing import NDArray
 
 from privet.client_apps.gfl import Agent
 from privet.core import ConfigError, UploadError
-from privet.wire import Settings, digest
+from privet.wire import Settings
 from privet.wire.magnitude import LARGEST
 from privet.wire.ring import Shapes
 
-from ..half import (
-    UNSAVED,
-    Arrays,
-    FoldingHalf,
-    GroupedHalf,
-    GroupSum,
-    HalfState,
-    SummingHalf,
-    Turn,
-    Vector,
-    checked,
-    squared_gap,
-)
+from ..half import UNSAVED, Arrays, GroupedHalf, HalfState, Positions, Turn, Vector
+from ..uploads import Block, ClearSums, Sums, Uploads, followed, squared_gap
 from .mixing import Mixer, Outgoing, Perturbation
 
 log = logging.getLogger("flwr.privet")
@@ -79,7 +68,7 @@ class State(HalfState):
 
 
 @dataclass(frozen=True)
-class Server(FoldingHalf[State], SummingHalf[State], GroupedHalf[State]):
+class Server(GroupedHalf[State]):
     """Server half of GFL.
 
     Parameters
@@ -102,19 +91,29 @@ class Server(FoldingHalf[State], SummingHalf[State], GroupedHalf[State]):
     secure_sum: bool = False
     mixer: Mixer = field(kw_only=True)
 
+    @property
+    def masked(self) -> bool:
+        return self.secure_sum
+
     def settings(self) -> Settings:
         """Return what the agents need to know, and how the servers' messages are perturbed."""
         told: Settings = {"delta": self.terms.delta, "perturbation": self.perturbation.kind}
         return {**super().settings(), **told}
 
-    def rows(self, start: Vector) -> Arrays:
-        """Return that an agent is in no unit before it is placed."""
-        return {"members": np.array(-1)}
-
     def initialise(self, start: Vector, count: int) -> State:
         """Return w_p = start for every unit; no agent is placed yet."""
         models = np.tile(start, (len(self.mixer.units), 1))
-        return State(models, models.copy(), self.tables(start, count)["members"][:, 0])
+        return State(models, models.copy(), np.full(count, -1))
+
+    def admit(self, state: State, position: int, start: Vector) -> State:
+        """Return the state with an agent more, which is in no unit before it is placed."""
+        state.members = np.insert(state.members, position, -1)
+        return state
+
+    def renew(self, state: State, position: int, start: Vector) -> State:
+        """Return the state in which this agent is in no unit."""
+        state.members[position] = -1
+        return state
 
     def place(self, state: State, position: int, name: str, unit: str) -> State:
         """Return the state with an agent in the unit that its node config names.
@@ -161,35 +160,42 @@ class Server(FoldingHalf[State], SummingHalf[State], GroupedHalf[State]):
             return {}
         return {"w": state.models[self.mixer.units.index(int(group))]}
 
-    def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check an agent's model (d,) and return it with its digest."""
-        if state.members[position] < 0:
-            raise UploadError("belongs to no unit that is hosted here")
-        x = checked(upload, "x", state.models[0])
-        if float(np.abs(x).max()) > LARGEST[x.dtype.itemsize]:
-            raise UploadError("x holds numbers that are too large: the run diverges")
-        return {"x": x}, digest(x)
-
-    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
-        """Take the units' means and let the servers exchange them.
-
-        A unit without any upload brings its own w_p to the exchange.
-        """
-        return self._exchange(state, *self.unit_means(state, uploads), turn.number)
-
     def summands(self, state: State) -> Shapes:
         """Return an agent's model (d,)."""
         return {"x": state.models.shape[1:]}
 
-    def fold_sums(self, state: State, sums: Mapping[str, GroupSum], turn: Turn) -> State:
-        """Take the units' means from the sums of their agents' models, then as ``fold``."""
-        psi, place = state.models.copy(), {str(unit): i for i, unit in enumerate(self.mixer.units)}
-        for group, found in sums.items():
-            if group == NOWHERE:
-                continue
-            psi[place[group]] = found.arrays["x"] / len(found.positions)
-        silent = _silences([p for p in place if p not in sums])
-        return self._exchange(state, psi, silent, turn.number)
+    def accept(self, state: State, block: Block) -> tuple[Block, NDArray[np.uint64]]:
+        """Check the models of agents (k, d) of hosted units."""
+        if (state.members[block.positions] < 0).any():
+            raise UploadError("belongs to no unit that is hosted here")
+        block, agreed = followed(self.agent, {}, block, self.summands(state), state.models[0])
+        x = block.upload["x"]
+        if float(np.abs(x).max()) > LARGEST[x.dtype.itemsize]:
+            raise UploadError("x holds numbers that are too large: the run diverges")
+        return block, agreed
+
+    def fold(self, state: State, uploads: Uploads, turn: Turn) -> State:
+        """As of sums, by unit."""
+        return self.fold_sums(state, ClearSums(uploads, lambda p: self.group(state, p)), turn)
+
+    def fold_sums(self, state: State, sums: Sums, turn: Turn) -> State:
+        """Take the units' means, eq. (7), and let the servers exchange them.
+
+        A unit without any upload brings its own w_p to the exchange.
+        """
+        psi, places = self.unit_means(state, sums)
+        silent = [unit for unit, place in zip(self.mixer.units, places, strict=True) if not place]
+        return self._exchange(state, psi, _silences(silent), turn.number)
+
+    def unit_means(self, state: State, sums: Sums) -> tuple[Vector, list[int]]:
+        """Return psi (H, d), eq. (7), and how many agents of each unit are in it."""
+        psi, counts = state.models.copy(), []
+        for index, unit in enumerate(self.mixer.units):
+            found = sums.groups.get(str(unit))
+            if found is not None:
+                psi[index] = found.mean("x", psi[index])
+            counts.append(len(found.positions) if found else 0)
+        return psi, counts
 
     def _exchange(self, state: State, psi: Vector, silent: tuple[str, ...], number: int) -> State:
         before = state.models.mean(axis=0)
@@ -208,19 +214,6 @@ class Server(FoldingHalf[State], SummingHalf[State], GroupedHalf[State]):
             leftover=mixed.residual,
         )
 
-    def unit_means(
-        self, state: State, uploads: Mapping[int, Arrays]
-    ) -> tuple[Vector, tuple[str, ...]]:
-        """Return psi (H, d), eq. (7), and a note for each unit that nobody reported to."""
-        psi = state.models.copy()
-        members: dict[int, list[Vector]] = {}
-        for position, upload in uploads.items():
-            members.setdefault(int(state.members[position]), []).append(upload["x"])
-        for index, models in members.items():
-            psi[index] = np.add.reduce(models, axis=0) / psi.dtype.type(len(models))
-        silent = [unit for i, unit in enumerate(self.mixer.units) if i not in members]
-        return psi, _silences(silent)
-
     def close(self, state: State) -> State:
         """Return the state after the closing exchanges, w <- A w without noise."""
         models = state.models
@@ -229,7 +222,7 @@ class Server(FoldingHalf[State], SummingHalf[State], GroupedHalf[State]):
             models = self.mixer.mix(state.round, sent, step=step).models
         return replace(state, models=models)
 
-    def recovery(self, state: State, position: int) -> Arrays:
+    def recovery(self, state: State, positions: Positions) -> Arrays:
         """Return no state: an agent starts every round from w_p."""
         return {}
 

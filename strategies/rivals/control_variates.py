@@ -17,9 +17,7 @@ that missed rounds has not seen the x that followed its upload: it is sent its h
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -27,18 +25,8 @@ from privet.client_apps.arithmetic import ascend
 from privet.client_apps.rivals.control_variates import ControlledAgent
 from privet.core.mapped import blocks
 
-from ..half import (
-    Arrays,
-    FoldingHalf,
-    HalfState,
-    Turn,
-    Uploads,
-    Vector,
-    agreed,
-    apart,
-    checked,
-    mean_of,
-)
+from ..half import Arrays, HalfState, Positions, ServerHalf, Turn, Vector
+from ..uploads import ClearSums, Uploads
 
 SETTLED, WAITING, BEHIND = range(3)
 """What an agent knows of its h_i: all; all but the last x; not even that x will tell it."""
@@ -58,11 +46,10 @@ class State(HalfState):
 
 
 @dataclass(frozen=True)
-class ControlledServer(FoldingHalf[State]):
+class ControlledServer(ServerHalf[State]):
     """Server half whose agents hold h_i."""
 
     state = State
-    stacks: ClassVar[bool] = True
 
     agent: ControlledAgent
 
@@ -86,8 +73,8 @@ class ControlledServer(FoldingHalf[State]):
         state.knows[position] = SETTLED
         return state
 
-    def recovery(self, state: State, position: int) -> Arrays:
-        return {"h": state.h[position]}
+    def recovery(self, state: State, positions: Positions) -> Arrays:
+        return {"h": state.h[positions]}
 
     def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
         """Return x and the rate of the last round."""
@@ -97,25 +84,18 @@ class ControlledServer(FoldingHalf[State]):
         """Return h_i for an agent that missed the x after its last upload."""
         return {"h": state.h[position]} if state.knows[position] == BEHIND else {}
 
-    def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        x = checked(upload, "x", state.x)
-        return {"x": x}, agreed(upload, x - state.h[position])
-
-    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
+    def fold(self, state: State, uploads: Uploads, turn: Turn) -> State:
         """Take the mean of the uploads and update the participants' h_i."""
         if not uploads:
             return state
-        state.residual = apart(uploads, state.x)
+        sums = ClearSums(uploads)
+        state.residual = sums.gap("x", "x")
         step = self.agent.scheduled(self.agent.step_size, turn.number)
         state.rate = self.weight(len(uploads), len(state.h)) / step
-        state.x = mean_of(uploads, "x", state.x)
+        state.x = sums.mean("x", state.x)
         state.knows = np.where(state.knows == WAITING, BEHIND, state.knows)
-        if isinstance(uploads, Uploads):
-            own = uploads.positions
-            state.h[own] = ascend(state.h[own], state.x, uploads.rows["x"], state.rate)
+        for block in uploads:
+            own = block.where
+            state.h[own] = ascend(state.h[own], state.x, block.upload["x"], state.rate)
             state.knows[own] = WAITING
-            return state
-        for position, arrays in uploads.items():
-            state.h[position] = ascend(state.h[position], state.x, arrays["x"], state.rate)
-            state.knows[position] = WAITING
         return state

@@ -25,22 +25,10 @@ from privet.problems import ProximalFunction
 from privet.wire.ring import Shapes
 
 from ..base import PrimalDualStrategy
-from ..half import (
-    Arrays,
-    FoldingHalf,
-    GroupSum,
-    HalfState,
-    ServerHalf,
-    SummingHalf,
-    Turn,
-    Vector,
-    agreed,
-    checked,
-    mean_of,
-    squared_gap,
-)
+from ..half import HalfState, ServerHalf, Turn, Vector
 from ..hooks import SearchAxis
 from ..shared_regularizer import RegularizerSettings
+from ..uploads import Sums, squared_gap
 from .base import GradientArguments
 
 
@@ -53,10 +41,11 @@ class State(HalfState):
 
 
 @dataclass(frozen=True)
-class Descent(ServerHalf[State]):
-    """What a server does with the mean gradient; it minimises (1/N) sum_i f_i + h."""
+class Server(ServerHalf[State]):
+    """Server half of DP-FedSGD; it minimises (1/N) sum_i f_i + h, and needs the mean gradient."""
 
     state = State
+    restarts: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)
     momentum: float = setting(
@@ -78,48 +67,21 @@ class Descent(ServerHalf[State]):
         spread = middle * middle - self.momentum
         return math.sqrt(self.momentum) if spread <= 0 else middle + math.sqrt(spread)
 
-    def moved(self, state: State, mean: Vector, turn: Turn) -> State:
-        """Return the state after a step along the velocity."""
+    def summands(self, state: State) -> Shapes:
+        """Return g_i (d,)."""
+        return {"g": state.x.shape}
+
+    def fold_sums(self, state: State, sums: Sums, turn: Turn) -> State:
+        """Take a step along the velocity."""
+        if not sums.positions:
+            return state
         kind, step = state.x.dtype.type, self.agent.step_size(turn.number)
         velocity = kind(self.momentum) * state.velocity
+        mean = sums.mean("g", state.x)
+        mean *= kind(self.agent.unit(state.x, turn.number))
         velocity += mean
         x = self.h.prox(state.x - kind(step) * velocity, step)
         return State(x, velocity, residual=squared_gap(x, state.x))
-
-
-@dataclass(frozen=True)
-class Server(Descent, FoldingHalf[State]):
-    """Server half of DP-FedSGD."""
-
-    stacks: ClassVar[bool] = True
-
-    def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        g = checked(upload, "g", state.x)
-        return {"g": g}, agreed(upload, g)
-
-    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
-        if not uploads:
-            return state
-        return self.moved(state, mean_of(uploads, "g", state.x), turn)
-
-
-@dataclass(frozen=True)
-class SumServer(Descent, SummingHalf[State]):
-    """Server half of DP-FedSGD for masked uploads: it needs the sum of the gradients alone."""
-
-    restarts: ClassVar[bool] = True
-
-    def summands(self, state: State) -> Shapes:
-        return {"g": state.x.shape}
-
-    def fold_sums(self, state: State, sums: Mapping[str, GroupSum], turn: Turn) -> State:
-        """Take a step along the mean of those who are in a sum."""
-        count = sum(len(found.positions) for found in sums.values())
-        if not count:
-            return state
-        total: Vector = np.add.reduce([found.arrays["g"] for found in sums.values()])
-        total *= self.agent.unit(state.x, turn.number) / count
-        return self.moved(state, total.astype(state.x.dtype, copy=False), turn)
 
 
 class DPFedSGD(PrimalDualStrategy):
@@ -171,6 +133,5 @@ class DPFedSGD(PrimalDualStrategy):
         config = self.resolved(locals())
         if noise_sharing and not config["secure-sum"]:
             raise ConfigError("noise-sharing = true needs secure-sum = true")
-        server: type[Any] = SumServer if config["secure-sum"] else Server
-        half = server.from_config(Agent.from_settings(config), config, h=h or Zero())
+        half = Server.from_config(Agent.from_settings(config), config, h=h or Zero())
         super().__init__(half, **self.of_run(run))

@@ -9,29 +9,18 @@ D. A. E. Acar et al., "Federated Learning Based on Dynamic Regularization" (2021
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Unpack
 
 import numpy as np
 
-from privet.client_apps.rivals.fed_dyn import Agent, dynamic_gradient
+from privet.client_apps.rivals.fed_dyn import Agent
 from privet.client_apps.terms import PrivacyTerms
 
 from ..base import PrimalDualStrategy
-from ..half import (
-    Arrays,
-    FoldingHalf,
-    HalfState,
-    Turn,
-    Vector,
-    advance,
-    mean_of,
-    next_row,
-    present,
-    squared_gap,
-)
+from ..half import Arrays, HalfState, ServerHalf, Turn, Vector
 from ..hooks import SearchAxis
+from ..uploads import Uploads, squared_gap
 from .base import SeveralStepsArguments
 
 
@@ -45,11 +34,10 @@ class State(HalfState):
 
 
 @dataclass(frozen=True)
-class Server(FoldingHalf[State]):
+class Server(ServerHalf[State]):
     """Server half of FedDyn; ``agent`` has alpha."""
 
     state = State
-    stacks: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)
 
@@ -64,25 +52,19 @@ class Server(FoldingHalf[State]):
         state.h = state.h - state.g[position] / state.h.dtype.type(len(state.g))
         return super().renew(state, position, start)
 
-    def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        x = present(upload, "x", state.x)
-        g, agreed = next_row("g", upload, self._next, state.g[position], x, state.x)
-        return {"x": x, **g}, agreed
-
-    def _next(self, g: Vector, x: Vector, center: Vector) -> Vector:
-        return dynamic_gradient(g, x, center, self.agent.fed_dyn_alpha)
-
-    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
+    def fold(self, state: State, uploads: Uploads, turn: Turn) -> State:
+        """Take the mean of the participants' x_i, and move h by theirs."""
         if not uploads:
             return state
         kind, alpha = state.x.dtype.type, self.agent.fed_dyn_alpha
-        x = mean_of(uploads, "x", state.x)
+        x = uploads.total("x", state.x)
+        x /= kind(len(uploads))
         moved = x - state.x
         moved *= kind(alpha * len(uploads) / len(state.g))
         state.h -= moved
         np.divide(state.h, kind(alpha), out=moved)
         x -= moved
-        advance(state.g, "g", uploads, self._next, "x", state.x)
+        self.mirror(state, uploads)
         return State(x, state.h, state.g, residual=squared_gap(x, state.x, out=moved))
 
 

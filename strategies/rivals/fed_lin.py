@@ -15,28 +15,17 @@ after an A with absences x travels again in B, because not everybody has seen it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Unpack
 
 import numpy as np
 
 from privet.client_apps.rivals.fed_lin import Agent
+from privet.wire.ring import Shapes
 
-from ..half import (
-    Arrays,
-    FoldingHalf,
-    HalfState,
-    Turn,
-    Vector,
-    agreed,
-    apart,
-    checked,
-    mean_of,
-    mean_row,
-    put,
-)
+from ..half import Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
 from ..hooks import Cost, SearchAxis
+from ..uploads import Sums
 from .base import RivalStrategy, ScheduledArguments
 
 
@@ -65,11 +54,10 @@ class State(HalfState):
 
 
 @dataclass(frozen=True)
-class Server(FoldingHalf[State]):
+class Server(ServerHalf[State]):
     """Server half of FedLin."""
 
     state = State
-    stacks: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)
 
@@ -96,27 +84,23 @@ class Server(FoldingHalf[State]):
         again = {"x": state.x} if state.missed else {}
         return state, {"g": state.mean, **again}
 
-    def recovery(self, state: State, position: int) -> Arrays:
-        return {"x": state.x, "g": state.g[position]}
+    def recovery(self, state: State, positions: Positions) -> Arrays:
+        return {"x": state.x, "g": state.g[positions]}
 
-    def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        if not state.mean.size:
-            g = checked(upload, "g", state.x)
-            return {"g": g}, agreed(upload, g)
-        x = checked(upload, "x", state.x)
-        return {"x": x}, agreed(upload, x - state.g[position])
+    def summands(self, state: State) -> Shapes:
+        """Return g_i (d,) in round A, x_i (d,) in round B."""
+        return {"x" if state.mean.size else "g": state.x.shape}
 
-    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
+    def fold_sums(self, state: State, sums: Sums, turn: Turn) -> State:
         """End round A with g, round B with the next x."""
-        if not uploads:
+        if not sums.positions:
             return state
         if not state.mean.size:
-            put(state.g, uploads, "g")
-            state.missed = len(uploads) < len(state.g)
+            state.missed = len(sums.positions) < len(state.g)
             state.mean = mean_row(state.g)
             return state
-        state.residual = apart(uploads, state.x)
-        state.x = mean_of(uploads, "x", state.x)
+        state.residual = sums.gap("x", state.x)
+        state.x = sums.mean("x", state.x)
         state.mean, state.missed = state.x[:0], False
         return state
 

@@ -15,29 +15,16 @@ agents (not in the paper) keep and count with their old x_i and lam_i.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Unpack
 
 import numpy as np
 
-from privet.client_apps.arithmetic import ascend
 from privet.client_apps.rivals.fed_pd import Agent
 
-from ..half import (
-    Arrays,
-    FoldingHalf,
-    HalfState,
-    Turn,
-    Vector,
-    advance,
-    apart,
-    mean_row,
-    next_row,
-    present,
-    put,
-)
+from ..half import Arrays, HalfState, ServerHalf, Turn, Vector, mean_row
 from ..hooks import Cost, SearchAxis
+from ..uploads import Sums
 from .base import RivalStrategy, ScheduledArguments
 
 
@@ -54,11 +41,10 @@ class State(HalfState):
 
 
 @dataclass(frozen=True)
-class Server(FoldingHalf[State]):
+class Server(ServerHalf[State]):
     """Server half of FedPD; ``agent`` has eta as its rho."""
 
     state = State
-    stacks: ClassVar[bool] = True
     last: ClassVar[str] = "x0"
 
     agent: Agent = field(default_factory=Agent)
@@ -66,21 +52,11 @@ class Server(FoldingHalf[State]):
     def rows(self, start: Vector) -> Arrays:
         return {"x": start, "lam": np.zeros_like(start)}
 
-    def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        """Check x_i and the lam_i that follows."""
-        x = present(upload, "x", state.x0)
-        lam, agreed = next_row("lam", upload, self._ascended, state.lam[position], x, state.x0)
-        return {"x": x, **lam}, agreed
-
-    def _ascended(self, lam: Vector, x: Vector, x0: Vector) -> Vector:
-        return ascend(lam, x, x0, 1.0 / self.agent.rho)
-
-    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
-        if not uploads:
+    def fold_sums(self, state: State, sums: Sums, turn: Turn) -> State:
+        """Take the mean over all agents of x_i + eta lam_i."""
+        if not sums.positions:
             return state
-        state.residual = apart(uploads, state.x0)
-        put(state.x, uploads, "x")
-        advance(state.lam, "lam", uploads, self._ascended, "x", state.x0)
+        state.residual = sums.gap("x", "x")
         eta = state.x0.dtype.type(self.agent.rho)
         state.x0 = mean_row(state.x) + eta * mean_row(state.lam)
         return state

@@ -21,8 +21,6 @@ from typing import ClassVar, Unpack
 from privet.client_apps.rivals.fed_split import Agent
 
 from ..fed_plt import Server as Splitting
-from ..fed_plt import State
-from ..half import Arrays
 from ..hooks import Cost, SearchAxis
 from .base import RivalStrategy, SolverArguments
 
@@ -32,10 +30,6 @@ class Server(Splitting):
     """Server half of FedSplit: that of Fed-PLT, without h."""
 
     agent: Agent = field(default_factory=Agent)
-
-    def recovery(self, state: State, position: int) -> Arrays:
-        """Return z_i: all that an agent holds."""
-        return {"z": state.z[position]}
 
 
 class FedSplit(RivalStrategy):

@@ -26,20 +26,11 @@ import numpy as np
 from privet.client_apps.rivals.five_gcs import Agent
 from privet.core.key import setting
 from privet.kernel import Moduli
+from privet.wire.ring import Shapes
 
-from ..half import (
-    Arrays,
-    FoldingHalf,
-    HalfState,
-    Turn,
-    Vector,
-    agreed,
-    checked,
-    mean_row,
-    put,
-    squared_gap,
-)
+from ..half import Arrays, HalfState, ServerHalf, Turn, Vector, mean_row
 from ..hooks import Cost, SearchAxis
+from ..uploads import Uploads, squared_gap
 from .base import RivalStrategy, ScheduledArguments
 
 
@@ -52,11 +43,10 @@ class State(HalfState):
 
 
 @dataclass(frozen=True)
-class Server(FoldingHalf[State]):
+class Server(ServerHalf[State]):
     """Server half of 5GCS; ``agent`` has rho, and mu as its common convexity."""
 
     state = State
-    stacks: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)
     server_step_size: float = setting(1.0, "gamma of the paper", low=0, open_low=True)
@@ -75,15 +65,16 @@ class Server(FoldingHalf[State]):
         )
         return ahead
 
-    def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        u = checked(upload, "u", state.x)
-        return {"u": u}, agreed(upload, u)
+    def summands(self, state: State) -> Shapes:
+        """Return u_i (d,)."""
+        return {"u": state.x.shape}
 
-    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
+    def fold(self, state: State, uploads: Uploads, turn: Turn) -> State:
+        """Take the change of the mean u_i, and the next xhat."""
         if not uploads:
             return state
         old = mean_row(state.u)
-        put(state.u, uploads, "u")
+        self.mirror(state, uploads)
         new = mean_row(state.u)
         factor = state.x.dtype.type(self.server_step_size * len(state.u) / len(uploads))
         ahead = self._implicit(state.x - factor * (new - old), new)

@@ -10,7 +10,6 @@ so u_i is all that has to travel:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Unpack
 
@@ -19,22 +18,12 @@ import numpy as np
 from privet.client_apps.rivals.scaffold import Agent
 from privet.client_apps.terms import PrivacyTerms
 from privet.core.key import setting
+from privet.wire.ring import Shapes
 
 from ..base import PrimalDualStrategy
-from ..half import (
-    Arrays,
-    FoldingHalf,
-    HalfState,
-    Turn,
-    Vector,
-    agreed,
-    checked,
-    mean_of,
-    put,
-    rows_of,
-    squared_gap,
-)
+from ..half import Arrays, HalfState, ServerHalf, Turn, Vector, mean_rows
 from ..hooks import SearchAxis
+from ..uploads import Uploads, squared_gap
 from .base import SeveralStepsArguments
 
 
@@ -51,11 +40,10 @@ class State(HalfState):
 
 
 @dataclass(frozen=True)
-class Server(FoldingHalf[State]):
+class Server(ServerHalf[State]):
     """Server half of SCAFFOLD."""
 
     state = State
-    stacks: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)
     server_step_size: float = setting(
@@ -82,16 +70,18 @@ class Server(FoldingHalf[State]):
     def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
         return state, {"x": state.x, "c": state.mean}
 
-    def accept(self, state: State, position: int, upload: Arrays) -> tuple[Arrays, int]:
-        u = checked(upload, "u", state.x)
-        return {"u": u}, agreed(upload, u)
+    def summands(self, state: State) -> Shapes:
+        """Return u_i (d,)."""
+        return {"u": state.x.shape}
 
-    def fold(self, state: State, uploads: Mapping[int, Arrays], turn: Turn) -> State:
+    def fold(self, state: State, uploads: Uploads, turn: Turn) -> State:
+        """Take the participants' mean move, and that of their control variates."""
         if not uploads:
             return state
         kind = state.x.dtype.type
-        moved = mean_of(uploads, "u", state.x)
-        moved -= mean_of(rows_of(state.c, uploads), "row", state.x)
+        moved = uploads.total("u", state.x)
+        moved /= kind(len(uploads))
+        moved -= mean_rows(state.c, uploads.positions)
         share = kind(len(uploads) / len(state.c))
         step = self.agent.step_size(turn.number)
         length = kind(self.server_step_size * step * self.agent.max_local_steps)
@@ -99,7 +89,7 @@ class Server(FoldingHalf[State]):
         ahead *= length
         moved *= share
         state.mean += moved
-        put(state.c, uploads, "u")
+        self.mirror(state, uploads)
         x = np.subtract(state.x, ahead, out=ahead)
         return State(x, state.mean, state.c, residual=squared_gap(x, state.x, out=moved))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import Message
@@ -18,7 +18,8 @@ from privet.wire.contract import is_need_state
 from privet.wire.flower_internals import held_by
 from privet.wire.payload import BUFFERS
 
-from ..half import Arrays, FoldingHalf, Lazy, ServerHalf
+from ..half import ServerHalf
+from ..uploads import Block, Uploads
 from .exchange import Reply
 from .roster import Question, Recovery
 from .round import Accepted, NoReplyError, Pending
@@ -48,7 +49,7 @@ class ClearUploads:
 
     def renew(self, half: ServerHalf[Any], state: Any, position: int, start: Any) -> Any:
         """Return the state in which an agent is a newcomer again."""
-        return cast("FoldingHalf[Any]", half).renew(state, position, start)
+        return half.renew(state, position, start)
 
     def open(self, pending: Pending) -> list[str]:
         """Begin a round and return whom to ask: all that were chosen and are there."""
@@ -97,7 +98,7 @@ class ClearUploads:
         known = pending.session.roster.positions.get(name)
         if known is None or not reply.has_content() or is_need_state(reply.content):
             return False
-        half, before = cast("FoldingHalf[Any]", pending.half), pending.bytes_up
+        half, before = pending.half, pending.bytes_up
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused then
                 made = _accepted(half, pending, name, known, Reply(reply.content))
@@ -117,7 +118,7 @@ class ClearUploads:
             If fewer uploads than ``min_agents`` (or than were asked) could be folded; what was
             accepted stays with ``pending`` for another try.
         """
-        half, session = cast("FoldingHalf[Any]", pending.half), pending.session
+        half, session = pending.half, pending.session
         if pending.together is not None:
             if done := _closed(half, pending, pending.together):
                 return done
@@ -144,21 +145,21 @@ class ClearUploads:
         accepted = {name: pending.uploads[name] for name in sort_names(pending.uploads)}
         for name, one in accepted.items():
             pending.note_remark(name, one.update)
-        uploads = Lazy({places[name]: one.folded for name, one in accepted.items()})
-        _fold(half, pending, uploads)
+        positions = [places[name] for name in accepted]
+        _fold(half, pending, Uploads(positions, [one.folded for one in accepted.values()]))
         pending.spool = None
         session.average(one.statistics for one in accepted.values())
         return pending.record({name: one.update for name, one in accepted.items()}, failures)
 
 
-def _fold(half: FoldingHalf[Any], pending: Pending, uploads: Mapping[int, Arrays]) -> None:
+def _fold(half: ServerHalf[Any], pending: Pending, uploads: Uploads) -> None:
     """Put the uploads into the run's state."""
     session = pending.session
     with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges says so itself
         session.state = half.fold(session.state, uploads, pending.turn)
 
 
-def _closed(half: FoldingHalf[Any], pending: Pending, together: Together) -> Round | None:
+def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Round | None:
     """Fold what all agents did together; None where their uploads have to be seen one by one."""
     enough = min(pending.options.min_agents, len(pending.asked))
     if pending.messages or pending.uploads or len(together.names) < enough:
@@ -167,7 +168,7 @@ def _closed(half: FoldingHalf[Any], pending: Pending, together: Together) -> Rou
     expected = np.array([agents[name].num_examples for name in together.names])
     with np.errstate(over="ignore", invalid="ignore"):
         try:
-            uploads = together.accepted(half, session.state, expected)
+            uploads = together.accepted(half, session.state, pending.arrays, expected)
         except Exception as error:  # whoever sent it is then named
             log.debug("round %d: uploads are looked at one by one: %r", pending.round, error)
             return None
@@ -184,7 +185,7 @@ def _closed(half: FoldingHalf[Any], pending: Pending, together: Together) -> Rou
 
 
 def _accepted(
-    half: FoldingHalf[Any], pending: Pending, name: str, position: int, reply: Reply
+    half: ServerHalf[Any], pending: Pending, name: str, position: int, reply: Reply
 ) -> Accepted:
     """Return what is folded of one reply."""
     session, agents = pending.session, pending.session.roster.agents
@@ -192,20 +193,22 @@ def _accepted(
         raise NoReplyError(reply.failure)
     pending.bytes_up += content_bytes(reply.content)
     if is_need_state(reply.content):
-        kept = half.recovery(session.state, position) is not None
+        kept = half.recovery_of(session.state, position, session.start) is not None
         tag = agents[name].tag if kept else 0
         agents[name].held, agents[name].tag = (), tag
         raise UploadError("does not hold its state; the next message restores it")
     update = pending.read(name, reply.content)
     upload = update.arrays()
     statistics = session.statistics_of(upload.pop(BUFFERS, None))
+    sent = pending.sent_to(name)
     if half.agent.codes:
-        upload = half.decoded(session.state, position, pending.sent_to(name), upload)
-    folded, agreed = half.accept(session.state, position, upload)
-    if update.digest != agreed:
+        upload = half.decoded(session.state, position, sent, upload)
+    rows = {key: array[None] for key, array in upload.items()}
+    block, agreed = half.accept(session.state, Block(np.array([position]), rows, sent))
+    if update.digest != agreed[0]:
         agents[name].held = ()
         raise WireError("digest differs: agent and server do not hold the same state")
     extras = {key: record for key, record in held_by(reply.content).items() if key != RECORD}
     if len(update.payload) > LARGE:
         update = update._replace(payload=b"")  # its arrays are kept as they will be folded
-    return Accepted(pending.keep(folded), update, extras, statistics)
+    return Accepted(pending.keep(block), update, extras, statistics)

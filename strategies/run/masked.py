@@ -16,7 +16,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -28,7 +28,8 @@ from privet.wire import REFUSED, Update, content_bytes, ring
 from privet.wire.contract import is_need_state
 from privet.wire.rosters import with_roster
 
-from ..half import GroupSum, ServerHalf, SummingHalf, grouped
+from ..half import ServerHalf, grouped
+from ..uploads import MaskedTotals
 from .exchange import Reply
 from .failure import Failure, FailureCode
 from .roster import ENROL_TIMEOUT, Question, Recovery
@@ -73,14 +74,13 @@ class MaskedSums:
 
     attempts: dict[str, Attempt] = field(default_factory=dict)
     last: dict[str, Attempt] = field(default_factory=dict)
-    sums: dict[str, GroupSum] = field(default_factory=dict)
+    sums: dict[str, MaskedTotals] = field(default_factory=dict)
     updates: dict[str, Update] = field(default_factory=dict)
     renewed: set[str] = field(default_factory=set)
 
     def recovery(self, half: ServerHalf[Any], wanted: Recovery) -> Recovery:
         """Return what was asked for, but where nobody can begin anew: what is in a sum stays."""
-        restarts = cast("SummingHalf[Any]", half).restarts
-        return "node-key" if wanted == "no" and not restarts else wanted
+        return "node-key" if wanted == "no" and not half.restarts else wanted
 
     def renew(self, half: ServerHalf[Any], state: Any, position: int, start: Any) -> Any:
         """Return the state as it is: a server of sums has no table of agents."""
@@ -145,7 +145,7 @@ class MaskedSums:
     def close(self, pending: Pending, replies: Mapping[str, Reply]) -> Round:
         """Fold the sums that are there, name the agents that are in none, record the round."""
         self._settle(pending, replies)
-        half, session = cast("SummingHalf[Any]", pending.half), pending.session
+        half, session = pending.half, pending.session
         failures = dict(pending.absent)
         for attempt in self.attempts.values():
             culprits = ", ".join(attempt.failures) or "none"
@@ -155,7 +155,8 @@ class MaskedSums:
         for name, reason in failures.items():
             log.warning("round %d: agent %s is in no sum: %s", pending.round, name, reason)
         pending.require(len(self.updates), failures)
-        session.state = half.fold_sums(session.state, self.sums, pending.turn)
+        sums = MaskedTotals.joined(self.sums, pending.arrays)
+        session.state = half.fold_sums(session.state, sums, pending.turn)
         return pending.record(self.updates, failures)
 
     # ------------------------------------------------------------------ attempts
@@ -175,7 +176,7 @@ class MaskedSums:
 
     def _settle(self, pending: Pending, replies: Mapping[str, Reply]) -> None:
         """Take the sum of every group whose uploads are all there; note why others have none."""
-        half, session = cast("SummingHalf[Any]", pending.half), pending.session
+        half, session = pending.half, pending.session
         position = session.roster.positions
         expected = {**half.summands(session.state), ring.MEMBERS: ()}
         for group, attempt in list(self.attempts.items()):
@@ -199,7 +200,7 @@ class MaskedSums:
                 arrays = ring.decode(total)
                 if arrays.pop(ring.MEMBERS) == len(attempt.names):
                     places = tuple(position[name] for name in attempt.names)
-                    self.sums[group] = GroupSum(arrays, places)
+                    self.sums[group] = MaskedTotals(arrays, places, pending.arrays)
                     self.updates.update(updates)
                     del self.attempts[group], self.last[group]
                     continue
@@ -265,7 +266,7 @@ def _unfit(pending: Pending, name: str) -> Failure | None:
         return Failure(FailureCode.DROPPED, "has no key for the secure sum")
     if not agent.tag or agent.tag in agent.held:
         return None
-    if cast("SummingHalf[Any]", pending.half).restarts:
+    if pending.half.restarts:
         pending.notes.append(f"agent {name} lost its state of round {agent.tag}: it starts again")
         agent.tag = 0
         return None

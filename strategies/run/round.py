@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
@@ -20,17 +20,17 @@ from privet.core.errors import listed, one_line
 from privet.wire import AGENT_RECORD, RECORD, Update, pack
 from privet.wire.contract import agent_record, read_update, shared_record
 from privet.wire.flower_internals import copy_for
-from privet.wire.payload import from_payload
 from privet.wire.records import record_dict
 
-from ..half import Arrays, FoldingHalf, GroupedHalf, ServerHalf, Turn, grouped
+from ..half import Arrays, GroupedHalf, ServerHalf, Turn, grouped
+from ..uploads import Block
 from .account import expected_release, spent_up, with_lost
 from .exchange import Reply, owner_by_message, sort_replies
 from .failure import Failure, FailureCode, overflowed
 from .options import RunOptions
 from .roster import CLIENT_APP_FAILED
 from .session import Round, Session
-from .together import Together, states_of, working_together
+from .together import Together, working_together
 
 log = logging.getLogger("flwr.privet")
 
@@ -60,7 +60,7 @@ class NoReplyError(UploadError):
 class Accepted(NamedTuple):
     """An agent's upload that will be folded: what makes the arrays, and what came beside them."""
 
-    folded: Callable[[], Arrays]
+    folded: Callable[[], Block]
     update: Update
     extras: dict[str, Any]
     statistics: NDArray[Any] | None = None
@@ -191,6 +191,7 @@ class Pending:
         session.state, arrays = half.broadcast(session.state, turn)
         arrays = {**arrays, **session.besides}
 
+        self.arrays = arrays
         units, position = grouped(half), session.roster.positions
         if units is not None:
             groups = {units.group(session.state, position[name]) for name in self.asked}
@@ -199,7 +200,7 @@ class Pending:
                 for group in sorted(groups)
             }
         else:
-            self.shared, self.arrays = {ALL: record(arrays)}, arrays
+            self.shared = {ALL: record(arrays)}
             for name in self.asked:
                 if besides := half.own(session.state, position[name], turn):
                     self.own[name] = besides
@@ -243,8 +244,8 @@ class Pending:
                 asked.setdefault((group, agent.tag == 0, shapes), []).append(name)
         parts = []
         for (group, begins, shapes), some in asked.items():
-            half, places = cast("FoldingHalf[Any]", self.half), [position[name] for name in some]
-            states = states_of(half, session.state, places) if begins else None
+            places = [position[name] for name in some]
+            states = self.half.recovery(session.state, np.array(places)) if begins else None
             if begins and states is None:
                 continue
             nodes, tags = zip(
@@ -285,7 +286,7 @@ class Pending:
             agent = session.roster.agents[name]
             recovery, ledger = None, ""
             if force or agent.tag == 0 or agent.tag not in agent.held:
-                recovery = half.recovery(session.state, position[name])
+                recovery = half.recovery_of(session.state, position[name], session.start)
                 ledger = agent.ledger
             packed = None if recovery is None else pack(recovery)
             mapped.release()
@@ -321,8 +322,7 @@ class Pending:
 
     def sent_to(self, name: str) -> Arrays:
         """Return what an agent was broadcast."""
-        record = self._record_for(name, grouped(self.half))
-        return from_payload(cast(bytes, record["payload"]))
+        return {**self.arrays, **self.own.get(name, {})}
 
     def _record_of(self, arrays: Arrays) -> ConfigRecord:
         half, experiment = self.half, self.session.experiment
@@ -339,10 +339,11 @@ class Pending:
 
     def forget_sent(self) -> None:
         """Let go of what was sent, as large as the model, before the uploads are folded."""
-        self.shared, self.own, self.messages, self.arrays = {}, {}, {}, {}
+        self.shared, self.own, self.messages = {}, {}, {}
 
     def _with_state(self, position: int, tag: int, ledger: str) -> ConfigRecord:
-        recovery = self.half.recovery(self.session.state, position)
+        session = self.session
+        recovery = self.half.recovery_of(session.state, position, session.start)
         record = agent_record(tag, None if recovery is None else pack(recovery), ledger)
         mapped.release()
         return record
@@ -353,13 +354,14 @@ class Pending:
 
     # ------------------------------------------------------------------ what comes back
 
-    def keep(self, folded: Arrays) -> Callable[[], Arrays]:
+    def keep(self, block: Block) -> Callable[[], Block]:
         """Keep what will be folded of an upload until it is asked for, on the disk if it must."""
         folder = self.options.folder
-        if folder is None or not self.large(sum(array.nbytes for array in folded.values())):
-            return lambda: folded
+        if folder is None or not self.large(sum(array.nbytes for array in block.upload.values())):
+            return lambda: block
         self.spool = self.spool or mapped.Spool(folder)
-        return self.spool.keep(folded)
+        load, light = self.spool.keep(block.upload), block._replace(upload={}, state=None)
+        return lambda: light._replace(upload=load())
 
     def sort(self, replies: Iterable[Message]) -> dict[str, Reply]:
         """Return replies by agent; those to other messages than an agent's last are dropped."""

@@ -25,7 +25,7 @@ from privet.kernel.programs.gradients import Gradients
 from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.payload import BUFFERS
 
-from ..half import Arrays, ServerHalf, Vector, grouped, summing
+from ..half import Arrays, ServerHalf, Vector, grouped
 from .account import count_lost
 from .calibration import TARGET, calibrated, facts_of
 from .checkpoint import Checkpoint
@@ -122,7 +122,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.half = replace(self.half, folder=self.options.folder)
-        self.collector = ClearUploads() if summing(self.half) is None else MaskedSums()
+        self.collector = MaskedSums() if self.half.masked else ClearUploads()
         self.asked = {
             **dict(self.options.config),
             **values_of(self.half),
@@ -258,7 +258,8 @@ class Run:
             )
         agents = {str(entry["name"]): Agent.from_entry(entry) for entry in manifest["agents"]}
         for name, row in self.half.rows(start).items():
-            table, shape = saved.arrays.get(name), (len(agents), *np.shape(row))
+            count = 0 if self.half.masked else len(agents)
+            table, shape = saved.arrays.get(name), (count, *np.shape(row))
             if table is not None and table.shape != shape:
                 raise RunError(
                     f"resume: the checkpoint's table {name} has shape {table.shape}, not {shape}"

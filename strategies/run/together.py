@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from flwr.app import ConfigRecord
@@ -23,7 +23,8 @@ from privet.wire.contract import update_record
 from privet.wire.payload import to_payload
 from privet.wire.records import record_dict
 
-from ..half import Arrays, FoldingHalf, Rows, ServerHalf, Uploads, summing
+from ..half import Arrays, ServerHalf
+from ..uploads import Block, Uploads
 from .exchange import Reply
 
 
@@ -54,22 +55,11 @@ def working_together(half: ServerHalf[Any], grid: Grid) -> WorksTogether | None:
 
 def by_message(half: ServerHalf[Any]) -> str:
     """Return why all agents of a half are asked by message, empty where they need not be."""
-    if summing(half):
+    if half.masked:
         return "uploads are masked"
     if half.agent.codes:
         return "a code is one agent's at a time"
-    return "" if isinstance(half, FoldingHalf) else "its server takes no rows"
-
-
-def states_of(half: FoldingHalf[Any], state: Any, positions: Sequence[int]) -> Arrays | None:
-    """Return the states of several agents as rows; None where they are not known."""
-    if half.stacks:
-        return cast(Any, half).recovery(state, np.array(positions))  # type: ignore[no-any-return]
-    each = [half.recovery(state, position) for position in positions]
-    known = [one for one in each if one is not None]
-    if len(known) < len(each):
-        return None
-    return {name: np.stack([one[name] for one in known]) for name in known[0]}
+    return ""
 
 
 class Together(NamedTuple):
@@ -79,7 +69,7 @@ class Together(NamedTuple):
     ----------
     names : list of str
     positions : array (k,) of int
-    upload : Rows
+    upload : dict of str to array (k, ...)
         Of objects where the arrays differ in length.
     digests, num_examples : array (k,)
     costs : list of Cost
@@ -90,7 +80,7 @@ class Together(NamedTuple):
 
     names: list[str]
     positions: NDArray[np.intp]
-    upload: Rows
+    upload: Arrays
     digests: NDArray[np.uint64]
     num_examples: NDArray[np.int64]
     costs: list[Cost]
@@ -104,9 +94,7 @@ class Together(NamedTuple):
         places = np.concatenate([one.places for one in done])
         order = np.argsort(places)
         places = places[order]
-        upload = Rows(
-            {key: _joined([one.upload[key] for one in done], order) for key in done[0].upload}
-        )
+        upload = {key: _joined([one.upload[key] for one in done], order) for key in done[0].upload}
         costs = [one for part in done for one in part.costs]
         return cls(
             [names[place] for place in places.tolist()],
@@ -132,7 +120,7 @@ class Together(NamedTuple):
         return cls(
             [names[place] for place in order.tolist()],
             _joined([part.positions for part in parts], order),
-            Rows(upload),
+            upload,
             _joined([part.digests for part in parts], order),
             _joined([part.num_examples for part in parts], order),
             [costs[place] for place in order.tolist()],
@@ -140,12 +128,14 @@ class Together(NamedTuple):
         )
 
     def accepted(
-        self, half: FoldingHalf[Any], state: Any, expected: NDArray[np.int64]
-    ) -> Mapping[int, Arrays]:
+        self, half: ServerHalf[Any], state: Any, sent: Arrays, expected: NDArray[np.int64]
+    ) -> Uploads:
         """Return what is folded of all uploads.
 
         Parameters
         ----------
+        sent : dict of str to array
+            What all agents were broadcast.
         expected : array (k,) of int
             The numbers of examples that the agents are enrolled with.
 
@@ -154,22 +144,12 @@ class Together(NamedTuple):
         UploadError, WireError
             If one of them cannot be folded.
         """
-        uploads: Mapping[int, Arrays]
-        if half.stacks:
-            folded, agreed = cast(Any, half).accept(state, self.positions, self.upload)
-            uploads = Uploads(self.positions, folded)
-        else:
-            each = {
-                position: half.accept(state, position, row_of(self.upload, row))
-                for row, position in enumerate(self.positions.tolist())
-            }
-            agreed = np.array([digest for _, digest in each.values()], np.uint64)
-            uploads = {position: folded for position, (folded, _) in each.items()}
+        block, agreed = half.accept(state, Block(self.positions, self.upload, sent))
         if not np.array_equal(agreed, self.digests):
             raise UploadError("digests differ")
         if not np.array_equal(expected, self.num_examples):
             raise UploadError("numbers of examples differ")
-        return uploads
+        return Uploads.of(block)
 
     def replies(self, protocol: str, version: int, round_: int) -> dict[str, Reply]:
         """Return the replies that the agents would have sent."""
@@ -202,7 +182,7 @@ class Together(NamedTuple):
         )
 
 
-def _size(upload: Rows) -> int:
+def _size(upload: Arrays) -> int:
     count = len(next(iter(upload.values())))
     if any(array.dtype == object for array in upload.values()):
         return sum(len(to_payload(row_of(upload, row))) for row in range(count))

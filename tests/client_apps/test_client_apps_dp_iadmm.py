@@ -115,7 +115,7 @@ def test_two_inner_steps_by_hand() -> None:
     assert local.upload["z"].tolist() == [1.5]
     assert local.state["inner"].tolist() == [1.5]
     # lam = 3 + 2 (1 - 1.5)
-    assert local.agreed.tolist() == local.state["lam"].tolist() == [2.0]
+    assert local.agreed[0].tolist() == local.state["lam"].tolist() == [2.0]
 
 
 def test_the_mean_is_sent_and_the_last_iterate_kept() -> None:
@@ -347,7 +347,8 @@ def test_output_variant_keeps_nothing_that_was_not_released() -> None:
     zeros = np.zeros(problem.dim)
     agent = Agent(local_updates=3, clip=0.5, noise_scale=1.0, perturbation="output", row_norm=3.0)
     local = work(agent, problem, w=zeros, lam=zeros, inner=zeros)
-    np.testing.assert_array_equal(local.state["inner"], local.upload["z"])
+    assert sorted(local.state) == ["lam", "z"]
+    np.testing.assert_array_equal(local.state["z"], local.upload["z"])
 
 
 def mean_of_steps(
@@ -476,7 +477,7 @@ def test_agent_refuses_an_epsilon_without_clip() -> None:
 def test_restart_without_a_server_that_remembers() -> None:
     w = np.array([1.0, 2.0], np.float32)
     state = Agent().restart({"w": w}, public_facts(softmax()))
-    assert state["inner"].tolist() == [1.0, 2.0]
+    assert state["z"].tolist() == [1.0, 2.0]
     assert state["lam"].tolist() == [0.0, 0.0]
     assert state["lam"].dtype == np.float32
 
@@ -501,5 +502,5 @@ def test_float32_stays_float32() -> None:
             opened(agent, problem, perturber(agent, problem)),
             STREAMS,
         )
-        for array in (*local.state.values(), *local.upload.values(), local.agreed):
+        for array in (*local.state.values(), *local.upload.values(), *local.agreed):
             assert array.dtype == np.float32

@@ -111,7 +111,7 @@ def test_public_dual_is_half_the_way_of_what_was_released() -> None:
     local = update(agent(dual="public", noise_scale=0.3, clip=1.0, max_local_steps=1), noise=Ones())
     y = sent(local).to_dense()
     assert np.allclose(local.state["lam"], LAM / 2 + 1.5 * (CENTER - y) / 2, atol=1e-14)
-    assert np.array_equal(local.agreed, local.state["lam"])
+    assert np.array_equal(local.agreed[0], local.state["lam"])
 
 
 def test_noise_is_added_to_every_value_that_is_sent() -> None:

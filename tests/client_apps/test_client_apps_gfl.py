@@ -33,7 +33,7 @@ def work(agent: Agent, problem: Any = RIDGE, w: Any = W, round_: int = 1) -> Any
         {}, {"w": w}, opened(agent, problem, perturber(agent, problem)), Streams(7, "5", round_)
     )
     assert local.state == {}
-    assert local.agreed is local.upload["x"]
+    assert local.agreed[0] is local.upload["x"]
     return local.upload["x"]
 
 

@@ -14,10 +14,13 @@ import numpy as np
 import pytest
 
 from privet.client_apps import Local
+from privet.client_apps.half import agreed_on
+from privet.client_apps.sparsifiers import sparse_arrays
 from privet.core import algorithm
 from privet.problems import minimize
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
+from privet.strategies import uploads
 from privet.testing import Check, CheckFailed, checks, logistic_federation
 from privet.wire.payload import encoded
 from privet.wire.sparse import SparseVector, encode
@@ -47,15 +50,14 @@ def check_of(name: str, variant: str = "", **options: Any) -> Check:
 
 def seen(patch: Patch) -> set[tuple[int, int]]:
     """Return what is filled with k and d of every upload that a server of DIANA reads."""
-    module = import_module("diana.strategy")
-    read, found = module.present_sparse, set[tuple[int, int]]()
+    read, found = uploads.checked_sparse, set[tuple[int, int]]()
 
     def reading(*arguments: Any) -> Any:
         vector = read(*arguments)
         found.add((vector.values.size, vector.dim))
         return vector
 
-    patch.setattr(module, "present_sparse", reading)
+    patch.setattr(uploads, "checked_sparse", reading)
     return found
 
 
@@ -127,13 +129,19 @@ def test_its_limit_is_the_centralised_optimum() -> None:
 
 
 def spoilt_replies_that_nobody_looks_at(patch: Patch) -> None:
-    module = import_module("diana.strategy")
-    patch.setattr(module, "require_finite", lambda array: None)
+    patch.setattr(uploads, "require_finite", lambda array: None)
 
 
 def server_that_follows_with_all_coordinates(patch: Patch) -> None:
-    module = import_module("diana.strategy")
-    patch.setattr(module, "followed", lambda h, sent: h + sent.to_dense() + 1e-9 * (h == 0))
+    server = import_module("diana.strategy").Server
+
+    def fold(original: Any, half: Any, state: Any, given: Any, turn: Any) -> Any:
+        state = original(half, state, given, turn)
+        state.h += 1e-9 * (state.h == 0)
+        return state
+
+    original = server.fold
+    patch.setattr(server, "fold", lambda half, *given: fold(original, half, *given))
 
 
 def updating(patch: Patch, change: Callable[..., Local]) -> None:
@@ -162,9 +170,9 @@ def agent_that_sends_the_largest_of_the_true_gradient(patch: Patch) -> None:
         problem = records._problem
         places = top_k(problem.gradient(broadcast["x"]), 1)
         sent = SparseVector(problem.dim, local.state["h"][places], places)
-        new = import_module("diana.agent").followed(state["h"], sent)
+        new = half.follow(state, broadcast, sparse_arrays(sent))
         data = encode(sent.values, places, problem.dim)
-        return Local({"h": new}, encoded(data), new)
+        return Local(new, encoded(data), agreed_on(new, {"values": sent.values}))
 
     updating(patch, change)
 

@@ -190,9 +190,9 @@ def test_restarted_node_with_several_inner_steps_restarts_them_at_z_p() -> None:
     assert restarted.history[3].notes == (note,)
     assert last(restarted) != last(train(problems, local_updates=3)[0])
     assert strategy.session is not None
-    sent = strategy.half.recovery(strategy.session.state, 1)
+    sent = strategy.half.recovery_of(strategy.session.state, 1, np.empty(0))
     assert sent is not None
-    assert sent["inner"].tobytes() == strategy.session.state.z[1].tobytes()
+    assert sent["z"].tobytes() == strategy.session.state.z[1].tobytes()
 
 
 def test_agents_that_are_not_drawn_are_named() -> None:

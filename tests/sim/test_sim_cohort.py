@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message, MessageType
 
-from privet.client_apps.half import Local
 from privet.client_apps.masking import new_keys
 from privet.client_apps.rivals.led import Agent as LED
 from privet.client_apps.state import AgentState, read_state, write_state
@@ -395,10 +394,9 @@ def test_a_half_that_is_not_of_rows_is_noticed(
     """One that takes a norm of what may be rows."""
     finish = LED.finish
 
-    def not_by_rows(self: LED, state: Any, broadcast: Any, task: Any, walk: Any) -> Local:
-        local = finish(self, state, broadcast, task, walk)
-        x = local.upload["x"] * np.linalg.norm(walk.end)
-        return Local({**local.state, "x": x}, {"x": x}, x - local.state["h"])
+    def not_by_rows(self: LED, state: Any, broadcast: Any, task: Any, walk: Any) -> Any:
+        upload = finish(self, state, broadcast, task, walk)
+        return {"x": upload["x"] * np.linalg.norm(walk.end)}
 
     monkeypatch.setattr(LED, "finish", not_by_rows)
     problems = federation()

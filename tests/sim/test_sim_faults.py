@@ -270,8 +270,8 @@ def test_enrolment_that_is_not_one_turns_its_node_away(field: str, value: Any, r
 def test_upload_that_no_check_foresees_costs_its_agent_only(monkeypatch: Any) -> None:
     accept = Server.accept
 
-    def strict(self: Any, state: Any, position: int, upload: Any) -> Any:
-        return accept(self, state, position, upload) if position != 1 else upload["w"]
+    def strict(self: Any, state: Any, block: Any) -> Any:
+        return accept(self, state, block) if block.positions != [1] else block.upload["w"]
 
     monkeypatch.setattr(Server, "accept", strict)
     result, _, _ = train(logistic_agents(3), 2)

@@ -15,7 +15,8 @@ from privet.server_apps.config import defaults, without_stand_ins
 from privet.strategies import DPIADMM
 from privet.strategies.dp_iadmm import Penalty, Server
 from privet.strategies.half import Turn
-from privet.wire import digest
+from privet.wire.dense import digest, joined_digest
+from support.server_rounds import accept, fold
 
 # ------------------------------------------------------------------ the penalty
 
@@ -60,14 +61,14 @@ def test_round_of_two_agents_by_hand() -> None:
     assert sent["w"].tolist() == [2.5]
     assert int(sent["t"]) == 1
     assert float(sent["rho"]) == 2.0
-    first, agreed = server.accept(state, 0, {"z": np.array([2.0])})
+    first, agreed = accept(server, state, 0, {"z": np.array([2.0])}, sent)
     # lam_0 = 2 + 2 (2.5 - 2) = 3
-    assert first["lam"].tolist() == [3.0]
-    assert agreed == digest(np.array([3.0]))
-    second, _ = server.accept(state, 1, {"z": np.array([3.5])})
+    assert first.state is not None
+    assert first.state["lam"].tolist() == [[3.0]]
+    assert agreed == joined_digest([digest(np.array([3.0])), digest(np.array([2.0]))])
+    state = fold(server, state, {0: {"z": np.array([2.0])}, 1: {"z": np.array([3.5])}}, sent)
     # lam_1 = -4 + 2 (2.5 - 3.5) = -6
-    assert second["lam"].tolist() == [-6.0]
-    state = server.fold(state, {0: first, 1: second}, Turn(1))
+    assert state.lam.tolist() == [[3.0], [-6.0]]
     # next w = ((2 - 3/2) + (3.5 + 6/2)) / 2 = 3.5
     assert server.broadcast(state, Turn(1))[1]["w"].tolist() == [3.5]
     # mean ||z - w||^2 + ||new w - w||^2 = (0.25 + 1)/2 + 1
@@ -76,9 +77,8 @@ def test_round_of_two_agents_by_hand() -> None:
 
 def test_absent_agent_keeps_and_counts_with_its_old_pair() -> None:
     server, state = two_agents()
-    state, _ = server.broadcast(state, Turn(1))
-    first, _ = server.accept(state, 0, {"z": np.array([2.0])})
-    state = server.fold(state, {0: first}, Turn(1))
+    state, sent = server.broadcast(state, Turn(1))
+    state = fold(server, state, {0: {"z": np.array([2.0])}}, sent)
     assert state.z.tolist() == [[2.0], [3.0]]
     assert state.lam.tolist() == [[3.0], [-4.0]]
     # ((2 - 3/2) + (3 + 4/2)) / 2
@@ -93,8 +93,8 @@ def test_averages_are_those_of_the_theorems() -> None:
     for number in range(1, 8):
         state, broadcast = server.broadcast(state, Turn(number))
         sent.append(broadcast["w"].copy())
-        uploads = {p: server.accept(state, p, {"z": rng.standard_normal(3)})[0] for p in range(2)}
-        state = server.fold(state, uploads, Turn(number))
+        uploads = {place: {"z": rng.standard_normal(3)} for place in range(2)}
+        state = fold(server, state, uploads, broadcast, Turn(number))
     models = server.models(state)
     weights = np.arange(1, 8) * 2 / (7 * 8)
     np.testing.assert_allclose(models["average"], np.mean(sent, axis=0), rtol=1e-13)

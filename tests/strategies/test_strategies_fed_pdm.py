@@ -27,6 +27,7 @@ from support.federations import (
     model,
     zeros,
 )
+from support.server_rounds import accept, fold
 
 
 def run(
@@ -52,10 +53,11 @@ def state_of(half: Server, count: int, dim: int = 4) -> State:
 
 def test_mean_is_over_those_that_sent_a_coordinate() -> None:
     half = Server(Agent(rho=2.0))
-    state = half.fold(
+    state = fold(
+        half,
         state_of(half, 3),
         {0: upload([4.0, 0.0], [0, 1], 4), 2: upload([2.0, 6.0], [0, 2], 4)},
-        Turn(1),
+        {},
     )
     # Coordinate 0: (4 + 2)/2; 1: a zero that was sent counts; 2: sent once; 3: nobody sent it.
     assert state.center.tolist() == [3.0, 0.0, 6.0, 0.0]
@@ -63,17 +65,18 @@ def test_mean_is_over_those_that_sent_a_coordinate() -> None:
 
 def test_plain_averaging_divides_by_the_number_of_participants() -> None:
     half = Server(Agent(rho=2.0), aggregation="plain")
-    state = half.fold(
+    state = fold(
+        half,
         state_of(half, 3),
         {0: upload([4.0, 0.0], [0, 1], 4), 2: upload([2.0, 6.0], [0, 2], 4)},
-        Turn(1),
+        {},
     )
     assert state.center.tolist() == [3.0, 0.0, 3.0, 0.0]
 
 
 def test_threshold_of_the_l1_norm_is_gamma_over_rho() -> None:
     half = Server(Agent(rho=2.0), h=make_h("l1", **{"h-weight": 0.5}))
-    state = half.fold(state_of(half, 1), {0: upload([1.0, -0.2, -3.0], [0, 1, 2], 4)}, Turn(1))
+    state = fold(half, state_of(half, 1), {0: upload([1.0, -0.2, -3.0], [0, 1, 2], 4)}, {})
     assert state.center.tolist() == [0.75, 0.0, -2.75, 0.0]
 
 
@@ -90,11 +93,11 @@ def test_public_dual_moves_where_something_was_sent() -> None:
     state = half.initialise(np.array([1.0, 1.0, 1.0, 1.0]), 2)
     state.lam[1] = [0.5, 0.5, 0.5, 0.5]
     state, _ = half.broadcast(state, Turn(1))
-    state = half.fold(state, {1: upload([3.0], [2], 4)}, Turn(1))
+    state = fold(half, state, {1: upload([3.0], [2], 4)}, {})
     # (0.5 + 2 (1 - 3)) / 2 at the coordinate that was sent.
     assert state.lam.tolist() == [[0.0] * 4, [0.5, 0.5, -1.75, 0.5]]
-    assert half.recovery(state, 1)["lam"].tolist() == [0.5, 0.5, -1.75, 0.5]  # type: ignore[index]
-    assert Server().recovery(state_of(Server(), 1), 0) is None
+    assert half.recovery(state, slice(1, 2))["lam"].tolist() == [[0.5, 0.5, -1.75, 0.5]]  # type: ignore[index]
+    assert Server().recovery(state_of(Server(), 1), slice(1)) is None
 
 
 def test_table_adds_what_the_agents_own_duals_do_not_explain() -> None:
@@ -102,7 +105,7 @@ def test_table_adds_what_the_agents_own_duals_do_not_explain() -> None:
     state = half.initialise(np.array([1.0, 7.0]), 2)
     state.lam[:] = [[2.0, 0.0], [6.0, 4.0]]
     state, _ = half.broadcast(state, Turn(1))
-    state = half.fold(state, {0: upload([3.0], [0], 2)}, Turn(1))
+    state = fold(half, state, {0: upload([3.0], [0], 2)}, {})
     # y + lam_0/rho - mean(lam)/rho = 3 + 1 - 2; a coordinate nobody sent stays.
     assert state.center.tolist() == [2.0, 7.0]
 
@@ -126,7 +129,7 @@ def test_table_needs_public_duals() -> None:
 def test_unusable_upload_is_refused_with_the_reason(arrays: Any, reason: str) -> None:
     half = Server()
     with pytest.raises((UploadError, SparseError), match=reason):
-        half.accept(state_of(half, 1), 0, arrays)
+        accept(half, state_of(half, 1), 0, arrays, {})
 
 
 def test_memory_of_a_fold_does_not_grow_with_the_number_of_agents() -> None:
@@ -141,8 +144,7 @@ def test_memory_of_a_fold_does_not_grow_with_the_number_of_agents() -> None:
     def peak(count: int) -> int:
         state = state_of(half, 40, dim)
         tracemalloc.start()
-        kept = {i: half.accept(state, i, uploads[i])[0] for i in range(count)}
-        half.fold(state, kept, Turn(1))
+        fold(half, state, {place: uploads[place] for place in range(count)}, {})
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         return most

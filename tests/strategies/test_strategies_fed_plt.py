@@ -16,7 +16,7 @@ from privet.core import ConfigError
 from privet.kernel import Moduli
 from privet.problems import make_h
 from privet.server_apps import read_config
-from privet.strategies.fed_plt import Server, State
+from privet.strategies.fed_plt import Server
 from privet.strategies.fed_plt_theory import (
     FedPLTTheory,
     Setting,
@@ -27,25 +27,25 @@ from privet.strategies.fed_plt_theory import (
 )
 from privet.strategies.half import Turn
 from privet.strategies.hooks import Query
-from privet.wire import digest
+from privet.wire.dense import digest, joined_digest
+from support.server_rounds import accept, fold
 
 
 def two_agents(rho: float = 1.0, **options: Any) -> tuple[Server, Any]:
     half = Server(Agent(rho=rho), **options)
     x, z = np.array([[1.0], [3.0]]), np.array([[2.0], [6.0]])
-    return half, half.completed(State(x, z, np.zeros(1)))
+    return half, half.with_tables(x, z)
 
 
 def test_two_agents_by_hand() -> None:
     half, state = two_agents()
     state, sent = half.broadcast(state, Turn(1))
     assert sent["y"] == [4.0]  # mean of 2 and 6
-    folded, agreed = half.accept(state, 0, {"x": np.array([5.0])})
-    assert folded["z"] == [4.0]  # 2 + 2 (5 - 4)
-    assert agreed == digest(np.array([4.0]))
-    state = half.fold(state, {0: folded}, Turn(1))
+    _, agreed = accept(half, state, 0, {"x": np.array([5.0])}, sent)
+    assert agreed == joined_digest([digest(np.array([5.0])), digest(np.array([4.0]))])
+    state = fold(half, state, {0: {"x": np.array([5.0])}}, sent)
     assert state.x.tolist() == [[5.0], [3.0]]  # the absent agent keeps x and z
-    assert state.z.tolist() == [[4.0], [6.0]]
+    assert state.z.tolist() == [[4.0], [6.0]]  # 2 + 2 (5 - 4)
     assert state.residual == 1.0
     assert half.models(state)["last"] == [5.0]  # (4 + 6) / 2: absent agents count
     assert half.models(state)["mean"] == [4.0]
@@ -54,10 +54,10 @@ def test_two_agents_by_hand() -> None:
 def test_relaxation_shortens_the_reflection() -> None:
     whole, state = two_agents()
     half = replace(whole, agent=replace(whole.agent, relaxation=0.25))
-    state, _ = half.broadcast(state, Turn(1))
-    folded, agreed = half.accept(state, 0, {"x": np.array([5.0])})
-    assert folded["z"] == [2.5]  # 2 + 0.25 * 2 (5 - 4)
-    assert agreed == digest(np.array([2.5]))
+    state, sent = half.broadcast(state, Turn(1))
+    block, _ = accept(half, state, 0, {"x": np.array([5.0])}, sent)
+    assert block.state is not None
+    assert block.state["z"] == [[2.5]]  # 2 + 0.25 * 2 (5 - 4)
 
 
 def test_h_enters_with_rho_over_n() -> None:

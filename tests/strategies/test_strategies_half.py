@@ -40,12 +40,12 @@ from privet.strategies.half import (
     ServerHalf,
     Turn,
     Vector,
-    summing,
 )
 from privet.strategies.rivals.base import SeveralStepsArguments, SolverArguments
 from privet.strategies.run.checkpoint import load, save
 from privet.strategies.shared_regularizer import RegularizerSettings
 from support.federations import app_of, logistic_agents, zeros
+from support.server_rounds import accept
 
 KINDS: list[type[PrimalDualStrategy]] = [entry.load_strategy() for entry in algorithms().values()]
 
@@ -91,7 +91,7 @@ def test_tables_follow_the_agents() -> None:
     state = half.initialise(start, 2)
     assert state.table.tolist() == [[2, -6], [2, -6]]
     state.table[1] = [5, 5]
-    assert half.recovery(state, 1) == {"table": pytest.approx([5, 5])}
+    assert half.recovery_of(state, 1, start) == {"table": pytest.approx([5, 5])}
     state = half.admit(state, 1, start)
     assert state.table.tolist() == [[2, -6], [2, -6], [5, 5]]
     assert state.total.tolist() == [9, -7]
@@ -129,7 +129,7 @@ def test_a_checkpoint_of_another_state_is_refused_in_one_line(tmp_path: Path) ->
     saved = load(path)
     saved.arrays["w"] = saved.arrays.pop("y")
     save(path, saved)
-    with pytest.raises(RunError, match=r"resume: .* state has .*, w, x, z, fed-plt"):
+    with pytest.raises(RunError, match=r"resume: .* state has .*, total, w, x, z, fed-plt"):
         FedPLT(num_agents=2).start(InlineGrid(app, 2), zeros(4), num_rounds=2, resume=path)
 
 
@@ -149,7 +149,7 @@ def test_what_travels_are_the_agents_fields_and_the_terms(kind: type[PrimalDualS
     terms = set(half.settings()) - own
     assert terms == ({"delta", "noise-seed"} - own if half.noise_key else terms)
     assert type(half.agent).from_settings(half.settings()) == half.agent
-    assert summing(half) is None
+    assert not half.masked
 
 
 def test_terms_travel_with_a_target_where_there_is_one() -> None:
@@ -295,7 +295,7 @@ def test_large_rows_are_followed_in_parts_to_the_bit(
         return [one.residual for one in result.history], saved
 
     residuals, whole = played()
-    monkeypatch.setattr("privet.strategies.half.LARGE", 0)
+    monkeypatch.setattr("privet.strategies.uploads.LARGE", 0)
     monkeypatch.setattr("privet.client_apps.inputs.PART", 3)
     again, parts = played()
     assert again == residuals
@@ -304,8 +304,8 @@ def test_large_rows_are_followed_in_parts_to_the_bit(
 
 
 def test_a_large_row_that_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("privet.strategies.half.LARGE", 0)
+    monkeypatch.setattr("privet.strategies.uploads.LARGE", 0)
     half = FedDyn().half
     state = half.initialise(np.zeros(4), 2)
     with pytest.raises(UploadError, match="not finite"):
-        half.accept(state, 0, {"x": np.array([0.0, 1.0, np.nan, 0.0])})
+        accept(half, state, 0, {"x": np.array([0.0, 1.0, np.nan, 0.0])}, {"x": state.x})

@@ -134,7 +134,7 @@ def test_uploads_wait_on_the_disk_until_they_are_folded(
     monkeypatch.setattr(mapped.Spool, "keep", counted)
     problems = logistic_agents(4)
     result, _, _ = train(problems, 2, start={"checkpoint": tmp_path / "checkpoint.npz"})
-    assert waiting == [["x", "z"]] * 8
+    assert waiting == [["x"]] * 8
     monkeypatch.setattr(mapped, "LIMIT", 1 << 29)
     usual, _, _ = train(problems, 2)
     assert np.array_equal(model(result), model(usual))

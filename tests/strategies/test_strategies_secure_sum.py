@@ -12,8 +12,9 @@ from privet.core import ConfigError, algorithms
 from privet.problems import make_h
 from privet.server_apps import read_config
 from privet.strategies import DPIADMM, FedPDM, FedPLT, PrimalDualStrategy
-from privet.strategies.fed_plt import SumServer
-from privet.strategies.half import GroupSum, Turn, summing
+from privet.strategies.fed_plt import Server
+from privet.strategies.half import Turn
+from privet.strategies.uploads import MaskedTotals
 from privet.wire.payload import ENCODED
 from privet.wire.sparse.selection import rand_k
 
@@ -29,10 +30,10 @@ def build(name: str, **keys: Any) -> PrimalDualStrategy:
 
 @pytest.mark.parametrize("name", sorted(algorithms()))
 def test_every_algorithm_masks_or_says_why_not(name: str) -> None:
-    assert summing(build(name).half) is None
+    assert not build(name).half.masked
     if name in ABLE:
-        half = summing(build(name, **{"secure-sum": True}).half)
-        assert half is not None
+        half = build(name, **{"secure-sum": True}).half
+        assert half.masked
         assert half.name == name
         return
     with pytest.raises(
@@ -52,27 +53,28 @@ def test_every_algorithm_masks_or_says_why_not(name: str) -> None:
     ],
 )
 def test_fed_pdm_settings_that_need_more_than_sums_are_refused(keys: Any, reason: str) -> None:
-    assert summing(build("fed-pdm", **keys).half) is None
+    assert not build("fed-pdm", **keys).half.masked
     with pytest.raises(ConfigError, match=f"secure-sum = true: not with {reason}"):
         build("fed-pdm", **keys, **{"secure-sum": True})
 
 
 def test_strategies_take_the_argument_too() -> None:
-    assert summing(FedPLT(secure_sum=True).half) is not None
-    assert summing(DPIADMM(perturbation="none", secure_sum=True).half) is not None
-    assert summing(FedPDM(sparsifier="rand-k", alpha_u=0.5, secure_sum=True).half) is not None
+    assert FedPLT(secure_sum=True).half.masked
+    assert DPIADMM(perturbation="none", secure_sum=True).half.masked
+    assert FedPDM(sparsifier="rand-k", alpha_u=0.5, secure_sum=True).half.masked
 
 
 # ------------------------------------------------------------------ halves on numbers by hand
 
 
 def test_fed_plt_moves_the_mean_of_z_by_the_participants() -> None:
-    half = SumServer(Agent(rho=2.0), h=make_h("l1", **{"h-weight": 3.0}))
+    half = Server(Agent(rho=2.0, secure_sum=True), h=make_h("l1", **{"h-weight": 3.0}))
     state = half.initialise(np.array([4.0, -8.0]), 4)
     state, sent = half.broadcast(state, Turn(1))
     # prox of (rho/N) 3 |.| = 1.5 |.|
     assert sent["y"].tolist() == [2.5, -6.5]
-    sums = {"": GroupSum({"x": np.array([7.0, -11.0]), "distance": np.array(3.0)}, (0, 2))}
+    arrays = {"x": np.array([7.0, -11.0]), "distance": np.array(3.0)}
+    sums = MaskedTotals(arrays, (0, 2), sent)
     state = half.fold_sums(state, sums, Turn(1))
     # z_i of the two moved by 2 (x_i - y): in sum 2 (7 - 5, -11 + 13) = (4, 4).
     assert state.total.tolist() == [20.0, -28.0]
@@ -83,33 +85,38 @@ def test_fed_plt_moves_the_mean_of_z_by_the_participants() -> None:
     assert half.models(state)["last"].tolist() == pytest.approx([3.8, -3.8])
     again = half.load(half.dump(state))
     assert np.array_equal(half.models(again)["last"], half.models(state)["last"])
-    assert {name: array.tolist() for name, array in half.recovery(again, 0).items()} == {
+    begins = half.recovery_of(again, 0, np.array([4.0, -8.0]))
+    assert begins is not None
+    assert {name: array.tolist() for name, array in begins.items()} == {
         "x": [4.0, -8.0],
         "z": [4.0, -8.0],
     }
 
 
 def test_sums_of_several_groups_are_one_sum_where_the_algorithm_has_none() -> None:
-    half = SumServer(Agent(rho=1.0))
+    half = Server(Agent(rho=1.0, secure_sum=True))
     whole, parts = (half.initialise(np.array([1.0]), 4) for _ in range(2))
-    one = {"": GroupSum({"x": np.array([6.0]), "distance": np.array(2.0)}, (0, 1, 3))}
-    two = {
-        "a": GroupSum({"x": np.array([5.0]), "distance": np.array(0.5)}, (0, 1)),
-        "b": GroupSum({"x": np.array([1.0]), "distance": np.array(1.5)}, (3,)),
-    }
+    sent = {"y": whole.y}
+    one = MaskedTotals({"x": np.array([6.0]), "distance": np.array(2.0)}, (0, 1, 3), sent)
+    two = MaskedTotals.joined(
+        {
+            "a": MaskedTotals({"x": np.array([5.0]), "distance": np.array(0.5)}, (0, 1), sent),
+            "b": MaskedTotals({"x": np.array([1.0]), "distance": np.array(1.5)}, (3,), sent),
+        },
+        sent,
+    )
     assert half.fold_sums(whole, one, Turn(1)).total == half.fold_sums(parts, two, Turn(1)).total
 
 
 def test_dp_iadmm_runs_on_means() -> None:
-    half = summing(DPIADMM(rho=2.0, perturbation="none", secure_sum=True).half)
-    assert half is not None
+    half = DPIADMM(rho=2.0, perturbation="none", secure_sum=True).half
     state = half.initialise(np.array([1.0]), 4)
     state, sent = half.broadcast(state, Turn(1))
     assert (sent["w"].tolist(), int(sent["t"]), float(sent["rho"])) == ([1.0], 1, 2.0)
     # Agents 0 and 1 move from 1 to 2 and 5; the others are absent.
     # Their z_p - lam_p / 2 moves by 2 * 2 - 1 - 1 and 2 * 5 - 1 - 1.
     arrays = {"moved": np.array([10.0]), "distance": np.array(5.0)}
-    state = half.fold_sums(state, {"": GroupSum(arrays, (0, 1))}, Turn(1))
+    state = half.fold_sums(state, MaskedTotals(arrays, (0, 1), sent), Turn(1))
     # lam: 0 + 2 (1 - 2) = -2 and 2 (1 - 5) = -8, mean over four -2.5; z: mean (2 + 5 + 1 + 1)/4.
     assert half.models(state)["last"].tolist() == [2.25 + 2.5 / 2.0]
     assert half.residual(state) == 2.5**2 + 2.5**2
@@ -122,8 +129,7 @@ def test_dp_iadmm_runs_on_means() -> None:
 
 def test_fed_pdm_shares_one_index_set_a_round() -> None:
     strategy = FedPDM(sparsifier="rand-k", uplink_k=2, secure_sum=True, seed=7, rho=1.0)
-    half = summing(strategy.half)
-    assert half is not None
+    half = strategy.half
     state = half.initialise(np.zeros(6), 3)
     seeds = []
     for number in range(1, 4):
@@ -132,12 +138,11 @@ def test_fed_pdm_shares_one_index_set_a_round() -> None:
         assert ENCODED in sent
         assert half.summands(state) == {"y": (2,)}
     assert len(set(seeds)) == 3
-    state = half.fold_sums(
-        state, {"": GroupSum({"y": np.array([3.0, 6.0])}, (0, 1, 2))}, Turn(3, seed=7)
-    )
+    sums = MaskedTotals({"y": np.array([3.0, 6.0])}, (0, 1, 2), sent)
+    state = half.fold_sums(state, sums, Turn(3, seed=7))
     wanted = np.zeros(6)
     wanted[rand_k(seeds[-1], 6, 2)] = [1.0, 2.0]
     assert half.models(state)["last"].tolist() == wanted.tolist()
     state = half.load(half.dump(state))
     assert int(half.broadcast(state, Turn(4, seed=7))[1]["indices"]) not in seeds
-    assert half.recovery(state, 0) is None
+    assert half.recovery_of(state, 0, np.zeros(6)) is None

@@ -17,11 +17,10 @@ from privet.kernel.programs.gradients import Gradients
 from privet.problems.linear import ClippedSums
 from privet.server_apps import read_config
 from privet.sim.inline import app_of
-from privet.strategies import SearchAxis
+from privet.strategies import SearchAxis, uploads
 from privet.testing import Check, CheckFailed, checks, logistic_federation, sharded
 from privet.testing.grids import WatchedGrid
 from privet.testing.subject import ENGINES
-from privet.wire import digest
 from support.outside import installed
 from support.paths import ROOT
 
@@ -70,7 +69,7 @@ def server() -> Any:
 def wrapped(patch: Patch, kind: Any, name: str, change: Callable[..., Any]) -> None:
     """Replace a method by ``change(original, self, *arguments)``."""
     original = getattr(kind, name)
-    patch.setattr(kind, name, lambda self, *arguments: change(original, self, *arguments))
+    patch.setattr(kind, name, lambda self, *given, **named: change(original, self, *given, **named))
 
 
 # ------------------------------------------------------------------ names, settings, arguments
@@ -212,22 +211,22 @@ def agent_half_that_writes_into_the_data(patch: Patch) -> None:
 @mutant("resumed_run_is_the_uninterrupted_one", says="do not hold the same state")
 def checkpoint_that_forgets(patch: Patch) -> None:
     def dump(original: Any, half: Any, state: Any) -> Any:
-        return {**original(half, state), "spoke": np.zeros_like(state.spoke)}
+        return {**original(half, state), "end": np.zeros_like(state.end)}
 
     wrapped(patch, server(), "dump", dump)
 
 
 @mutant("run_goes_on_when_all_nodes_restart", "lost_state_is_made_good")
 def agent_that_is_sent_another_state(patch: Patch) -> None:
-    def recovery(original: Any, half: Any, state: Any, position: int) -> Any:
-        return {"h": np.zeros_like(state.x)}
+    def recovery_of(original: Any, half: Any, state: Any, *arguments: Any) -> Any:
+        return {"h": np.zeros_like(state.x), "end": state.x}
 
-    wrapped(patch, server(), "recovery", recovery)
+    wrapped(patch, server(), "recovery_of", recovery_of)
 
 
 @mutant("run_goes_on_when_all_nodes_restart", "lost_state_is_made_good")
 def server_that_sends_no_state_and_remembers_one(patch: Patch) -> None:
-    wrapped(patch, server(), "recovery", lambda original, half, state, position: None)
+    wrapped(patch, server(), "recovery_of", lambda original, half, *arguments: None)
 
 
 # ------------------------------------------------------------------ what agents do wrong
@@ -259,46 +258,41 @@ def agent_half_that_keeps_its_state_in_itself(patch: Patch) -> None:
 
 
 def accepting(patch: Patch, change: Callable[[Any, dict[str, Any]], dict[str, Any]]) -> None:
-    """Let the server half take what ``change(state, upload)`` makes of an upload."""
+    """Let the server half take what ``change(state, upload)`` makes of uploads."""
 
-    def accept(original: Any, half: Any, state: Any, position: int, upload: Any) -> Any:
-        return original(half, state, position, change(state, dict(upload)))
+    def accept(original: Any, half: Any, state: Any, block: Any) -> Any:
+        return original(half, state, block._replace(upload=change(state, dict(block.upload))))
 
     wrapped(patch, server(), "accept", accept)
 
 
 @mutant("reply_of_nan_is_dropped", "reply_of_infinity_is_dropped")
 def server_that_takes_any_number(patch: Patch) -> None:
-    def accept(original: Any, half: Any, state: Any, position: int, upload: Any) -> tuple[Any, int]:
-        if np.isfinite(upload["end"]).all():
-            accepted: tuple[Any, int] = original(half, state, position, upload)
-            return accepted
-        h = original(half, state, position, {"end": state.x})[0]["h"]
-        return {"end": upload["end"], "h": h}, digest(upload["end"] - h)
-
-    wrapped(patch, server(), "accept", accept)
+    patch.setattr(uploads, "require_finite", lambda array: None)
 
 
 @mutant("reply_of_wrong_shape_is_dropped", says="a longer reply")
 def server_that_cuts_vectors(patch: Patch) -> None:
-    accepting(patch, lambda state, upload: {"end": upload["end"][: state.x.size]})
+    accepting(patch, lambda state, upload: {"end": upload["end"][:, : state.x.size]})
 
 
 @mutant("reply_without_arrays_is_dropped", says="a reply without arrays")
 def server_that_fills_in_what_is_missing(patch: Patch) -> None:
-    def accept(original: Any, half: Any, state: Any, position: int, upload: Any) -> tuple[Any, int]:
-        accepted: tuple[Any, int] = original(half, state, position, upload or {"end": state.x})
-        state.h[position] *= 1.0 if upload else 0.5
-        return accepted
+    def accept(original: Any, half: Any, state: Any, block: Any) -> Any:
+        if block.upload:
+            return original(half, state, block)
+        filled = original(half, state, block._replace(upload={"end": state.x[None]}))
+        state.h[block.positions] *= 0.5
+        return filled
 
     wrapped(patch, server(), "accept", accept)
 
 
 @mutant("reply_of_wrong_digest_is_dropped", says="a reply with another digest")
 def server_that_folds_what_it_has_not_accepted(patch: Patch) -> None:
-    def accept(original: Any, half: Any, state: Any, position: int, upload: Any) -> Any:
-        accepted, agreed = original(half, state, position, upload)
-        state.h[position], state.spoke[position] = accepted["h"], False
+    def accept(original: Any, half: Any, state: Any, block: Any) -> Any:
+        accepted, agreed = original(half, state, block)
+        state.h[block.positions] = accepted.state["h"]
         return accepted, agreed
 
     wrapped(patch, server(), "accept", accept)
@@ -436,10 +430,10 @@ def test_secure_sum_that_is_not_the_sum_is_caught(monkeypatch: Patch) -> None:
     half = registry.algorithm("fed-plt").load_strategy().from_config(config).half
 
     def fold_sums(original: Any, half: Any, state: Any, sums: Any, turn: Any) -> Any:
-        more = {
-            group: found._replace(arrays={k: 1.000001 * v for k, v in found.arrays.items()})
-            for group, found in sums.items()
-        }
+        if not half.masked:
+            return original(half, state, sums, turn)
+        arrays = {name: 1.000001 * array for name, array in sums.arrays.items()}
+        more = uploads.MaskedTotals(arrays, sums.positions, {"y": state.y})
         return original(half, state, more, turn)
 
     wrapped(monkeypatch, type(half), "fold_sums", fold_sums)
@@ -471,11 +465,12 @@ def test_ray_that_computes_something_else_is_caught_by_every_check(monkeypatch: 
 def test_limit_that_a_nodes_own_steps_move_is_caught(monkeypatch: Patch) -> None:
     """An agent of Fed-PLT computes what both sides agree on from a key of its own."""
 
-    def finish(original: Any, half: Any, *arguments: Any) -> Any:
-        local = original(half, *arguments)
-        return local._replace(agreed=local.agreed * (half.local_epochs / 10))
+    def conclude(original: Any, half: Any, *arguments: Any, **options: Any) -> Any:
+        local = original(half, *arguments, **options)
+        agreed = tuple(array * (half.local_epochs / 10) for array in local.agreed)
+        return local._replace(agreed=agreed)
 
-    wrapped(monkeypatch, registry.algorithm("fed-plt").load_agent(), "finish", finish)
+    wrapped(monkeypatch, registry.algorithm("fed-plt").load_agent(), "conclude", conclude)
     check_of("fed-plt", "run_is_finite_and_makes_progress")()
     with pytest.raises(CheckFailed, match=r"local-epochs=7 step-size=0\.05 at one node"):
         check_of("fed-plt", "steps_of_a_nodes_own_move_no_limit")()
@@ -506,7 +501,8 @@ def test_step_of_a_code_that_is_made_of_the_data_is_caught(monkeypatch: Patch) -
         return original(half, state, broadcast, records, streams)
 
     def coder(original: Any, half: Any, *arguments: Any) -> Any:
-        return original(half, *arguments)._replace(step=seen[-1] / 100)
+        made = original(half, *arguments)
+        return made and made._replace(step=seen[-1] / 100)
 
     wrapped(monkeypatch, half, "local_update", local_update)
     wrapped(monkeypatch, half, "coder", coder)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from privet.core import WireError
 from privet.wire import digest, pack, unpack
-from privet.wire.dense import digest_of
+from privet.wire.dense import Digest, digests, joined_digest
 
 DTYPES = ["f8", "f4", "i8", "i4", "u1", "u8"]
 ARRAYS = st.dictionaries(
@@ -104,7 +104,19 @@ def test_digest_of_any_length(size: int) -> None:
 @pytest.mark.parametrize("size", [1, 2, 7, 8, 33])
 def test_digest_of_parts_is_that_of_the_whole(size: int) -> None:
     array = np.random.default_rng(size).standard_normal(size).astype(np.float32)
-    assert digest_of(array[at : at + 4] for at in range(0, size, 4)) == digest(array)
+    made = Digest()
+    for at in range(0, size, 4):
+        made.add(array[at : at + 4])
+    assert made.value == digest(array)
+
+
+def test_joined_digest_of_rows_is_that_of_each() -> None:
+    rng = np.random.default_rng(1)
+    tables = [rng.standard_normal((5, size)) for size in (3, 4, 1)]
+    joined = joined_digest(map(digests, tables))
+    assert joined.tolist() == [joined_digest(map(digest, rows)) for rows in zip(*tables, strict=True)]
+    assert len(set(joined.tolist())) == 5
+    assert joined_digest([7, 8]) != joined_digest([8, 7])
 
 
 def test_digest_notices_a_changed_sign() -> None:

@@ -26,11 +26,13 @@ RULES = {
 }
 
 
-def _with_held(grid: InlineGrid, name: str, table: NDArray[Any]) -> NDArray[Any]:
-    """Return the table (agents, d) with the rows that agents hold under a name."""
+def _with_held(
+    grid: InlineGrid, name: str, table: NDArray[Any], otherwise: str = ""
+) -> NDArray[Any]:
+    """Return the table (agents, d) with the rows that agents hold under a name, or another."""
     own = table.copy()
     for agent, held in agent_states(grid).items():
-        own[int(agent)] = held[name]
+        own[int(agent)] = held[name if name in held else otherwise]
     return own
 
 
@@ -53,7 +55,7 @@ def play_fed_plt(instance: Instance) -> Iterator[Found]:
     x, z = (np.asarray(instance.init[name], float) for name in ("x", "z"))
     start = np.zeros(x.shape[1])
     half: fed_plt.Server = strategy.half  # type: ignore[assignment]
-    first = half.completed(fed_plt.State(x, z, start))
+    first = half.with_tables(x, z)
     for state in instance.play(strategy, grid, start, first):
         yield {
             "y": [state.y],
@@ -84,10 +86,10 @@ def play_dp_iadmm(instance: Instance) -> Iterator[Found]:
         tables = {
             "z": [state.z],
             "lam": [state.lam, _with_held(grid, "lam", state.lam)],
-            "z_inner_last": [_with_held(grid, "inner", state.z)],
+            "z_inner_last": [_with_held(grid, "inner", state.z, "z")],
         }
         yield {
-            "rho": [np.asarray(state.rho)],
+            "rho": [np.asarray(half.penalty(number))],
             "eta": [np.asarray(_eta(half.agent, own, number)) for own in problems],
             "w": [state.w.reshape(shape)],
             **{name: [t.reshape(-1, *shape) for t in copies] for name, copies in tables.items()},

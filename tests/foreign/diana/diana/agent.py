@@ -5,20 +5,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from privet.client_apps import Local
 from privet.client_apps.gradient_agents import NoisyStepsAgent
-from privet.client_apps.sparsifiers import Choice, choose
+from privet.client_apps.sparsifiers import Choice
 from privet.client_apps.value_bits import ValueBits
 from privet.core.key import setting
-from privet.wire.payload import encoded
-
-
-def followed(h, sent):
-    """Return h_i after what was sent; both halves compute it."""
-    new = h.copy()
-    where = slice(None) if sent.positions is None else sent.positions
-    new[where] += sent.values
-    return new
 
 
 @dataclass(frozen=True)
@@ -43,6 +33,9 @@ class Agent(ValueBits, NoisyStepsAgent):
         x, h = broadcast["x"], state["h"]
         difference = records.gradient(self.gradients, x, streams) - h
         choice = Choice("rand-k", 0, self.share, 0.0)
-        data, sent = choose(choice, difference, x, streams, None, self.coder(streams, records))
-        new = followed(h, sent)
-        return Local({"h": new}, encoded(data), new)
+        return self.conclude_sparse(state, broadcast, difference, choice, records, streams)
+
+    def follow(self, state, broadcast, upload):
+        h = state["h"].copy()
+        h[upload.get("places", slice(None))] += upload["values"]
+        return {"h": h}

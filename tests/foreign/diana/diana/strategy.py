@@ -5,22 +5,14 @@ from typing import Unpack
 
 import numpy as np
 
+from privet.client_apps.sparsifiers import sparse_arrays
 from privet.client_apps.terms import PrivacyTerms
 from privet.strategies import PrimalDualStrategy, SearchAxis
-from privet.strategies.half import (
-    FoldingHalf,
-    HalfState,
-    mean_of,
-    mean_row,
-    present_sparse,
-    put,
-    require_finite,
-    squared_gap,
-)
+from privet.strategies.half import HalfState, ServerHalf, mean_row
 from privet.strategies.rivals.base import GradientArguments
-from privet.wire import digest
+from privet.strategies.uploads import SPARSE, squared_gap
 
-from .agent import Agent, followed
+from .agent import Agent
 
 
 @dataclass(slots=True)
@@ -32,7 +24,7 @@ class State(HalfState):
 
 
 @dataclass(frozen=True)
-class Server(FoldingHalf[State]):
+class Server(ServerHalf[State]):
     """It mirrors what the agents hold."""
 
     state = State
@@ -42,19 +34,21 @@ class Server(FoldingHalf[State]):
     def rows(self, start):
         return {"h": np.zeros_like(start)}
 
-    def accept(self, state, position, upload):
-        sent = present_sparse(upload, state.x)
-        h = followed(state.h[position], sent)
-        require_finite(h)
-        q = sent.to_dense() * (sent.dim / sent.values.size)
-        return {"q": q.astype(h.dtype), "h": h}, digest(h)
+    def summands(self, state):
+        return SPARSE
 
     def fold(self, state, uploads, turn):
         if not uploads:
             return state
-        slope = mean_row(state.h) + mean_of(uploads, "q", state.x)
-        put(state.h, uploads, "h")
-        x = state.x - state.x.dtype.type(self.agent.step_size(turn.number)) * slope
+        slope, kind = np.zeros_like(state.x), state.x.dtype.type
+        for _, sent in uploads.sparse(state.x):
+            slope += (sent.to_dense() * (sent.dim / sent.values.size)).astype(kind)
+        slope /= kind(len(uploads))
+        slope += mean_row(state.h)
+        for position, sent in uploads.sparse(state.x):
+            held = {"h": state.h[position]}
+            state.h[position] = self.agent.follow(held, {}, sparse_arrays(sent))["h"]
+        x = state.x - kind(self.agent.step_size(turn.number)) * slope
         state.residual = squared_gap(x, state.x)
         state.x = x
         return state

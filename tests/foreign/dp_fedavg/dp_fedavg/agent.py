@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from privet.client_apps import Half, Local, LocalTask
+from privet.client_apps import Half, LocalTask
 from privet.client_apps.gradient_agents import ClippedGradients, GradientAgent, SeveralStepsAgent
 from privet.core.key import same, setting
 from privet.kernel.programs.gradients import Gradients
@@ -47,4 +47,4 @@ class Agent(Half):
         gradients = Gradients(self.batch_size if self.batch == "sample" else 0)
         task = LocalTask(broadcast["x"], self.gamma, self.max_local_steps, gradients=gradients)
         u = records.update(self.update, task, streams)
-        return Local({}, {"u": u}, u)
+        return self.conclude(state, broadcast, {"u": u}, records, streams)

@@ -1,7 +1,7 @@
 """DP-FedAvg, the server half and its Strategy."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Unpack
+from typing import Unpack
 
 import numpy as np
 
@@ -9,14 +9,8 @@ from privet.client_apps.terms import PrivacyTerms
 from privet.core.key import read
 from privet.strategies import PrimalDualStrategy, SearchAxis
 from privet.strategies.configured import RunArguments
-from privet.strategies.half import (
-    FoldingHalf,
-    HalfState,
-    agreed,
-    checked,
-    mean_of,
-    squared_gap,
-)
+from privet.strategies.half import HalfState, ServerHalf
+from privet.strategies.uploads import squared_gap
 
 from .agent import Agent
 
@@ -29,22 +23,20 @@ class State(HalfState):
 
 
 @dataclass(frozen=True)
-class Server(FoldingHalf[State]):
+class Server(ServerHalf[State]):
     """It moves the model by the mean update."""
 
     state = State
-    stacks: ClassVar[bool] = True
 
     agent: Agent = field(default_factory=Agent)
 
-    def accept(self, state, position, upload):
-        u = checked(upload, "u", state.x)
-        return {"u": u}, agreed(upload, u)
+    def summands(self, state):
+        return {"u": state.x.shape}
 
-    def fold(self, state, uploads, turn):
-        if not uploads:
+    def fold_sums(self, state, sums, turn):
+        if not sums.positions:
             return state
-        x = state.x + mean_of(uploads, "u", state.x)
+        x = state.x + sums.mean("u", state.x)
         return State(x, residual=squared_gap(x, state.x))
 
 

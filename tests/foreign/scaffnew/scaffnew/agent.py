@@ -5,21 +5,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from privet.client_apps import Half, Local, LocalTask
+from privet.client_apps import Half, LocalTask
 from privet.client_apps.gradient_agents import ClippedGradients, GradientAgent
 from privet.core.key import same, setting
 from privet.kernel import stream
 from privet.kernel.programs.gradients import Gradients
 
 
-def settled(h, end, x, rate):
-    """Return h_i once x is known; both halves compute it."""
-    return h + rate * (x - end)
-
-
 @dataclass(frozen=True)
 class Agent(Half):
-    """Its state is h_i and, until the next x is known, the end of the last steps.
+    """Its state is h_i, and the end of the last steps until the next x is known.
 
     Privacy: with ``clip`` and ``noise_scale`` every step is one Gaussian release.
     """
@@ -57,16 +52,17 @@ class Agent(Half):
         return self.gradients.release(facts, count=self.steps(round_), what=what)
 
     def restart(self, broadcast, facts):
-        return {"h": np.zeros(facts.dim, facts.dtype)}
+        return {"h": np.zeros(facts.dim, facts.dtype), "end": broadcast["x"]}
 
-    def current(self, state, x):
-        return settled(state["h"], state["end"], x, self.rate) if "end" in state else state["h"]
+    def current(self, state, broadcast):
+        return state["h"] + self.rate * (broadcast["x"] - state["end"])
 
     def task(self, state, broadcast, records, streams):
-        x = broadcast["x"]
-        steps, shift = self.steps(streams.round), -self.current(state, x)
-        return LocalTask(x, self.gamma, steps, shift=shift, gradients=self.gradients)
+        steps, shift = self.steps(streams.round), -self.current(state, broadcast)
+        return LocalTask(broadcast["x"], self.gamma, steps, shift=shift, gradients=self.gradients)
 
     def finish(self, state, broadcast, task, walk):
-        h, end = self.current(state, broadcast["x"]), walk.end
-        return Local({"h": h, "end": end}, {"end": end}, end - h)
+        return {"end": walk.end}
+
+    def follow(self, state, broadcast, upload):
+        return {"h": self.current(state, broadcast), "end": upload["end"]}

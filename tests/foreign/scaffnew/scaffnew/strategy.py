@@ -7,24 +7,22 @@ import numpy as np
 from privet.client_apps.terms import PrivacyTerms
 from privet.core.key import read
 from privet.strategies import PrimalDualStrategy, SearchAxis
-from privet.strategies.half import FoldingHalf, HalfState, apart, checked, mean_of
-from privet.wire import digest
+from privet.strategies.half import HalfState, ServerHalf
 
-from .agent import Agent, settled
+from .agent import Agent
 
 
 @dataclass(slots=True)
 class State(HalfState):
-    """x, and of every agent h_i, the end of its last steps, and whether there was one."""
+    """x, and of every agent h_i and the end of its last steps."""
 
     x: np.ndarray
     h: np.ndarray
     end: np.ndarray
-    spoke: np.ndarray
 
 
 @dataclass(frozen=True)
-class Server(FoldingHalf[State]):
+class Server(ServerHalf[State]):
     """It mirrors what the agents hold."""
 
     state = State
@@ -32,26 +30,25 @@ class Server(FoldingHalf[State]):
     agent: Agent = field(default_factory=Agent)
 
     def rows(self, start):
-        return {"h": np.zeros_like(start), "end": np.zeros_like(start), "spoke": np.zeros(1, bool)}
+        return {"h": np.zeros_like(start), "end": start}
 
-    def recovery(self, state, position):
-        held = {"h": state.h[position]}
-        return {**held, "end": state.end[position]} if state.spoke[position] else held
+    def admit(self, state, position, start):
+        state = super().admit(state, position, start)
+        state.end[position] = state.x
+        return state
 
-    def accept(self, state, position, upload):
-        end, h = checked(upload, "end", state.x), state.h[position]
-        if state.spoke[position]:
-            h = settled(h, state.end[position], state.x, self.agent.rate)
-        return {"end": end, "h": h}, digest(end - h)
+    def renew(self, state, position, start):
+        state = super().renew(state, position, start)
+        state.end[position] = state.x
+        return state
 
-    def fold(self, state, uploads, turn):
-        if not uploads:
-            return state
-        for position, arrays in uploads.items():
-            state.h[position], state.end[position] = arrays["h"], arrays["end"]
-            state.spoke[position] = True
-        state.residual = apart(uploads, state.x, "end")
-        state.x = mean_of(uploads, "end", state.x)
+    def summands(self, state):
+        return {"end": state.x.shape}
+
+    def fold_sums(self, state, sums, turn):
+        if sums.positions:
+            state.residual = sums.gap("end", state.x)
+            state.x = sums.mean("end", state.x)
         return state
 
 

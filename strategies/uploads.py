@@ -1,0 +1,436 @@
+"""The accepted uploads of a round, as a server folds them: in blocks of rows, and their sums.
+
+An upload that came in a message is a block of one row; what agents of one process did together is
+a block of many. Blocks are in folding order, and what is computed of rows has the bits of what is
+computed of one row after the other. Large uploads wait on the disk and are made one at a time.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.client_apps.half import Arrays, Half, agreed_on
+from privet.client_apps.inputs import Vector, parts
+from privet.client_apps.sparsifiers import VALUES, sparse_arrays, sparse_vector
+from privet.core import NotFiniteError, UploadError, WireError
+from privet.core.mapped import release
+from privet.wire import finite
+from privet.wire.dense import Digest, digest, digests, joined_digest
+from privet.wire.payload import ENCODED
+from privet.wire.ring import Shapes
+from privet.wire.sparse import SparseVector, decode
+from privet.wire.value_coding import decode_values
+
+LARGE = 1 << 20
+"""Bytes of a model above which what follows of an upload is not kept beside it, but made again."""
+
+
+SPARSE: Shapes = {ENCODED: ()}
+"""What `ServerHalf.summands` returns where an upload is one sparse vector."""
+
+
+class Block(NamedTuple):
+    """Uploads of some agents, a row each.
+
+    Attributes
+    ----------
+    positions : array (k,) of int
+        Whose they are, increasing.
+    upload : mapping of str to array (k, ...)
+    sent : mapping of str to array
+        What these agents were broadcast: what all were, or a row (k, ...) for each.
+    state : mapping of str to array (k, d)
+        What the agents hold from now on; None where it is made when it is written.
+    """
+
+    positions: NDArray[np.intp]
+    upload: Arrays
+    sent: Arrays
+    state: Arrays | None = None
+
+    @property
+    def where(self) -> NDArray[np.intp] | slice:
+        """The rows of a table; a view of it where that is one."""
+        first = int(self.positions[0])
+        return slice(first, first + 1) if len(self.positions) == 1 else self.positions
+
+    def rows_of(self, arrays: Arrays, dim: int) -> Arrays:
+        """Return arrays with a row for each agent in place of a vector (d,) that they share."""
+        shape = (len(self.positions), dim)
+        return {
+            name: np.broadcast_to(array, shape) if array.shape == (dim,) else array
+            for name, array in arrays.items()
+        }
+
+    def one(self, row: int) -> dict[str, Vector]:
+        """Return the upload of one agent."""
+        return {name: array[row] for name, array in self.upload.items()}
+
+
+class Uploads:
+    """Accepted uploads, block by block in folding order.
+
+    Parameters
+    ----------
+    positions : sequence of int
+        Whose they are, increasing.
+    makers : sequence of callable
+        Each makes a block when it is asked for.
+    """
+
+    def __init__(self, positions: Sequence[int], makers: Sequence[Callable[[], Block]]) -> None:
+        self.positions = tuple(positions)
+        self._makers = makers
+
+    @classmethod
+    def of(cls, *blocks: Block) -> Uploads:
+        """Return some blocks as the uploads of a round."""
+        positions = [position for block in blocks for position in block.positions.tolist()]
+        return cls(positions, [lambda block=block: block for block in blocks])  # type: ignore[misc]
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def __iter__(self) -> Iterator[Block]:
+        for make in self._makers:
+            release()
+            yield make()
+
+    def some(self, positions: Sequence[int]) -> Uploads:
+        """Return the uploads of some of the agents, in order."""
+        wanted = set(positions)
+
+        def blocks() -> Iterator[Block]:
+            for block in self:
+                keep = np.isin(block.positions, list(wanted))
+                yield Block(
+                    block.positions[keep],
+                    {name: array[keep] for name, array in block.upload.items()},
+                    block.sent,
+                )
+
+        return Uploads.of(*(block for block in blocks() if len(block.positions)))
+
+    def sparse(self, like: Vector) -> Iterator[tuple[int, SparseVector]]:
+        """Yield every agent's position and sparse upload, of the length and dtype of ``like``."""
+        for block in self:
+            for row, position in enumerate(block.positions.tolist()):
+                upload = block.one(row)
+                coded = VALUES in upload
+                yield (
+                    position,
+                    (sparse_vector(upload, like.size) if coded else checked_sparse(upload, like)),
+                )
+
+    def total(self, name: str, like: Vector) -> Vector:
+        """Return the sum of one array over the uploads, in order, one at a time."""
+        total: Vector = np.zeros_like(like)
+        for number, block in enumerate(self):
+            rows = block.upload[name]
+            if not number and len(rows) > 1 and like.size > 1:  # numpy adds single numbers in pairs
+                total = np.add.reduce(rows, axis=0, initial=0)
+                continue
+            for row in rows:
+                total += row
+        return total
+
+    def gap(self, name: str, center: str | Vector) -> float:
+        """Return the mean of ||x - c||^2 over the uploads' arrays x.
+
+        ``center`` is c (d,), or the name of the array that an agent was broadcast.
+        """
+        squares = 0.0
+        for block in self:
+            near = block.sent[center] if isinstance(center, str) else center
+            rows = block.upload[name]
+            if len(rows) == 1:
+                squares += squared_gap(rows[0], near.reshape(rows[0].shape))
+                continue
+            gaps = rows - near
+            for square in np.matmul(gaps[:, None], gaps[:, :, None])[:, 0, 0].tolist():
+                squares += square
+        return squares / len(self)
+
+
+class Sums(ABC):
+    """The sums of a round's uploads, of a run in clear or of masked ones.
+
+    Attributes
+    ----------
+    positions : tuple of int
+        Whose uploads are in them.
+    groups : mapping of str to Sums
+        The sums by unit, where the algorithm divides its agents (`GroupedHalf`).
+    """
+
+    positions: tuple[int, ...]
+    groups: Mapping[str, Sums]
+
+    @abstractmethod
+    def mean(self, name: str, like: Vector) -> Vector:
+        """Return the mean of one array over the uploads, of the shape and dtype of ``like``."""
+
+    @abstractmethod
+    def total(self, name: str) -> Vector:
+        """Return the sum of one array over the uploads, float64 where they are masked."""
+
+    @abstractmethod
+    def sent(self, name: str) -> Vector:
+        """Return the sum of what each of these agents was broadcast under a name, in float64."""
+
+    @abstractmethod
+    def gap(self, name: str, center: str | Vector) -> float:
+        """Return the mean of ||x - c||^2 over the uploads, see `Uploads.gap`.
+
+        Of masked uploads it is the square of the mean ||x - c||, each at most 64.
+        """
+
+
+class ClearSums(Sums):
+    """Sums that the server makes of uploads it sees, each computed once it is asked for."""
+
+    def __init__(self, uploads: Uploads, group: Callable[[int], str] | None = None) -> None:
+        self.positions, self._uploads, self._group = uploads.positions, uploads, group
+
+    @cached_property
+    def groups(self) -> Mapping[str, Sums]:  # type: ignore[override]
+        members: dict[str, list[int]] = {}
+        for position in self.positions:
+            if self._group is not None:
+                members.setdefault(self._group(position), []).append(position)
+        return {name: ClearSums(self._uploads.some(some)) for name, some in members.items()}
+
+    def mean(self, name: str, like: Vector) -> Vector:
+        total = self._uploads.total(name, like)
+        total /= total.dtype.type(len(self.positions))
+        return total
+
+    def total(self, name: str) -> Vector:
+        first = next(iter(self._uploads))
+        return self._uploads.total(name, first.upload[name][0])
+
+    def sent(self, name: str) -> Vector:
+        total: Any = 0.0
+        for block in self._uploads:
+            array = block.sent[name]
+            rows = array.sum(axis=0, dtype=np.float64) if array.ndim > 1 else array
+            total = total + rows * (1 if array.ndim > 1 else len(block.positions))
+        return np.asarray(total, np.float64)
+
+    def gap(self, name: str, center: str | Vector) -> float:
+        return self._uploads.gap(name, center)
+
+
+class MaskedTotals(Sums):
+    """Sums of masked uploads: the server has them and no upload.
+
+    Parameters
+    ----------
+    arrays : mapping of str to float64 array
+        Exact sums of numbers that the agents rounded to multiples of 2^-40, as they were sent;
+        ``distance``, where there is one, is that of ||x - c||.
+    positions : sequence of int
+        Whose uploads were added.
+    sent : mapping of str to array
+        What all of them were broadcast.
+    groups : mapping of str to Sums, optional
+    """
+
+    def __init__(
+        self,
+        arrays: Mapping[str, Vector],
+        positions: Sequence[int],
+        sent: Arrays,
+        groups: Mapping[str, Sums] | None = None,
+    ) -> None:
+        self.arrays, self.positions = arrays, tuple(positions)
+        self._sent, self.groups = sent, groups or {}
+
+    @classmethod
+    def joined(cls, groups: Mapping[str, MaskedTotals], sent: Arrays) -> MaskedTotals:
+        """Return the sums over all groups."""
+        names = {name for one in groups.values() for name in one.arrays}
+        arrays = {
+            name: np.add.reduce([one.arrays[name] for one in groups.values()]) for name in names
+        }
+        positions = sorted(place for one in groups.values() for place in one.positions)
+        return cls(arrays, positions, sent, groups)
+
+    def mean(self, name: str, like: Vector) -> Vector:
+        mean = self.arrays[name] / len(self.positions)
+        return mean.astype(like.dtype, copy=False)
+
+    def total(self, name: str) -> Vector:
+        return self.arrays[name]
+
+    def sent(self, name: str) -> Vector:
+        return np.multiply(self._sent[name], len(self.positions), dtype=np.float64)
+
+    def gap(self, name: str, center: str | Vector) -> float:
+        mean = float(self.arrays["distance"]) / len(self.positions)
+        return mean * mean
+
+
+# ---------------------------------------------------------------------- the check of an upload
+
+
+def checked(upload: Arrays, name: str, shape: tuple[int, ...], like: Vector) -> Vector:
+    """Return one array of uploads, rows of a shape and of the dtype of ``like``, and finite.
+
+    Raises
+    ------
+    UploadError
+        With a named reason (shape, dtype, numbers that are not finite).
+    """
+    array = upload.get(name)
+    if array is None or array.shape[1:] != shape or array.dtype != like.dtype:
+        said = f"no {name}" if array is None else f"{name} of shape {array.shape[1:]} {array.dtype}"
+        raise UploadError(f"upload has {said}, expected {shape} {like.dtype}")
+    return array
+
+
+def checked_sparse(upload: Arrays, like: Vector, reference: Vector | None = None) -> SparseVector:
+    """Return the sparse vector of one agent's upload, of the length and dtype of ``like`` (d,).
+
+    Its numbers may be coded, as differences to ``reference`` (d,); it may be a view on the message.
+
+    Raises
+    ------
+    UploadError, WireError
+        If it is not one; that its numbers are finite is for `require_finite`.
+    """
+    if ENCODED not in upload:
+        raise UploadError(
+            f"upload holds {', '.join(upload) or 'nothing'}, expected a sparse vector"
+        )
+    vector = decode(upload[ENCODED], max_dim=like.size, reference=reference)
+    if vector.dim != like.size or vector.values.dtype != like.dtype:
+        raise UploadError(
+            f"upload is of length {vector.dim} in {vector.values.dtype}, expected "
+            f"{like.size} in {like.dtype}"
+        )
+    return vector
+
+
+def require_finite(array: Vector) -> None:
+    """Raise `NotFiniteError` for numbers that are not finite, or were too large to compute with."""
+    if not finite(array):
+        raise NotFiniteError("upload holds numbers that are not finite, or too large")
+
+
+def decoded(upload: Arrays, reference: Arrays, like: Vector, most: int) -> Arrays:
+    """Return one agent's upload with its coded arrays decoded, before it is accepted.
+
+    ``reference`` is what both sides hold of its arrays (`Half.reference`). An array that was not
+    worth coding is as it was.
+
+    Raises
+    ------
+    WireError
+        If a code is not one of as many numbers as the model (d,) ``like`` has, or there are more
+        than ``most``: a few bytes may stand for a whole model.
+    """
+    coded = {
+        name: array for name, array in upload.items() if array.dtype == np.uint8 and name != ENCODED
+    }
+    if len(coded) > most:
+        raise WireError(f"upload has {len(coded)} coded arrays")
+    return {
+        **upload,
+        **{
+            name: decode_values(array, like.size, like.dtype, reference.get(name))
+            for name, array in coded.items()
+        },
+    }
+
+
+# ---------------------------------------------------------------------- what follows of uploads
+
+
+def followed(
+    half: Half, held: Arrays, block: Block, shapes: Shapes, like: Vector
+) -> tuple[Block, NDArray[np.uint64]]:
+    """Check uploads; return them with what the agents hold from now on, and the digests of it.
+
+    Parameters
+    ----------
+    held : mapping of str to array (k, d)
+        What the agents held before; what they share may be (d,).
+    shapes : mapping of str to shape
+        Of the arrays of an upload; `SPARSE` for one sparse vector of ``like``'s length.
+    like : array (d,)
+        Of the model's dtype.
+
+    Raises
+    ------
+    UploadError
+        With a named reason (shape, dtype, numbers that are not finite).
+    """
+    if ENCODED in shapes:
+        return _followed_sparse(half, held, block, like)
+    upload = {name: checked(block.upload, name, shape, like) for name, shape in shapes.items()}
+    block = block._replace(upload=upload)
+    if like.nbytes > LARGE and len(block.positions) == 1:
+        return block, _followed_in_parts(half, held, block, like.size)
+    before, sent = (block.rows_of(arrays, like.size) for arrays in (held, block.sent))
+    new = half.follow(before, sent, upload)
+    agreed = agreed_on(new, upload)
+    for array in agreed:
+        require_finite(array)
+    return block._replace(state=new), joined_digest(map(digests, agreed))
+
+
+def _followed_sparse(
+    half: Half, held: Arrays, block: Block, like: Vector
+) -> tuple[Block, NDArray[np.uint64]]:
+    """As `followed`, of sparse vectors, agent by agent; they are kept as they came.
+
+    That is as a view on the message, whatever d and k are, or decoded where they are coded.
+    """
+    digests_of = []
+    for row in range(len(block.positions)):
+        before = {n: a[row] if a.ndim > 1 else a for n, a in held.items()}
+        near = half.reference(before, block.sent).get(VALUES) if half.codes else None
+        upload = sparse_arrays(checked_sparse(block.one(row), like, near))
+        new = half.follow(before, block.sent, upload)
+        agreed = agreed_on(new, {VALUES: upload[VALUES]})
+        for array in agreed:
+            require_finite(array)
+        digests_of.append(joined_digest(map(digest, agreed)))
+        if half.codes:  # in a message of its own
+            block = block._replace(upload={name: array[None] for name, array in upload.items()})
+    return block, np.array(digests_of, np.uint64)
+
+
+def _followed_in_parts(half: Half, held: Arrays, block: Block, dim: int) -> NDArray[np.uint64]:
+    """Return the digest of what follows of a large upload, of which no more than a part is made."""
+    made: list[Digest] = []
+    for part in parts(dim):
+        upload = in_part(block.upload, part, dim)
+        new = half.follow(in_part(held, part, dim), in_part(block.sent, part, dim), upload)
+        agreed = agreed_on(new, upload)
+        made = made or [Digest() for _ in agreed]
+        for one, array in zip(made, agreed, strict=True):
+            require_finite(array)
+            one.add(array)
+    return np.array([joined_digest(one.value for one in made)], np.uint64)
+
+
+def in_part(arrays: Arrays, part: slice, dim: int) -> Arrays:
+    """Return a part of every array whose rows are as long as the model; others as they are."""
+    return {
+        name: array[..., part] if array.ndim and array.shape[-1] == dim else array
+        for name, array in arrays.items()
+    }
+
+
+def squared_gap(x: Vector, y: Vector, out: Vector | None = None) -> float:
+    """Return ||x - y||^2, computed in ``out`` where that is given."""
+    gap = np.subtract(x, y, out=out)
+    return float(gap.dot(gap))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 from privet.core.key import keys_of
 from privet.core.rows import owners, rows
+from privet.data import problem_from_config
 from privet.data.partitions import PARTITIONS
 from privet.data.settings import DATA_OWNERS
 from privet.problems.losses import LOSSES
@@ -61,6 +64,28 @@ def test_two_rows_of_one_name_are_refused(folder: Path) -> None:
     (folder / "two.py").write_text(FILE.format(name="one", field="two_size"))
     with pytest.raises(ValueError, match=r"toy_partitions\.two: a second row has the name 'one'"):
         found(folder)
+
+
+def test_a_loss_and_a_partition_of_one_file_each_run_and_refuse(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "tests/support/toy_rows.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["rounds"] == [2, 2]
+    assert found["counts"][:2] == [20, 20]
+    assert found["counts"][2] > 20
+    assert found["weights"] == [{"toy_weight": 4.0}] * 3
+    plain = problem_from_config(
+        {"dataset": "regression", "partition": "iid", "loss": "ridge"}, 0, 3
+    )
+    low, regularizer = plain.moduli.strong_convexity, plain.regularizer.moduli.strong_convexity
+    assert found["flattest"] - regularizer == pytest.approx(4.0 / 2.0 * (low - regularizer))
+    assert found["keys"] == ["toy-block", "toy-weight"]
+    assert found["said"] == [
+        "toy-weight = 2.0: not used with loss = auto, only with toy",
+        "toy-block = 7: not used with partition = iid, only with toy-blocks",
+        "toy-weight = 0.0: must be >= 1e-06",
+    ]
 
 
 @pytest.mark.parametrize(("table", "key"), [(LOSSES, "loss"), (PARTITIONS, "partition")])

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.data.dataset import DENSE_BYTES, DataError, Dataset, FloatArray, Part
-from privet.data.partitions import HELD_OUT, split
+from privet.data.held_out import HELD_OUT, split
 
 EIGENVALUES = (0.05, 1.0)
 NOISE_VARIANCES = (0.1, 0.3)

@@ -24,7 +24,7 @@ from privet.data.dataset import (
     Source,
     brief,
 )
-from privet.data.partitions import split
+from privet.data.held_out import split
 
 _EXPECTED = "expected LIBSVM rows: a label, then index:value ..., indices from 1 and rising"
 _LARGEST = 2**31 - 1

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from privet.data import hub
 from privet.data.dataset import DataError, Dataset, Part, Source
-from privet.data.partitions import split
+from privet.data.held_out import split
 
 PIXELS = 784
 CLASSES = 62

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from privet.data.dataset import DataError, LabelArray, brief
 from privet.data.extras import optional
-from privet.data.partitions import hold_out
+from privet.data.held_out import hold_out
 
 PREFIX = "hf:"
 

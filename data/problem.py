@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -20,27 +20,16 @@ from privet.data.dataset import (
     frozen,
 )
 from privet.data.loaders import FROM_PATH, load
-from privet.data.partitions import partition
-from privet.data.settings import INTERCEPT, LOSSES, DataSettings
+from privet.data.partitions import PARTITIONS, partition
+from privet.data.settings import INTERCEPT, DataSettings
 from privet.kernel import Facts, clip_rows
-from privet.kernel.facts import OTHER
-from privet.problems import (
-    BinaryLogistic,
-    LinearModel,
-    MultinomialLogistic,
-    OneClassLogistic,
-    Regularizer,
-    RidgeRegression,
-    make_regularizer,
-)
+from privet.kernel.facts import OTHER, proven_loss
+from privet.problems import BinaryLogistic, LinearModel, Regularizer, make_regularizer
 from privet.problems.linear import MatrixScoreModel
+from privet.problems.losses import LOSSES
 
-_AUTO = {
-    "binary": BinaryLogistic,
-    "multinomial": MultinomialLogistic,
-    "regression": RidgeRegression,
-}
-"""The model of each task where ``loss`` is "auto"."""
+_AUTO = {"binary": "binary-logistic", "multinomial": "multinomial-logistic", "regression": "ridge"}
+"""The loss of each task where ``loss`` is "auto"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +76,7 @@ class Federation:
         """
         model = self.held_out
         result = {"loss": model.value(x)}
-        if isinstance(model, MultinomialLogistic | OneClassLogistic):
+        if isinstance(model, MatrixScoreModel):
             result["accuracy"] = model.accuracy(x, model.features, model.labels)
         elif self.dataset.task == "binary":
             labels = self.dataset.test_labels
@@ -213,7 +202,9 @@ def planned_facts(config: Mapping[str, Any], num_agents: int, num_examples: int,
             divisor=float(settings.divisor_of(num_examples, num_agents * num_examples)),
             dim=dim,
             dtype=settings.dtype,
-            loss=OTHER if settings.loss == "auto" else LOSSES[settings.loss].kind,
+            loss=OTHER
+            if settings.loss == "auto"
+            else proven_loss(LOSSES[settings.loss].problem.kind),
             regularizer=regularizer.kind,
             modulus=float(l2),
         )
@@ -241,9 +232,8 @@ class _Agents:
                 num_agents,
                 settings.partition,
                 seed=settings.partition_seed,
-                classes_per_agent=settings.classes_per_agent,
-                alpha=settings.dirichlet_alpha,
                 ids=data.train_ids,
+                **asdict(settings.keys_of_row(PARTITIONS[settings.partition])),
             )
         except DataError as error:
             where = f"{settings.data_path}: " if settings.data_path else ""
@@ -253,9 +243,9 @@ class _Agents:
     def _own_split(self) -> str:
         """Return how the split of one operator's own records depends on them."""
         scheme, ids = self.settings.partition, self.dataset.train_ids
-        if scheme == "none" or (scheme in ("iid", "flwr-iid") and ids is None):
+        by = PARTITIONS[scheme].by if ids is None else "ids"
+        if scheme == "none" or not by:
             return ""
-        by = "labels" if ids is None else "ids"
         return f"partition = {scheme} deals a node's own records by their {by}: set it to none"
 
     def problem(self, index: int) -> LinearModel[Any]:
@@ -282,21 +272,21 @@ class _Agents:
         """Return the loss the settings ask for, on the given rows."""
         dataset, settings = self.dataset, self.settings
         task = dataset.task
-        kind: Any = _AUTO[task] if settings.loss == "auto" else LOSSES[settings.loss]
-        signs_fit = kind is BinaryLogistic and task == "binary"
-        reals_fit = kind is RidgeRegression and task != "multinomial"
-        classes_fit = issubclass(kind, MatrixScoreModel) and task != "regression"
-        if not (signs_fit or reals_fit or classes_fit):
+        loss = LOSSES[_AUTO[task] if settings.loss == "auto" else settings.loss]
+        if task not in loss.tasks:
             raise DataError(
                 f"loss {settings.loss} does not fit dataset {dataset.name}, a {task} task"
             )
-        targets: tuple[Any, ...] = (labels,)
-        if classes_fit:
-            targets = ((labels + 1) // 2 if task == "binary" else labels, dataset.classes)
         try:
             norm = settings.row_norm
             rows = frozen(clip_rows(features, norm) if norm else features)
-            model: LinearModel[Any] = kind(rows, *targets, regularizer=regularizer, divisor=divisor)
+            model = loss.build(
+                *(rows, labels, settings.keys_of_row(loss)),
+                task=task,
+                classes=dataset.classes,
+                regularizer=regularizer,
+                divisor=divisor,
+            )
         except ValueError as error:
             raise DataError(f"{_where(settings)}: {error}") from None
         model.data_dependent = self._data_dependent

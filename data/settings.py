@@ -3,41 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from privet.core import ConfigError, algorithms
 from privet.core.key import LARGEST, read, setting
+from privet.core.rows import owners
 from privet.data.dataset import DataError
+from privet.data.dealing import Partition
 from privet.data.hub import PREFIX
 from privet.data.loaders import DTYPES, FROM_PATH, NAMES
-from privet.data.partitions import SCHEMES
+from privet.data.partitions import PARTITIONS, SCHEMES
 from privet.data.table import MISSING
-from privet.problems import (
-    REGULARIZER_NAMES,
-    BinaryLogistic,
-    LinearModel,
-    MultinomialLogistic,
-    OneClassLogistic,
-    Regularizer,
-    RidgeRegression,
-    make_regularizer,
-)
+from privet.problems import REGULARIZER_NAMES, Regularizer, make_regularizer
+from privet.problems.loss import Loss
+from privet.problems.losses import LOSSES
 
-LOSSES: dict[str, type[LinearModel[Any]]] = {
-    "binary-logistic": BinaryLogistic,
-    "multinomial-logistic": MultinomialLogistic,
-    "ridge": RidgeRegression,
-    "one-class-logistic": OneClassLogistic,
-}
-"""The models by the names that the key ``loss`` has for them."""
 INTERCEPT = {"auto": None, "yes": True, "no": False}
 _GENERATED = ("synthetic", "regression")
+OWN_KEYS = owners(PARTITIONS, LOSSES)
+"""Owners of the keys that partitions and losses bring."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataSettings:
-    """The run-config keys about data; the fields are the keys of the same names."""
+    """The run-config keys about data; the fields are the keys of the same names.
+
+    Attributes
+    ----------
+    own : tuple
+        The values of the partitions' and losses' own keys, one object of each class of `OWN_KEYS`.
+    """
 
     dataset: str = setting("breast-cancer", "name of the data set", choices=NAMES)
     data_path: str = setting(
@@ -90,20 +86,7 @@ class DataSettings:
         0,
         "seed of the partition",
         low=0,
-        needs={"partition": tuple(name for name in SCHEMES if name not in ("natural-id", "none"))},
-    )
-    classes_per_agent: int = setting(
-        2,
-        "label shards or labels that each agent holds",
-        low=1,
-        needs={"partition": ("label", "flwr-pathological")},
-    )
-    dirichlet_alpha: float = setting(
-        0.5,
-        "concentration of the shares; small values give each agent few labels",
-        low=0,
-        open_low=True,
-        needs={"partition": ("dirichlet", "flwr-dirichlet")},
+        needs={"partition": tuple(name for name, row in PARTITIONS.items() if row.seeded)},
     )
     loss: str = setting("auto", "loss function of every agent", choices=("auto", *LOSSES))
     regularizer: str = setting(
@@ -135,6 +118,7 @@ class DataSettings:
         high=LARGEST,
     )
     dtype: str = setting("float64", "floating-point type of data and models", choices=DTYPES)
+    own: tuple[Any, ...] = ()
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> DataSettings:
@@ -151,12 +135,16 @@ class DataSettings:
         if raw.get("divisor", "auto") == "auto":
             raw["divisor"] = _divisor_of(str(config.get("algorithm")))
         try:
-            settings = read(cls, raw)
+            settings = replace(read(cls, raw), own=tuple(read(kind, raw) for kind in OWN_KEYS))
         except ConfigError as error:
             raise DataError(str(error)) from None
         if settings.beta and settings.regularizer != "l2":
             raise DataError(f"beta needs regularizer = l2, found {settings.regularizer}")
         return settings
+
+    def keys_of_row(self, row: Partition | Loss) -> Any:
+        """Return the values of a partition's or loss's own keys."""
+        return next((own for own in self.own if type(own) is row.keys), row.keys())
 
     def make_regularizer(self, num_agents: int) -> Regularizer:
         """Return the regulariser of each of so many agents.
@@ -182,3 +170,7 @@ def _divisor_of(algorithm: str) -> str:
     known = algorithms()
     agent = known[algorithm].load_agent() if algorithm in known else None
     return str(getattr(agent, "divisor", "agent"))
+
+
+DATA_OWNERS: tuple[type, ...] = (DataSettings, *OWN_KEYS)
+"""Owners of all keys about data."""

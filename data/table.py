@@ -25,7 +25,7 @@ from privet.data.dataset import (
     SourceColumn,
     Task,
 )
-from privet.data.partitions import split
+from privet.data.held_out import split
 from privet.data.schema import GAP, MARK, Schema, read_schema
 from privet.data.table_files import Rows, read_rows
 

@@ -1,19 +1,51 @@
-"""Privacy-critical: curvature of the losses by name, and moduli from public numbers alone."""
+"""Privacy-critical: what is proven of the losses by name, and moduli from public numbers alone."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 from privet.kernel.checks import check_positive
 from privet.kernel.records import Moduli
 
-_CURVATURE: dict[str, tuple[float, float]] = {
-    "logistic": (0.0, 0.25),
-    "one-class-logistic": (0.0, 0.25),
-    "one-vs-rest-logistic": (0.0, 0.25),
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """What is proven of a loss whatever its records are.
+
+    Attributes
+    ----------
+    curvature : (float, float)
+        Extreme eigenvalues, over all scores, of the loss's Hessian in the scores.
+    certificate : {"scalar", "softmax", ""}
+        "scalar": the loss of an example is convex in one score <a, x>. The slope in the score, cut
+        off at +-C / ||a||, is still monotone and no steeper, so the clipped gradient is that of a
+        convex function that is no less smooth. "softmax": of the multinomial loss, whose clipped
+        gradient is monotone but for -L/8 (`privet.kernel.sensitivity`). Empty: neither is claimed.
+    """
+
+    curvature: tuple[float, float]
+    certificate: Literal["scalar", "softmax", ""] = ""
+
+
+PROVEN: Mapping[str, Proven] = {
+    # log(1 + exp(-m)) has the second derivative s (1 - s) in [0, 1/4], s = sigmoid(m).
+    "logistic": Proven((0.0, 0.25), "scalar"),
+    # The same of the score of an example's own class; the others' rows of x do not enter.
+    "one-class-logistic": Proven((0.0, 0.25), "scalar"),
+    # (<a, x> - t)^2.
+    "ridge": Proven((2.0, 2.0), "scalar"),
     # diag(p) - p p^T has eigenvalues in [0, 1/2] for every distribution p; 1/2 is attained by
     # two classes of probability 1/2.
-    "multinomial": (0.0, 0.5),
-    "ridge": (2.0, 2.0),
+    "multinomial": Proven((0.0, 0.5), "softmax"),
+    # A sum over classes of logistic losses, each of a score of its own.
+    "one-vs-rest-logistic": Proven((0.0, 0.25)),
 }
+"""The closed list of losses, by `LinearModel.kind`, of which more than their clip is known.
+
+Any other loss is "other" in the facts: its examples are clipped, and no proof speaks of it.
+"""
 
 
 def loss_curvature(kind: str) -> tuple[float, float]:
@@ -25,9 +57,9 @@ def loss_curvature(kind: str) -> tuple[float, float]:
         For a loss that is not in the table.
     """
     try:
-        return _CURVATURE[kind]
+        return PROVEN[kind].curvature
     except KeyError:
-        known = ", ".join(sorted(_CURVATURE))
+        known = ", ".join(sorted(PROVEN))
         raise ValueError(f"loss {kind!r} has no known curvature: expected one of {known}") from None
 
 

@@ -14,14 +14,19 @@ from functools import lru_cache
 from typing import Any, Literal, Self
 
 from privet.kernel.bounded import Relation, clipped_sensitivity
-from privet.kernel.curvature import public_moduli
+from privet.kernel.curvature import PROVEN, public_moduli
 from privet.kernel.errors import NoCertificateError
 from privet.kernel.records import Moduli
 
 OTHER = "other"
-"""Loss of a problem that is not one of this library's linear models."""
+"""Loss of a problem of which nothing is known but how its examples are clipped."""
 _LONGEST = 2000
 _LARGEST = 1 << 53
+
+
+def proven_loss(kind: str) -> str:
+    """Return what a linear model's loss is in its facts: its name in `PROVEN`, else "other"."""
+    return kind if kind in PROVEN else OTHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class Facts:
     dtype : str
         "float32" or "float64".
     loss : str
-        Name of the loss (`LinearModel.kind`), "other" for a custom problem.
+        Name of the loss as `proven_loss` gives it: "other" for a custom problem.
     regularizer : str
         Kind of the regulariser.
     modulus : float
@@ -83,7 +88,7 @@ class Facts:
 
     @property
     def linear(self) -> bool:
-        """Whether the loss is one of this library's, of which more than its clip is known."""
+        """Whether the loss is one of the kernel's list, of which more than its clip is known."""
         return self.loss != OTHER
 
     def sensitivity(

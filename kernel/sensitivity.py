@@ -13,12 +13,12 @@ from __future__ import annotations
 import math
 
 from privet.kernel.checks import at_least_one, non_negative, positive
-from privet.kernel.curvature import loss_curvature
+from privet.kernel.curvature import PROVEN, loss_curvature
 from privet.kernel.errors import NoCertificateError
 from privet.kernel.records import Norm
 
-SCALAR_LOSSES = ("logistic", "one-class-logistic", "ridge")
-LOSSES = (*SCALAR_LOSSES, "multinomial")
+SCALAR_LOSSES = tuple(name for name, loss in PROVEN.items() if loss.certificate == "scalar")
+LOSSES = tuple(name for name, loss in PROVEN.items() if loss.certificate)
 
 
 def fed_plt_contraction(

@@ -10,11 +10,12 @@ The federation minimises sum_i f_i(x) + h(x) over x in W, where
 `minimize` finds the centralised optimum. The package needs numpy only.
 """
 
-from privet.problems.binary_logistic import BinaryLogistic
 from privet.problems.facts import public_facts
 from privet.problems.linear import LinearModel
-from privet.problems.multinomial_logistic import MultinomialLogistic
-from privet.problems.one_class_logistic import OneClassLogistic
+from privet.problems.losses.binary_logistic import BinaryLogistic
+from privet.problems.losses.multinomial_logistic import MultinomialLogistic
+from privet.problems.losses.one_class_logistic import OneClassLogistic
+from privet.problems.losses.ridge_regression import RidgeRegression
 from privet.problems.proximal import (
     H_NAMES,
     ElasticNet,
@@ -33,7 +34,6 @@ from privet.problems.regularizers import (
     Regularizer,
     make_regularizer,
 )
-from privet.problems.ridge_regression import RidgeRegression
 
 __all__ = [
     "H_NAMES",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from privet.kernel import Facts, Moduli, Problem, can_clip
-from privet.kernel.facts import OTHER
+from privet.kernel.facts import OTHER, proven_loss
 from privet.problems.linear import LinearModel
 
 
@@ -18,7 +18,7 @@ def public_facts(problem: Problem) -> Facts:
         divisor=float(getattr(problem, "divisor", problem.num_examples)),
         dim=int(problem.dim),
         dtype=str(problem.dtype),
-        loss=problem.kind if isinstance(problem, LinearModel) else OTHER,
+        loss=proven_loss(problem.kind) if isinstance(problem, LinearModel) else OTHER,
         regularizer=kind,
         modulus=float(modulus),
         clips=linear or can_clip(problem),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
@@ -206,7 +207,9 @@ class LinearModel(ClippedSums, Generic[Target]):
     data_dependent: str = ""
     """What of the features' preparation depends on the records, empty where nothing does."""
     kind: ClassVar[str]
-    """Name of the loss, as `loss_curvature` and privacy certificates know it."""
+    """Name of the loss, as the kernel's `PROVEN` knows it where it lists it."""
+    constants: Mapping[str, Any] = {}
+    """Keywords of the constructor for the loss's own constants."""
 
     def __init__(
         self,
@@ -246,7 +249,9 @@ class LinearModel(ClippedSums, Generic[Target]):
         """Return the same problem on other features, and targets, of the same shape."""
         model: Any = type(self)
         own = self._targets if targets is None else targets
-        other: Self = model(features, own, regularizer=self.regularizer, divisor=self.divisor)
+        other: Self = model(
+            features, own, regularizer=self.regularizer, divisor=self.divisor, **self.constants
+        )
         return other
 
     def with_divisor(self, divisor: float) -> Self:
@@ -278,9 +283,18 @@ class LinearModel(ClippedSums, Generic[Target]):
         return self._data_moduli + self.regularizer.moduli
 
     @property
+    def score_curvature(self) -> tuple[float, float]:
+        """Extreme eigenvalues, over all scores, of the loss's Hessian in the scores.
+
+        They are the kernel's, and a loss that it does not list gives its own, of its constants.
+        Moduli of the data come of them; a certificate has the kernel's alone.
+        """
+        return loss_curvature(self.kind)
+
+    @property
     def _data_moduli(self) -> Moduli:
         low, high = gram_extremes(self.features)
-        lowest, largest = loss_curvature(self.kind)
+        lowest, largest = self.score_curvature
         return Moduli(lowest * low / self.divisor, largest * high / self.divisor)
 
     def value(self, x: FloatArray) -> float:
@@ -431,7 +445,10 @@ class MatrixScoreModel(LinearModel[npt.NDArray[np.intp]]):
     ) -> Self:
         own = self.labels if targets is None else targets
         return type(self)(
-            features, own, self.classes, regularizer=self.regularizer, divisor=self.divisor
+            *(features, own, self.classes),
+            regularizer=self.regularizer,
+            divisor=self.divisor,
+            **self.constants,
         )
 
     @staticmethod

@@ -16,11 +16,11 @@ import numpy as np
 
 from privet.kernel.bounded import Limits
 from privet.kernel.records import FloatArray, Moduli, Norm, RowIndex
-from privet.problems.binary_logistic import BinaryLogistic
 from privet.problems.linear import ClippedSums, LinearModel
-from privet.problems.multinomial_logistic import MultinomialLogistic
+from privet.problems.losses.binary_logistic import BinaryLogistic
+from privet.problems.losses.multinomial_logistic import MultinomialLogistic
+from privet.problems.losses.ridge_regression import RidgeRegression
 from privet.problems.regularizers import L2, Nonconvex, NoRegularizer
-from privet.problems.ridge_regression import RidgeRegression
 
 _LOSSES = (BinaryLogistic, RidgeRegression, MultinomialLogistic)
 _TERMS = (NoRegularizer, L2, Nonconvex)

@@ -16,7 +16,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from privet.cli.keys import uses, values
     from privet.core.key import Key, keys_of, shown
-    from privet.data import DataSettings
+    from privet.data.settings import DATA_OWNERS
     from privet.server_apps.config import Entry, RunConfig, defaults, table
     from privet.sim.flower_run import toml
     from privet.strategies.participation import ParticipationSettings
@@ -34,7 +34,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 TOPICS: dict[str, tuple[type, ...]] = {
     "The run": (RunConfig, RunSettings),
     "Who takes part": (ParticipationSettings,),
-    "Data, loss and regulariser": (DataSettings,),
+    "Data, loss and regulariser": DATA_OWNERS,
 }
 """Headings of the keys that every run has; those of algorithms follow."""
 

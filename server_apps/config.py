@@ -1,7 +1,7 @@
 """A run config, read once: every key is a field of the settings of whoever uses it.
 
 The owners of a run's keys are the run itself (`RunConfig`, `RunSettings`, `ParticipationSettings`),
-the data (`DataSettings`) and the algorithm (what its Strategy names as ``settings``).
+the data (`DATA_OWNERS`) and the algorithm (what its Strategy names as ``settings``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from privet.core import ConfigError, algorithm, algorithms
 from privet.core.errors import nearest
 from privet.core.key import Key, Scalar, keys_of, setting, shown
 from privet.core.registry import DEFAULT_ALGORITHM
-from privet.data import DataSettings
+from privet.data.settings import DATA_OWNERS
 from privet.data.table_files import is_table
 from privet.kernel.node_rules import KEYS as NODE_KEYS
 from privet.strategies.participation import ParticipationSettings
@@ -84,7 +84,7 @@ class RunConfig:
     )
 
 
-COMMON: tuple[type, ...] = (RunConfig, RunSettings, ParticipationSettings, DataSettings)
+COMMON: tuple[type, ...] = (RunConfig, RunSettings, ParticipationSettings, *DATA_OWNERS)
 """Owners of the keys that every run has."""
 
 

@@ -144,7 +144,7 @@ class Data:
     def parts(self, seed: int) -> list[Any]:
         """Return the rows of each agent."""
         labels = self.labels["train"].numpy()
-        return list(partition(labels, AGENTS, "dirichlet", seed=seed, alpha=0.3))
+        return list(partition(labels, AGENTS, "dirichlet", seed=seed, dirichlet_alpha=0.3))
 
     def accuracy(self, model: torch.nn.Module) -> float:
         """Return the share of the test images that the model names."""

@@ -29,6 +29,15 @@ def test_a_node_with_data_keys_of_its_own_takes_none_from_the_coordinator() -> N
     assert found is problem_from_config({"partition": "iid"}, 1, 4)
 
 
+@pytest.mark.parametrize(
+    "own", [{"huber-threshold": 2.0}, {"quantity-power": 1.5}, {"dirichlet-alpha": 0.3}], ids=str
+)
+def test_a_key_of_one_loss_or_partition_is_a_data_key(own: dict[str, Any]) -> None:
+    node = {"partition-id": 1, "num-partitions": 4, **own}
+    found = problem_from_context(context(node, {"num-agents": 2, "dataset": "digits"}))
+    assert found is problem_from_config(own, 1, 4)
+
+
 def test_the_agents_number_is_the_nodes_own() -> None:
     with pytest.raises(DataError, match="no partition-id"):
         problem_from_context(context({}, {"partition-id": 0, "num-agents": 2}))

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from privet.data import SCHEMES, DataError, partition
 from privet.data.extras import optional
-from privet.data.partitions import FLWR_SCHEMES, hold_out
+from privet.data.held_out import hold_out
 from support.extras import extra
+
+FLWR_SCHEMES = ("flwr-iid", "flwr-dirichlet", "flwr-pathological")
 
 
 def shares(labels: np.ndarray, parts: list[np.ndarray], value: int) -> np.ndarray:
@@ -63,7 +65,7 @@ def test_dirichlet_is_a_partition_when_examples_abound(
     labels: np.ndarray, agents: int, seed: int, alpha: float
 ) -> None:
     check_partition(
-        np.tile(labels, 60 * agents), agents, "dirichlet", {"seed": seed, "alpha": alpha}
+        np.tile(labels, 60 * agents), agents, "dirichlet", {"seed": seed, "dirichlet_alpha": alpha}
     )
 
 
@@ -114,12 +116,12 @@ def test_label_shards_bound_the_labels_of_an_agent() -> None:
 
 def test_dirichlet_runs_from_iid_to_skewed() -> None:
     labels = np.repeat(np.arange(5), 400)
-    even = partition(labels, 8, "dirichlet", seed=1, alpha=1e7)
+    even = partition(labels, 8, "dirichlet", seed=1, dirichlet_alpha=1e7)
     for value in range(5):
         assert all(abs(np.sum(labels[part] == value) - 50) <= 2 for part in even)
 
     def spread(alpha: float) -> float:
-        parts = partition(labels, 8, "dirichlet", seed=1, alpha=alpha)
+        parts = partition(labels, 8, "dirichlet", seed=1, dirichlet_alpha=alpha)
         return float(np.mean([shares(labels, parts, value).std() for value in range(5)]))
 
     assert spread(0.1) > 2 * spread(1.0) > 4 * spread(100.0)
@@ -195,13 +197,15 @@ class TestFlowers:
         federated = flower.FederatedDataset(
             dataset=str(tmp_path / "repo"), partitioners={"train": kinds[scheme]}, seed=11
         )
-        parts = partition(self.LABELS, 7, scheme, seed=11, alpha=0.3)
+        own = {"dirichlet_alpha": 0.3} if scheme == "flwr-dirichlet" else {}
+        parts = partition(self.LABELS, 7, scheme, seed=11, **own)
         for agent, part in enumerate(parts):
             assert part.tolist() == sorted(federated.load_partition(agent)["row"])
 
     @pytest.mark.parametrize("scheme", FLWR_SCHEMES)
     def test_deal_every_example_to_one_agent(self, scheme: str) -> None:
-        check_partition(self.LABELS, 8, scheme, {"seed": 1, "alpha": 1.0})
+        own = {"dirichlet_alpha": 1.0} if scheme == "flwr-dirichlet" else {}
+        check_partition(self.LABELS, 8, scheme, {"seed": 1, **own})
 
     @pytest.mark.parametrize("count", [1, 2, 4])
     def test_pathological_agents_have_just_so_many_labels(self, count: int) -> None:
@@ -219,8 +223,12 @@ class TestFlowers:
     @pytest.mark.parametrize(
         ("scheme", "options", "expected"),
         [
-            ("flwr-dirichlet", {"alpha": 0.0}, "dirichlet-alpha must be a positive number, got 0"),
-            ("flwr-dirichlet", {"alpha": 1e-4}, "with dirichlet-alpha = 0.0001 an agent has no"),
+            ("flwr-dirichlet", {"dirichlet_alpha": 0.0}, "dirichlet-alpha = 0.0: must be > 0"),
+            (
+                "flwr-dirichlet",
+                {"dirichlet_alpha": 1e-4},
+                "dirichlet-alpha = 0.0001 an agent",
+            ),
             (
                 "flwr-pathological",
                 {"classes_per_agent": 6},
@@ -229,7 +237,7 @@ class TestFlowers:
             (
                 "flwr-pathological",
                 {"classes_per_agent": 0},
-                r"classes-per-agent must be in 1 \.\.\.",
+                "classes-per-agent = 0: must be >= 1",
             ),
             (
                 "flwr-pathological",
@@ -251,16 +259,26 @@ class TestFlowers:
     ("arguments", "expected"),
     [
         ({"scheme": "natural-id"}, "the data have no ids; give id-column (dataset csv, or an hf:"),
-        ({"scheme": "shards"}, "partition 'shards' is unknown; expected one of iid, label"),
+        (
+            {"scheme": "shards"},
+            "partition 'shards' is unknown; expected one of dirichlet",
+        ),
         ({"num_agents": 0}, "num-agents must be >= 1, got 0"),
         ({"num_agents": 7}, "6 examples cannot give each of 7 agents one"),
         ({"seed": -1}, "partition-seed must be >= 0, got -1"),
-        ({"scheme": "label", "classes_per_agent": 0}, "classes-per-agent must be >= 1"),
+        ({"scheme": "label", "classes_per_agent": 0}, "label: classes-per-agent = 0: must be >= 1"),
         ({"scheme": "label", "classes_per_agent": 4}, "too few for 2 agents of 4 shards"),
-        ({"scheme": "dirichlet", "alpha": 0.0}, "dirichlet-alpha must be a positive number"),
-        ({"scheme": "dirichlet", "alpha": float("nan")}, "dirichlet-alpha must be a positive"),
+        ({"scheme": "dirichlet", "dirichlet_alpha": 0.0}, "dirichlet-alpha = 0.0: must be > 0"),
         (
-            {"scheme": "dirichlet", "alpha": 1e-3, "num_agents": 6},
+            {"scheme": "dirichlet", "dirichlet_alpha": float("nan")},
+            "alpha = nan: must be > 0",
+        ),
+        (
+            {"scheme": "iid", "dirichlet_alpha": 0.3},
+            "partition iid: dirichlet_alpha is no parameter of it",
+        ),
+        (
+            {"scheme": "dirichlet", "dirichlet_alpha": 1e-3, "num_agents": 6},
             "with dirichlet-alpha 0.001 some of the 6 agents have no example",
         ),
     ],

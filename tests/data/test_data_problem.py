@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from privet.data import (
     planned_facts,
     problem_from_config,
 )
-from privet.data import problem as problem_module
 from privet.problems import BinaryLogistic, MultinomialLogistic, RidgeRegression, public_facts
+from privet.problems.losses import LOSSES
 from support.extras import extra
 
 
@@ -54,8 +55,8 @@ def test_only_the_agent_asked_for_is_built_and_only_once(monkeypatch: pytest.Mon
             built.append(len(features))
             super().__init__(features, *arguments, **options)
 
-    monkeypatch.setitem(problem_module._AUTO, "binary", Counted)
-    monkeypatch.setattr(problem_module, "BinaryLogistic", Counted)
+    row = replace(LOSSES["binary-logistic"], problem=Counted)
+    monkeypatch.setitem(LOSSES, "binary-logistic", row)
     config = {"dataset": "synthetic", "examples-per-agent": 30, "data-seed": 77}
     first = problem_from_config(config, 2, 50)
     assert problem_from_config(dict(config), 2, 50) is first

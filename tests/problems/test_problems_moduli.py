@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privet.kernel import Moduli, clip_rows, loss_curvature, public_moduli
+from privet.kernel.curvature import PROVEN
+from privet.kernel.sensitivity import SCALAR_LOSSES
 from privet.problems import (
     BinaryLogistic,
     MultinomialLogistic,
@@ -135,17 +137,26 @@ def test_a_loss_of_unknown_curvature_is_refused():
             public_moduli("ridge", radius, share=share)
 
 
-@pytest.mark.parametrize("kind", [BinaryLogistic, RidgeRegression])
+SCALAR = {"binary": "logistic", "one-class": "one-class-logistic", "ridge": "ridge"}
+
+
+def test_every_certified_loss_is_looked_at():
+    certified = {name for name, loss in PROVEN.items() if loss.certificate}
+    assert certified == {*SCALAR.values(), "multinomial"}
+    assert set(SCALAR.values()) == set(SCALAR_LOSSES)
+    assert certified == {kind.kind for kind in KIND.values()}
+
+
+@pytest.mark.parametrize("loss", SCALAR)
 @pytest.mark.parametrize("norm", ["l1", "l2"])
-def test_the_clipped_gradient_of_a_scalar_score_keeps_the_public_moduli(kind, norm):
+def test_the_clipped_gradient_of_a_scalar_score_keeps_the_public_moduli(loss, norm):
     generator = np.random.default_rng(1)
     features = clip_rows(generator.standard_normal((20, 3)), 1.0)
-    problem = kind(
-        features, generator.choice([-1.0, 1.0], 20), regularizer=make_regularizer("l2", 0.1)
-    )
-    bound = public_moduli(kind.kind, 1.0, problem.regularizer.moduli)
+    targets = generator.choice([0, 1] if loss == "one-class" else [-1.0, 1.0], 20)
+    problem = build(loss, features, targets, regularizer=make_regularizer("l2", 0.1))
+    bound = public_moduli(SCALAR[loss], 1.0, problem.regularizer.moduli)
     for _ in range(200):
-        x, y = 3.0 * generator.standard_normal((2, 3))
+        x, y = 3.0 * generator.standard_normal((2, problem.dim))
         change = problem.clipped_gradient(x, 0.3, norm) - problem.clipped_gradient(y, 0.3, norm)
         assert change @ (x - y) >= (bound.strong_convexity - 1e-12) * (x - y) @ (x - y)
         assert np.linalg.norm(change) <= bound.smoothness * np.linalg.norm(x - y)

@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from privet.kernel.curvature import loss_curvature
 from privet.kernel.records import FloatArray, Moduli
 from privet.problems.linear import MatrixScoreModel
+from privet.problems.loss import Loss
 from privet.problems.spectrum import gram_extremes
 
 
@@ -71,10 +71,13 @@ class OneClassLogistic(MatrixScoreModel):
         # The Hessian is block diagonal; at X = 0 block k is A_k^T A_k / (4 D), its largest value.
         blocks = (self.features[self.labels == k] for k in np.unique(self.labels))
         high = max(gram_extremes(block)[1] for block in blocks)
-        return Moduli(0.0, loss_curvature(self.kind)[1] * high / self.divisor)
+        return Moduli(0.0, self.score_curvature[1] * high / self.divisor)
 
     @staticmethod
     def predict_margin(x: FloatArray, features: FloatArray) -> FloatArray:
         """Return the class scores <X_k, a_i>, shape (examples, m)."""
         result: FloatArray = features @ x.reshape(-1, features.shape[1]).T
         return result
+
+
+LOSS = Loss("one-class-logistic", OneClassLogistic, "classes")

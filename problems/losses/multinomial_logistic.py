@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from privet.kernel.records import FloatArray
 from privet.problems.linear import MatrixScoreModel
+from privet.problems.loss import Loss
 
 _TILE = 4
 """Rows that matrix kernels take at a time: 12 classes cost less than 10 (0.9 of the time)."""
@@ -110,3 +111,6 @@ class MultinomialLogistic(MatrixScoreModel):
         """Return the class scores <a_i, X_k>, shape (n, K); K follows from the length of x."""
         result: FloatArray = features @ x.reshape(features.shape[1], -1)
         return result
+
+
+LOSS = Loss("multinomial-logistic", MultinomialLogistic, "classes")

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from privet.kernel.records import FloatArray
 from privet.problems.linear import ScalarScoreModel
+from privet.problems.loss import Loss
 from privet.problems.regularizers import Regularizer
 from privet.problems.validation import check_targets
 
@@ -62,3 +63,6 @@ class RidgeRegression(ScalarScoreModel):
         result: FloatArray = self._design.T @ self._design * (2.0 / self.divisor)
         result[np.diag_indices(self.dim)] += self.regularizer.curvature(x)
         return result
+
+
+LOSS = Loss("ridge", RidgeRegression, "reals")

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from privet.kernel.bounded import Limits
 from privet.kernel.records import FloatArray, Norm
 from privet.problems.linear import ScalarScoreModel
+from privet.problems.loss import Loss
 from privet.problems.regularizers import Regularizer
 from privet.problems.validation import check_signs
 
@@ -80,3 +81,6 @@ class BinaryLogistic(ScalarScoreModel):
         """Return the fraction of examples with sign(<a, x>) = label; a zero score counts as +1."""
         predicted = np.where(BinaryLogistic.predict_margin(x, features) >= 0.0, 1, -1)
         return float(np.mean(predicted == labels))
+
+
+LOSS = Loss("binary-logistic", BinaryLogistic, "signs")

@@ -1,0 +1,53 @@
+"""Which examples are held out, and in what order examples are dealt.
+
+Deployed agents each compute the split for themselves, so it must come out the same on every
+machine. Shuffles therefore order raw Philox words, whose stream numpy keeps stable between
+versions, which it does not promise for ``Generator.permutation``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privet.data.dataset import Indices, LabelArray, Part
+
+HELD_OUT = 0.2
+
+
+def permutation(count: int, source: np.random.Philox) -> Indices:
+    """Return a uniform permutation of 0 ... count - 1 from raw 64-bit words of the source."""
+    return np.argsort(source.random_raw(count), kind="stable")
+
+
+def hold_out(
+    count: int, seed: int | None, ids: LabelArray | None = None
+) -> tuple[Indices, Indices]:
+    """Return training and held-out positions, ascending: a fifth is held out, fixed by the seed.
+
+    With ``ids``, it is a fifth of the examples of each id, rounded: who has one or two keeps them.
+    Without a seed nothing is held out.
+    """
+    if seed is None:
+        return np.arange(count), np.arange(0)
+    order = permutation(count, np.random.Philox(seed))
+    parts = [order]
+    if ids is not None:
+        drawn = np.argsort(order)
+        parts = [part[np.argsort(drawn[part])] for part in by_id(ids)]
+    cuts = [round(len(part) * HELD_OUT) for part in parts]
+    test = np.concatenate([part[:cut] for part, cut in zip(parts, cuts, strict=True)])
+    train = np.concatenate([part[cut:] for part, cut in zip(parts, cuts, strict=True)])
+    return np.sort(train), np.sort(test)
+
+
+def split(whole: Part, seed: int | None) -> tuple[Part, Part]:
+    """Return the examples that `hold_out` leaves for training, and those that it holds out."""
+    train, test = hold_out(len(whole.labels), seed, whole.ids)
+    return whole.rows(train), whole.rows(test)
+
+
+def by_id(ids: LabelArray) -> list[Indices]:
+    """Return the positions of each distinct id, ascending, in the order of the sorted ids."""
+    values, first = np.unique(np.sort(ids), return_index=True)
+    order = np.argsort(ids, kind="stable")
+    return np.split(order, first[1:]) if len(values) else []

@@ -1,0 +1,82 @@
+"""Which agent holds which examples; each module has a partition, with its row of the table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from privet.core import ConfigError
+from privet.core.key import check_fields
+from privet.core.rows import rows
+from privet.data.dataset import DataError, Indices, LabelArray
+from privet.data.dealing import Partition, Pool
+
+PARTITIONS: dict[str, Partition] = rows(__name__, __path__, Partition)
+"""The partitions by the names that the key ``partition`` has for them."""
+SCHEMES = tuple(PARTITIONS)
+
+
+def partition(
+    labels: LabelArray,
+    num_agents: int,
+    scheme: str = "iid",
+    *,
+    seed: int = 0,
+    ids: LabelArray | None = None,
+    **own: Any,
+) -> list[Indices]:
+    """Split examples over agents: disjoint, nobody empty, fixed by the seed.
+
+    Every example is dealt to one agent, except as ``natural-id``, ``none`` and
+    ``flwr-pathological`` say.
+
+    Parameters
+    ----------
+    labels : array of shape (examples,)
+        Class labels, or any values that can be sorted.
+    num_agents : int
+    scheme : str
+        One of ``SCHEMES``; the modules of `privet.data.partitions` say what each does.
+    seed : int
+        Non-negative.
+    ids : array of shape (examples,), optional
+        The natural id of each example.
+    own
+        Run-config keys of the scheme's own, with underscores, such as ``dirichlet_alpha``.
+
+    Returns
+    -------
+    list of sorted index arrays, one per agent
+
+    Raises
+    ------
+    DataError
+        Unknown scheme, a parameter that it does not have or out of range, too few examples or ids
+        for the agents, or flwr-datasets is needed and not installed.
+    """
+    count = len(labels)
+    if num_agents < 1:
+        raise DataError(f"num-agents must be >= 1, got {num_agents}")
+    if seed < 0:
+        raise DataError(f"partition-seed must be >= 0, got {seed}")
+    if scheme != "none" and count < num_agents:
+        raise DataError(f"num-agents: {count} examples cannot give each of {num_agents} agents one")
+    if scheme not in PARTITIONS:
+        raise DataError(f"partition {scheme!r} is unknown; expected one of {', '.join(SCHEMES)}")
+    row = PARTITIONS[scheme]
+    if foreign := own.keys() - row.keys.__dataclass_fields__.keys():
+        raise DataError(f"partition {scheme}: {', '.join(sorted(foreign))} is no parameter of it")
+    settings = row.keys(**own)
+    try:
+        check_fields(settings)
+    except ConfigError as error:
+        raise DataError(f"partition {scheme}: {error}") from None
+    if row.by == "ids" and ids is None:
+        raise DataError(
+            f"partition {scheme}: the data have no ids; give id-column (dataset csv, or an hf: "
+            "table), a folder of csv files, one an agent, or take dataset femnist"
+        )
+    values: Any = {"labels": labels, "ids": ids, "": np.arange(count)}[row.by]
+    parts = row.deal(Pool(np.asarray(values), num_agents, seed), settings)
+    return [np.sort(part) for part in parts]

@@ -1,0 +1,17 @@
+"""``iid``: a share drawn uniformly at random; sizes differ by at most one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privet.core.rows import NoKeys
+from privet.data.dataset import Indices
+from privet.data.dealing import Partition, Pool
+from privet.data.held_out import permutation
+
+
+def _deal(pool: Pool, _: NoKeys) -> list[Indices]:
+    return np.array_split(permutation(len(pool.values), pool.source), pool.num_agents)
+
+
+PARTITION = Partition("iid", _deal, by="")

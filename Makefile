@@ -41,7 +41,7 @@ $(RUN): $(INSTALLS)
 	@scripts/venv.sh "$(VENV)" simulation,plots "$@"
 
 run: $(RUN) ## train Fed-PLT over 10 agents in Flower's simulation
-	@$(BIN)/python -m privet.cli flower-run
+	@PYTHONPATH=tests $(BIN)/python scripts/simulate.py
 
 # The report is looked at in Chromium, where there is one: apt-get install chromium. Tests that start
 # processes want the cores for themselves.
@@ -79,6 +79,7 @@ links:
 	@rm -rf "$(LINKS)" && mkdir -p "$(LINKS)/privet"
 	@for room in $(ROOMS); do ln -s "$(CURDIR)/$$room" "$(LINKS)/privet/$$room"; done
 	@ln -s "$(CURDIR)/tests/benchmarks" "$(LINKS)/benchmarks"
+	@ln -s "$(CURDIR)/tests/support" "$(LINKS)/support"
 	@ln -s "$(CURDIR)/papers/studies" "$(LINKS)/studies"
 	@for entry in $(ENTRIES); do ln -s "$(CURDIR)/$$entry.py" "$(LINKS)/$$entry.py"; done
 

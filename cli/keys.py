@@ -20,7 +20,6 @@ COMMANDS = {
     "data": "dataset=digits num-agents=20 partition=dirichlet",
     "tune": "fed-plt dataset=digits num-agents=20",
     "account": "target-epsilon=4 local-solver=noisy-gd clip=1 row-norm=1 num-server-rounds=10",
-    "flower-run": "algorithm=fed-plt dataset=digits num-agents=4 num-server-rounds=5",
 }
 """Commands that take run-config keys as arguments, with an example of these."""
 COMMON = (

@@ -22,7 +22,6 @@ from .audit import audit
 from .bench import bench
 from .checkout import in_checkout
 from .data import data
-from .flower import flower_run
 from .keys import KeysCommand, as_key, asked, keys, show
 from .ledger import ledger
 from .new import new
@@ -33,7 +32,7 @@ from .run import run
 from .tune import tune
 
 INTERRUPTED = 130
-START, CHOOSE, PRIVACY, RESEARCH, FLOWER = "Start", "Choose", "Privacy", "Research", "Flower"
+START, CHOOSE, PRIVACY, RESEARCH = "Start", "Choose", "Privacy", "Research"
 """Headings of the list of commands."""
 
 app = typer.Typer(
@@ -90,7 +89,6 @@ _add(
 )
 _add("replay", replay, panel=RESEARCH, hidden=not in_checkout())
 _add("bench", bench, panel=RESEARCH, hidden=not in_checkout())
-_add("flower-run", flower_run, "the simulation was ended", panel=FLOWER, cls=KeysCommand)
 
 
 def _version(asked_for: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from shlex import quote
@@ -13,6 +14,8 @@ from typing import Annotated
 import typer
 
 MODELS = ("table", "sklearn", "torch")
+BARE = re.compile(r"[\w-]+", re.ASCII)
+"""Keys that TOML takes without quotes."""
 NAME = re.compile(r"[a-z][a-z0-9-]{,31}", re.IGNORECASE)
 TAKEN = ("flwr", "numpy", "privet", "sklearn", "torch")
 """Names of packages that the app imports itself."""
@@ -33,7 +36,6 @@ def new(
     """Write a Flower app that depends on Privet and runs with `flwr run`."""
     from privet.core import ConfigError
     from privet.server_apps.config import defaults
-    from privet.sim.flower_run import toml
 
     if not where.strip():
         raise ConfigError("new: name the folder to write, e.g. privet new my-app")
@@ -83,3 +85,16 @@ def new(
         (folder / path).write_text(text if is_code else Template(text).substitute(said))
     there = quote(str(folder))
     print(f"{folder}: a Flower app. Next: cd {there} && pip install -e . && flwr run . --stream")
+
+
+def toml(config: Mapping[str, str | int | float | bool]) -> str:
+    """Return a flat TOML document; JSON's scalars are TOML's, infinities and nan apart."""
+    return "".join(
+        f"{key if BARE.fullmatch(key) else _scalar(key)} = "
+        f"{value if isinstance(value, float) else _scalar(value)}\n"
+        for key, value in config.items()
+    )
+
+
+def _scalar(value: str | int) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -38,7 +38,6 @@ UNITS: Mapping[str, str] = {
 """What an epsilon protects, by the neighbouring relation; their number is public."""
 _NORM_OF = {"gaussian": "l2", "laplace": "l1", "none": "l2"}
 _ALWAYS_WRITTEN = ("mechanism", "scale", "sensitivity", "relation")
-_OLD_FIELDS = {"sampling": ("none",), "unit": ("record",), "to": ("coordinator", "world")}
 LONGEST_TEXT = 200
 LARGEST_COUNT = 10**12
 
@@ -216,11 +215,9 @@ class Release:
 
     @classmethod
     def from_dict(cls, mapping: Mapping[str, Any]) -> Release:
-        """Rebuild a release from `to_dict`'s output, that of earlier versions included.
+        """Rebuild a release from `to_dict`'s output.
 
         The mapping may come from outside: no field may be unknown and all values are validated.
-        Earlier versions also wrote sampling, unit and to; they are dropped where they say "none",
-        "record", and "coordinator" or "world".
 
         Raises
         ------
@@ -230,14 +227,12 @@ class Release:
         if not isinstance(mapping, Mapping):
             raise ValueError(f"release is a {type(mapping).__name__}, expected a mapping")
         for key in mapping:
-            if key not in _FIELDS and key not in _OLD_FIELDS:
+            if key not in _FIELDS:
                 raise ValueError(f"release field {str(key)[:40]!r} is unknown")
         for name in _ALWAYS_WRITTEN:
             if name not in mapping:
                 raise ValueError(f"release field {name!r} is missing")
-        for name, choices in _OLD_FIELDS.items():
-            _check_choice(name, mapping.get(name, choices[0]), choices)
-        known = {name: value for name, value in mapping.items() if name in _FIELDS}
+        known = dict(mapping)
         mechanism = known["mechanism"]
         if isinstance(mechanism, str) and mechanism in _NORM_OF:
             known.setdefault("norm", _NORM_OF[mechanism])

@@ -162,9 +162,6 @@ class Facts:
             said: Any = json.loads(text)
         except (ValueError, RecursionError):
             raise ValueError("facts are not JSON") from None
-        if isinstance(said, Mapping):
-            # What facts of earlier versions do not say.
-            said = {"moduli": True, "colluders": -1, "agents": 1, **said}
         if not isinstance(said, Mapping) or said.keys() != _KINDS.keys():
             raise ValueError("facts do not hold the names that are expected")
         return cls(**said)

@@ -178,7 +178,7 @@ class LedgerFile:
         """Append a release, durably, unless it would bring the total above `limit`.
 
         When this returns, the entry is on the disk and the reply may leave. However long the file
-        is, its end alone is read (a file of version 1 whole, once).
+        is, its end alone is read.
 
         Parameters
         ----------

@@ -1,6 +1,6 @@
 """Privacy-critical: a ledger file's lines, what they say, how they are chained and read.
 
-Version 2 writes JSON lines that carry, beside a release, everything a charge needs of the past:
+They are JSON lines (version 2) that carry, beside a release, everything a charge needs of the past:
 running totals, a sequence number, the line's own byte offset and that of the line before, and
 
     chain = SHA-256(bytes from the line before to this one, then this line up to its chain).
@@ -9,9 +9,6 @@ The end of a file is therefore enough to charge: the last line is held against i
 and its offset against all bytes before. Whoever edits, deletes, inserts or joins lines changes an
 offset, or else a hash that `read_all` finds. The hashes need no key: they show accidents and
 careless edits, not an operator who writes the whole file anew.
-
-Version 1 had a release on each line and nothing else. Such a file is read whole once; the first
-line of version 2 is chained to all of it.
 """
 
 from __future__ import annotations
@@ -89,7 +86,7 @@ def _weight(release: Release) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One readable line of either version.
+    """One readable line.
 
     Attributes
     ----------
@@ -98,7 +95,7 @@ class Entry:
     time, run, note
         When (UTC, ISO 8601) and what for.
     link
-        What version 2 adds, None for version 1.
+        What binds the line to its place.
     experiment
         The run and all that resume it; empty where that was not said.
     """
@@ -108,13 +105,13 @@ class Entry:
     time: str
     run: str
     note: str
-    link: Link | None
+    link: Link
     experiment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What binds a line of version 2 to its place: `running` counts the line itself."""
+    """What binds a line to its place: `running` counts the line itself."""
 
     sequence: int
     at: int
@@ -131,7 +128,7 @@ class End:
     running, sequence
         After the last readable line.
     start
-        Offset of the last line of version 2; 0 before the first.
+        Offset of the last readable line; 0 before the first.
     tail
         The bytes from `start` to the end of the file.
     unreadable
@@ -190,9 +187,8 @@ class End:
 
 
 def encode(entry: Entry, before: bytes) -> bytes:
-    """Return a line of version 2 with its newline; `before` is all from the line before it."""
+    """Return a line with its newline; `before` is all from the line before it."""
     link = entry.link
-    assert link is not None
     mapping: dict[str, Any] = {
         "version": 2,
         "sequence": link.sequence,
@@ -234,13 +230,11 @@ def decode(raw: bytes) -> Entry | None:
             raise DamagedError("holds two lines in one") from None
         return None
     try:
-        version, torn = mapping["version"], _count(mapping["torn"])
+        if (version := mapping["version"]) != 2:
+            raise ValueError(f"version {version!r:.20}, expected 2")
+        torn = _count(mapping["torn"])
         release = Release.from_dict(mapping["release"])
         told = str(mapping.get("time", "")), str(mapping.get("run", "")), str(mapping["note"])
-        if version == 1:
-            return Entry(release, torn, *told, None)
-        if version != 2:
-            raise ValueError(f"version {version!r:.20}")
         experiment = str(mapping.get("experiment", ""))
         return Entry(release, torn, *told, _link(mapping, release), experiment)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -306,9 +300,7 @@ def read_all(data: bytes, keep: Callable[[Entry], None] = lambda entry: None) ->
                 unreadable += 1
             else:
                 link = entry.link
-                if link is None and previous is not None:
-                    raise DamagedError("was written by an earlier version of the library")
-                if link is not None and link.at != offset:
+                if link.at != offset:
                     raise DamagedError("is not where it was written: bytes before it changed")
                 if entry.torn != unreadable:
                     raise DamagedError(
@@ -316,12 +308,9 @@ def read_all(data: bytes, keep: Callable[[Entry], None] = lambda entry: None) ->
                         if unreadable
                         else "refers to torn lines that are missing"
                     )
-                if link is None:
-                    running = running.charged(entry.release, entry.torn)
-                else:
-                    start = previous.at if previous else 0
-                    _check_link(raw, entry, link, data[start:offset], previous, running)
-                    previous, running = link, link.running
+                start = previous.at if previous else 0
+                _check_link(raw, entry, link, data[start:offset], previous, running)
+                previous, running = link, link.running
                 unreadable = 0
                 keep(entry)
         except ValueError as error:
@@ -360,17 +349,12 @@ def read_end(read: Callable[[int, int], bytes], size: int) -> End:
             if entry is None:
                 unreadable += 1
                 continue
-            if entry.link is None:
-                return read_all(read(0, size))
             if entry.link.at != place:
                 raise DamagedError("last line is not where it was written: bytes before it changed")
-            first = entry.link.sequence == 1
-            if entry.link.after >= place or (first and entry.link.after != 0):
+            if entry.link.sequence == 1:  # before it are torn lines alone
+                return read_all(read(0, size))
+            if entry.link.after >= place:
                 raise DamagedError("last line does not follow the line before it")
-            if first:
-                # All that can be checked without reading what was taken over.
-                tail = block[place - begin :]
-                return End(entry.link.running, 1, place, tail, unreadable)
             if entry.link.after < begin:
                 break
             _check_last(block[entry.link.after - begin : place - begin], raw, entry, entry.link)
@@ -391,7 +375,7 @@ def _check_last(before: bytes, raw: bytes, entry: Entry, link: Link) -> None:
     """Raise DamagedError unless the last line follows the one whose bytes begin `before`."""
     first, *torn = _lines(before)
     previous = _decoded_at_end(first)
-    if previous is None or previous.link is None or previous.link.at != link.after:
+    if previous is None or previous.link.at != link.after:
         raise DamagedError("last line does not follow the line before it")
     if entry.torn != len(torn):
         raise DamagedError("last line does not follow the line before it")

@@ -15,10 +15,10 @@ with warnings.catch_warnings():
     # What flwr's own dependencies say of each other at import is no warning of the site.
     warnings.simplefilter("ignore", DeprecationWarning)
     from privet.cli.keys import uses, values
+    from privet.cli.new import toml
     from privet.core.key import Key, keys_of, shown
     from privet.data.settings import DATA_OWNERS
     from privet.server_apps.config import Entry, RunConfig, defaults, table
-    from privet.sim.flower_run import toml
     from privet.strategies.participation import ParticipationSettings
     from privet.strategies.run.options import RunSettings
 

@@ -28,7 +28,7 @@ from privet.wire.records import record_dict
 from .configured import FOR_NOISE, Configured, RunArguments
 from .flower_options import FlowerArguments, FlowerOptions
 from .flower_wrappers import refuse_changed_model, refuse_wrappers
-from .half import ServerHalf, halved_step, step_keys
+from .half import ServerHalf, step_keys
 from .hooks import Hooks, Monitor
 from .participation import All, Participation
 from .run import Observer, Round, Run, RunOptions, Session
@@ -55,8 +55,6 @@ log = logging.getLogger("flwr.privet")
 
 COUNTED = ("participants", "residual")
 """What `aggregate_train` adds to the agents' metrics, and a round's record holds."""
-MOST_RESTARTS = 5
-"""How often a run that diverges begins anew at most: the step is then a thirty-second."""
 Watch = Callable[[Round, "PrimalDualStrategy"], object]
 """Called after every round in place of an `Observer`; what it raises ends the run."""
 
@@ -344,9 +342,6 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         else:
             self.run = Run.begin(self.half, options, grid, initial_arrays, state=initial_state)
         ends = options.on_divergence != "warn"
-        restarting = options.on_divergence == "restart-smaller"
-        if restarting:
-            self._require_restarts()
 
         def watching() -> Iterator[Observer]:
             keys = step_keys(self.half)
@@ -371,18 +366,9 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         def play(number: int) -> Round:
             return self.play_round(grid, number)
 
-        observers = tuple(observers)
-        for restarts in range(MOST_RESTARTS + 1):
-            run = self.run
-            again = restarting and restarts < MOST_RESTARTS
-            observe(run, watching(), num_rounds, play)
-            if not again or run.stopped != Stop.DIVERGENCE:
-                break
-            log.warning("restarting with half the step size")
-            half = halved_step(run.half)
-            self.run = Run.begin(half, options, grid, initial_arrays, state=initial_state)
-            self.run.asked = run.asked
-        result = PrivetResult(restarts=restarts, history=run.session.history)
+        run = self.run
+        observe(run, watching(), num_rounds, play)
+        result = PrivetResult(history=run.session.history)
         result.stopped = run.stopped or Stop.ROUNDS
         result.diverged, result.no_better = run.diverged, run.no_better
         for name in METRICS:
@@ -399,16 +385,6 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         result.arrays = run.arrays
         result.privacy = privacy_of(run.half, run.session)
         return result
-
-    def _require_restarts(self) -> None:
-        """Refuse to begin anew what cannot (raises ``ConfigError``)."""
-        if self.run.private:
-            raise ConfigError(
-                "on-divergence = restart-smaller: every restart of a private run is charged again; "
-                "use stop"
-            )
-        if not step_keys(self.half):
-            raise ConfigError(f"on-divergence = restart-smaller: {self.half.name} has no step size")
 
     def _observer(self, given: Observer | Watch) -> Observer:
         return given if isinstance(given, Observer) else _Watching(given, self)

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from privet.client_apps.half import Half
 from privet.client_apps.inputs import parts
-from privet.client_apps.solver_agents import USUAL_SMOOTHNESS
 from privet.client_apps.terms import PrivacyTerms
 from privet.core import RunError, mapped
 from privet.core.key import keys_of, owned, read
@@ -423,18 +422,6 @@ STEP_KEYS = ("step-size", "step-size-base")
 def step_keys(half: ServerHalf[Any]) -> list[str]:
     """Return the run-config keys of the length of an algorithm's local steps."""
     return [key for key in STEP_KEYS if key in half.settings()]
-
-
-def halved_step(half: ServerHalf[S]) -> ServerHalf[S]:
-    """Return the half whose local steps are half as long.
-
-    A step that agents make of their moduli is halved by twice the usual smoothness, or that given.
-    """
-    settings: dict[str, Any] = dict(half.settings())
-    (key,) = step_keys(half)
-    if settings[key] > 0:
-        return half.with_settings({key: settings[key] / 2})
-    return half.with_settings({"smoothness": 2 * (settings["smoothness"] or USUAL_SMOOTHNESS)})
 
 
 class GroupedHalf(ServerHalf[S]):

@@ -75,8 +75,6 @@ class PrivetResult(Result):
         What blew up, and in which round; empty where nothing did.
     no_better : str
         The last loss beside the start's, where the run is no better than its start; else empty.
-    restarts : int
-        How often the run began anew, with half the step each time.
     privacy : Privacy, optional
         What the run promises, and what every agent released.
     """
@@ -86,7 +84,6 @@ class PrivetResult(Result):
     stopped: str = Stop.ROUNDS
     diverged: str = ""
     no_better: str = ""
-    restarts: int = 0
     privacy: Privacy | None = None
 
 

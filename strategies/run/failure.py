@@ -36,8 +36,6 @@ class FailureCode(StrEnum):
     """The server found numbers in its upload that are not finite, or too large."""
     SAYS_NOT_FINITE = "says not finite"
     """It says so of numbers that the server cannot look at."""
-    UNKNOWN = "unknown"
-    """In a history without codes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +62,7 @@ class Failure:
 
     @classmethod
     def from_json(cls, value: Any) -> Failure:
-        """Return the failure of ``to_json``, or of a text alone, as earlier versions wrote it."""
-        if isinstance(value, str):
-            return cls(FailureCode.UNKNOWN, value)
+        """Return the failure of ``to_json``."""
         return cls(FailureCode(value["code"]), str(value["text"]))
 
 

@@ -52,9 +52,8 @@ class RunSettings:
     )
     on_divergence: str = setting(
         "warn",
-        "if the residual or the loss blows up: go on, end the run, or restart with half the step "
-        "size",
-        choices=("warn", "stop", "restart-smaller"),
+        "if the residual or the loss blows up: go on, or end the run",
+        choices=("warn", "stop"),
         operational=True,
     )
 

@@ -97,8 +97,8 @@ class Run:
     journal : Journal, optional
         Where a private run writes whom it asks, before messages leave.
     asked : dict of str to scalar
-        What decides what is computed, by name, as it was asked for: before anything was settled,
-        calibrated or halved. A resume must ask for the same.
+        What decides what is computed, by name, as it was asked for: before anything was settled or
+        calibrated. A resume must ask for the same.
     """
 
     half: ServerHalf[Any]

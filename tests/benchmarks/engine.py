@@ -93,7 +93,7 @@ def _inline_rates(size: int, repeats: int) -> tuple[float, float]:
 
 def _ray_rates(quick: bool) -> dict[int, tuple[float, float]]:
     """Run the echo app in Flower's simulation; it prints its own rates, the best of some."""
-    from privet.sim.flower_run import run_simulation
+    from support.simulation import run_simulation
 
     rates: dict[int, tuple[float, float]] = {}
 

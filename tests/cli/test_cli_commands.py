@@ -22,7 +22,6 @@ from privet.data import NAMES
 from privet.server_apps import progress
 from privet.server_apps.config import keys_of_algorithm, read_config, table
 from privet.server_apps.execute import execute
-from privet.sim import flower_run
 from privet.strategies import Round
 from studies.catalogue import names
 from support.cli import privet
@@ -61,12 +60,6 @@ def test_benchmarks_and_studies_are_listed_where_they_can_run() -> None:
         (["bench", "engin"], 2, "; did you mean 'engine'?"),
         (["keys", "locl-epochs"], 2, "'locl-epochs'; did you mean 'local-epochs'?"),
         (["tune", "led", "algorithm=gfl"], 2, "algorithm = gfl: the command names led"),
-        (["flower-run", "--app-dir", "/nowhere"], 2, "expected a Flower app's pyproject.toml"),
-        (
-            ["flower-run", "algorithm=fed-lin", "step-size=0"],
-            2,
-            "step-size = 0: in Flower's config this stands for the algorithm's default, 0.1",
-        ),
         (["run", "--bogus"], 2, "--bogus"),
         (["run", "--num-agents", "4"], 2, "--num-agents is a run-config key: write num-agents=4;"),
         (["tune", "led", "--num-agents=4"], 2, "run-config key: write num-agents=4; see "),
@@ -402,7 +395,6 @@ class TestInterrupted:
             (["run"], "privet.sim.inline.run_inline", "interrupted"),
             (["tune", "led"], "privet.sim.tuning.tune_task", "nothing of the search is kept"),
             (["reproduce", "gfl"], "studies.execute.run_studies", "the same command"),
-            (["flower-run"], "privet.sim.flower_run.run_simulation", "the simulation was ended"),
         ],
     )
     def test_at_other_moments(
@@ -700,35 +692,6 @@ def test_tune_prints_radius_norm_and_rounds() -> None:
     assert privet("tune", "fed-plt")[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("lines", "cause"),
-    [
-        (["INFO : Starting"], "the ServerApp raised"),
-        (["ERROR :     run failed: rho is too large", "ValueError: other"], "rho is too large"),
-        (
-            ["Traceback (most recent call last):", "OSError: no space", "a.b.RayError: late"],
-            "OSError: no space",
-        ),
-    ],
-)
-def test_flower_run_says_why_it_failed_and_where_the_log_is(
-    tmp_path: Path, monkeypatch: Any, lines: list[str], cause: str
-) -> None:
-    verdict = flower_run.Outcome("7", "finished:failed", "the ServerApp raised", 1.0)
-
-    def run(*_: Any, on_line: Any, **__: Any) -> flower_run.Outcome:
-        for line in lines:
-            on_line(line)
-        return verdict
-
-    monkeypatch.setattr(flower_run, "run_simulation", run)
-    code, _, err = privet("flower-run", "--output-dir", str(tmp_path))
-    (log,) = tmp_path.iterdir()
-    assert code == 1
-    assert err == f"privet: run 7 failed: {cause}; Flower's log is in {log}\n"
-    assert log.read_text().splitlines() == lines
-
-
 def test_settings_may_be_one_text_as_flower_takes_them(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     text = 'algorithm="fed-lin" num-server-rounds=1 num-agents = 3 output-dir="my own runs"'
@@ -738,7 +701,7 @@ def test_settings_may_be_one_text_as_flower_takes_them(tmp_path: Path, monkeypat
     assert folder.name.endswith("fed-lin")
 
 
-@pytest.mark.parametrize("command", ["run", "data", "tune", "account", "flower-run"])
+@pytest.mark.parametrize("command", ["run", "data", "tune", "account"])
 def test_help_ends_with_an_example_of_the_command_that_runs(command: str) -> None:
     _, out, _ = privet(command, "--help")
     example = out.rstrip().splitlines()[-1].split()
@@ -750,7 +713,7 @@ def test_help_ends_with_an_example_of_the_command_that_runs(command: str) -> Non
 def test_commands_are_listed_by_what_they_are_for() -> None:
     _, out, _ = privet("--help")
     headings = [line.split()[1] for line in out.splitlines() if line.startswith("╭")]
-    assert headings == ["Options", "Start", "Choose", "Privacy", "Research", "Flower"]
+    assert headings == ["Options", "Start", "Choose", "Privacy", "Research"]
 
 
 def test_a_package_of_the_same_name_does_not_hide_the_benchmarks(tmp_path: Path) -> None:

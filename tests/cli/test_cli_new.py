@@ -17,9 +17,9 @@ from flwr.app import Context, RecordDict
 
 from privet.cli.new import MODELS
 from privet.sim.engine import InlineGrid
-from privet.sim.flower_run import run_simulation
 from support.cli import privet
 from support.processes import Deployment
+from support.simulation import run_simulation
 from support.wheel import Built, bare_environment, install, run
 
 Make = Callable[..., Path]

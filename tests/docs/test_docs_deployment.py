@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from privet.sim.processes import Processes, free_ports
+from support.keeper import Processes, free_ports
 from support.paths import ROOT
 from support.wheel import APP
 

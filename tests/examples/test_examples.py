@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from privet.sim.processes import Processes, free_ports
+from support.keeper import Processes, free_ports
 from support.paths import ROOT
 
 EXAMPLES = ROOT / "examples"

@@ -27,13 +27,14 @@ ROUNDS = 20
 HOSPITALS = 3
 
 # What somebody would type is `flwr run .`; this also ends the SuperLink that the command leaves.
-DRIVER = """
+DRIVER = f"""
 import sys
-from privet.sim.flower_run import run_simulation
+sys.path.insert(0, {str(ROOT / "tests")!r})
+from support.simulation import run_simulation
 outcome = run_simulation(
-    sys.argv[1], num_supernodes=10, run_config={"model": sys.argv[2]}, flwr_home=sys.argv[3]
+    sys.argv[1], num_supernodes=10, run_config={{"model": sys.argv[2]}}, flwr_home=sys.argv[3]
 )
-sys.exit(f"{outcome.status} {outcome.details}" if not outcome.completed else 0)
+sys.exit(f"{{outcome.status}} {{outcome.details}}" if not outcome.completed else 0)
 """
 
 

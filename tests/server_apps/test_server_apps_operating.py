@@ -17,10 +17,10 @@ import pytest
 from privet.core import ConfigError, RunError
 from privet.server_apps.control import Control
 from privet.sim.inline import run_inline
-from privet.sim.processes import free_ports
 from privet.strategies.run import Run
 from privet.strategies.run.checkpoint import HistoryFile
 from privet.strategies.run.round import Pending
+from support.keeper import free_ports
 
 
 def settings(folder: Path, **given: Any) -> dict[str, Any]:

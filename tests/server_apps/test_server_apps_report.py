@@ -303,7 +303,7 @@ class TestSettings:
 
     def test_agents_have_their_rounds_failures_bytes_and_epsilon(self, tmp_path: Path) -> None:
         history = rounds(3, participants=["10", "9"], **{"bytes-up": 3000})
-        history[1] |= {"participants": ["9"], "failures": {"10": "late"}}
+        history[1] |= {"participants": ["9"], "failures": {"10": {"code": "lost", "text": "late"}}}
         account = {"private": True, "reason": "", "agents": {"9": {"epsilon": 1.001}}}
         page = render(run_folder(tmp_path / "run", history, privacy=account))
         found = re.findall(
@@ -419,7 +419,7 @@ class TestFailures:
     def test_are_listed_with_their_reasons(self, tmp_path: Path) -> None:
         history = rounds(12)
         for t in (2, 5):
-            history[t]["failures"] = {"agent-7": "upload has NaN"}
+            history[t]["failures"] = {"agent-7": {"code": "dropped", "text": "upload has NaN"}}
         history[3]["notes"] = ["agent-2 was sent its state again"]
         page = render(run_folder(tmp_path / "run", history))
         assert page.value(0, "failures") == 2
@@ -443,7 +443,7 @@ class TestFailures:
         assert "Try a smaller step-size" in page.html
         assert "No failure" not in page.html
         del summary["diverged"]
-        silent = {**summary, "failures": {"1": "no reply within 600 s"}}
+        silent = {**summary, "failures": {"1": {"code": "lost", "text": "no reply within 600 s"}}}
         page = render(run_folder(tmp_path / "silent", rounds(12), summary=silent))
         assert "raise round-timeout" in page.html
 
@@ -468,7 +468,8 @@ class TestSafety:
 
     def test_no_name_becomes_markup(self, tmp_path: Path) -> None:
         evil = self.HOSTILE
-        history = rounds(30, participants=[evil], failures={evil: evil}, notes=[evil])
+        failures = {evil: {"code": "lost", "text": evil}}
+        history = rounds(30, participants=[evil], failures=failures, notes=[evil])
         entry = dict.fromkeys(("to", "epsilon", "delta", "method", "as-printed"), evil)
         entries = [{**entry, "assumptions": [evil]}]
         account = {"private": False, "reason": evil, "accounts": entries}

@@ -123,7 +123,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     for line in history:
         line["measures"] = {"disagreement": 1.0 / line["round"]}
     for t in (3, 17):
-        history[t]["failures"] = {f"agent-{t}": "no reply within 600 s " + "x" * 80}
+        history[t]["failures"] = {
+            f"agent-{t}": {"code": "lost", "text": "no reply within 600 s " + "x" * 80}
+        }
     folders.append(run_folder(base / ("long" * 12), history, summary={"path": "/very" * 30}))
     page = write_report(folders, base / "report.html")
     text = page.read_text()

@@ -17,12 +17,12 @@ from privet.client_apps import Participant
 from privet.core import RunError
 from privet.problems import minimize
 from privet.sim.engine import InlineGrid
-from privet.sim.flower_run import run_simulation
 from privet.sim.inline import run_inline
 from privet.strategies import FedPLT, Fraction
 from privet.strategies.run.exchange import exchange
 from support.federations import app_of, logistic_agents, model, position, train, zeros
 from support.paths import ROOT
+from support.simulation import run_simulation
 
 CONFIG: dict[str, Any] = {
     "num-agents": 4,

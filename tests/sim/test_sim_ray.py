@@ -29,13 +29,13 @@ from privet.client_apps import client_app
 from privet.core import ConfigError, RunError
 from privet.problems import BinaryLogistic
 from privet.sim.engine import InlineGrid
-from privet.sim.processes import free_ports
 from privet.sim.ray import actors as ray_actors
 from privet.sim.ray.engine import RayGrid
 from privet.sim.ray.session import _processes, ray_session
 from privet.sim.sweep import SweepError, sweep
 from privet.strategies import Failure, FailureCode, FedPDM, FedPLT, Fraction, PrivetResult, Schedule
 from support.federations import FaultyGrid, logistic_agents, lose_state, position, zeros
+from support.keeper import free_ports
 from support.memory import resident_megabytes
 from support.paths import ROOT
 

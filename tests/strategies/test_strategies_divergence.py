@@ -1,4 +1,4 @@
-"""A run that blows up says so, ends or begins anew; what is logged of rounds, who stops them."""
+"""A run that blows up says so, or ends; what is logged of rounds, who stops them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from privet.sim.inline import run_inline
 from privet.strategies import FedDyn, FedPLT, Round
 from privet.strategies.participation import Probability
 from privet.strategies.run.divergence import Divergence
-from support.federations import app_of, logistic_agents, zeros
+from support.federations import app_of
 
 AGENTS, DIM = 3, 2
 rng = np.random.default_rng(8)
@@ -53,20 +53,6 @@ def test_a_run_that_blows_up_is_warned_of_once_with_the_key(
     assert found.diverged
     assert found.diverged in line
     assert (found.stopped, len(found.history)) == ("rounds", 30)
-
-
-def test_a_run_that_began_anew_is_resumed_with_its_smaller_step(tmp_path: Path) -> None:
-    def strategy() -> FedDyn:
-        return FedDyn(step_size_base=2.0, on_divergence="restart-smaller", **STEEP)
-
-    file = tmp_path / "checkpoint.npz"
-    found = play(strategy(), rounds=12, checkpoint=file)
-    assert found.restarts
-    again = strategy()
-    resumed = play(again, rounds=30, resume=file)
-    whole = play(strategy(), rounds=30)
-    assert again.half.settings()["step-size-base"] == 2.0 / 2**found.restarts
-    assert np.array_equal(resumed.arrays["x"].numpy(), whole.arrays["x"].numpy())
 
 
 def test_a_run_that_converges_is_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
@@ -138,26 +124,6 @@ def test_it_ends_where_that_is_asked_for() -> None:
     assert 1 < len(found.history) < 30
 
 
-def test_it_begins_anew_with_half_the_step_until_it_does_not_diverge() -> None:
-    strategy = FedDyn(step_size_base=2.0, on_divergence="restart-smaller", **STEEP)
-    found = play(strategy)
-    assert found.restarts >= 1
-    assert (found.stopped, found.diverged, len(found.history)) == ("rounds", "", 30)
-    halved = 2.0 / 2**found.restarts
-    assert strategy.half.settings()["step-size-base"] == halved
-    alone = play(FedDyn(step_size_base=halved, **STEEP))
-    assert np.array_equal(found.arrays["x"].numpy(), alone.arrays["x"].numpy())
-
-
-def test_a_step_that_is_made_of_moduli_is_halved_by_twice_the_smoothness() -> None:
-    strategy = FedPLT(
-        num_agents=AGENTS, smoothness=0.05, rho=100.0, on_divergence="restart-smaller"
-    )
-    found = play(strategy)
-    assert found.restarts >= 1
-    assert strategy.half.settings()["smoothness"] == 0.05 * 2**found.restarts
-
-
 @pytest.mark.parametrize("secure_sum", [False, True])
 @pytest.mark.parametrize("away", [{}, {"0": "no reply", "1": "disk full", "2": "is away"}], ids=len)
 def test_it_is_divergence_however_many_other_reasons_there_are(
@@ -192,19 +158,6 @@ def test_uploads_that_are_not_finite_are_divergence_as_well(
     assert (ended.stopped, ended.history) == ("divergence", [])
     assert ended.diverged == "uploads that are not finite in round 1"
     assert ended.arrays["x"].numpy().tolist() == [1.0] * DIM
-    found = play(FedDyn(step_size_base=8.0, on_divergence="restart-smaller", **STEEP), rounds=200)
-    assert found.stopped == "rounds"
-    assert found.restarts >= 2
-
-
-def test_a_private_run_does_not_begin_anew() -> None:
-    agents = logistic_agents(3)
-    app = app_of(agents, "fed-dyn")
-    strategy = FedDyn(
-        num_agents=3, clip=1.0, noise_scale=0.1, noise_seed=1, on_divergence="restart-smaller"
-    )
-    with pytest.raises(ConfigError, match=r"on-divergence = restart-smaller: .* charged again"):
-        strategy.start(InlineGrid(app, 3), zeros(4), num_rounds=1)
 
 
 def test_the_summary_of_a_run_that_diverged_says_so(tmp_path: Any) -> None:

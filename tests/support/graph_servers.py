@@ -25,11 +25,11 @@ from privet.server_apps.peers.tls import Credentials
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App
 from privet.sim.inline import configured_app
-from privet.sim.processes import free_ports
 from privet.strategies.gfl import GFL
 from privet.strategies.gfl.graph import Edge, combination_matrix
 from privet.strategies.gfl.mixing import LocalMixer, Mixed, Outgoing
 from privet.strategies.gfl.strategy import PeerKeys
+from support.keeper import free_ports
 from support.proxy import CuttableProxy
 from support.tls import make_unit_certificates
 

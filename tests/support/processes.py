@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privet.sim.processes import Process, Processes, free_ports, wait_until_listening
+from support.keeper import Process, Processes, free_ports, wait_until_listening
 from support.tls import Certificates, make_node_key
 
 ConfigValue = str | int | float | bool

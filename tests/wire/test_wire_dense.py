@@ -114,7 +114,9 @@ def test_joined_digest_of_rows_is_that_of_each() -> None:
     rng = np.random.default_rng(1)
     tables = [rng.standard_normal((5, size)) for size in (3, 4, 1)]
     joined = joined_digest(map(digests, tables))
-    assert joined.tolist() == [joined_digest(map(digest, rows)) for rows in zip(*tables, strict=True)]
+    assert joined.tolist() == [
+        joined_digest(map(digest, rows)) for rows in zip(*tables, strict=True)
+    ]
     assert len(set(joined.tolist())) == 5
     assert joined_digest([7, 8]) != joined_digest([8, 7])
 

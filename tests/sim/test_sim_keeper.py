@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from privet.sim.processes import Processes, free_ports, listens, wait_until_listening
+from support.keeper import Processes, free_ports, listens, wait_until_listening
+from support.paths import ROOT
 
 # A child that ignores SIGTERM, a grandchild in a session of its own, and an orphan.
 FAMILY = "trap '' TERM; setsid sleep 301 & (sleep 302 &) ; sleep 303; true"
@@ -80,7 +81,8 @@ def test_the_family_of_an_owner_that_is_killed_ends_too(tmp_path: Path) -> None:
     scratch.mkdir()
     (scratch / "file").touch()
     program = (
-        "import os, pathlib, time; from privet.sim.processes import Processes\n"
+        f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r})\n"
+        "import os, pathlib, time; from support.keeper import Processes\n"
         f"owner = Processes(os.environ, pathlib.Path({str(scratch)!r}))\n"
         f'owner.start(["bash", "-c", {FAMILY!r}])\n'
         "while len(owner.alive()) < 4: time.sleep(0.01)\n"

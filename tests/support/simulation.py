@@ -1,8 +1,8 @@
-"""One Flower simulation from the command line, with nothing left behind.
+"""One run of an app in Flower's Ray simulation, with nothing left behind.
 
 ``flwr run`` alone leaves a SuperLink running and exits with 0 even when the ServerApp raised. Here
 the SuperLink is our own child on a port of its own, the SuperLink's verdict is what is returned,
-and every process ends with the call.
+and every process ends with the call, or else with this process.
 """
 
 from __future__ import annotations
@@ -10,60 +10,24 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import tempfile
-import threading
 import time
-import tomllib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import FrameType
 
-from privet.core import ConfigError
-from privet.sim.processes import Processes, free_ports, wait_until_listening
+from privet.cli.new import toml
 
-ConfigValue = str | int | float | bool
+from .keeper import Processes, free_ports, wait_until_listening
+from .processes import ConfigValue, Verdict
 
-_BARE = re.compile(r"[\w-]+", re.ASCII)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Killed)\b.*: .")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_COMPLETED = "finished:completed"
 
 
-class FlowerRunError(RuntimeError):
+class SimulationError(RuntimeError):
     """The run could not be started, or its SuperLink ended before it gave a verdict."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the SuperLink says of a run.
-
-    Attributes
-    ----------
-    run_id : str
-        Flower's id of the run.
-    status : str
-        ``"finished:completed"``, ``"finished:failed"`` or ``"finished:stopped"``.
-    details : str
-        Why it failed, in Flower's words; empty where it gives none.
-    seconds : float
-        Wall time from the start of the SuperLink to the verdict.
-    """
-
-    run_id: str
-    status: str
-    details: str
-    seconds: float
-
-    @property
-    def completed(self) -> bool:
-        """Whether the ServerApp returned without an error."""
-        return self.status == _COMPLETED
 
 
 def run_simulation(
@@ -74,11 +38,8 @@ def run_simulation(
     num_cpus: int = 2,
     flwr_home: Path | str | None = None,
     on_line: Callable[[str], None] = print,
-) -> Outcome:
+) -> Verdict:
     """Run a Flower app in the Ray simulation and return the SuperLink's verdict.
-
-    All processes are children of this one; they are gone when the function returns or raises,
-    also on Ctrl-C, SIGTERM and SIGHUP.
 
     Parameters
     ----------
@@ -87,7 +48,7 @@ def run_simulation(
     num_supernodes : int
         How many nodes are simulated.
     run_config : mapping, optional
-        Overrides of ``[tool.flwr.app.config]``; a key that is not there is refused.
+        Overrides of ``[tool.flwr.app.config]``.
     num_cpus : int
         How many client processes Ray starts, one CPU each.
     flwr_home : path, optional
@@ -99,28 +60,24 @@ def run_simulation(
 
     Raises
     ------
-    FlowerRunError
+    SimulationError
         When the SuperLink does not start, ``flwr run`` refuses the app or its configuration, or
         the SuperLink ends during the run.
     """
-    with _raising_signals():
-        scratch = Path(tempfile.mkdtemp(prefix="privet-"))
-        home = Path(flwr_home).resolve() if flwr_home else scratch / "flwr"
-        home.mkdir(parents=True, exist_ok=True)
-        processes = Processes(_environment(home, scratch), scratch)
+    scratch = Path(tempfile.mkdtemp(prefix="privet-"))
+    home = Path(flwr_home).resolve() if flwr_home else scratch / "flwr"
+    home.mkdir(parents=True, exist_ok=True)
+    command = _command(home, app_dir, num_supernodes, num_cpus, run_config or {})
+    with Processes(_environment(home, scratch), scratch) as processes:
+        completed = False
         try:
-            command = _command(home, app_dir, num_supernodes, num_cpus, run_config or {})
-            try:
-                outcome = _run(processes, home, command, on_line)
-            except FlowerRunError:
-                _tell(home, on_line)
-                raise
-            if not outcome.completed:
-                _tell(home, on_line)
-            return outcome
+            verdict = _run(processes, home, command, on_line)
+            completed = verdict.completed
         finally:
-            with _ignoring_signals():
-                processes.end()
+            if not completed:
+                for line in _superlink_lines(home):
+                    on_line(f"SuperLink: {line}")
+    return verdict
 
 
 def _command(
@@ -139,35 +96,22 @@ def _command(
     command = ["flwr", "run", str(app_dir), "privet", "--stream", "--federation-config"]
     command.append(" ".join(f"{key}={value}" for key, value in federation.items()))
     if run_config:
-        _check_keys(Path(app_dir, "pyproject.toml"), run_config)
         overrides = home / "run-config.toml"
         overrides.write_text(toml(run_config))
         command += ["--run-config", str(overrides)]
     return command
 
 
-def _check_keys(pyproject: Path, run_config: Mapping[str, ConfigValue]) -> None:
-    """Refuse unknown keys by name, which Flower's own refusal does not (raises ``ConfigError``)."""
-    try:
-        known = tomllib.loads(pyproject.read_text())["tool"]["flwr"]["app"].get("config", {})
-    except (OSError, ValueError, KeyError, AttributeError):
-        raise ConfigError(f"{pyproject}: expected a Flower app's pyproject.toml") from None
-    for key in run_config:
-        if key not in known:
-            raise ConfigError(f"run config {key!r} is not a key of {pyproject}: {sorted(known)}")
-
-
 def _run(
     processes: Processes, home: Path, command: list[str], on_line: Callable[[str], None]
-) -> Outcome:
-    start = time.monotonic()
+) -> Verdict:
     superlink, port = _start_superlink(processes, home)
     home.joinpath("config.toml").write_text(
         '[superlink]\ndefault = "privet"\n\n'
         f'[superlink.privet]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
     )
     flwr = processes.start(command)
-    lines = deque[str](maxlen=20)
+    lines = deque[str](maxlen=500)
     for raw in flwr.stdout or ():
         lines.append(_COLOUR.sub("", raw).rstrip())
         on_line(lines[-1])
@@ -176,13 +120,13 @@ def _run(
     while superlink.poll() is None:
         runs = _runs(processes)
         if not runs:
-            raise FlowerRunError(f"flwr run did not start a run: {_refusal(lines)}")
+            raise SimulationError(f"flwr run did not start a run: {_refusal(lines)}")
         status = runs[0]["status"]
         if status.startswith("finished:"):
             details = runs[0]["status-details"].removeprefix("N/A")
-            return Outcome(runs[0]["run-id"], status, details, time.monotonic() - start)
+            return Verdict(runs[0]["run-id"], status, details, "\n".join(lines))
         time.sleep(1.0)
-    raise FlowerRunError(f"the SuperLink ended during the run: {_last_line(home)}")
+    raise SimulationError(f"the SuperLink ended during the run: {_last_line(home)}")
 
 
 def _refusal(lines: Iterable[str]) -> str:
@@ -198,7 +142,7 @@ def _start_superlink(processes: Processes, home: Path) -> tuple[subprocess.Popen
         child = processes.start([*command, "--port", str(port)], home / "superlink.log")
         if wait_until_listening(child, port):
             return child, port
-    raise FlowerRunError(f"the SuperLink did not start: {_last_line(home)}")
+    raise SimulationError(f"the SuperLink did not start: {_last_line(home)}")
 
 
 def _runs(processes: Processes) -> list[dict[str, str]]:
@@ -207,7 +151,7 @@ def _runs(processes: Processes) -> list[dict[str, str]]:
     try:
         answer: dict[str, list[dict[str, str]]] = json.loads(done.stdout)
     except ValueError:
-        raise FlowerRunError(f"flwr ls: {done.stdout.strip()} {done.stderr.strip()}") from None
+        raise SimulationError(f"flwr ls: {done.stdout.strip()} {done.stderr.strip()}") from None
     return answer.get("runs", [])
 
 
@@ -234,19 +178,6 @@ def _environment(home: Path, scratch: Path) -> dict[str, str]:
     return environment
 
 
-def toml(config: Mapping[str, ConfigValue]) -> str:
-    """Return a flat TOML document; JSON's scalars are TOML's, infinities and nan apart."""
-    return "".join(
-        f"{key if _BARE.fullmatch(key) else _scalar(key)} = "
-        f"{value if isinstance(value, float) else _scalar(value)}\n"
-        for key, value in config.items()
-    )
-
-
-def _scalar(value: str | int) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
 def _superlink_lines(home: Path) -> list[str]:
     """Return what the SuperLink has written so far."""
     log = home / "superlink.log"
@@ -256,58 +187,3 @@ def _superlink_lines(home: Path) -> list[str]:
 
 def _last_line(home: Path) -> str:
     return next(reversed(_superlink_lines(home)), "no output")
-
-
-def _tell(home: Path, on_line: Callable[[str], None]) -> None:
-    for line in _superlink_lines(home):
-        on_line(f"SuperLink: {line}")
-
-
-def cause_of(lines: Iterable[str]) -> str:
-    """Return the line of a log that says why a run failed, empty where none does.
-
-    It is what this library says of a failure it understands, else the first error of a traceback:
-    those that follow are what came of it.
-    """
-    errors = []
-    for line in lines:
-        text = line.strip()
-        if "run failed: " in text:
-            return text.partition("run failed: ")[2]
-        if _RAISED.match(text):
-            errors.append(text)
-    return errors[0] if errors else ""
-
-
-@contextmanager
-def _raising_signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into SystemExit, so that `finally` runs, as for Ctrl-C."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    with _handlers({signal.SIGTERM: leave, signal.SIGHUP: leave}):
-        yield
-
-
-@contextmanager
-def _ignoring_signals() -> Iterator[None]:
-    ignore = signal.SIG_IGN
-    with _handlers({signal.SIGINT: ignore, signal.SIGTERM: ignore, signal.SIGHUP: ignore}):
-        yield
-
-
-@contextmanager
-def _handlers(
-    handlers: Mapping[signal.Signals, signal.Handlers | Callable[..., None]],
-) -> Iterator[None]:
-    # Only the main thread may set handlers; elsewhere the caller's thread is not interrupted.
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

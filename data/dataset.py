@@ -161,8 +161,8 @@ class Encoding:
     ) -> Encoding:
         """Return that of columns of numbers, none of which may be missing."""
         columns = tuple(SourceColumn(str(name), 0) for name in names)
-        scales = (np.broadcast_to(np.asarray(one, float), len(columns)) for one in (origin, unit))
-        return cls(columns, *scales, filling=np.zeros(len(columns)), label=label)
+        zeros = np.zeros(len(columns))
+        return cls(columns, zeros + origin, zeros + unit, filling=zeros, label=label)
 
     def scaled(self, features: FloatArray) -> FloatArray:
         """Return coded rows (n, width), NaN where a value is missing, as features (n, width)."""

@@ -186,7 +186,7 @@ def _encoding(
 ) -> Encoding:
     """Return how columns are scaled and what missing values become, by the training rows."""
     origin, unit = np.hstack(list(_scales(inputs, train.features)))
-    filling = np.zeros(len(origin))
+    filling: FloatArray = np.zeros(len(origin))
     if source.missing == "mean":
         filling = _means((train.features - origin) / unit)
     may_lack: dict[str, Callable[[SourceColumn], bool]] = {
@@ -194,13 +194,13 @@ def _encoding(
         "category": lambda column: column.gap,
         "zero": lambda column: not column.categories,
     }
-    optional = may_lack.get(source.missing, lambda column: False)
+    optional = may_lack.get(source.missing)
     return Encoding(
         tuple(replace(column, missing=0) for column in inputs),
         origin,
         unit,
         filling,
-        optional=tuple(column.name for column in inputs if optional(column)),
+        optional=tuple(column.name for column in inputs if optional and optional(column)),
         label=replace(label, missing=0),
         target=(0.0, 1.0) if label.categories else _scale(label, train.labels),
     )

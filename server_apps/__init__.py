@@ -3,6 +3,15 @@
 from .app import server_app
 from .config import read_config
 from .execute import Finished, execute
+from .model_file import Model, load_model
 from .report import write_report
 
-__all__ = ["Finished", "execute", "read_config", "server_app", "write_report"]
+__all__ = [
+    "Finished",
+    "Model",
+    "execute",
+    "load_model",
+    "read_config",
+    "server_app",
+    "write_report",
+]

@@ -43,15 +43,13 @@ def predict(
     model = load_model(run)
     try:
         table = read_rows(str(rows)).table
-        if model.columns:
-            if others := [name for name in table.column_names if name not in model.columns]:
-                print(f"not used by the model: {', '.join(others)}", file=sys.stderr)
-            found = model.predicted(table, unknown=unknown)
-        else:
-            found = model.predicted(table.to_pandas(), unknown=unknown)
+        named = model.columns or tuple(table.column_names)
+        found = model.predicted(table if model.columns else table.to_pandas(), unknown=unknown)
     except DataError as error:
         at = "" if str(error).startswith(str(rows)) else f"{rows}: "
         raise ConfigError(f"{at}{error}") from None
+    if others := [name for name in table.column_names if name not in named]:
+        print(f"not used by the model: {', '.join(others)}", file=sys.stderr)
     text = _csv(found)
     if out is None:
         print(text, end="")

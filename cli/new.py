@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from importlib.metadata import version
+from importlib.metadata import distribution
 from pathlib import Path
 from shlex import quote
 from string import Template
 from typing import Annotated
+from urllib.parse import unquote, urlsplit
 
 import typer
 
@@ -50,15 +51,14 @@ def new(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder}: exists already")
 
-    own = version("flwr-privet")
     needed = [
-        f"flwr-privet[simulation,plots]>={own}",
+        _library("simulation,plots"),
         *(["torch>=2.4"] if model == "torch" else []),
     ]
     # Its ServerApp runs in the folder in which the SuperLink was started, maybe another project's.
     runs = str(folder.resolve() / "runs")
     table = {**defaults(), "num-agents": 2, "output-dir": runs}
-    config = table if model == "table" else OWN
+    config = table if model == "table" else {**OWN, "output-dir": runs}
     said = {
         "name": name.lower(),
         "module": module,
@@ -83,3 +83,20 @@ def new(
         (folder / path).write_text(text if is_code else Template(text).substitute(said))
     there = quote(str(folder))
     print(f"{folder}: a Flower app. Next: cd {there} && pip install -e . && flwr run . --stream")
+
+
+def _library(extras: str) -> str:
+    """Return the requirement of this library, from where it was installed itself (PEP 610)."""
+    own = distribution("flwr-privet")
+    name, index = f"flwr-privet[{extras}]", f"flwr-privet[{extras}]>={own.version}"
+    try:
+        origin = json.loads(own.read_text("direct_url.json") or "{}")
+        url = str(origin["url"])
+    except (ValueError, KeyError):
+        return index
+    if vcs := origin.get("vcs_info"):
+        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+    elif url.startswith("file:") and not Path(unquote(urlsplit(url).path)).exists():
+        return index
+    inside = origin.get("subdirectory")
+    return f"{name} @ {url}" + (f"#subdirectory={inside}" if inside else "")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from importlib.metadata import distribution
 from pathlib import Path
 from shlex import quote
 from string import Template
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
 
 import typer
@@ -58,7 +59,7 @@ def new(
     # Its ServerApp runs in the folder in which the SuperLink was started, maybe another project's.
     runs = str(folder.resolve() / "runs")
     table = {**defaults(), "num-agents": 2, "output-dir": runs}
-    config = table if model == "table" else {**OWN, "output-dir": runs}
+    config: Mapping[str, Any] = table if model == "table" else {**OWN, "output-dir": runs}
     said = {
         "name": name.lower(),
         "module": module,

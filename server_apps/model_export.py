@@ -61,7 +61,9 @@ def _encoder(model: Model, weights: FloatArray, bias: FloatArray) -> tuple[Any, 
 
     with _extra("pandas"):
         import pandas as pd
-    encoding, steps, coef, at = model.encoding, [], [], 0
+    encoding, at = model.encoding, 0
+    steps: list[Any] = []
+    coef: list[FloatArray] = []
     assert encoding is not None
     samples: dict[str, Any] = {}
     for column in encoding.columns:

@@ -296,11 +296,12 @@ class Model:
             For a model of the user's own.
         """
         self._require_linear()
-        x = self.arrays["x"]
+        x: FloatArray = self.arrays["x"]
         if self.about["loss"] == ONE_CLASS:
-            return np.transpose(x.reshape(self.about["classes"], -1))
-        width: int = self.about["features"] + self.about["intercept"]
-        return x.reshape(width, -1)
+            x = x.reshape(self.about["classes"], -1).T
+        else:
+            x = x.reshape(self.about["features"] + self.about["intercept"], -1)
+        return x
 
     def features(self, rows: Any, *, unknown: str = "refuse") -> FloatArray:
         """Return rows as the training encoded them, of shape (n, d), an intercept's 1 included.

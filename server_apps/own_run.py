@@ -76,7 +76,7 @@ def run_and_save(
         privacy = privacy_account(strategy, {**settings, "regularizer": "none"})
         run = {"id": name, "algorithm": strategy.half.name, "config": settings}
         folder.write_model(result, about_arrays(run, privacy))
-        last = result.evaluate_metrics_serverapp.get(num_rounds) or {}
+        last: Mapping[str, Any] = result.evaluate_metrics_serverapp.get(num_rounds) or {}
         stopped = result.stopped == Stop.REQUEST
         summary = {
             "algorithm": strategy.half.name,

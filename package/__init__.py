@@ -1,7 +1,7 @@
 """Private primal-dual federated learning on Flower.
 
-`load_model` reads the model of a finished run. All else is in the packages below: `privet.strategies`,
-`privet.client_apps`, `privet.server_apps`, `privet.data` and so on.
+`load_model` reads the model of a finished run. All else is in the packages below:
+`privet.strategies`, `privet.client_apps`, `privet.server_apps`, `privet.data` and so on.
 """
 
 from importlib import import_module

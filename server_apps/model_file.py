@@ -345,9 +345,9 @@ class Model:
             origin, unit = self.encoding.target if self.encoding else (0.0, 1.0)
             values: FloatArray = scores[:, 0] * unit + origin
             return values
-        if scores.shape[1] == 1:
-            return self.classes[(scores[:, 0] >= 0.0).astype(int)]
-        return self.classes[scores.argmax(axis=1)]
+        best = (scores[:, 0] >= 0.0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)
+        labels: NDArray[Any] = self.classes[best]
+        return labels
 
     @property
     def has_probabilities(self) -> bool:

@@ -102,6 +102,8 @@ def _texts(values: Any, written: Any, column: SourceColumn) -> tuple[Any, Any]:
     listed = pa.array(column.categories)
     found = as_texts(values)
     as_written = as_texts(cells(written))
+    if pa.types.is_boolean(values.type):  # "True" of a text file, as pandas reads it
+        as_written = pc.utf8_title(found)
     found = pc.if_else(pc.is_in(as_written, listed), as_written, found)
     odd = pc.and_(found.is_valid(), pc.invert(pc.is_in(found, listed)))
     return found, np.asarray(odd, dtype=bool)

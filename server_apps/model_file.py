@@ -129,7 +129,8 @@ def about_run(
         "row-norm": float(config["row-norm"]),
         "classes": dataset.classes,
         "withheld": withheld,
-        "data": "" if withheld else dataset.description,
+        # That of a table names its file, and numbers of rows.
+        "data": "" if dataset.source_columns else dataset.description,
         "encoding": None if encoding is None else _to_json(encoding),
     }
 
@@ -393,7 +394,8 @@ class Model:
         if about["task"] == OWN:
             lines += [f"array {name}: {array.shape}" for name, array in self.arrays.items()]
             return "\n".join(lines)
-        lines.append(about["withheld"] or about["data"])
+        if what := about["withheld"] or about["data"]:
+            lines.append(what)
         if self.encoding is None:
             lines.append(f"a row is {about['features']} numbers, encoded and scaled already")
         else:

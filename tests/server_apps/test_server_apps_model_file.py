@@ -166,6 +166,27 @@ def test_an_unknown_value_may_count_as_missing(tmp_path: Path) -> None:
         whole.predict(patients().assign(ward="south"), unknown="missing")
 
 
+def test_truth_values_are_the_texts_of_a_file(tmp_path: Path) -> None:
+    frame = patients()
+    frame["smoker"] = frame["age"] > 50
+    model = run(tmp_path, frame)  # the file has True and False
+    texts = frame.assign(smoker=frame["smoker"].map({True: "True", False: "False"}))
+    assert (model.scores(frame) == model.scores(texts)).all()
+
+
+def test_categories_may_be_numbers_with_zeros_before_them(tmp_path: Path) -> None:
+    schema = tmp_path / "schema.toml"
+    schema.write_text('[columns]\ncode = ["01", "7"]\noutcome = ["none", "mild", "severe"]\n')
+    frame = patients()
+    frame["code"] = frame["code"].map({"A": "01", "B": "7"})
+    model = run(tmp_path, frame, schema=str(schema))
+    assert model.features(frame)[:, 0].tolist() == (frame["code"] == "7").astype(float).tolist()
+    assert (model.features([{"code": "7"}])[:, 0] == [1.0]).all()
+    assert (model.features([{"code": 7}])[:, 0] == [1.0]).all()
+    with pytest.raises(DataError, match="column code: row 2: '8' is not one of the categories"):
+        model.predict([{"code": "01"}, {"code": "8"}])
+
+
 # ------------------------------------------------------------------ privacy
 
 SCHEMA = """[columns]
@@ -184,7 +205,9 @@ def test_the_file_of_a_private_run_holds_what_the_schema_says(tmp_path: Path) ->
     texts = []
     for name, frame in (("a", patients()), ("b", patients().iloc[::-1].assign(dose=1.5))):
         (tmp_path / name).mkdir()
-        model = run(tmp_path / name, frame, schema=str(schema), **NOISE)
+        blank = pd.DataFrame(index=range(name == "b"), columns=frame.columns)  # a blank line
+        table = pd.concat([frame.astype(object), blank])
+        model = run(tmp_path / name, table, schema=str(schema), **NOISE)
         texts.append(json.dumps(model.about))
     about = json.loads(texts[0])
     assert texts[0] == texts[1]
@@ -195,6 +218,7 @@ def test_the_file_of_a_private_run_holds_what_the_schema_says(tmp_path: Path) ->
     }  # fmt: skip
     assert "south" in texts[0]
     assert str(tmp_path) not in texts[0]
+    assert "rows" not in texts[0]
     with pytest.raises(DataError, match=r"column age: row 1: 130.0 is outside of the range \[0, 1"):
         model.predict(patients().assign(age=130.0))
 

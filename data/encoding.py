@@ -52,10 +52,17 @@ def encoded_rows(table: Any, encoding: Encoding, *, unknown: str = "refuse") -> 
             raise DataError(f"no column {name!r}, which the model was trained on{near}")
     public = {column.name: replace(column, public=True) for column in encoding.columns}
     values = typed(table, names, public)
+    comma = any(
+        _has_clear_commas(values[column.name])
+        for column in encoding.columns
+        if not column.categories
+    )
     parts = []
     for column in encoding.columns:
         try:
-            coded = _encoded(values[column.name], table[column.name], column, encoding, unknown)
+            own = values[column.name]
+            own = own if column.categories else with_point(own, comma=comma)
+            coded = _encoded(own, table[column.name], column, encoding, unknown)
         except UnfitError as error:
             where = "" if error.row is None else f"row {error.row + 1}: "
             raise DataError(f"column {column.name}: {where}{error}") from None
@@ -113,7 +120,6 @@ def _in_range(values: Any, column: SourceColumn) -> tuple[Any, Any]:
     """Return a column as float64 numbers, and which of them are outside of the schema's range."""
     import pyarrow as pa
 
-    values = with_point(values)
     if pa.types.is_string(values.type):
         # Longer whole numbers than float64 has stay texts as well.
         texts = enumerate(values.to_pylist())
@@ -127,6 +133,14 @@ def _in_range(values: Any, column: SourceColumn) -> tuple[Any, Any]:
     if column.public:
         outside = (numbers < column.low) | (numbers > column.high)
     return pa.chunked_array([pa.array(numbers, from_pandas=True)]), outside
+
+
+def _has_clear_commas(values: Any) -> bool:
+    """Whether a column has commas that can only be decimal ones: so are the table's others."""
+    try:
+        return values is not with_point(values)
+    except UnfitError:
+        return False
 
 
 def _no_number(text: str | None) -> bool:

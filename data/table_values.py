@@ -98,8 +98,10 @@ def _numbers_or_texts(values: Any) -> Any:
     return numbers if apart[0] == apart[1] else values
 
 
-def with_point(values: Any) -> Any:
+def with_point(values: Any, *, comma: bool = False) -> Any:
     """Return numbers with decimal commas as numbers, any other column as it is.
+
+    ``comma`` says that a comma is known to be a decimal one, also before three digits.
 
     Raises
     ------
@@ -118,7 +120,7 @@ def with_point(values: Any) -> Any:
         return values  # whole numbers, which stay texts
     decimal = pc.all(pc.match_substring_regex(known, _DECIMAL_COMMA)).as_py()
     separated = known.filter(pc.match_substring(known, ","))
-    if decimal and not pc.all(pc.match_substring_regex(separated, _THOUSANDS)).as_py():
+    if decimal and (comma or not pc.all(pc.match_substring_regex(separated, _THOUSANDS)).as_py()):
         return pc.replace_substring(values, ",", ".").cast(pa.float64())
     one = known.filter(pc.match_substring_regex(known, "[,' ]|[.].*[.]|[.][0-9]{3}$"))[0].as_py()
     raise UnfitError(

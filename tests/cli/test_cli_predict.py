@@ -27,6 +27,26 @@ def test_classes_and_probabilities_of_a_table(tmp_path: Path) -> None:
     assert np.abs(np.array(found) - model.predict_proba(frame.iloc[:7])).max() < 1e-12
 
 
+def test_few_rows_with_three_decimals_are_no_thousands(tmp_path: Path) -> None:
+    """One column of the table shows that its commas are decimal ones."""
+    frame = patients()
+    model = run(tmp_path, frame)
+    rows = frame[list(model.columns)].iloc[:2].assign(age=[61.5, 40.25], dose=[1.234, 2.345])
+    table = tmp_path / "rows.csv"
+    rows.to_csv(table, sep=";", decimal=",", index=False)
+    said = privet("predict", model.path, table)
+    assert said.code == 0
+    first = [line.partition(",")[0] for line in said.out.splitlines()[1:]]
+    assert first == model.predict(rows).tolist()
+    rows[["dose"]].assign(age=61, year=2024, ward="east", site="main", code="A").to_csv(
+        table, sep=";", decimal=",", index=False
+    )
+    assert (
+        "column dose: '1,234' may have separators of thousands"
+        in privet("predict", model.path, table).err
+    )
+
+
 def test_values_of_a_regression_into_a_file(tmp_path: Path) -> None:
     frame = patients().drop(columns="outcome")
     model = run(tmp_path, frame, label_column="dose")

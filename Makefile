@@ -24,7 +24,7 @@ export FLWR_TELEMETRY_ENABLED := 0
 export FLWR_DISABLE_UPDATE_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-quick test-all keys golden lint types links docs facts format wheel clean
+.PHONY: help venv run test test-quick test-all keys golden lint imports types links docs facts format wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,16 +67,20 @@ golden: $(DEV) ## record anew what runs of every algorithm give, or compare: GOL
 lint: $(DEV) ## style, formatting, import contracts, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports --no-logo
+	@$(MAKE) --no-print-directory imports
 	@$(MAKE) --no-print-directory types
 
-types: $(DEV) links
-	MYPYPATH="$(LINKS)" $(BIN)/mypy $(ROOMS:%=-p privet.%) -p benchmarks -p studies $(ENTRIES:%=-m %)
+imports: $(DEV) links
+	PYTHONPATH="$(LINKS)" $(BIN)/lint-imports --no-logo
 
-# mypy and mkdocstrings cannot follow the editable install's finder: show them the rooms as folders
+types: $(DEV) links
+	MYPYPATH="$(LINKS)" $(BIN)/mypy -m privet $(ROOMS:%=-p privet.%) -p benchmarks -p studies $(ENTRIES:%=-m %)
+
+# mypy, import-linter and mkdocstrings cannot follow the editable install's finder: show them the rooms as folders
 # of `privet`.
 links:
 	@rm -rf "$(LINKS)" && mkdir -p "$(LINKS)/privet"
+	@ln -s "$(CURDIR)"/package/* "$(LINKS)/privet/"
 	@for room in $(ROOMS); do ln -s "$(CURDIR)/$$room" "$(LINKS)/privet/$$room"; done
 	@ln -s "$(CURDIR)/tests/benchmarks" "$(LINKS)/benchmarks"
 	@ln -s "$(CURDIR)/tests/support" "$(LINKS)/support"

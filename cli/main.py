@@ -25,6 +25,7 @@ from .data import data
 from .keys import KeysCommand, as_key, asked, keys, show
 from .ledger import ledger
 from .new import new
+from .predict import export, predict
 from .replay import replay
 from .report import report, watch
 from .reproduce import reproduce
@@ -73,6 +74,8 @@ _add("run", run, panel=START, cls=KeysCommand)
 _add("data", data, panel=START, cls=KeysCommand)
 _add("new", new, panel=START)
 _add("report", report, panel=START)
+_add("predict", predict, panel=START)
+_add("export", export, panel=START)
 _add("watch", watch, "the run itself goes on", panel=START)
 _add("algorithms", algorithms, panel=CHOOSE)
 _add("keys", keys, panel=CHOOSE)

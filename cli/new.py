@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from importlib.metadata import version
+from importlib.metadata import distribution
 from pathlib import Path
 from shlex import quote
 from string import Template
-from typing import Annotated
+from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
 
 import typer
 
@@ -52,15 +53,14 @@ def new(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder}: exists already")
 
-    own = version("flwr-privet")
     needed = [
-        f"flwr-privet[simulation,plots]>={own}",
+        _library("simulation,plots"),
         *(["torch>=2.4"] if model == "torch" else []),
     ]
     # Its ServerApp runs in the folder in which the SuperLink was started, maybe another project's.
     runs = str(folder.resolve() / "runs")
     table = {**defaults(), "num-agents": 2, "output-dir": runs}
-    config = table if model == "table" else OWN
+    config: Mapping[str, Any] = table if model == "table" else {**OWN, "output-dir": runs}
     said = {
         "name": name.lower(),
         "module": module,
@@ -98,3 +98,20 @@ def toml(config: Mapping[str, str | int | float | bool]) -> str:
 
 def _scalar(value: str | int) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def _library(extras: str) -> str:
+    """Return the requirement of this library, from where it was installed itself (PEP 610)."""
+    own = distribution("flwr-privet")
+    name, index = f"flwr-privet[{extras}]", f"flwr-privet[{extras}]>={own.version}"
+    try:
+        origin = json.loads(own.read_text("direct_url.json") or "{}")
+        url = str(origin["url"])
+    except (ValueError, KeyError):
+        return index
+    if vcs := origin.get("vcs_info"):
+        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+    elif url.startswith("file:") and not Path(unquote(urlsplit(url).path)).exists():
+        return index
+    inside = origin.get("subdirectory")
+    return f"{name} @ {url}" + (f"#subdirectory={inside}" if inside else "")

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.data import hub
-from privet.data.dataset import DataError, Dataset, Part, Source
+from privet.data.dataset import DataError, Dataset, Encoding, Part, Source, SourceColumn
 
 TRAIN_FILE = "adult-train.csv.gz"
 TEST_FILE = "adult-test.csv.gz"
@@ -197,6 +197,25 @@ def load_adult(source: Source) -> Dataset:
         task="binary",
         description=f"UCI Adult: {columns} columns, 6 numeric standardised as the published "
         f"training file and {columns - 6} drop-first one-hot, education left out",
+        encoding=_encoding(),
+    )
+
+
+def _encoding() -> Encoding:
+    """Return the columns of the code book, which do not depend on a file."""
+    numbers = tuple(SourceColumn(name, 0) for name in SCALING)
+    texts = tuple(
+        SourceColumn(name, 0, tuple(values.split())) for name, values in CATEGORICAL.values()
+    )
+    rest = sum(column.width for column in texts)
+    origin, unit = np.array([*SCALING.values(), *[(0.0, 1.0)] * rest]).T
+    return Encoding(
+        (*numbers, *texts),
+        origin,
+        unit,
+        filling=np.zeros(len(origin)),
+        optional=tuple(column.name for column in texts),
+        label=SourceColumn("income", 0, tuple(INCOME)),
     )
 
 

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data.dataset import DENSE_BYTES, DataError, Dataset, FloatArray, Part
+from privet.data.dataset import (
+    DENSE_BYTES,
+    DataError,
+    Dataset,
+    Encoding,
+    FloatArray,
+    Part,
+    SourceColumn,
+)
 from privet.data.held_out import HELD_OUT, split
 
 EIGENVALUES = (0.05, 1.0)
@@ -16,63 +25,72 @@ NOISE_VARIANCES = (0.1, 0.3)
 """Ranges from which the agents of ``regression`` draw their covariances and noises."""
 
 
-def _standardise(train: FloatArray, test: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Scale both to (x - mean) / deviation of the training columns (deviation 0 counts as 1).
+def _standardising(columns: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return mean and deviation of training columns, 1 for a deviation of 0.
 
     Privacy: for the public data of this file alone. Of a node's own records the result would
     depend on all of them, which no account covers.
     """
-    mean, deviation = train.mean(axis=0), train.std(axis=0)
-    scale = np.where(deviation > 0, deviation, 1.0)
-    return (train - mean) / scale, (test - mean) / scale
+    deviation = columns.std(axis=0)
+    return columns.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
 
 
 def _breast_cancer(seed: int | None) -> Dataset:
     from sklearn.datasets import load_breast_cancer
 
-    features, target = load_breast_cancer(return_X_y=True)
+    table = load_breast_cancer()
     # scikit-learn codes malignant as 0; +1 is the finding a screening looks for.
-    train, test = split(Part(features, np.where(target == 0, 1, -1)), seed)
-    ours, held_out = _standardise(train.features, test.features)
+    train, test = split(Part(table.data, np.where(table.target == 0, 1, -1)), seed)
+    encoding = Encoding.of_numbers(
+        table.feature_names,
+        SourceColumn("diagnosis", 0, ("benign", "malignant")),
+        *_standardising(train.features),
+    )
     return Dataset.of(
         "breast-cancer",
-        train._replace(features=ours),
-        test._replace(features=held_out),
+        *map(encoding.applied, (train, test)),
         classes=2,
         task="binary",
         description="Wisconsin breast cancer (scikit-learn): 30 columns, standardised with "
         "training statistics; +1 is malignant",
+        encoding=encoding,
     )
 
 
 def _digits(seed: int | None) -> Dataset:
     from sklearn.datasets import load_digits
 
-    features, target = load_digits(return_X_y=True)
+    table = load_digits()
+    label = SourceColumn("digit", 0, tuple(map(str, table.target_names)))
+    encoding = Encoding.of_numbers(table.feature_names, label, unit=16.0)
     return Dataset.of(
         "digits",
-        *split(Part(features / 16.0, target), seed),
+        *map(encoding.applied, split(Part(table.data, table.target), seed)),
         classes=10,
         task="multinomial",
         description="8 x 8 handwritten digits (scikit-learn): 64 columns in [0, 1], pixel / 16",
+        encoding=encoding,
     )
 
 
 def _diabetes(seed: int | None) -> Dataset:
     from sklearn.datasets import load_diabetes
 
-    train, test = split(Part(*load_diabetes(return_X_y=True)), seed)
-    features = _standardise(train.features, test.features)
-    targets = _standardise(train.labels, test.labels)
-    train, test = (Part(x, y) for x, y in zip(features, targets, strict=True))
+    table = load_diabetes()
+    train, test = split(Part(table.data, table.target), seed)
+    encoding = Encoding.of_numbers(
+        table.feature_names, SourceColumn("progression", 0), *_standardising(train.features)
+    )
+    mean, deviation = _standardising(train.labels)
+    encoding = replace(encoding, target=(float(mean), float(deviation)))
     return Dataset.of(
         "diabetes",
-        train,
-        test,
+        *map(encoding.applied, (train, test)),
         classes=0,
         task="regression",
         description="Diabetes progression (scikit-learn): 10 columns; columns and target "
         "standardised with training statistics",
+        encoding=encoding,
     )
 
 

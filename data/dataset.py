@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -125,6 +126,59 @@ class SourceColumn:
         return one and not self.gap
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Encoding:
+    """How the columns of a table become the columns of the features, and its labels targets.
+
+    A column of numbers becomes ``(x - origin) / unit``; one of k categories the last k - 1 columns
+    of its one-hot code; a missing value, in columns where there may be one, ``filling``, and 1 in
+    the last column of those with a ``gap``.
+
+    Attributes
+    ----------
+    columns : tuple of SourceColumn
+        In the order of the features; their sum of ``width`` is that of the features.
+    origin, unit, filling : array of shape (width,)
+    optional : tuple of str
+        Names of the columns in which a value may be missing.
+    label : SourceColumn
+        Its categories are the classes: -1 and +1 of ``binary``, else 0 ... classes - 1.
+    target : (float, float)
+        Origin and unit of the targets of a regression.
+    """
+
+    columns: tuple[SourceColumn, ...]
+    origin: FloatArray
+    unit: FloatArray
+    filling: FloatArray
+    label: SourceColumn
+    optional: tuple[str, ...] = ()
+    target: tuple[float, float] = (0.0, 1.0)
+
+    @classmethod
+    def of_numbers(
+        cls, names: Iterable[str], label: SourceColumn, origin: Any = 0.0, unit: Any = 1.0
+    ) -> Encoding:
+        """Return that of columns of numbers, none of which may be missing."""
+        columns = tuple(SourceColumn(str(name), 0) for name in names)
+        zeros = np.zeros(len(columns))
+        return cls(columns, zeros + origin, zeros + unit, filling=zeros, label=label)
+
+    def scaled(self, features: FloatArray) -> FloatArray:
+        """Return coded rows (n, width), NaN where a value is missing, as features (n, width)."""
+        scaled = (features - self.origin) / self.unit
+        result: FloatArray = np.where(np.isnan(scaled), self.filling, scaled)
+        return result
+
+    def applied(self, part: Part) -> Part:
+        """Return coded examples with scaled features and, of a regression, scaled targets."""
+        features, labels = self.scaled(part.features), part.labels
+        if not self.label.categories:
+            origin, unit = self.target
+            labels = (labels - origin) / unit
+        return part._replace(features=features, labels=labels)
+
+
 @dataclass(frozen=True, slots=True)
 class Dataset:
     """Features and labels of a training and a test set; all arrays are read-only.
@@ -150,6 +204,10 @@ class Dataset:
         What of the shape or scale of the features was read from records that are not public, and
         how to avoid it; empty where nothing was. A private run is refused with it: no account
         covers such preprocessing.
+    source_columns : tuple of SourceColumn
+        Of a table: what its columns hold, that of the labels last.
+    encoding : Encoding, optional
+        How a row of the table becomes one of the features; None where the rows are the features.
     """
 
     name: str
@@ -163,6 +221,7 @@ class Dataset:
     train_ids: LabelArray | None = None
     data_dependent: str = ""
     source_columns: tuple[SourceColumn, ...] = ()
+    encoding: Encoding | None = None
 
     @classmethod
     def of(cls, name: str, train: Part, test: Part, **about: Any) -> Dataset:

@@ -20,7 +20,7 @@ log = logging.getLogger("flwr.privet")
 
 DTYPES = ("float64", "float32")
 # Data sets whose columns carry a constant one unless the caller says otherwise.
-_INTERCEPT = {"breast-cancer", "diabetes", "adult", "click", "csv"}
+WITH_INTERCEPT = {"breast-cancer", "diabetes", "adult", "click", "csv"}
 FROM_PATH = {
     "mnist": "an .npz file with x_train, y_train, x_test, y_test, or hf:ylecun/mnist",
     "adult": "a folder with adult-train.csv.gz and adult-test.csv.gz, or an hf: table",
@@ -124,7 +124,7 @@ def load(
         path=str(data_path or ""),
         seed=seed,
         dtype=dtype,
-        intercept=name in _INTERCEPT if intercept is None else intercept,
+        intercept=name in WITH_INTERCEPT if intercept is None else intercept,
         features=features,
         examples=examples,
         agents=agents,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from privet.data.dataset import (
     DENSE_BYTES,
     DataError,
     Dataset,
+    Encoding,
     FloatArray,
     Indices,
     LabelArray,
@@ -28,6 +29,16 @@ from privet.data.dataset import (
 from privet.data.held_out import split
 from privet.data.schema import GAP, MARK, Schema, read_schema
 from privet.data.table_files import Rows, read_rows
+from privet.data.table_values import (
+    UnfitError,
+    as_numbers,
+    as_texts,
+    cells,
+    codes_of,
+    encoded_column,
+    typed,
+    with_point,
+)
 
 log = logging.getLogger("flwr.privet")
 
@@ -38,13 +49,6 @@ MOST_CLASSES = 20
 """Whole numbers of more values than this are a quantity, not classes."""
 MOST_CATEGORIES = 100
 TEST = "test"
-EXACT = 2.0**53
-"""Whole numbers up to here are all apart in float64; longer ones are most often names of things."""
-_NO_VALUE = ["", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None"]
-_DECIMAL_COMMA = r"^[-+]?\d+(,\d+)?([eE][-+]?\d+)?$"
-_THOUSANDS = r"^[-+]?[1-9]\d{0,2},\d{3}$"
-_POINTS = r"^([^.]*|[-+]?[1-9]\d{0,2}[.]\d{3})$"
-_SEPARATED = r"^[-+]?(\d+|\d{1,3}([,.' ]\d{3})+)([.,]\d+)?([eE][-+]?\d+)?$"
 _NUMBER = r"[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?"
 _TIME = r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?(Z|[AP]M|[-+]\d{2}:?\d{2}))?"
 _DAY = r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})\.?)"
@@ -95,16 +99,6 @@ class TableError(DataError):
         said = "; ".join(fault.text for fault in faults)
         keys = " ".join(f"{key}={value}" for key, value in self.keys.items())
         super().__init__(f"{source.path}: {said}{f': set {keys}' if keys else ''}")
-
-
-class _Unfit(Exception):
-    """A column that cannot be used, and the row that shows it; ``drop`` says whether leaving the
-    column out is the way."""
-
-    def __init__(self, text: str, *, drop: bool = True, row: int | None = None) -> None:
-        super().__init__(text)
-        self.drop = drop
-        self.row = row
 
 
 def load_table(source: Source) -> Dataset:
@@ -158,7 +152,7 @@ def load_table(source: Source) -> Dataset:
             f"{source.path}: {len(files)} rows of {width} columns are too many to hold densely"
         )
     whole = Part(
-        np.hstack([_encoded(values[column.name], column) for column in inputs]),
+        np.hstack([encoded_column(values[column.name], column) for column in inputs]),
         _labels(values[label.name], label, task),
         _ids(source, table, files),
     )
@@ -170,20 +164,8 @@ def load_table(source: Source) -> Dataset:
     )
     if not len(train.labels):
         raise DataError(f"{source.path}: expected rows to train on beside {TEST}")
-    origin, unit = np.hstack(list(_scales(inputs, train.features)))
-    train, test = (
-        part._replace(features=(part.features - origin) / unit) for part in (train, test)
-    )
-    filling = _means(train.features) if source.missing == "mean" else np.zeros(width)
-    train, test = (
-        part._replace(features=np.where(np.isnan(part.features), filling, part.features))
-        for part in (train, test)
-    )
-    if task == "regression":
-        origin, unit = _scale(label, train.labels)
-        train, test = (
-            part._replace(labels=(part.labels - origin) / unit) for part in (train, test)
-        )
+    encoding = _encoding(source, inputs, label, train)
+    train, test = (encoding.applied(part) for part in (train, test))
     if zeros := _zeros(inputs):
         log.warning("%s: %s", source.path, zeros)
     return Dataset.of(
@@ -195,6 +177,32 @@ def load_table(source: Source) -> Dataset:
         description=_description(source, inputs, len(rows.files) - len(kept)),
         data_dependent=_dependence(source, schema),
         source_columns=tuple(columns),
+        encoding=encoding,
+    )
+
+
+def _encoding(
+    source: Source, inputs: list[SourceColumn], label: SourceColumn, train: Part
+) -> Encoding:
+    """Return how columns are scaled and what missing values become, by the training rows."""
+    origin, unit = np.hstack(list(_scales(inputs, train.features)))
+    filling: FloatArray = np.zeros(len(origin))
+    if source.missing == "mean":
+        filling = _means((train.features - origin) / unit)
+    may_lack: dict[str, Callable[[SourceColumn], bool]] = {
+        "mean": lambda column: True,
+        "category": lambda column: column.gap,
+        "zero": lambda column: not column.categories,
+    }
+    optional = may_lack.get(source.missing)
+    return Encoding(
+        tuple(replace(column, missing=0) for column in inputs),
+        origin,
+        unit,
+        filling,
+        optional=tuple(column.name for column in inputs if optional and optional(column)),
+        label=replace(label, missing=0),
+        target=(0.0, 1.0) if label.categories else _scale(label, train.labels),
     )
 
 
@@ -235,119 +243,10 @@ def _typed(table: Any, source: Source, schema: Schema, names: list[str]) -> Any:
     """Return the columns that are used, and that of the ids, None where a value is missing."""
     import pyarrow as pa
 
-    known, typed = {name: _known(table[name]) for name in names}, {}
-    commas = any(_are_written(values, _DECIMAL_COMMA, ",") for values in known.values())
-    for name, values in known.items():
-        public = schema.columns.get(name)
-        # "01" and "1" are one number, but may be two categories.
-        listed = public is not None and _are_listed(values, public.categories)
-        # Beside decimal commas, the point of 1.250 may be a separator of thousands.
-        unclear = commas and _are_written(values, _POINTS, ".")
-        typed[name] = values if listed or unclear else _numbers_or_texts(values)
+    columns = typed(table, names, schema.columns)
     if source.id_column:
-        typed[source.id_column] = _known(table[source.id_column])
-    return pa.table(typed)
-
-
-def _known(values: Any) -> Any:
-    """Return a column with None where a value is missing, and texts without space around them."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    if pa.types.is_floating(values.type):
-        return pc.if_else(pc.is_nan(values), None, values)
-    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-        return values
-    trimmed = pc.utf8_trim_whitespace(values.cast(pa.string()))
-    return pc.if_else(pc.is_in(trimmed, pa.array(_NO_VALUE)), None, trimmed)
-
-
-def _are_listed(values: Any, categories: tuple[str, ...]) -> bool:
-    """Return whether a column has texts, and only these."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not pa.types.is_string(values.type):
-        return False
-    return bool(pc.all(pc.is_in(values.drop_null(), pa.array(categories, pa.string()))).as_py())
-
-
-def _are_written(values: Any, pattern: str, sign: str) -> bool:
-    """Return whether a column has texts that all match, one of them with this sign."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not pa.types.is_string(values.type):
-        return False
-    known = values.drop_null()
-    signs = pc.any(pc.match_substring(known, sign)).as_py()
-    return bool(signs and pc.all(pc.match_substring_regex(known, pattern)).as_py())
-
-
-def _numbers_or_texts(values: Any) -> Any:
-    """Return a column of texts as numbers where all of them are, and stay apart as float64."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not pa.types.is_string(values.type):
-        return values
-    try:
-        numbers = values.cast(pa.float64())
-    except pa.ArrowInvalid:
-        return values
-    large = pc.greater(pc.abs(numbers), EXACT)
-    apart = [len(each.filter(large).drop_null().unique()) for each in (values, numbers)]
-    return numbers if apart[0] == apart[1] else values
-
-
-def _with_point(values: Any) -> Any:
-    """Return numbers with decimal commas as numbers, any other column as it is.
-
-    Raises
-    ------
-    _Unfit
-        Where the separator may be that of thousands.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not pa.types.is_string(values.type):
-        return values
-    known = values.drop_null()
-    if not pc.all(pc.match_substring_regex(known, _SEPARATED)).as_py():
-        return values
-    if not pc.any(pc.match_substring_regex(known, "[,' .]")).as_py():
-        return values  # whole numbers, which stay texts
-    decimal = pc.all(pc.match_substring_regex(known, _DECIMAL_COMMA)).as_py()
-    separated = known.filter(pc.match_substring(known, ","))
-    if decimal and not pc.all(pc.match_substring_regex(separated, _THOUSANDS)).as_py():
-        return pc.replace_substring(values, ",", ".").cast(pa.float64())
-    one = known.filter(pc.match_substring_regex(known, "[,' ]|[.].*[.]|[.][0-9]{3}$"))[0].as_py()
-    raise _Unfit(
-        f"{one!r} may have separators of thousands (write numbers without them, and with a decimal "
-        "point)",
-        drop=False,
-    )
-
-
-def _texts(values: Any) -> Any:
-    """Return a column as texts, of whole numbers without a point."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_floating(values.type):
-        whole = pc.and_(pc.equal(pc.floor(values), values), pc.less(pc.abs(values), 2.0**63))
-        if pc.all(whole).as_py():
-            values = values.cast(pa.int64())
-    return values.cast(pa.string())
-
-
-def _numbers(values: Any) -> FloatArray:
-    import pyarrow as pa
-
-    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(), dtype=float)
+        columns[source.id_column] = cells(table[source.id_column])
+    return pa.table(columns)
 
 
 def _kept(source: Source, rows: Rows, used: Any) -> Indices:
@@ -363,7 +262,7 @@ def _kept(source: Source, rows: Rows, used: Any) -> Indices:
 
     kept = np.zeros(len(rows.files), dtype=bool)
     for values in rows.table.columns:
-        kept |= pc.is_valid(_known(values)).to_numpy()
+        kept |= pc.is_valid(cells(values)).to_numpy()
     if source.missing == "drop":
         for values in used.columns:
             if values.null_count < len(values):  # an empty column is refused as one
@@ -451,14 +350,14 @@ def _columns(
         public = schema.columns.get(name)
         try:
             values = table[name]
-            read[name] = values if public and public.categories else _with_point(values)
+            read[name] = values if public and public.categories else with_point(values)
             column = _column(name, read[name], public)
             if name == label:
                 column = _label_column(read[name], column)
             elif source.alone and not public and column.categories and column.constant:
                 column = replace(column, zeros=True)
             found.append(column)
-        except _Unfit as error:
+        except UnfitError as error:
             where = "" if error.row is None else f"row {positions[error.row] + 1}: "
             droppable = error.drop and name != label
             faults.append(Fault(f"column {name}: {where}{error}", drop=name if droppable else ""))
@@ -478,63 +377,63 @@ def _columns(
 
 
 def _column(name: str, values: Any, public: SourceColumn | None) -> SourceColumn:
-    """Return what a column holds (raises ``_Unfit`` where it cannot be used)."""
+    """Return what a column holds (raises ``UnfitError`` where it cannot be used)."""
     import pyarrow as pa
 
     kind, missing = values.type, values.null_count
     if missing == len(values):
-        raise _Unfit("every value is missing")
+        raise UnfitError("every value is missing")
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     if not (numeric or pa.types.is_boolean(kind) or pa.types.is_string(kind)):
-        raise _Unfit(f"of type {kind}; expected numbers or texts")
+        raise UnfitError(f"of type {kind}; expected numbers or texts")
     if public and not public.categories and not numeric:
-        raise _Unfit("holds texts, but the schema gives a range of numbers", drop=False)
+        raise UnfitError("holds texts, but the schema gives a range of numbers", drop=False)
     if public and public.categories:
-        _codes(values, public)
+        codes_of(values, public)
         return replace(public, missing=missing)
     if numeric:
-        numbers = _numbers(values.drop_null())
+        numbers = as_numbers(values.drop_null())
         low, high = float(numbers.min()), float(numbers.max())
         if not -LARGEST <= low <= high <= LARGEST:
-            raise _Unfit(f"expected finite numbers, of at most {LARGEST:g}")
+            raise UnfitError(f"expected finite numbers, of at most {LARGEST:g}")
         if not public:
             return SourceColumn(name, missing, low=low, high=high)
         if not public.low <= low <= high <= public.high:
-            raise _Unfit(
+            raise UnfitError(
                 f"values outside of [{public.low:g}, {public.high:g}], the range in the schema",
                 drop=False,
             )
         return replace(public, missing=missing)
-    found = sorted(_texts(values).unique().drop_null().to_pylist())
+    found = sorted(as_texts(values).unique().drop_null().to_pylist())
     _check_categories(found, len(values) - missing)
     return SourceColumn(name, missing, tuple(found))
 
 
 def _check_categories(found: list[str], rows: int) -> None:
-    """Raise ``_Unfit`` for texts of so many rows that are no categories, or that look alike."""
+    """Raise ``UnfitError`` for texts of so many rows that are no categories, or that look alike."""
     first = repr(found[0][:40])
     if all(re.fullmatch(_DATE, text) for text in found):
-        raise _Unfit(f"dates or times, such as {first}; expected numbers or categories")
+        raise UnfitError(f"dates or times, such as {first}; expected numbers or categories")
     folded: dict[str, str] = {}
     for text in found:
         if (other := folded.setdefault(text.casefold(), text)) != text:
-            raise _Unfit(
+            raise UnfitError(
                 f"{other!r} and {text!r} differ by case alone: write them alike", drop=False
             )
     if len(found) <= MOST_CLASSES:
         return
     odd = [text for text in found if not re.fullmatch(_NUMBER, text)]
     if 0 < len(odd) < len(found) / 2:
-        raise _Unfit(
+        raise UnfitError(
             f"numbers, but for {odd[0][:40]!r}: write it as one, or nothing if a value is missing"
         )
     if len({re.sub(r"\d+([.,]\d+)*", "", text) for text in found}) == 1:
-        raise _Unfit(
+        raise UnfitError(
             f"many numbers with a text, such as {first}: write the numbers alone, list the texts "
             "in a schema if they are categories, or leave it out if it tells whose a row is"
         )
     if len(found) > min(MOST_CATEGORIES, rows / 2):
-        raise _Unfit(
+        raise UnfitError(
             f"{len(found)} different texts in {rows} rows, such as {first}, are too many categories"
         )
 
@@ -542,13 +441,13 @@ def _check_categories(found: list[str], rows: int) -> None:
 def _label_column(values: Any, label: SourceColumn) -> SourceColumn:
     """Return what a column of labels holds: classes, where it has few whole numbers."""
     if label.gap:
-        raise _Unfit(f"a label may not be missing, and the schema lists {GAP!r}", drop=False)
+        raise UnfitError(f"a label may not be missing, and the schema lists {GAP!r}", drop=False)
     if not label.categories and not label.public:
-        found = np.unique(_numbers(values.drop_null()))
+        found = np.unique(as_numbers(values.drop_null()))
         if len(found) <= MOST_CLASSES and (found == np.floor(found)).all():
             label = replace(label, categories=tuple(str(int(one)) for one in found))
     if label.constant:
-        raise _Unfit("every row has the same label", drop=False)
+        raise UnfitError("every row has the same label", drop=False)
     return label
 
 
@@ -601,37 +500,10 @@ def _task(label: SourceColumn) -> tuple[Task, int]:
 # ------------------------------------------------------------------ encoding
 
 
-def _encoded(values: Any, column: SourceColumn) -> FloatArray:
-    """Return what a column becomes, of shape (rows, width), NaN where a value is missing."""
-    encoded: FloatArray
-    if column.categories:
-        codes, count = _codes(values, column), len(column.categories)
-        encoded = np.eye(count + 1)[codes][:, 1 : count + column.zeros]
-        encoded[codes == count] = np.nan
-    else:
-        encoded = _numbers(values)[:, None]
-    if not column.gap:
-        return encoded
-    return np.hstack([encoded, np.asarray(values.is_null())[:, None]])
-
-
-def _codes(values: Any, column: SourceColumn) -> LabelArray:
-    """Return the numbers of a column's categories; a missing value has the next after them."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    texts = _texts(values)
-    codes = pc.index_in(texts, pa.array(column.categories))
-    row = pc.index(pc.and_(codes.is_null(), texts.is_valid()), True).as_py()
-    if row >= 0:
-        raise _Unfit(f"{texts[row].as_py()!r} is not a category of the schema", drop=False, row=row)
-    return np.asarray(codes.fill_null(len(column.categories)).to_numpy(), dtype=np.int64)
-
-
 def _labels(values: Any, label: SourceColumn, task: Task) -> LabelArray:
     if task == "regression":
-        return _numbers(values)
-    codes = _codes(values, label)
+        return as_numbers(values)
+    codes = codes_of(values, label)
     return 2 * codes - 1 if task == "binary" else codes
 
 
@@ -639,7 +511,7 @@ def _ids(source: Source, table: Any, files: LabelArray) -> LabelArray | None:
     """Return the natural ids: of a column, else the names of the files of a folder."""
     if not source.id_column:
         return files if len(set(files) - {TEST}) > 1 else None
-    return np.asarray(_texts(table[source.id_column]).to_pylist())
+    return np.asarray(as_texts(table[source.id_column]).to_pylist())
 
 
 def _scales(columns: list[SourceColumn], features: FloatArray) -> Iterator[FloatArray]:

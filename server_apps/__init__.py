@@ -3,6 +3,17 @@
 from .app import server_app
 from .config import read_config
 from .execute import Finished, execute
+from .model_file import Model, load_model
+from .own_run import run_and_save
 from .report import write_report
 
-__all__ = ["Finished", "execute", "read_config", "server_app", "write_report"]
+__all__ = [
+    "Finished",
+    "Model",
+    "execute",
+    "load_model",
+    "read_config",
+    "run_and_save",
+    "server_app",
+    "write_report",
+]

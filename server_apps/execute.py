@@ -35,6 +35,7 @@ from .build import (
 from .config import NEWEST, decisive, read_config
 from .control import Alarms, Control, stopped_by_sigterm
 from .evaluation import Evaluation
+from .model_file import about_run
 from .peers.run import hosted_unit
 from .planning import missing_named
 from .progress import progress
@@ -127,7 +128,9 @@ def _execute(
             result = _run(strategy, grid, config, folder, evaluation, watching, saved)
         seconds = time.monotonic() - began
         with _full_disk_in_one_line(folder):
-            folder.write_model(result)
+            folder.write_model(
+                result, about_run(strategy, config, evaluation.federation, folder.path.name, grid)
+            )
         outcome = _outcome(strategy, result, evaluation, seconds)
     except KeyboardInterrupt:
         how = _to_go_on(folder, strategy, config)

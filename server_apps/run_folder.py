@@ -16,9 +16,11 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from privet.core import ConfigError, RunError
-from privet.core.files import write_npz, write_whole
+from privet.core.files import write_whole
 from privet.strategies import PrivetResult
 from privet.strategies.run.checkpoint import FILE_NAME, Checkpoint, load
+
+from .model_file import FILE, write_model
 
 log = logging.getLogger("flwr.privet")
 
@@ -102,13 +104,14 @@ class RunFolder:
         """Where the checkpoint is."""
         return self.path / FILE_NAME
 
-    def write_model(self, result: PrivetResult) -> None:
-        """Write ``model.npz``: the last model under the user's names, the others prefixed."""
+    def write_model(self, result: PrivetResult, about: Mapping[str, Any]) -> None:
+        """Write ``model.npz``: the last model under the user's names, the others prefixed, and
+        what `privet.server_apps.model_file` says of them."""
         members = dict(_arrays(result.arrays))
         for name, record in result.models.items():
             if name != "last":
                 members |= {f"{name}/{key}": array for key, array in _arrays(record).items()}
-        write_npz(self.path / "model.npz", members)
+        write_model(self.path / FILE, members, to_json(about))
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write one JSON file; NaN becomes null and infinity the string "inf"."""

@@ -1,16 +1,16 @@
 """Engines that run a federation on one machine, and searches for good settings.
 
-`FederatedClassifier` is the front for those who know scikit-learn; it is imported when asked for,
-and scikit-learn with it.
+`FederatedClassifier` and `FederatedRegressor` are the front for those who know scikit-learn; they
+are imported when asked for, and scikit-learn with them.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from privet.sim.estimator import FederatedClassifier
+    from privet.sim.estimator import FederatedClassifier, FederatedRegressor
 
-__all__ = ["FederatedClassifier"]
+__all__ = ["FederatedClassifier", "FederatedRegressor"]
 
 
 def __getattr__(name: str) -> Any:

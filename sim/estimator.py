@@ -1,4 +1,4 @@
-"""A federation as a scikit-learn classifier, on the in-process engine."""
+"""A federation as a scikit-learn classifier or regressor, on the in-process engine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Self
 import numpy as np
 import sklearn.utils.validation
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.linear_model import LogisticRegression
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone, is_regressor
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
@@ -30,7 +30,125 @@ from privet.strategies import Observer, PrivetResult
 Part = tuple[NDArray[Any], NDArray[Any]]
 
 
-class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class _Federated(BaseEstimator):  # type: ignore[misc]
+    """What classifier and regressor share: parameters, dealing of the data, the run."""
+
+    def __init__(
+        self,
+        strategy: str = DEFAULT_ALGORITHM,
+        estimator: Any = None,
+        *,
+        n_agents: int = 5,
+        rounds: int = 100,
+        settings: Mapping[str, Any] | None = None,
+        target_epsilon: float | None = None,
+        delta: float = 1e-5,
+        clip: float = 1.0,
+        row_norm: float = 1.0,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.strategy = strategy
+        self.estimator = estimator
+        self.n_agents = n_agents
+        self.rounds = rounds
+        self.settings = settings
+        self.target_epsilon = target_epsilon
+        self.delta = delta
+        self.clip = clip
+        self.row_norm = row_norm
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # ------------------------------------------------------------------ fitting
+
+    def _fit(self, parts: list[Part], classes: Sequence[Any], usual: Any, random: Any) -> None:
+        """Train on the parts of the agents; ``usual`` is the estimator where none is given."""
+        private = self.target_epsilon is not None
+        total = sum(len(labels) for _, labels in parts)
+        model = SklearnModel(
+            usual if self.estimator is None else clone(self.estimator),
+            self.n_features_in_,
+            classes,
+            total,
+            regularize_intercept=private,
+        )
+        divisor = None if private else total / len(parts)
+        problems = tuple(model.problem(rows, own, divisor=divisor) for rows, own in parts)
+        result = self._run(model, problems, int(random.randint(2**31 - 1)))
+        self.estimator_ = model.fitted(result.arrays)
+        self.coef_, self.intercept_ = self.estimator_.coef_, self.estimator_.intercept_
+        self.history_ = [done.to_dict() for done in result.history]
+        self.n_iter_ = len(result.history)
+
+    def _run(
+        self, model: SklearnModel, problems: tuple[LinearModel[Any], ...], seed: int
+    ) -> PrivetResult:
+        config = read_config(self._config(len(problems), seed))
+        strategy = build_strategy(config)
+        grid = grid_of(config["algorithm"], problems)
+        rounds = int(config["num-server-rounds"])
+        with _shown(rounds, self.verbose) as observers:
+            result = strategy.start(grid, model.arrays(), num_rounds=rounds, observers=observers)
+        # The formula as printed needs a run config's regulariser, and is no claim.
+        self.privacy_ = privacy_account(strategy, {**config, "regularizer": "none"})
+        return result
+
+    def _config(self, agents: int, seed: int) -> dict[str, Any]:
+        """Return the run config; ``settings`` has the last word."""
+        config: dict[str, Any] = {
+            "algorithm": self.strategy,
+            "num-server-rounds": self.rounds,
+            "num-agents": agents,
+            "seed": seed,
+        }
+        if self.target_epsilon is not None:
+            config["target-epsilon"] = float(self.target_epsilon)
+            config["delta"] = float(self.delta)
+            config["clip"], config["row-norm"] = float(self.clip), float(self.row_norm)
+            agent = algorithm(self.strategy).load_agent()
+            config |= getattr(agent, "noise_settings", {})
+        own = {key.replace("_", "-"): value for key, value in (self.settings or {}).items()}
+        return {**config, **own}
+
+    # ------------------------------------------------------------------ data
+
+    def _parts(self, X: Any, y: Any, random: Any) -> list[Part]:
+        """Return checked (features, labels) of every agent."""
+        if _is_parted(X):
+            return self._given_parts(X, y)
+        if y is None:
+            raise ValueError("requires y to be passed, but the target y is None")
+        features, labels = _validated(self, X, y, reset=True)
+        agents = min(self._positive("n_agents"), len(labels))
+        order = random.permutation(len(labels))
+        return [(features[rows], labels[rows]) for rows in np.array_split(order, agents)]
+
+    def _given_parts(self, X: Sequence[Any], y: Any) -> list[Part]:
+        if y is None or len(X) != len(y):
+            found = "no labels" if y is None else f"{len(y)} label arrays"
+            raise ValueError(f"found {len(X)} feature arrays and {found}: one each per agent")
+        parts = []
+        for number, (rows, labels) in enumerate(zip(X, y, strict=True)):
+            try:
+                parts.append(_validated(self, rows, labels, reset=number == 0))
+            except ValueError as error:
+                raise ValueError(f"agent {number}: {error}") from None
+        return parts
+
+    def _positive(self, name: str) -> int:
+        value = int(getattr(self, name))
+        if value < 1:
+            raise ValueError(f"{name} must be >= 1, found {value}")
+        return value
+
+    def _rows(self, X: ArrayLike) -> NDArray[Any]:
+        check_is_fitted(self)
+        rows: NDArray[Any] = _validated(self, X, None, reset=False)
+        return rows
+
+
+class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
     """Trains a linear scikit-learn classifier over agents that keep their data.
 
     ``fit`` takes one data set per agent, or one data set that it deals to ``n_agents`` agents at
@@ -66,8 +184,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    classes_, n_features_in_, coef_, intercept_
-        As in scikit-learn.
+    classes_, n_features_in_, feature_names_in_, coef_, intercept_
+        As in scikit-learn; the names are those of a DataFrame.
     estimator_ : classifier
         A fitted clone of ``estimator``.
     history_ : list of dict
@@ -97,42 +215,13 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    def __init__(
-        self,
-        strategy: str = DEFAULT_ALGORITHM,
-        estimator: Any = None,
-        *,
-        n_agents: int = 5,
-        rounds: int = 100,
-        settings: Mapping[str, Any] | None = None,
-        target_epsilon: float | None = None,
-        delta: float = 1e-5,
-        clip: float = 1.0,
-        row_norm: float = 1.0,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.strategy = strategy
-        self.estimator = estimator
-        self.n_agents = n_agents
-        self.rounds = rounds
-        self.settings = settings
-        self.target_epsilon = target_epsilon
-        self.delta = delta
-        self.clip = clip
-        self.row_norm = row_norm
-        self.random_state = random_state
-        self.verbose = verbose
-
-    # ------------------------------------------------------------------ fitting
-
     def fit(self, X: Any, y: Any) -> Self:
         """Train the model.
 
         Parameters
         ----------
-        X : list of arrays (n_i, d), or array (n, d)
-            One array an agent, or examples to be dealt.
+        X : list of arrays (n_i, d), array (n, d), or DataFrames of them
+            One an agent, or examples to be dealt.
         y : list of arrays (n_i,), or array (n,)
             Their labels.
 
@@ -149,88 +238,9 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError("a classifier needs at least two classes, found 1 class")
         coded = np.split(numbers, np.cumsum([len(labels) for _, labels in parts])[:-1])
         data = [(rows, own) for (rows, _), own in zip(parts, coded, strict=True)]
-        private = self.target_epsilon is not None
-        total = len(labels)
-        model = SklearnModel(
-            LogisticRegression() if self.estimator is None else clone(self.estimator),
-            self.n_features_in_,
-            range(len(self.classes_)),
-            total,
-            regularize_intercept=private,
-        )
-        divisor = None if private else total / len(parts)
-        problems = tuple(model.problem(rows, own, divisor=divisor) for rows, own in data)
-        result = self._run(model, problems, int(random.randint(2**31 - 1)))
-        self._keep(model, result)
-        return self
-
-    def _run(
-        self, model: SklearnModel, problems: tuple[LinearModel[Any], ...], seed: int
-    ) -> PrivetResult:
-        config = read_config(self._config(len(problems), seed))
-        strategy = build_strategy(config)
-        grid = grid_of(config["algorithm"], problems)
-        rounds = int(config["num-server-rounds"])
-        with _shown(rounds, self.verbose) as observers:
-            result = strategy.start(grid, model.arrays(), num_rounds=rounds, observers=observers)
-        # The formula as printed needs a run config's regulariser, and is no claim.
-        self.privacy_ = privacy_account(strategy, {**config, "regularizer": "none"})
-        return result
-
-    def _config(self, agents: int, seed: int) -> dict[str, Any]:
-        """Return the run config; ``settings`` has the last word."""
-        config: dict[str, Any] = {
-            "algorithm": self.strategy,
-            "num-server-rounds": self.rounds,
-            "num-agents": agents,
-            "seed": seed,
-        }
-        if self.target_epsilon is not None:
-            config["target-epsilon"] = float(self.target_epsilon)
-            config["delta"] = float(self.delta)
-            config["clip"], config["row-norm"] = float(self.clip), float(self.row_norm)
-            agent = algorithm(self.strategy).load_agent()
-            config |= getattr(agent, "noise_settings", {})
-        own = {key.replace("_", "-"): value for key, value in (self.settings or {}).items()}
-        return {**config, **own}
-
-    def _keep(self, model: SklearnModel, result: PrivetResult) -> None:
-        self.estimator_ = model.fitted(result.arrays)
+        self._fit(data, range(len(self.classes_)), LogisticRegression(), random)
         self.estimator_.classes_ = np.arange(len(self.classes_))
-        self.coef_, self.intercept_ = self.estimator_.coef_, self.estimator_.intercept_
-        self.history_ = [done.to_dict() for done in result.history]
-        self.n_iter_ = len(result.history)
-
-    # ------------------------------------------------------------------ data
-
-    def _parts(self, X: Any, y: Any, random: Any) -> list[Part]:
-        """Return checked (features, labels) of every agent."""
-        if _is_parted(X):
-            return self._given_parts(X, y)
-        if y is None:
-            raise ValueError("requires y to be passed, but the target y is None")
-        features, labels = _validated(self, X, y, reset=True)
-        agents = min(self._positive("n_agents"), len(labels))
-        order = random.permutation(len(labels))
-        return [(features[rows], labels[rows]) for rows in np.array_split(order, agents)]
-
-    def _given_parts(self, X: Sequence[Any], y: Any) -> list[Part]:
-        if y is None or len(X) != len(y):
-            found = "no labels" if y is None else f"{len(y)} label arrays"
-            raise ValueError(f"found {len(X)} feature arrays and {found}: one each per agent")
-        parts = []
-        for number, (rows, labels) in enumerate(zip(X, y, strict=True)):
-            try:
-                parts.append(_validated(self, rows, labels, reset=number == 0))
-            except ValueError as error:
-                raise ValueError(f"agent {number}: {error}") from None
-        return parts
-
-    def _positive(self, name: str) -> int:
-        value = int(getattr(self, name))
-        if value < 1:
-            raise ValueError(f"{name} must be >= 1, found {value}")
-        return value
+        return self
 
     # ------------------------------------------------------------------ use
 
@@ -252,10 +262,63 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         probabilities: NDArray[Any] = self.estimator_.predict_proba(rows)
         return probabilities
 
-    def _rows(self, X: ArrayLike) -> NDArray[Any]:
-        check_is_fitted(self)
-        rows: NDArray[Any] = _validated(self, X, None, reset=False)
-        return rows
+
+class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
+    """Trains a linear scikit-learn regressor over agents that keep their data.
+
+    `FederatedClassifier` has the parameters, but for
+
+    Parameters
+    ----------
+    estimator : Ridge, LinearRegression or SGDRegressor(loss="squared_error"), optional
+        The model and its penalty, as in `privet.client_apps.SklearnModel`; ``Ridge()`` by default.
+
+    Attributes
+    ----------
+    n_features_in_, feature_names_in_, coef_, intercept_
+        As in scikit-learn; the names are those of a DataFrame.
+    estimator_, history_, privacy_, n_iter_
+        As there.
+
+    Notes
+    -----
+    Without ``target_epsilon`` the run's optimum is that of ``estimator`` on the pooled data. Scale
+    features and target: local gradient steps take long where their sizes differ much.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.preprocessing import scale
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = FederatedRegressor(n_agents=3, rounds=50, random_state=0)
+    >>> model.fit(scale(X), scale(y)).score(scale(X), scale(y)) > 0.5
+    True
+    """
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train the model.
+
+        Parameters
+        ----------
+        X : list of arrays (n_i, d), array (n, d), or DataFrames of them
+            One an agent, or examples to be dealt.
+        y : list of arrays (n_i,), or array (n,)
+            Their targets, numbers.
+
+        Raises
+        ------
+        ValueError
+            If data or settings cannot be used (``ConfigError`` is one).
+        """
+        random = check_random_state(self.random_state)
+        self._fit(self._parts(X, y, random), (), Ridge(), random)
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the value of every example, (n,)."""
+        rows = self._rows(X)
+        values: NDArray[Any] = self.estimator_.predict(rows)
+        return values
 
 
 @contextmanager
@@ -282,6 +345,8 @@ def _validated(estimator: Any, X: Any, y: Any, *, reset: bool) -> Any:
         check = type(estimator)._validate_data
     if y is None:
         return check(estimator, X, **options)
-    features, labels = check(estimator, X, y, **options)
-    check_classification_targets(labels)
-    return features, column_or_1d(labels, warn=True)
+    numbers = is_regressor(estimator)
+    features, labels = check(estimator, X, y, y_numeric=numbers, **options)
+    if not numbers:
+        check_classification_targets(labels)
+    return features, column_or_1d(labels, dtype=np.float64 if numbers else None, warn=True)

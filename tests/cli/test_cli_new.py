@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
 import tomllib
@@ -10,12 +11,15 @@ import zipfile
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from flwr.app import Context, RecordDict
+from flwr.app import Array, ArrayRecord, Context, RecordDict
 
+from privet.cli import new
 from privet.cli.new import MODELS
+from privet.server_apps import load_model
 from privet.sim.engine import InlineGrid
 from support.cli import privet
 from support.processes import Deployment
@@ -23,6 +27,7 @@ from support.simulation import run_simulation
 from support.wheel import Built, bare_environment, install, run
 
 Make = Callable[..., Path]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -47,7 +52,9 @@ def test_flower_bundles_it_with_what_it_needs(make: Make, model: str) -> None:
     folder = make(model)
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     assert project["name"] == f"my-app-{model}"
-    assert any(one.startswith("flwr-privet[") for one in project["dependencies"])
+    (library,) = [one for one in project["dependencies"] if one.startswith("flwr-privet[")]
+    # As it is here: an editable checkout.
+    assert library.endswith(f" @ {ROOT.as_uri()}")
     assert any(one.startswith("torch") for one in project["dependencies"]) == (model == "torch")
     run(Path(sys.executable).with_name("flwr"), "build", cwd=folder)
     (bundle,) = folder.glob("*.fab")
@@ -73,8 +80,52 @@ def test_a_model_of_ones_own_is_trained(
     server.app(InlineGrid(client.app, 3), context)
     accuracy = float(capsys.readouterr().out.rpartition(": ")[2])
     assert accuracy > 0.9
+    (run_folder,) = (folder / "runs").iterdir()
+    saved = load_model(run_folder)
+    record = ArrayRecord(
+        {name: Array(array) for name, array in saved.arrays.items() if "/" not in name}
+    )
+    assert importlib.import_module(f"{package}.model").accuracy(record) == pytest.approx(
+        accuracy, abs=1e-4
+    )
+    assert len((run_folder / "history.jsonl").read_text().splitlines()) == 20
+    assert "accuracy" in (run_folder / "report.html").read_text()
+    summary = json.loads((run_folder / "summary.json").read_text())
+    assert summary["accuracy"] == pytest.approx(accuracy, abs=1e-4)
+    assert saved.about["privacy"] == {"private": False, "reason": summary["privacy"]}
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("origin", "asks"),
+    [
+        ("", "flwr-privet[a]>={version}"),
+        ("{", "flwr-privet[a]>={version}"),
+        ('{"url": "file:///nowhere/x.whl", "archive_info": {}}', "flwr-privet[a]>={version}"),
+        ('{"url": "FILE", "archive_info": {}}', "flwr-privet[a] @ FILE"),
+        (
+            '{"url": "https://h/p", "vcs_info": {"vcs": "git", "commit_id": "c1"}}',
+            "flwr-privet[a] @ git+https://h/p@c1",
+        ),
+        (
+            '{"url": "https://h/p.zip", "archive_info": {}, "subdirectory": "x"}',
+            "flwr-privet[a] @ https://h/p.zip#subdirectory=x",
+        ),
+    ],
+)
+def test_the_library_is_asked_for_as_it_was_installed(
+    origin: str, asks: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wheel = tmp_path / "a wheel.whl"
+    wheel.touch()
+    own = SimpleNamespace(
+        version=version("flwr-privet"),
+        read_text=lambda name: origin.replace("FILE", wheel.as_uri()) or None,
+    )
+    monkeypatch.setattr(new, "distribution", lambda name: own)
+    expected = asks.replace("FILE", wheel.as_uri()).format(version=own.version)
+    assert new._library("a") == expected
 
 
 def test_the_table_app_writes_its_runs_into_its_own_folder(make: Make) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
+from privet.server_apps.model_file import load_model
 from privet.sim.inline import run_inline
 from support.paths import ROOT
 from support.processes import Deployment, Verdict
@@ -109,10 +109,10 @@ def test_deployed_run_gives_the_bits_of_the_inline_one(
     verdict, folder = run(deployment, tmp_path, **config)
     assert verdict.completed, verdict.details
     inline = run_inline({**config, "output-dir": str(tmp_path)}, "inline").folder
-    with np.load(folder / "model.npz") as ours, np.load(inline / "model.npz") as reference:
-        assert sorted(ours.files) == sorted(reference.files)
-        for name in reference.files:
-            assert ours[name].tobytes() == reference[name].tobytes()
+    ours, reference = load_model(folder).arrays, load_model(inline).arrays
+    assert sorted(ours) == sorted(reference)
+    for name, array in reference.items():
+        assert ours[name].tobytes() == array.tobytes()
     for real, simulated in zip(history(folder), history(inline), strict=True):
         for key in ("participants", "bytes-up", "bytes-down", "stationarity"):
             assert real[key] == simulated[key]

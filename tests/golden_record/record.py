@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_info
 
 from golden_record.adapter import Run, inline
 from golden_record.cases import Case
+from privet.server_apps.model_file import ABOUT
 
 FOLDER = Path(__file__).parent / "data"
 COSTS = "costs.json"
@@ -109,6 +110,7 @@ def capture(case: Case, folder: Path) -> Record:
                 "values": array.ravel().tolist(),
             }
             for name, array in arrays.items()
+            if name != ABOUT
         }
     return record
 

@@ -66,6 +66,7 @@ def test_contents_are_the_rooms_and_nothing_else(installed: Installed) -> None:
         for path in (installed.source / room).rglob("*")
         if path.suffix in {".py", ".toml", ".template"} or path.name in {"py.typed", "README.md"}
     }
+    expected |= {"privet/__init__.py", "privet/py.typed"}
     assert packaged == expected
     assert {f"privet/{room}/py.typed" for room in ROOMS} <= packaged
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)

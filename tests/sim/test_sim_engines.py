@@ -16,6 +16,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from privet.client_apps import Participant
 from privet.core import RunError
 from privet.problems import minimize
+from privet.server_apps.model_file import load_model
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies import FedPLT, Fraction
@@ -51,9 +52,9 @@ def test_ray_simulation_gives_the_bits_of_the_inline_run(tmp_path: Path) -> None
     assert outcome.completed, outcome.details
     inline = run_inline(config, "inline").folder
     ray = tmp_path / outcome.run_id
-    with np.load(ray / "model.npz") as ours, np.load(inline / "model.npz") as reference:
-        for name in reference.files:
-            assert ours[name].tobytes() == reference[name].tobytes()
+    ours, reference = load_model(ray).arrays, load_model(inline).arrays
+    for name, array in reference.items():
+        assert ours[name].tobytes() == array.tobytes()
     lines = [
         [
             json.loads(line)["participants"]

@@ -9,20 +9,20 @@ import joblib
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import StandardScaler, scale
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privet.core import ConfigError
-from privet.sim import FederatedClassifier
+from privet.sim import FederatedClassifier, FederatedRegressor
 
 
 # Every check holds for a single (X, y); one data set an agent is checked below.
-@parametrize_with_checks([FederatedClassifier(rounds=40)])
+@parametrize_with_checks([FederatedClassifier(rounds=40), FederatedRegressor(rounds=40)])
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -151,6 +151,36 @@ def test_verbose_shows_the_rounds(verbose: bool, caplog: pytest.LogCaptureFixtur
     features, labels = scaled(load_iris)
     FederatedClassifier(rounds=2, verbose=verbose).fit(features, labels)
     assert any("round 2/2" in line for line in caplog.messages) is verbose
+
+
+@pytest.mark.parametrize("estimator", [Ridge(alpha=2.0), LinearRegression()])
+def test_a_regression_is_that_of_the_pooled_data(estimator: Any) -> None:
+    features, targets = load_diabetes(return_X_y=True)
+    features, targets = scale(features), scale(targets)
+    settings = {"local-solver": "agd", "local-epochs": 30, "rho": 5.0}
+    model = FederatedRegressor(estimator=estimator, rounds=400, settings=settings)
+    model.fit(*dealt(features, targets, [100, 300]))
+    pooled = clone(estimator).fit(features, targets)
+    assert np.abs(model.predict(features) - pooled.predict(features)).max() < 1e-3
+    assert model.score(features, targets) == pytest.approx(
+        pooled.score(features, targets), abs=1e-5
+    )
+
+
+@pytest.mark.parametrize("kind", [FederatedClassifier, FederatedRegressor])
+def test_columns_of_a_frame_have_names(kind: Any) -> None:
+    frame = load_iris(as_frame=True)
+    names = list(frame.data.columns)
+    model = kind(rounds=5).fit(frame.data, frame.target)
+    assert list(model.feature_names_in_) == names
+    assert model.n_features_in_ == 4
+    halves = [frame.data[:75], frame.data[75:]], [frame.target[:75], frame.target[75:]]
+    assert list(kind(rounds=5).fit(*halves).feature_names_in_) == names
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(frame.data[names[::-1]])
+    swapped = [halves[0][0], halves[0][1][names[::-1]]]
+    with pytest.raises(ValueError, match=r"agent 1: .*feature names should match"):
+        kind(rounds=5).fit(swapped, halves[1])
 
 
 X, Y = np.eye(4), np.array([0, 1, 0, 1])

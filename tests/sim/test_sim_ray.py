@@ -28,6 +28,7 @@ from privet.cli.main import main
 from privet.client_apps import client_app
 from privet.core import ConfigError, RunError
 from privet.problems import BinaryLogistic
+from privet.server_apps.model_file import load_model
 from privet.sim.engine import InlineGrid
 from privet.sim.ray import actors as ray_actors
 from privet.sim.ray.engine import RayGrid
@@ -685,10 +686,10 @@ def test_run_command_takes_the_ray_engine(tmp_path: Path, capsys: Any) -> None:
         assert left.value.code == 0
     assert "test accuracy" in capsys.readouterr().out
     models = [next((tmp_path / name).glob("*/model.npz")) for name in ("inline", "ray")]
-    with np.load(models[0]) as reference, np.load(models[1]) as ours:
-        assert sorted(ours.files) == sorted(reference.files)
-        for member in reference.files:
-            assert ours[member].tobytes() == reference[member].tobytes()
+    reference, ours = (load_model(path).arrays for path in models)
+    assert sorted(ours) == sorted(reference)
+    for member, array in reference.items():
+        assert ours[member].tobytes() == array.tobytes()
 
 
 # ------------------------------------------------------------------ Ray Client

@@ -11,7 +11,7 @@ import pytest
 from flwr.app import Message
 
 from privet.core import algorithms, mapped
-from privet.core.files import read_npz
+from privet.server_apps.model_file import load_model
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import run_inline
 from privet.strategies.run.checkpoint import load
@@ -52,7 +52,7 @@ def test_runs_have_the_same_bits(name: str, tmp_path: Path, request: Any) -> Non
     place = {"output-dir": str(tmp_path / "large"), "resume": "auto"}
     run_inline({**raw, **place, "num-server-rounds": 2}, "run")
     large = run_inline({**raw, **place}, "run")
-    ours, theirs = (read_npz(one.folder / "model.npz") for one in (large, usual))
+    ours, theirs = (load_model(one.folder).arrays for one in (large, usual))
     assert ours.keys() == theirs.keys()
     for key, array in theirs.items():
         assert array.tobytes() == ours[key].tobytes()

@@ -64,7 +64,7 @@ def build_wheel(base: Path) -> Built:
     source, dist = base / "source", base / "dist"
     source.mkdir()
     ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for name in (*ROOMS, *NOT_PACKAGED):
+    for name in ("package", *ROOMS, *NOT_PACKAGED):
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, source / name, ignore=ignore)
     for name in FILES:

@@ -3,6 +3,7 @@
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
+from privet.server_apps import run_and_save
 from privet.strategies import FedPLT
 
 from .model import SETTINGS, accuracy, start
@@ -12,7 +13,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train, and print the accuracy of the last model."""
+    """Train, save the run, and print where it is and the accuracy of the last model."""
     config = context.run_config
     strategy = FedPLT(
         local_epochs=int(config["local-epochs"]),
@@ -20,8 +21,17 @@ def main(grid: Grid, context: Context) -> None:
         **SETTINGS,
     )
     rounds = int(config["num-server-rounds"])
-    result = strategy.start(grid, start(), num_rounds=rounds, evaluate_fn=evaluate)
-    print(f"test accuracy after {rounds} rounds: {accuracy(result.arrays):.4f}")
+    finished = run_and_save(
+        strategy,
+        grid,
+        start(),
+        rounds,
+        name=str(context.run_id),
+        output_dir=str(config["output-dir"]),
+        evaluate_fn=evaluate,
+    )
+    print(f"run folder: {finished.folder}")
+    print(f"test accuracy after {rounds} rounds: {accuracy(finished.result.arrays):.4f}")
 
 
 def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord:

@@ -1,0 +1,156 @@
+"""New rows of a table as the features that a model was trained on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from privet.core.errors import did_you_mean
+from privet.core.key import LARGEST
+from privet.data.dataset import DataError, Encoding, FloatArray, SourceColumn
+from privet.data.table_values import (
+    UnfitError,
+    as_numbers,
+    as_texts,
+    cells,
+    encoded_column,
+    typed,
+    with_point,
+)
+
+UNKNOWN = ("refuse", "missing")
+"""What a value may become that no row of the training had: nothing, or a missing one."""
+
+
+def encoded_rows(table: Any, encoding: Encoding, *, unknown: str = "refuse") -> FloatArray:
+    """Return the rows of a pyarrow table as float64 features, of shape (rows, width).
+
+    Columns are found by name, others are ignored. Cells are read as those of the training were:
+    texts without space around them, decimal commas, whole numbers and texts as categories.
+
+    Parameters
+    ----------
+    unknown : "refuse" or "missing"
+        Whether a category that the training did not have, or a number outside of the range of the
+        schema, is refused or read as a missing value.
+
+    Raises
+    ------
+    DataError
+        A column that is not there; a category, number or text that cannot be used, or a missing
+        value where the training had none: names column, row (counted from 1) and value.
+    """
+    if unknown not in UNKNOWN:
+        raise DataError(f"unknown = {unknown!r}: expected one of {', '.join(UNKNOWN)}")
+    table = table.combine_chunks()
+    names = [column.name for column in encoding.columns]
+    for name in names:
+        if name not in table.column_names:
+            near = did_you_mean(name, table.column_names)
+            raise DataError(f"no column {name!r}, which the model was trained on{near}")
+    public = {column.name: replace(column, public=True) for column in encoding.columns}
+    values = typed(table, names, public)
+    comma = any(
+        _has_clear_commas(values[column.name])
+        for column in encoding.columns
+        if not column.categories
+    )
+    parts = []
+    for column in encoding.columns:
+        try:
+            own = values[column.name]
+            own = own if column.categories else with_point(own, comma=comma)
+            coded = _encoded(own, table[column.name], column, encoding, unknown)
+        except UnfitError as error:
+            where = "" if error.row is None else f"row {error.row + 1}: "
+            raise DataError(f"column {column.name}: {where}{error}") from None
+        parts.append(coded)
+    return encoding.scaled(np.hstack(parts))
+
+
+def _encoded(
+    values: Any, written: Any, column: SourceColumn, encoding: Encoding, unknown: str
+) -> FloatArray:
+    """Return what a column becomes (raises ``UnfitError``)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if column.categories:
+        values, odd = _texts(values, written, column)
+        said = "{!r} is not one of the categories {}"
+        known = _listed(column.categories)
+    else:
+        values, odd = _in_range(values, column)
+        said = "{!r} is outside of the range {}"
+        known = f"[{column.low:g}, {column.high:g}]"
+    if odd.any() and unknown == "refuse":
+        row = int(np.flatnonzero(odd)[0])
+        raise UnfitError(said.format(values[row].as_py(), known), row=row)
+    missing = np.asarray(values.is_null(), dtype=bool) | odd
+    if missing.any() and column.name not in encoding.optional:
+        row = int(np.flatnonzero(missing)[0])
+        what = f"{values[row].as_py()!r} is unknown" if odd[row] else "no value"
+        raise UnfitError(f"{what}, and the model was trained without missing values", row=row)
+    if odd.any():
+        values = pc.if_else(pa.array(odd), None, values)
+    return encoded_column(values, column)
+
+
+def _texts(values: Any, written: Any, column: SourceColumn) -> tuple[Any, Any]:
+    """Return a column as texts, and which of them are no categories.
+
+    As in a training, "01" is the number 1 where no category is written so.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    listed = pa.array(column.categories)
+    found = as_texts(values)
+    as_written = as_texts(cells(written))
+    if pa.types.is_boolean(values.type):  # "True" of a text file, as pandas reads it
+        as_written = pc.utf8_title(found)
+    found = pc.if_else(pc.is_in(as_written, listed), as_written, found)
+    odd = pc.and_(found.is_valid(), pc.invert(pc.is_in(found, listed)))
+    return found, np.asarray(odd, dtype=bool)
+
+
+def _in_range(values: Any, column: SourceColumn) -> tuple[Any, Any]:
+    """Return a column as float64 numbers, and which of them are outside of the schema's range."""
+    import pyarrow as pa
+
+    if pa.types.is_string(values.type):
+        # Longer whole numbers than float64 has stay texts as well.
+        texts = enumerate(values.to_pylist())
+        row, text = next(((row, one) for row, one in texts if _no_number(one)), (0, values[0]))
+        raise UnfitError(f"{str(text)!r} is not a number", row=row)
+    numbers = as_numbers(values)
+    wrong = np.flatnonzero(~np.isnan(numbers) & ~(np.abs(numbers) <= LARGEST))
+    if len(wrong):
+        raise UnfitError(f"expected finite numbers, of at most {LARGEST:g}", row=int(wrong[0]))
+    outside = np.zeros(len(numbers), dtype=bool)
+    if column.public:
+        outside = (numbers < column.low) | (numbers > column.high)
+    return pa.chunked_array([pa.array(numbers, from_pandas=True)]), outside
+
+
+def _has_clear_commas(values: Any) -> bool:
+    """Whether a column has commas that can only be decimal ones: so are the table's others."""
+    try:
+        return values is not with_point(values)
+    except UnfitError:
+        return False
+
+
+def _no_number(text: str | None) -> bool:
+    try:
+        float((text or "0").replace(",", "."))
+    except ValueError:
+        return True
+    return False
+
+
+def _listed(categories: tuple[str, ...]) -> str:
+    shown = ", ".join(map(repr, categories[:6]))
+    return f"{shown}, ..." if len(categories) > 6 else shown

@@ -274,7 +274,7 @@ def _finish(
     if strategy.session is not None:
         outcome = {**_fate(strategy.run.diverged, strategy.run.no_better), **outcome}
     if failed is not None:
-        failures = {name: why.to_json() for name, why in failed.failures.items()}
+        failures = {name: why.to_json() for name, why in failed.outcome.failures.items()}
         outcome = {**outcome, "failed-round": failed.round, "failures": failures}
     privacy = privacy_account(strategy, config)
     summary = {

@@ -32,7 +32,7 @@ from privet.server_apps.build import (
 from privet.server_apps.config import keys_of_algorithm, read_config
 from privet.sim.inline import grid_of
 from privet.strategies import PrimalDualStrategy, Round
-from privet.strategies.run.round import TooFewError
+from privet.strategies.run.outcome import TooFewError
 
 Vector = NDArray[Any]
 

@@ -37,7 +37,7 @@ from privet.server_apps.report.tables import html_table
 from privet.sim.engine import InlineGrid
 from privet.sim.tuning import Axis, Budget, hypercube, placed
 from privet.strategies import PrimalDualStrategy, SearchAxis
-from privet.strategies.run.round import TooFewError
+from privet.strategies.run.outcome import TooFewError
 from privet.wire.contract import means_privacy
 from privet.wire.flower_internals import flat
 

@@ -46,7 +46,7 @@ from .run.observers import (
     TrainMetrics,
     observe,
 )
-from .run.round import TooFewError
+from .run.outcome import TooFewError
 from .run.session import METRICS
 from .run.stop import Stop
 
@@ -208,7 +208,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         by_agent = run.pending.sort(replies)
         done = run.close_round(by_agent)
         if not run.collector.masked:
-            uploads = run.pending.uploads
+            uploads = run.pending.outcome.uploads
             beside = (uploads[name].extras for name in done.participants if name in uploads)
             run.metrics = self.flower.train_metrics(record_dict(held) for held in beside if held)
         metrics = MetricRecord({"participants": len(done.participants), "residual": done.residual})

@@ -313,8 +313,8 @@ class ServerHalf(ABC, Generic[S]):
         """
         return state, {"x": getattr(state, self.last)}
 
-    def own(self, state: S, position: int, turn: Turn) -> Arrays:
-        """Return what one participant is sent besides, in a message of its own; mostly nothing."""
+    def per_agent_broadcast(self, state: S, position: int, turn: Turn) -> Arrays:
+        """Return what this agent is sent in addition, in a message of its own; none by default."""
         return {}
 
     def summands(self, state: S) -> Shapes:

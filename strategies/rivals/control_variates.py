@@ -80,7 +80,7 @@ class ControlledServer(ServerHalf[State]):
         """Return x and the rate of the last round."""
         return state, {"x": state.x, "rate": np.array([state.rate])}
 
-    def own(self, state: State, position: int, turn: Turn) -> Arrays:
+    def per_agent_broadcast(self, state: State, position: int, turn: Turn) -> Arrays:
         """Return h_i for an agent that missed the x after its last upload."""
         return {"h": state.h[position]} if state.knows[position] == BEHIND else {}
 

@@ -21,8 +21,9 @@ from privet.wire.payload import BUFFERS
 from ..half import ServerHalf
 from ..uploads import Block, Uploads
 from .exchange import Reply
+from .outcome import Accepted, NoReplyError
 from .roster import Question, Recovery
-from .round import Accepted, NoReplyError, Pending
+from .round import Pending
 from .session import Round
 from .together import Together
 
@@ -62,12 +63,12 @@ class ClearUploads:
         accepted so far that costs nothing, else only if there are such nodes.
         """
         roster = pending.session.roster
-        waiting = [name for name in pending.asked if name not in pending.uploads]
+        waiting = [name for name in pending.asked if name not in pending.outcome.uploads]
         pending.note_absent(waiting)
         here = [name for name in waiting if name not in pending.absent]
         enough = min(pending.options.min_agents, len(pending.asked))
-        if not pending.uploads or (
-            len(pending.uploads) + len(here) < enough and roster.has_strangers
+        if not pending.outcome.uploads or (
+            len(pending.outcome.uploads) + len(here) < enough and roster.has_strangers
         ):
             return None
         return here
@@ -91,21 +92,23 @@ class ClearUploads:
         if not asking:
             return {}
         lost = pending.sort(asking)
-        return pending.messages_for(filter(lost.__contains__, pending.messages), force=True)
+        return pending.outgoing.messages_for(
+            filter(lost.__contains__, pending.outgoing.messages), force=True
+        )
 
     def take(self, pending: Pending, name: str, reply: Message) -> bool:
         """Accept a reply as it comes; what cannot be accepted is left for ``close`` to say why."""
         known = pending.session.roster.positions.get(name)
         if known is None or not reply.has_content() or is_need_state(reply.content):
             return False
-        half, before = pending.half, pending.bytes_up
+        half, before = pending.half, pending.outcome.bytes
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused then
                 made = _accepted(half, pending, name, known, Reply(reply.content))
         except Exception:
-            pending.bytes_up = before
+            pending.outcome.bytes = before
             return False
-        pending.uploads[name] = made
+        pending.outcome.uploads[name] = made
         mapped.release()
         return True
 
@@ -127,27 +130,29 @@ class ClearUploads:
         failures, places = dict(pending.absent), session.roster.positions
         with np.errstate(over="ignore", invalid="ignore"):  # of uploads that are refused then
             for name, place in places.items():
-                known = name in pending.messages or name in replies
-                if not known or name in failures or name in pending.uploads:
+                known = name in pending.outgoing.messages or name in replies
+                if not known or name in failures or name in pending.outcome.uploads:
                     continue
                 reply = pending.reply(name, replies)
                 if reply.content is None and not reply.is_own_word:
-                    pending.note_lost(name, reply.code)
+                    pending.outcome.note_lost(name, reply.code)
                 try:
-                    pending.uploads[name] = _accepted(half, pending, name, place, reply)
+                    pending.outcome.uploads[name] = _accepted(half, pending, name, place, reply)
                 except Exception as error:  # whatever an agent sends costs that agent's reply only
-                    failures[name] = pending.dropped(name, error)
+                    failures[name] = pending.outcome.dropped(name, error)
                 mapped.release()
         for name, reason in pending.absent.items():
             log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
-        pending.require(len(pending.uploads), failures)
-        pending.forget_sent()
-        accepted = {name: pending.uploads[name] for name in sort_names(pending.uploads)}
+        pending.outcome.require(len(pending.outcome.uploads), failures)
+        pending.outgoing.forget()
+        accepted = {
+            name: pending.outcome.uploads[name] for name in sort_names(pending.outcome.uploads)
+        }
         for name, one in accepted.items():
-            pending.note_remark(name, one.update)
+            pending.outcome.note_remark(name, one.update)
         positions = [places[name] for name in accepted]
         _fold(half, pending, Uploads(positions, [one.folded for one in accepted.values()]))
-        pending.spool = None
+        pending.outcome.spool = None
         session.average(one.statistics for one in accepted.values())
         return pending.record({name: one.update for name, one in accepted.items()}, failures)
 
@@ -162,24 +167,24 @@ def _fold(half: ServerHalf[Any], pending: Pending, uploads: Uploads) -> None:
 def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Round | None:
     """Fold what all agents did together; None where their uploads have to be seen one by one."""
     enough = min(pending.options.min_agents, len(pending.asked))
-    if pending.messages or pending.uploads or len(together.names) < enough:
+    if pending.outgoing.messages or pending.outcome.uploads or len(together.names) < enough:
         return None
     session, agents = pending.session, pending.session.roster.agents
     expected = np.array([agents[name].num_examples for name in together.names])
     with np.errstate(over="ignore", invalid="ignore"):
         try:
-            uploads = together.accepted(half, session.state, pending.arrays, expected)
+            uploads = together.accepted(half, session.state, pending.outgoing.arrays, expected)
         except Exception as error:  # whoever sent it is then named
             log.debug("round %d: uploads are looked at one by one: %r", pending.round, error)
             return None
     for name, reason in pending.absent.items():
         log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
-    pending.require(len(together.names), pending.absent)
-    pending.bytes_up += together.size
+    pending.outcome.require(len(together.names), pending.absent)
+    pending.outcome.bytes += together.size
     updates = together.updates(pending.round)
     for name, update in updates.items():
-        pending.note_cost(name, update)
-        pending.note_remark(name, update)
+        pending.outcome.note_cost(name, update)
+        pending.outcome.note_remark(name, update)
     _fold(half, pending, uploads)
     return pending.record(updates, pending.absent)
 
@@ -191,16 +196,16 @@ def _accepted(
     session, agents = pending.session, pending.session.roster.agents
     if reply.content is None:
         raise NoReplyError(reply.failure)
-    pending.bytes_up += content_bytes(reply.content)
+    pending.outcome.bytes += content_bytes(reply.content)
     if is_need_state(reply.content):
         kept = half.recovery_of(session.state, position, session.start) is not None
         tag = agents[name].tag if kept else 0
         agents[name].held, agents[name].tag = (), tag
         raise UploadError("does not hold its state; the next message restores it")
-    update = pending.read(name, reply.content)
+    update = pending.outcome.read(name, reply.content)
     upload = update.arrays()
     statistics = session.statistics_of(upload.pop(BUFFERS, None))
-    sent = pending.sent_to(name)
+    sent = pending.outgoing.sent_to(name)
     if half.agent.codes:
         upload = half.decoded(session.state, position, sent, upload)
     rows = {key: array[None] for key, array in upload.items()}
@@ -211,4 +216,4 @@ def _accepted(
     extras = {key: record for key, record in held_by(reply.content).items() if key != RECORD}
     if len(update.payload) > LARGE:
         update = update._replace(payload=b"")  # its arrays are kept as they will be folded
-    return Accepted(pending.keep(block), update, extras, statistics)
+    return Accepted(pending.outcome.keep(block), update, extras, statistics)

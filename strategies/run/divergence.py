@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from .failure import overflowed
 from .observers import Observer, number
-from .round import TooFewError
+from .outcome import TooFewError
 from .run import Run
 from .session import Round
 from .stop import Stop

@@ -32,8 +32,10 @@ from ..half import ServerHalf, grouped
 from ..uploads import MaskedTotals
 from .exchange import Reply
 from .failure import Failure, FailureCode
+from .outcome import NoReplyError
+from .outgoing import ALL
 from .roster import ENROL_TIMEOUT, Question, Recovery
-from .round import ALL, NoReplyError, Pending
+from .round import Pending
 from .session import Round
 
 log = logging.getLogger("flwr.privet")
@@ -134,9 +136,9 @@ class MaskedSums:
         for attempt in self.attempts.values():
             culprits = ", ".join(f"agent {name}: {why}" for name, why in attempt.failures.items())
             failed = f"secure sum, attempt {attempt.number} failed: {one_line(culprits)}"
-            pending.notes.append(failed)
+            pending.outgoing.notes.append(failed)
         lost = self._renew_keys(pending, grid, question, min(ENROL_TIMEOUT, left / 2))
-        return pending.messages_for(self._next_attempts(pending, lost))
+        return pending.outgoing.messages_for(self._next_attempts(pending, lost))
 
     def take(self, pending: Pending, name: str, reply: Message) -> bool:
         """Take nothing: a sum needs the replies of its group together."""
@@ -154,8 +156,8 @@ class MaskedSums:
                 failures[name] = attempt.failures.get(name, Failure(FailureCode.LEFT_OUT, unused))
         for name, reason in failures.items():
             log.warning("round %d: agent %s is in no sum: %s", pending.round, name, reason)
-        pending.require(len(self.updates), failures)
-        sums = MaskedTotals.joined(self.sums, pending.arrays)
+        pending.outcome.require(len(self.updates), failures)
+        sums = MaskedTotals.joined(self.sums, pending.outgoing.arrays)
         session.state = half.fold_sums(session.state, sums, pending.turn)
         return pending.record(self.updates, failures)
 
@@ -170,7 +172,7 @@ class MaskedSums:
                 pending.absent[name] = Failure(FailureCode.LEFT_OUT, why)
             return False
         keys = {name: pending.session.roster.agents[name].public_key for name in names}
-        pending.shared[group] = with_roster(pending.shared[group], number, keys)
+        pending.outgoing.shared[group] = with_roster(pending.outgoing.shared[group], number, keys)
         self.attempts[group] = self.last[group] = Attempt(number, names)
         return True
 
@@ -190,7 +192,7 @@ class MaskedSums:
                     updates[name] = _read(pending, attempt, name, pending.reply(name, replies))
                     words = ring.from_bytes(updates[name].payload, expected)
                 except Exception as error:  # whatever an agent sends costs its reply only
-                    failures[name] = pending.dropped(name, error)
+                    failures[name] = pending.outcome.dropped(name, error)
                     continue
                 if total is None:
                     total = words
@@ -200,7 +202,7 @@ class MaskedSums:
                 arrays = ring.decode(total)
                 if arrays.pop(ring.MEMBERS) == len(attempt.names):
                     places = tuple(position[name] for name in attempt.names)
-                    self.sums[group] = MaskedTotals(arrays, places, pending.arrays)
+                    self.sums[group] = MaskedTotals(arrays, places, pending.outgoing.arrays)
                     self.updates.update(updates)
                     del self.attempts[group], self.last[group]
                     continue
@@ -267,7 +269,9 @@ def _unfit(pending: Pending, name: str) -> Failure | None:
     if not agent.tag or agent.tag in agent.held:
         return None
     if pending.half.restarts:
-        pending.notes.append(f"agent {name} lost its state of round {agent.tag}: it starts again")
+        pending.outgoing.notes.append(
+            f"agent {name} lost its state of round {agent.tag}: it starts again"
+        )
         agent.tag = 0
         return None
     agent.out = (
@@ -284,14 +288,14 @@ def _read(pending: Pending, attempt: Attempt, name: str, reply: Reply) -> Update
         if reply.code == REFUSED:  # each further question would cost the others an attempt
             agents[name].out = f"declined: {reply.reason}"
         elif not reply.is_own_word:
-            pending.note_lost(name, reply.code, len(attempt.names))
+            pending.outcome.note_lost(name, reply.code, len(attempt.names))
         raise NoReplyError(reply.failure)
-    pending.bytes_up += content_bytes(reply.content)
+    pending.outcome.bytes += content_bytes(reply.content)
     if is_need_state(reply.content):
         agents[name].held, agents[name].public_key = (), b""
         raise UploadError("does not hold its key or its state")
-    update = pending.read(name, reply.content)
+    update = pending.outcome.read(name, reply.content)
     if update.digest:
         raise WireError("digest of an upload that was to be masked")
-    pending.note_remark(name, update)
+    pending.outcome.note_remark(name, update)
     return update

@@ -26,7 +26,7 @@ from ..hooks import Monitor
 from .checkpoint import HistoryFile, history_beside, journal_beside, save
 from .exchange import send
 from .journal import Journal
-from .round import TooFewError
+from .outcome import TooFewError
 from .run import Run, Saved
 from .session import Round
 from .stop import Stop

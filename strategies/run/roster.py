@@ -107,8 +107,10 @@ class Question:
     protocol: str
     version: int
     experiment: str
-    unfit: Callable[[Enrolment], str]
+    check: Callable[[Enrolment], str]
     """Returns why an agent's model is not that of the run, or nothing."""
+    adopt: Callable[[Enrolment], None]
+    """Takes over what an agent that was given its place says of its model."""
     quiet: bool = False
     """Whether agents must keep the texts of their failures to themselves (a private run)."""
     secure_sum: bool = False
@@ -138,7 +140,7 @@ class Question:
             )
         if said.num_examples < 1:
             return "has no data"
-        if unfit := self.unfit(said):
+        if unfit := self.check(said):
             return unfit
         if self.secure_sum and not said.public_key:
             return "gives no public key, which this run's secure sum needs"
@@ -247,7 +249,7 @@ class Roster:
     """When a node may be asked again, on the monotonic clock, and the pause before that."""
     _compared: set[tuple[str, str]] = field(default_factory=set, init=False)
     _notes: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
-    _anew: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
+    _restarted: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     _sorted: tuple[Any, dict[str, int]] = field(
         default=(None, {}), init=False, repr=False, compare=False
     )
@@ -294,9 +296,9 @@ class Roster:
         notes, self._notes = self._notes, []
         return notes
 
-    def take_anew(self) -> list[str]:
+    def pop_restarted(self) -> list[str]:
         """Return, once, the agents whose place another node took that begins anew."""
-        names, self._anew = self._anew, []
+        names, self._restarted = self._restarted, []
         return names
 
     def said(self, name: str, ledger: str) -> None:
@@ -383,7 +385,7 @@ class Roster:
 
         Agents of the earlier run that have not come back stay in the roster, absent.
         """
-        here, self._anew, self.holders = self.agents, [], {}
+        here, self._restarted, self.holders = self.agents, [], {}
         taken = {agent.node: name for name, agent in here.items()}
         self.agents = dict(saved)
         for name, old in saved.items():
@@ -454,6 +456,8 @@ class Roster:
             stated=said.ledger,
         )
         self._place(said.agent, now, question)
+        if self.agents.get(said.agent) is now:
+            question.adopt(said)
 
     def _place(self, name: str, now: Agent, question: Question) -> None:
         """Give a node the place of the name it says, or turn it away."""
@@ -491,7 +495,7 @@ class Roster:
             return
         now.former = old.accounts
         self.agents[name] = now
-        self._anew.append(name)
+        self._restarted.append(name)
         self._note(
             f"agent {name}: node {now.node} takes the place of a lost one and starts from scratch"
         )

@@ -25,7 +25,7 @@ from privet.kernel.programs.gradients import Gradients
 from privet.wire.contract import encode_settings, means_privacy
 from privet.wire.payload import BUFFERS
 
-from ..half import Arrays, ServerHalf, Vector, grouped
+from ..half import Arrays, ServerHalf, Turn, Vector, grouped
 from .account import count_lost
 from .calibration import TARGET, calibrated, facts_of
 from .checkpoint import Checkpoint
@@ -34,6 +34,7 @@ from .exchange import EngineGrid, Reply, send
 from .journal import Asked, Journal
 from .masked import MaskedSums
 from .options import RunOptions
+from .outcome import TooFewError
 from .returning import wait_for_return
 from .roster import (
     ENROL_PATIENCE,
@@ -43,7 +44,7 @@ from .roster import (
     recovery_of,
     wait_for_nodes,
 )
-from .round import Pending, TooFewError
+from .round import Pending
 from .session import Round, Session
 from .together import WorksTogether, by_message, working_together
 
@@ -168,7 +169,7 @@ class Run:
             except ValueError as error:  # settings that do not fit the model, as groups of h
                 raise ConfigError(one_line(str(error))) from None
         session.state = state
-        session.roster.take_anew()  # they begin with all the others
+        session.roster.pop_restarted()  # they begin with all the others
         for position, name in enumerate(session.roster.names):
             run._place(position, name)
         return run
@@ -362,7 +363,7 @@ class Run:
             "agents": [{"name": name, **roster.agents[name].entry()} for name in roster.names],
         }
         node_states = grid.node_states() if isinstance(grid, EngineGrid) else {}
-        arrays = {**half.dump(session.state), **session.besides}
+        arrays = {**half.dump(session.state), **session.buffers_sent}
         return Checkpoint(manifest, arrays, node_states)
 
     # ------------------------------------------------------------------ agents
@@ -379,7 +380,8 @@ class Run:
             self.half.name,
             self.half.version,
             self.session.experiment,
-            self.session.unfit,
+            self.session.check,
+            self.session.adopt,
             quiet=private or masked,
             secure_sum=masked,
             fixed=private,
@@ -425,7 +427,7 @@ class Run:
         """Admit newcomers; nodes that took the place of others begin anew."""
         for name in new:
             self.admit(name)
-        for name in self.session.roster.take_anew():
+        for name in self.session.roster.pop_restarted():
             self.renew(name)
 
     def admit(self, name: str) -> None:
@@ -460,12 +462,12 @@ class Run:
     def failed_tries(self) -> int:
         """How often the round under way has failed so far."""
         pending = self._pending
-        return 0 if pending is None or pending.folded else len(pending.failed)
+        return 0 if pending is None or pending.outcome.folded else len(pending.outcome.failed)
 
     @property
     def failed(self) -> Pending | None:
         """The round under way that could not be folded, None where there is no such."""
-        return self._pending if self._pending and self._pending.failures else None
+        return self._pending if self._pending and self._pending.outcome.failures else None
 
     def skip_to(self, number: int) -> list[Round]:
         """Leave out the rounds before ``number`` and return their records.
@@ -484,26 +486,41 @@ class Run:
         return skipped
 
     def open_round(self, number: int, grid: Grid) -> list[Message]:
-        """Begin a round: enrol newcomers, choose participants, build their messages."""
-        failed, begun = self._pending, time.monotonic()
+        """Begin a round: enrol who came, and ask who is chosen; return the messages to send.
+
+        `collect` sends them and waits; `close_round` folds the uploads and records the round.
+        """
         newcomers = self._enrol_newcomers(grid)
-        options, session = self.options, self.session
+        self._pending = self._choose(number, newcomers)
+        return self._ask(self._pending, grid)
+
+    def _choose(self, number: int, newcomers: Iterable[str]) -> Pending:
+        """Choose who takes part, and make what they are sent."""
+        failed, options, session = self._pending, self.options, self.session
         chosen = options.participation.select(number, session.roster.names, options.seed)
-        pending = Pending(self.half, options, session, number, begun, begun, tuple(chosen))
-        if failed is not None and not failed.folded:
-            pending.carry_over(failed)
         session.roster.compare_libraries(library_version())
-        pending.notes += self.remarks
+        settings = encode_settings(self._settings_sent())
+        turn = Turn(number, options.seed)
+        pending = Pending.begin(self.half, options, session, turn, tuple(chosen), settings)
+        pending.outgoing.notes += self.remarks
         self.remarks.clear()
-        pending.notes += [f"agent {name} joined" for name in newcomers]
-        settings = {**self.half.settings(), "seed": options.seed}
-        if options.agent_weights == "examples":
+        pending.outgoing.notes += [f"agent {name} joined" for name in newcomers]
+        if failed is not None and not failed.outcome.folded:
+            pending.carry_over(failed)
+        return pending
+
+    def _settings_sent(self) -> dict[str, Any]:
+        """Return the agents' settings of a round."""
+        settings, session = {**self.half.settings(), "seed": self.options.seed}, self.session
+        if self.options.agent_weights == "examples":
             agents = session.roster.agents
             counts = [agents[name].num_examples for name in session.roster.names]
             session.mean_examples = session.mean_examples or sum(counts) / len(counts)
             settings[MEAN_EXAMPLES] = session.mean_examples
-        pending.broadcast(encode_settings(settings))
-        self._pending = pending
+        return settings
+
+    def _ask(self, pending: Pending, grid: Grid) -> list[Message]:
+        """Return the messages of a round; who can work without one has done so by then."""
         names = self.collector.open(pending)
         if working_together(self.half, grid) is None:
             alone = names
@@ -512,12 +529,12 @@ class Run:
             alone = pending.work_together(grid, names)
             others = set(alone)
             self._write_down([name for name in names if name not in others], request)
-        return list(pending.messages_for(alone).values())
+        return list(pending.outgoing.messages_for(alone).values())
 
     def collect(self, grid: Grid, messages: Iterable[Message]) -> list[Message]:
         """Send messages of the round and return all replies, also those of further tries."""
-        pending = self.pending
-        names = {id(message): name for name, message in pending.messages.items()}
+        pending, outgoing = self.pending, self.pending.outgoing
+        names = {id(message): name for name, message in outgoing.messages.items()}
         asked: dict[str, Message] = {}
         for message in messages:
             if id(message) not in names:
@@ -525,13 +542,13 @@ class Run:
             asked[names[id(message)]] = message
         replies: list[Message] = []
         size = self.session.layout.dim * self.session.layout.dtype.itemsize
-        take = partial(self.collector.take, pending) if pending.large(size) else None
+        take = partial(self.collector.take, pending) if outgoing.large(size) else None
         at_once = max(1, mapped.LIMIT // max(1, 4 * size))
         while asked:
             timeout = self.collector.timeout(pending)
             pending.tries += 1
             self._write_down(asked)
-            answers = send(grid, asked, timeout, take, pending.states, at_once)
+            answers = send(grid, asked, timeout, take, outgoing.states, at_once)
             replies += answers.replies
             pending.missing.update(answers.missing)
             asked = self.collector.retry(pending, replies, grid, self.question())
@@ -580,7 +597,7 @@ class Run:
         names = self.collector.reopen(pending)
         if names is None:
             return self.open_round(pending.round, grid)
-        return list(pending.messages_for(names).values())
+        return list(pending.outgoing.messages_for(names).values())
 
     def close_round(self, replies: Mapping[str, Reply]) -> Round:
         """Accept or drop each reply, fold the accepted ones, and record the round.
@@ -593,7 +610,7 @@ class Run:
             If the round is folded already.
         """
         pending = self.pending
-        if pending.folded:
+        if pending.outcome.folded:
             raise RunError(f"round {pending.round}: its uploads have been combined already")
         self.folding = True
         try:

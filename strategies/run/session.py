@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
@@ -125,6 +125,14 @@ def _json(value: Any) -> Any:
     return value
 
 
+class _Fit(NamedTuple):
+    """Which arrays of the starting model an agent trains, takes as buffers, and ties."""
+
+    trained: Sequence[str]
+    buffers: Sequence[str]
+    tied: Mapping[str, str]
+
+
 @dataclass
 class Session:
     """The state of one run on the server.
@@ -167,11 +175,25 @@ class Session:
         """The trained arrays of the starting model, flat; made anew, as few rounds need it."""
         return self.layout.flatten(self.arrays)
 
-    def unfit(self, said: Enrolment) -> str:
-        """Return why an agent's model is not the run's, or nothing.
+    def check(self, said: Enrolment) -> str:
+        """Return why an agent's model is not the run's, or nothing; see `adopt`."""
+        found = self._fit(said)
+        return found if isinstance(found, str) else ""
+
+    def adopt(self, said: Enrolment) -> None:
+        """Take over what an agent that was enrolled says of its model.
 
         The first that names its arrays settles which of the starting model's are trained.
         """
+        found = self._fit(said)
+        if isinstance(found, str) or found is None:
+            return
+        if not self.settled:
+            self.settle(found.trained, found.buffers)
+        self.tied = found.tied
+
+    def _fit(self, said: Enrolment) -> _Fit | str | None:
+        """Return how an agent's model is the run's, or why it is not; None for one flat array."""
         try:
             model, beside = (
                 Layout.from_json(text) if text else None for text in (said.layout, said.buffers)
@@ -200,9 +222,9 @@ class Session:
         else:
             differ = beside.dim != buffers.dim or bool(beside.difference(buffers))
         if differ:
-            return "it does with its buffers (average, constant, local) what other agents do not"
+            return "handles its buffers (average, constant, local) otherwise than the other agents"
         if model is None:
-            return ""
+            return None
         pairs = [*zip(model.names, trained.names, strict=False)]  # one flat array stands for any
         if beside is not None and buffers is not None:
             pairs += zip(beside.names, buffers.names, strict=True)
@@ -212,10 +234,7 @@ class Session:
             return one_line(str(error))
         if self.tied not in (None, tied):
             return "it ties other parameters of its model than other agents do"
-        if not self.settled:
-            self.settle(trained.names, () if buffers is None else buffers.names)
-        self.tied = tied
-        return ""
+        return _Fit(trained.names, () if buffers is None else buffers.names, tied)
 
     def _tied(self, text: str, names: Mapping[str, str]) -> dict[str, str]:
         """Return the tied names that an agent stated, as the starting model has them.
@@ -255,8 +274,8 @@ class Session:
             self.statistics = self.buffers.flatten(self.arrays)
 
     @property
-    def besides(self) -> dict[str, NDArray[Any]]:
-        """What the agents are sent beside the algorithm's arrays."""
+    def buffers_sent(self) -> dict[str, NDArray[Any]]:
+        """The statistics of the model's buffers, as the agents are sent them; none or one array."""
         return {} if self.statistics is None else {BUFFERS: self.statistics}
 
     def restore(self, vector: NDArray[Any]) -> ArrayRecord:

@@ -301,7 +301,7 @@ def test_agents_that_treat_buffers_differently_do_not_take_part_together() -> No
     strategy = FedDyn(num_agents=2, step_size_base=0.05)
     done = strategy.start(InlineGrid(app, 2), state_dict(), num_rounds=1)
     assert done.history[0].participants == ("0",)
-    assert "does with its buffers (average, constant, local)" in done.history[0].notes[0]
+    assert "handles its buffers (average, constant, local)" in done.history[0].notes[0]
 
 
 def test_a_module_of_the_library_begins_with_a_whole_state_dict() -> None:

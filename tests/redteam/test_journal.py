@@ -237,7 +237,7 @@ def test_what_a_node_states_makes_its_own_account_longer_or_changes_nothing() ->
         "d": 4,
     }
     assert roster.join_stated(1e-5) == set()
-    question = Question("dp-fedsgd", 1, "e", lambda said: "")
+    question = Question("dp-fedsgd", 1, "e", lambda said: "", lambda said: None)
     said = Enrolment("a", 5, 2, "float64", "dp-fedsgd", 1, "e", (), ledger='[{"mechanism":1}]')
     assert "ledger file cannot be read" in question.mismatch(said)
     assert question.mismatch(replace(said, ledger=stated[3])) == ""

@@ -223,7 +223,7 @@ def test_an_exclusion_below_min_agents_can_be_corrected_while_the_round_is_tried
     begin_again = Pending.begin_again
 
     def corrected(self: Pending) -> None:
-        if len(self.failed) == 2:
+        if len(self.outcome.failed) == 2:
             control.unlink()
         begin_again(self)
 

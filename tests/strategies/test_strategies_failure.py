@@ -14,7 +14,7 @@ from privet.sim.engine import InlineGrid
 from privet.strategies import Failure, FailureCode, FedPLT, Round, Stop
 from privet.strategies.run.exchange import NO_HANDLER
 from privet.strategies.run.failure import overflowed
-from privet.strategies.run.round import TooFewError
+from privet.strategies.run.outcome import TooFewError
 from privet.wire import FAILED, NOT_FINITE, REFUSED
 from support.federations import app_of
 

@@ -98,7 +98,7 @@ def test_tables_follow_the_agents() -> None:
     state = half.renew(state, 2, start)
     assert state.total.tolist() == [6, -18]
     assert half.models(state)["last"] is state.x
-    assert half.own(state, 0, Turn(1)) == {}
+    assert half.per_agent_broadcast(state, 0, Turn(1)) == {}
 
 
 def test_a_state_survives_its_arrays_and_no_other_does() -> None:

@@ -1,0 +1,182 @@
+"""What goes out in a round: one broadcast for all, or for a unit, and a message to each agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from flwr.app import ConfigRecord, Message, MessageType
+
+from privet.core import mapped
+from privet.wire import AGENT_RECORD, RECORD, pack
+from privet.wire.contract import agent_record, shared_record
+from privet.wire.flower_internals import copy_for
+from privet.wire.records import record_dict
+
+from ..half import Arrays, ServerHalf, Turn, grouped
+from .options import RunOptions
+from .session import Session
+
+ALL = ""
+"""The one group of agents where the algorithm does not divide them."""
+
+
+@dataclass
+class Outgoing:
+    """The broadcast of a round, and the messages that carry it.
+
+    Attributes
+    ----------
+    half, options, session
+        Those of the run.
+    turn : Turn
+        The round.
+    asked : tuple of str
+        The agents chosen, in folding order.
+    settings : str
+        The agents', as they travel.
+    arrays : dict of str to array
+        What all agents are sent.
+    shared : dict of str to ConfigRecord
+        The broadcast as it travels, by group.
+    per_agent : dict of str to arrays
+        What one agent is sent in addition, by name; of few agents or none.
+    messages : dict of str to Message
+        The last one to each agent.
+    states : dict of str to callable
+        What makes the record with an agent's state, where all of them are too large to be held: it
+        is in the message while that is pushed.
+    bytes : int
+        Of all messages so far.
+    notes : list of str
+        Who was sent a state, or begins anew.
+    """
+
+    half: ServerHalf[Any]
+    options: RunOptions
+    session: Session
+    turn: Turn
+    asked: tuple[str, ...]
+    settings: str
+    arrays: Arrays = field(default_factory=dict)
+    shared: dict[str, ConfigRecord] = field(default_factory=dict)
+    per_agent: dict[str, Arrays] = field(default_factory=dict)
+    messages: dict[str, Message] = field(default_factory=dict)
+    states: dict[str, Callable[[], ConfigRecord]] = field(default_factory=dict)
+    bytes: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def broadcast(self) -> None:
+        """Have the half begin the round, and make what the agents are sent."""
+        half, session = self.half, self.session
+        session.state, arrays = half.broadcast(session.state, self.turn)
+        self.arrays = {**arrays, **session.buffers_sent}
+        units, position = grouped(half), session.roster.positions
+        if units is not None:
+            groups = {units.group(session.state, position[name]) for name in self.asked}
+            self.shared = {
+                group: self._record({**self.arrays, **units.broadcast_to(session.state, group)})
+                for group in sorted(groups)
+            }
+            return
+        self.shared = {ALL: self._record(self.arrays)}
+        for name in self.asked:
+            if own := half.per_agent_broadcast(session.state, position[name], self.turn):
+                self.per_agent[name] = own
+
+    def sent_to(self, name: str) -> Arrays:
+        """Return what an agent was broadcast."""
+        return {**self.arrays, **self.per_agent.get(name, {})}
+
+    def record_for(self, name: str) -> ConfigRecord:
+        """Return the broadcast as an agent is sent it."""
+        if own := self.per_agent.get(name):
+            return self._record({**self.arrays, **own})
+        return self.shared[self.group_of(name)]
+
+    def group_of(self, name: str) -> str:
+        """Return the group of an agent."""
+        units, session = grouped(self.half), self.session
+        if units is None:
+            return ALL
+        return units.group(session.state, session.roster.positions[name])
+
+    def _record(self, arrays: Arrays) -> ConfigRecord:
+        half, experiment = self.half, self.session.experiment
+        about = half.name, half.version, experiment, self.turn.number, self.settings
+        return shared_record(*about, arrays)
+
+    def messages_for(self, names: Iterable[str], *, force: bool = False) -> dict[str, Message]:
+        """Build and remember the messages of this round for some agents.
+
+        An agent whose node does not hold the state last accepted is sent it (``force`` sends it in
+        any case), with the account of its releases, which it would else begin anew; where the half
+        does not hold that state either, the agent starts again by its own rule. What another node
+        left is in neither, unless the run recovers by name.
+        """
+        half, session = self.half, self.session
+        position = session.roster.positions
+        # One object for all agents that are sent the same, whose states may be large.
+        abouts: dict[tuple[int, bytes | None, str], ConfigRecord] = {}
+        sizes: dict[int, int] = {}
+        built: dict[str, Message] = {}
+        first: Message | None = None
+        for name in names:
+            agent = session.roster.agents[name]
+            recovery, ledger = None, ""
+            if force or agent.tag == 0 or agent.tag not in agent.held:
+                recovery = half.recovery_of(session.state, position[name], session.start)
+                ledger = agent.ledger
+            packed = None if recovery is None else pack(recovery)
+            mapped.release()
+            tag = 0 if force and packed is None else agent.tag
+            if tag != agent.tag:
+                self.notes.append(
+                    f"agent {name} lost its state of round {agent.tag}: it starts again"
+                )
+            if packed is not None:
+                self.bytes += len(packed)
+                if agent.tag:
+                    sent = f"agent {name} was sent its state of round {agent.tag}"
+                    lost = half.recovery_note
+                    self.notes.append(f"{sent}; {lost}" if lost else sent)
+            record = self.record_for(name)
+            self.states.pop(name, None)
+            if packed is not None and self.options.folder and self.large(len(packed)):
+                made, packed = partial(self._with_state, position[name], tag, ledger), None
+                self.states[name] = made
+            about = abouts.get((tag, packed, ledger))
+            if about is None:
+                about = abouts[tag, packed, ledger] = agent_record(tag, packed, ledger)
+            content = record_dict({RECORD: record, AGENT_RECORD: about})
+            if first is None:
+                built[name] = first = Message(content, agent.node, MessageType.TRAIN)
+            else:
+                built[name] = copy_for(first, agent.node, content)
+            if id(record) not in sizes:
+                sizes[id(record)] = payload_bytes(record)
+            self.bytes += sizes[id(record)]
+        self.messages.update(built)
+        return built
+
+    def _with_state(self, position: int, tag: int, ledger: str) -> ConfigRecord:
+        session = self.session
+        recovery = self.half.recovery_of(session.state, position, session.start)
+        record = agent_record(tag, None if recovery is None else pack(recovery), ledger)
+        mapped.release()
+        return record
+
+    def large(self, size: int) -> bool:
+        """Whether as many bytes of every agent are too many for the memory."""
+        return size * len(self.asked) > mapped.LIMIT
+
+    def forget(self) -> None:
+        """Let go of what was sent, as large as the model, before the uploads are folded."""
+        self.shared, self.per_agent, self.messages = {}, {}, {}
+
+
+def payload_bytes(record: ConfigRecord) -> int:
+    """Return the bytes of what a record carries beside names and settings."""
+    return sum(len(value) for value in record.values() if isinstance(value, bytes))

@@ -86,7 +86,7 @@ class Agent(ValueBits, BudgetSchedule, GradientAgent):
 
     name: ClassVar[str] = "fed-pdm"
     upload: ClassVar[str] = "y"
-    task_alone: ClassVar[bool] = True
+    custom_loop_ok: ClassVar[bool] = True
 
     rho: float = penalty(0.0, "penalty of the augmented Lagrangian", (1.0, 0.1))
     max_local_steps: int = same(SeveralStepsAgent, "max_local_steps")

@@ -1,8 +1,6 @@
-"""What an algorithm's agent half is: parameters and pure functions on arrays.
+"""What is derived of an algorithm's agent half; its author writes a `Method`.
 
-``client_apps/base.py`` binds any `Half` to Flower once, for all algorithms. It has everything but
-what is a method's own: its parameters, the local task that it makes of what it received, what it
-makes of the walk, and what that costs in privacy.
+``client_apps/base.py`` binds any `Half` to Flower once, for all algorithms.
 """
 
 from __future__ import annotations
@@ -10,70 +8,61 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from privet.core import ConfigError
 from privet.core.key import Scalar, check_fields, read, settle
-from privet.kernel import Clipping, Facts, NoCertificateError, Records, Release
-from privet.kernel.programs.steps import LocalTask, Need, Walk
+from privet.kernel import Facts, NoCertificateError, Records, Release
+from privet.kernel.programs.steps import LocalTask, Walk
 from privet.kernel.streams import Streams
 from privet.wire.payload import encoded
 
 from .inputs import Arrays, Vector
+from .method import Local, Method, agreed_on
 from .sparsifiers import VALUES, Choice, choose, sparse_arrays
 from .value_bits import NOISE, NOISE_STEPS, NONE, Coder
 
 
-class Local(NamedTuple):
-    """What an agent's local work leaves: its new state, what it uploads, what both agree on."""
-
-    state: Arrays
-    upload: Arrays
-    agreed: tuple[Vector, ...]
-
-
-def agreed_on(state: Arrays, upload: Arrays) -> tuple[Vector, ...]:
-    """Return the arrays whose digest both sides compare: of the state that follows, and uploaded.
-
-    An array that `Half.follow` takes from the upload as it is counts once: it is the same object,
-    on both sides, as the arrays of an upload are objects of their own.
-    """
-    taken = {id(array) for array in state.values()}
-    return (*state.values(), *(array for array in upload.values() if id(array) not in taken))
-
-
 @dataclass(frozen=True)
-class Half:
-    """The mathematics of an agent, without Flower; everything derived that is not a method's own.
+class Half(Method):
+    """The mathematics of an agent, without Flower: `Method` says what its author gives.
 
-    The fields of a subclass are the run-config keys of the same names, with hyphens. It gives
-    ``task`` and ``finish``, or ``local_update`` where the solver is part of the method; ``follow``
-    where agents keep a state; a private method gives ``private``, ``clip``, ``noise_key`` and
-    ``noised_release``.
+    Here is what few methods change, the first seven names, and what is derived for all of them,
+    which nobody writes. An author's own ``local_update`` ends with ``conclude``.
     """
 
-    name: ClassVar[str] = ""
-    """Protocol name, as in the registry."""
-    version: ClassVar[int] = 1
-    """Protocol version; both halves must agree."""
-    noise_key: ClassVar[str] = ""
-    """The key that a target epsilon is solved for; empty for a half without a private form."""
     noise_settings: ClassVar[Mapping[str, Any]] = {}
     """Run-config keys that the noise needs beside ``noise_key``."""
-    divisor: ClassVar[str] = "agent"
-    """What f_i is divided by unless the run config says otherwise: the agent's own examples, or
-    with "federation" those of all agents."""
-    upload: ClassVar[str] = "upload"
-    """What an upload is, in the ledger."""
     steady: ClassVar[bool] = False
     """Whether a private round costs the same whatever its number: then it is worked out once."""
-    needs: ClassVar[tuple[Need, ...]] = ()
-    """What ``finish`` needs of a walk besides its end."""
-    task_alone: ClassVar[bool] = False
-    """Whether a half that gives ``local_update`` does without noise what ``task`` and ``finish``
-    say, so that a custom training loop can take the steps."""
-    steps_bind: ClassVar[bool] = False
-    """Whether the method counts on the number and length of the task's steps, and on no other."""
+
+    @property
+    def noise_ratio(self) -> float:
+        """What the noise that `noised_release` says is multiplied with from round to round."""
+        return 1.0
+
+    def noise_gain(self, round_: int) -> float:
+        """Return what a charged draw is multiplied with on its way to the upload, at least."""
+        return 1.0
+
+    @property
+    def noise_sharing(self) -> bool:
+        """Whether the noise hides a record in the masked sum of many agents' uploads alone.
+
+        Only for halves whose uploads are made of what is broadcast and of noised gradients.
+        """
+        return False
+
+    @property
+    def dropouts(self) -> int:
+        """How many agents the planned noise of masked sums may lack."""
+        return 0
+
+    def as_printed(self, facts: Facts, rounds: int, delta: float) -> float | None:
+        """Return the paper's own epsilon of a run, which is no claim; None where it has none."""
+        return None
+
+    # ------------------------------------------------------------------ derived
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
@@ -93,16 +82,6 @@ class Half:
         found: Mapping[str, Scalar] = self.__dict__["_without_moduli"]
         return found
 
-    @property
-    def private(self) -> bool:
-        """Whether this configuration means to be private: it is not."""
-        return False
-
-    @property
-    def noise_ratio(self) -> float:
-        """What the noise that `noised_release` says is multiplied with from round to round."""
-        return 1.0
-
     def noise_growth(self, round_: int) -> float:
         """Return the noise of a round over that of round 1.
 
@@ -115,56 +94,6 @@ class Half:
         if not ratio:
             raise NoCertificateError("budget-ratio = 0: the ratio is not settled")
         return ratio ** (round_ - 1)
-
-    @property
-    def noise_sharing(self) -> bool:
-        """Whether the noise hides a record in the masked sum of many agents' uploads alone.
-
-        Only for halves whose uploads are made of what is broadcast and of noised gradients.
-        """
-        return False
-
-    @property
-    def dropouts(self) -> int:
-        """How many agents the planned noise of masked sums may lack."""
-        return 0
-
-    @property
-    def stacks(self) -> bool:
-        """Whether ``local_update`` takes the vectors of many agents as rows (N, d) of arrays.
-
-        With the records of a `privet.problems.stacks.Stack`, and every row as if it were alone:
-        so it is where a task and what follows of its walk are made entry by entry.
-        """
-        return False
-
-    @property
-    def clip(self) -> float:
-        """The norm bound of what ``clipping`` says: none."""
-        return 0.0
-
-    @property
-    def clipping(self) -> Clipping | Literal["update"]:
-        """What is clipped where ``clip`` is above 0: the gradient of every example.
-
-        Or "batch", that of a whole batch, or "update", all that the steps of a round come to
-        (`Records.update`), which takes no problem that can clip.
-        """
-        return "example"
-
-    def row_bound(self, facts: Facts) -> float:
-        """Return the l2 norm that the agent's rows are to be held to; 0 leaves them as they are.
-
-        Raises
-        ------
-        ConfigError
-            If this configuration cannot run on a problem of these facts.
-        """
-        return 0.0
-
-    def restart(self, broadcast: Arrays, facts: Facts) -> Arrays:
-        """Return the state of an agent that has none and was sent none: by default nothing."""
-        return {}
 
     def release(self, facts: Facts, round_: int) -> Release:
         """Return what a round's upload releases: the only place that knows what a round costs.
@@ -191,46 +120,6 @@ class Half:
                 release = replace(release, scale=release.scale * self.noise_growth(round_))
             self._releases[key] = release
         return release
-
-    def noised_release(self, facts: Facts, round_: int) -> Release:
-        """Return what a round of a private configuration releases; a private half gives this.
-
-        Raises
-        ------
-        NoCertificateError
-            If no sensitivity is proven for this configuration.
-        """
-        raise NotImplementedError(f"{type(self).__name__} does not define noised_release")
-
-    def as_printed(self, facts: Facts, rounds: int, delta: float) -> float | None:
-        """Return the paper's own epsilon of a run, which is no claim; None where it has none."""
-        return None
-
-    def task(
-        self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
-    ) -> LocalTask:
-        """Return the round's local task; a pure function.
-
-        A half gives ``task`` and ``finish``, or ``local_update`` in place of both.
-        """
-        raise NotImplementedError(f"{type(self).__name__} defines neither task nor local_update")
-
-    def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Arrays:
-        """Return the upload that a walk comes to; a pure function that a half gives with ``task``.
-
-        Its arrays (d,) are coded on their way where `ValueBits` asks for it.
-        """
-        raise NotImplementedError(f"{type(self).__name__} defines neither finish nor local_update")
-
-    def follow(self, state: Arrays, broadcast: Arrays, upload: Arrays) -> Arrays:
-        """Return the state that both sides hold after an upload: by default none.
-
-        Agent and server each compute it, from the agent's state before the round, what it was
-        broadcast and what it uploaded (as it decodes), and compare a digest of the outcome. A pure
-        function, entry by entry: the server gives it rows (N, d) of several agents' arrays beside
-        what they were all broadcast, (d,), or a part of one agent's.
-        """
-        return {}
 
     def local_update(
         self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
@@ -320,19 +209,6 @@ class Half:
     def codes(self) -> bool:
         """Whether uploads are coded (`ValueBits`)."""
         return getattr(self, "value_bits", NONE) != NONE
-
-    def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
-        """Return what both sides hold that an upload is near to, by the upload's names.
-
-        ``state`` is what the server would send to restore the agent's. By default what was
-        broadcast under the same name; what is not there stands for 0. Only what is public of the
-        agent in a private run.
-        """
-        return broadcast
-
-    def noise_gain(self, round_: int) -> float:
-        """Return what a charged draw is multiplied with on its way to the upload, at least."""
-        return 1.0
 
     def coder(self, streams: Streams, records: Records, gain: float = 1.0) -> Coder | None:
         """Return how the round's upload is coded; None where it is not.

@@ -1,19 +1,16 @@
-"""What an algorithm's server half is: a few pure functions on arrays, most of them derived.
+"""What is derived of an algorithm's server half; its author writes a `ServerMethod`.
 
-A half is a frozen dataclass of parameters, its state a dataclass of arrays and numbers. From the
-two `ServerHalf` derives what is the same for all algorithms; a half writes what is its own. One
-whose agents belong to units is a `GroupedHalf`.
+A half whose agents belong to units is a `GroupedHalf`.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
-from math import nan
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,59 +21,11 @@ from privet.client_apps.terms import PrivacyTerms
 from privet.core import RunError, mapped
 from privet.core.key import keys_of, owned, read
 from privet.core.mapped import blocks, column_sums, empty
-from privet.kernel import Facts, stream
 from privet.wire import Settings
 from privet.wire.payload import ENCODED
-from privet.wire.ring import Shapes
 
-from .uploads import Block, ClearSums, Sums, Uploads, decoded, followed, in_part
-
-Vector = NDArray[Any]
-Arrays = dict[str, Vector]
-Positions = NDArray[np.intp] | slice
-"""Some agents, by position in the sorted list of their names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """The round a half is asked to do something in.
-
-    Attributes
-    ----------
-    number : int
-        Counted from 1.
-    seed : int
-        The run's.
-    """
-
-    number: int
-    seed: int = 0
-
-    def stream(self, purpose: str) -> np.random.Generator:
-        """Return the generator of (seed, purpose, round); each purpose has its own."""
-        return stream(self.seed, purpose, round_=self.number)
-
-
-UNSAVED: Mapping[str, bool] = {"unsaved": True}
-"""Metadata of a state's field that checkpoints are without: `completed` computes it anew."""
-
-
-@dataclass(slots=True)
-class HalfState:
-    """A server's state: fields that are arrays or Python numbers.
-
-    A field with the metadata `UNSAVED` is not in checkpoints.
-
-    Attributes
-    ----------
-    residual : float
-        A squared fixed-point residual that is 0 at a solution; NaN before the first round.
-    """
-
-    residual: float = field(default=nan, kw_only=True)
-
-
-S = TypeVar("S", bound=HalfState)
+from .method import UNSAVED, Arrays, HalfState, Positions, S, ServerMethod, Turn, Vector
+from .uploads import Block, ClearSums, Uploads, decoded, followed, in_part
 
 
 def _saved(state: HalfState | type[HalfState]) -> list[str]:
@@ -84,12 +33,10 @@ def _saved(state: HalfState | type[HalfState]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class ServerHalf(ABC, Generic[S]):
-    """The mathematics of a server, without Flower.
+class ServerHalf(ServerMethod[S]):
+    """The mathematics of a server, without Flower: `ServerMethod` says what its author gives.
 
-    Agents are numbered by position in the sorted list of their names. What an agent holds is one
-    row of each table (N, d) of the state; `rows` says which. Methods that return a state may reuse
-    the one they were given: large tables are not copied every round.
+    What is here beside the defaults of that is derived, and nobody writes it.
 
     Parameters
     ----------
@@ -101,12 +48,6 @@ class ServerHalf(ABC, Generic[S]):
         Where tables are that are too large for the memory (`privet.core.mapped`).
     """
 
-    last: ClassVar[str] = "x"
-    """Name of the state's field that is the run's result."""
-    state: ClassVar[type[HalfState]]
-    """The class of the state."""
-
-    agent: Half
     terms: PrivacyTerms = field(default=PrivacyTerms(), kw_only=True)
     folder: Path | None = field(default=None, kw_only=True, repr=False, compare=False)
 
@@ -187,18 +128,7 @@ class ServerHalf(ABC, Generic[S]):
         others = self.agent.without_moduli
         return self.with_settings(others) if others else self
 
-    def contraction(self, facts: Facts) -> float:
-        """Return by what factor a round brings the model nearer to its limit, at least.
-
-        From public numbers; 1 where theory knows none.
-        """
-        return 1.0
-
     # ------------------------------------------------------------------ the state
-
-    def rows(self, start: Vector) -> Arrays:
-        """Return what an agent holds before its first round, by name of the state's table."""
-        return {}
 
     def tables(self, start: Vector, count: int) -> dict[str, Any]:
         """Return the tables (N, d) before round 1, by name; of no rows where uploads are masked."""
@@ -218,10 +148,6 @@ class ServerHalf(ABC, Generic[S]):
         """
         made: Any = self.state
         return self.completed(made(start, **self.tables(start, count)))
-
-    def completed(self, state: S) -> S:
-        """Return the state with what follows from its tables, after they were set or changed."""
-        return state
 
     def admit(self, state: S, position: int, start: Vector) -> S:
         """Return the state with a new agent inserted at this position."""
@@ -244,6 +170,14 @@ class ServerHalf(ABC, Generic[S]):
     def _mirrored(self, start: Vector) -> Arrays:
         return {} if self.masked else self.rows(start)
 
+    def recovery(self, state: S, positions: Positions) -> Arrays | None:
+        """Return the states that some agents need to go on, or None where nobody but they has them.
+
+        By default their rows of every table, by the table's name. What all of them have in common
+        may be one array (d,).
+        """
+        return {name: getattr(state, name)[positions] for name in self.rows(np.empty(0))}
+
     def recovery_of(self, state: S, position: int, start: Vector) -> Arrays | None:
         """Return what one agent is sent to go on, or to begin: all that there is of a masked run.
 
@@ -256,22 +190,10 @@ class ServerHalf(ABC, Generic[S]):
             return None
         return {name: array[0] if array.ndim > 1 else array for name, array in held.items()}
 
-    def recovery(self, state: S, positions: Positions) -> Arrays | None:
-        """Return the states that some agents need to go on, or None where nobody but they has them.
-
-        By default their rows of every table, by the table's name. What all of them have in common
-        may be one array (d,).
-        """
-        return {name: getattr(state, name)[positions] for name in self.rows(np.empty(0))}
-
     def model(self, state: S) -> Vector:
         """Return the model (d,) that is the run's result."""
         found: Vector = getattr(state, self.last)
         return found
-
-    def models(self, state: S) -> Arrays:
-        """Return the models (d,) by name: ``"last"``, which is ``model``, and others."""
-        return {"last": self.model(state)}
 
     def residual(self, state: S) -> float:
         """Return a squared fixed-point residual that is 0 at a solution."""
@@ -305,24 +227,6 @@ class ServerHalf(ABC, Generic[S]):
         return self.completed(state)
 
     # ------------------------------------------------------------------ a round
-
-    def broadcast(self, state: S, turn: Turn) -> tuple[S, Arrays]:
-        """Begin a round: return the state and the arrays all participants are sent.
-
-        By default the run's result so far, as ``x``.
-        """
-        return state, {"x": getattr(state, self.last)}
-
-    def per_agent_broadcast(self, state: S, position: int, turn: Turn) -> Arrays:
-        """Return what this agent is sent in addition, in a message of its own; none by default."""
-        return {}
-
-    def summands(self, state: S) -> Shapes:
-        """Return names and shapes of the arrays that every agent uploads, in order.
-
-        By default a model, as ``x``.
-        """
-        return {"x": getattr(state, self.last).shape}
 
     def accept(self, state: S, block: Block) -> tuple[Block, NDArray[np.uint64]]:
         """Check uploads; return them with what their agents hold from now on, and its digests.
@@ -386,32 +290,6 @@ class ServerHalf(ABC, Generic[S]):
         self.mirror(state, uploads)
         return self.fold_sums(state, ClearSums(uploads), turn)
 
-    def fold_sums(self, state: S, sums: Sums, turn: Turn) -> S:
-        """End a round with the sums of its uploads, which is all that there is of masked ones.
-
-        The tables have followed by then. A half gives this, or ``fold``.
-        """
-        raise NotImplementedError(f"{type(self).__name__} defines neither fold_sums nor fold")
-
-    restarts: ClassVar[bool] = False
-    """Whether an agent of a masked run that lost its state may begin again; if not it is out."""
-
-    def measures(self, state: S) -> dict[str, float]:
-        """Return what else is measured of the state after a round, by kebab-case name."""
-        return {}
-
-    def notes(self, state: S, silent: Sequence[str]) -> tuple[str, ...]:
-        """Return what else the history says of a round that has ended.
-
-        ``silent`` are the agents of the roster whose uploads are not in it, in order.
-        """
-        return ()
-
-    @property
-    def recovery_note(self) -> str:
-        """What an agent loses that is sent its state; mostly nothing."""
-        return ""
-
 
 _ROWS_AT_ONCE = 1 << 12
 
@@ -472,3 +350,20 @@ def mean_row(table: Vector) -> Vector:
     mean = column_sums(table)
     mean /= table.dtype.type(len(table))
     return mean
+
+
+__all__ = [
+    "UNSAVED",
+    "Arrays",
+    "GroupedHalf",
+    "HalfState",
+    "Positions",
+    "ServerHalf",
+    "ServerMethod",
+    "Turn",
+    "Vector",
+    "grouped",
+    "mean_row",
+    "mean_rows",
+    "step_keys",
+]

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.client_apps.half import Arrays, Half, agreed_on
+from privet.client_apps.half import Arrays, Half
 from privet.client_apps.inputs import Vector, parts
+from privet.client_apps.method import agreed_on
 from privet.client_apps.sparsifiers import VALUES, sparse_arrays, sparse_vector
 from privet.core import NotFiniteError, UploadError, WireError
 from privet.core.mapped import release

@@ -131,7 +131,7 @@ class LoopParticipant(Participant):
         buffers: str = "average",
     ) -> None:
         half = algorithm(protocol).load_agent()
-        if half.local_update is not Half.local_update and not half.task_alone:
+        if half.local_update is not Half.local_update and not half.custom_loop_ok:
             raise ConfigError(
                 f"{protocol} does its local steps itself: a custom loop cannot replace them"
             )

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from privet.client_apps import Local
-from privet.client_apps.half import agreed_on
+from privet.client_apps.method import agreed_on
 from privet.client_apps.sparsifiers import sparse_arrays
 from privet.core import algorithm
 from privet.problems import minimize

@@ -1,0 +1,191 @@
+"""What the author of an algorithm writes of its server half: the contract, in twenty names.
+
+In this order: what every method gives, where agents keep a state, and what it may give.
+`ServerHalf` has what is derived from these for all algorithms.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import nan
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privet.client_apps.half import Half
+from privet.kernel import Facts, stream
+from privet.wire.ring import Shapes
+
+from .uploads import Sums, Uploads
+
+Vector = NDArray[Any]
+Arrays = dict[str, Vector]
+Positions = NDArray[np.intp] | slice
+"""Some agents, by position in the sorted list of their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The round a half is asked to do something in.
+
+    Attributes
+    ----------
+    number : int
+        Counted from 1.
+    seed : int
+        The run's.
+    """
+
+    number: int
+    seed: int = 0
+
+    def stream(self, purpose: str) -> np.random.Generator:
+        """Return the generator of (seed, purpose, round); each purpose has its own."""
+        return stream(self.seed, purpose, round_=self.number)
+
+
+UNSAVED: Mapping[str, bool] = {"unsaved": True}
+"""Metadata of a state's field that checkpoints are without: `completed` computes it anew."""
+
+
+@dataclass(slots=True)
+class HalfState:
+    """A server's state: fields that are arrays or Python numbers.
+
+    A field with the metadata `UNSAVED` is not in checkpoints.
+
+    Attributes
+    ----------
+    residual : float
+        A squared fixed-point residual that is 0 at a solution; NaN before the first round.
+    """
+
+    residual: float = field(default=nan, kw_only=True)
+
+
+S = TypeVar("S", bound=HalfState)
+
+
+@dataclass(frozen=True)
+class ServerMethod(ABC, Generic[S]):
+    """The contract of a server half: pure functions of its state, but that they may reuse it.
+
+    Subclass `ServerHalf`, a frozen dataclass. Agents are numbered by position in the sorted list of
+    their names. What an agent holds is one row of each table (N, d) of the state.
+
+    *Every method* gives ``state``, ``agent`` and ``fold_sums`` (or ``fold``, where its step is no
+    function of sums), and of what is not as by default ``last``, ``broadcast`` and ``summands``.
+
+    *Where agents keep a state*: ``rows`` and, of what is not as by default, ``initialise``,
+    ``completed``, ``admit``, ``renew``, ``recovery`` and ``restarts``.
+
+    *It may give* ``per_agent_broadcast``, ``models``, ``measures``, ``notes``, ``recovery_note``
+    and ``contraction``.
+    """
+
+    last: ClassVar[str] = "x"
+    """Name of the state's field that is the run's result."""
+    state: ClassVar[type[HalfState]]
+    """The class of the state."""
+
+    agent: Half
+
+    def broadcast(self, state: S, turn: Turn) -> tuple[S, Arrays]:
+        """Begin a round: return the state and the arrays all participants are sent.
+
+        By default the run's result so far, as ``x``.
+        """
+        return state, {"x": getattr(state, self.last)}
+
+    def summands(self, state: S) -> Shapes:
+        """Return names and shapes of the arrays that every agent uploads, in order.
+
+        By default a model, as ``x``.
+        """
+        return {"x": getattr(state, self.last).shape}
+
+    def fold_sums(self, state: S, sums: Sums, turn: Turn) -> S:
+        """End a round with the sums of its uploads, which is all that there is of masked ones.
+
+        The tables have followed by then. A half gives this, or ``fold``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines neither fold_sums nor fold")
+
+    @abstractmethod
+    def fold(self, state: S, uploads: Uploads, turn: Turn) -> S:
+        """End a round with the accepted uploads of the participants.
+
+        By default the tables follow, and ``fold_sums`` ends it.
+        """
+
+    # ------------------------------------------------------------------ where agents keep a state
+
+    def rows(self, start: Vector) -> Arrays:
+        """Return what an agent holds before its first round, by name of the state's table."""
+        return {}
+
+    @abstractmethod
+    def initialise(self, start: Vector, count: int) -> S:
+        """Return the state before round 1, all agents at the starting model (d,).
+
+        By default the start, and the tables.
+        """
+
+    def completed(self, state: S) -> S:
+        """Return the state with what follows from its tables, after they were set or changed."""
+        return state
+
+    @abstractmethod
+    def admit(self, state: S, position: int, start: Vector) -> S:
+        """Return the state with a new agent inserted at this position; by default its rows."""
+
+    @abstractmethod
+    def renew(self, state: S, position: int, start: Vector) -> S:
+        """Return the state in which this agent is again what ``admit`` inserts."""
+
+    restarts: ClassVar[bool] = False
+    """Whether an agent of a masked run that lost its state may begin again; if not it is out."""
+
+    @abstractmethod
+    def recovery(self, state: S, positions: Positions) -> Arrays | None:
+        """Return the states that some agents need to go on, or None where nobody but they has them.
+
+        By default their rows of every table, by the table's name. What all of them have in common
+        may be one array (d,).
+        """
+
+    # ------------------------------------------------------------------ what it may give
+
+    def per_agent_broadcast(self, state: S, position: int, turn: Turn) -> Arrays:
+        """Return what this agent is sent in addition, in a message of its own; none by default."""
+        return {}
+
+    def models(self, state: S) -> Arrays:
+        """Return the models (d,) by name: ``"last"``, which is ``model``, and others."""
+        return {"last": getattr(state, self.last)}
+
+    def contraction(self, facts: Facts) -> float:
+        """Return by what factor a round brings the model nearer to its limit, at least.
+
+        From public numbers; 1 where theory knows none.
+        """
+        return 1.0
+
+    def measures(self, state: S) -> dict[str, float]:
+        """Return what else is measured of the state after a round, by kebab-case name."""
+        return {}
+
+    def notes(self, state: S, silent: Sequence[str]) -> tuple[str, ...]:
+        """Return what else the history says of a round that has ended.
+
+        ``silent`` are the agents of the roster whose uploads are not in it, in order.
+        """
+        return ()
+
+    @property
+    def recovery_note(self) -> str:
+        """What an agent loses that is sent its state; mostly nothing."""
+        return ""

@@ -2,7 +2,7 @@
 
 from .errors import ConfigError, NotFiniteError, PrivetError, RunError, UploadError, WireError
 from .key import Key, setting
-from .registry import Algorithm, algorithm, algorithms
+from .registry import Algorithm, algorithm, algorithms, registered
 
 __all__ = [
     "Algorithm",
@@ -15,5 +15,6 @@ __all__ = [
     "WireError",
     "algorithm",
     "algorithms",
+    "registered",
     "setting",
 ]

@@ -7,6 +7,8 @@ Other packages add theirs by the entry point group ``privet.algorithms``, whose 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -30,17 +32,15 @@ class Algorithm:
     ----------
     name : str
         Protocol name in messages and run configs, kebab-case.
-    strategy : str
-        ``"package.module:Class"`` of the Flower Strategy, a ``PrimalDualStrategy``; the class has
-        ``from_config(config) -> Strategy``.
-    agent : str
-        ``"package.module:Class"`` of the agent half; the class has
-        ``from_settings(settings) -> half``.
+    strategy : str or type
+        ``"package.module:Class"`` of the Flower Strategy, a ``PrimalDualStrategy``, or the class.
+    agent : str or type
+        ``"package.module:Class"`` of the agent half, or the class.
     """
 
     name: str
-    strategy: str
-    agent: str
+    strategy: str | type
+    agent: str | type
 
     def load_strategy(self) -> Any:
         """Import and return the Strategy class (raises ``ConfigError``)."""
@@ -82,7 +82,7 @@ def algorithms() -> dict[str, Algorithm]:
 @lru_cache(maxsize=1)
 def _found() -> tuple[dict[str, Algorithm], dict[str, str]]:
     """Return the algorithms by name, and by entry point why those of a package cannot be had."""
-    found, broken = {algorithm.name: algorithm for algorithm in BUILT_IN}, {}
+    found, broken = {algorithm.name: algorithm for algorithm in BUILT_IN} | _REGISTERED, {}
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         try:
             loaded = entry.load()
@@ -125,7 +125,27 @@ def _of_flower(name: str) -> str:
     return f"; {found} is Flower's own: flwr.serverapp.strategy.{found}" if found else ""
 
 
-def _load(dotted: str) -> Any:
+_REGISTERED: dict[str, Algorithm] = {}
+
+
+@contextmanager
+def registered(algorithm: Algorithm) -> Iterator[None]:
+    """Have an algorithm known in this process, as in a notebook or a test, while the block runs.
+
+    Other processes, such as Ray's, know those of entry points alone.
+    """
+    _REGISTERED[algorithm.name] = algorithm
+    _found.cache_clear()
+    try:
+        yield
+    finally:
+        del _REGISTERED[algorithm.name]
+        _found.cache_clear()
+
+
+def _load(dotted: str | type) -> Any:
+    if isinstance(dotted, type):
+        return dotted
     module, _, attribute = dotted.partition(":")
     try:
         return getattr(import_module(module), attribute)

@@ -84,6 +84,57 @@ class ServerMethod(ABC, Generic[S]):
 
     *It may give* ``per_agent_broadcast``, ``models``, ``measures``, ``notes``, ``recovery_note``
     and ``contraction``.
+
+    Examples
+    --------
+    A whole algorithm: agents take five gradient steps, the server takes the mean of the models.
+
+    >>> from dataclasses import dataclass, field
+    >>> import numpy as np
+    >>> from privet.client_apps import Half, LocalTask
+    >>> from privet.core.key import setting
+    >>> from privet.strategies import PrimalDualStrategy
+    >>> from privet.strategies.half import HalfState, ServerHalf
+    >>> from privet.strategies.uploads import squared_gap
+    >>> @dataclass(frozen=True)
+    ... class Agent(Half):
+    ...     name = "toy"
+    ...     gamma: float = setting(0.5, "step size of a local step", low=0, open_low=True)
+    ...
+    ...     def task(self, state, broadcast, records, streams):
+    ...         return LocalTask(broadcast["x"], self.gamma, steps=5)
+    ...
+    ...     def finish(self, state, broadcast, task, walk):
+    ...         return {"x": walk.end}
+    >>> @dataclass(slots=True)
+    ... class State(HalfState):
+    ...     x: np.ndarray
+    >>> @dataclass(frozen=True)
+    ... class Server(ServerHalf[State]):
+    ...     state = State
+    ...     agent: Agent = field(default_factory=Agent)
+    ...
+    ...     def fold_sums(self, state, sums, turn):
+    ...         x = sums.mean("x", state.x)
+    ...         return State(x, residual=squared_gap(x, state.x))
+    >>> class Toy(PrimalDualStrategy):
+    ...     algorithm, settings, local_steps = "toy", (Agent,), ""
+    ...
+    ...     def __init__(self, gamma=Agent.gamma, **run):
+    ...         super().__init__(Server(Agent.from_settings(self.resolved(locals()))), **run)
+
+    It runs on any engine once it is registered, here in this process alone:
+
+    >>> from flwr.app import Array, ArrayRecord
+    >>> from privet.core import Algorithm, registered
+    >>> from privet.sim.inline import grid_of
+    >>> from privet.testing import logistic_federation
+    >>> problems, start = logistic_federation(), ArrayRecord({"x": Array(np.zeros(4))})
+    >>> with registered(Algorithm("toy", Toy, Agent)):
+    ...     grid = grid_of("toy", problems)
+    ...     result = Toy(gamma=0.5).start(grid, start, num_rounds=30, log_rounds=False)
+    >>> result.history[-1].residual < 1e-9 < result.history[0].residual
+    True
     """
 
     last: ClassVar[str] = "x"

@@ -1,0 +1,44 @@
+"""The whole example of CONTRIBUTING.md is an algorithm that keeps every promise."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+from privet.core import Algorithm, algorithm, registered
+from privet.testing import checks
+from support.paths import ROOT
+
+NAME = "my-average"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def example() -> Iterator[None]:
+    """Run the blocks of the example, in order, and register what they make."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    section = text[text.index("### A whole one") : text.index("### The contract")]
+    module = ModuleType("my_average")
+    sys.modules[module.__name__] = module
+    for block in re.findall(r"^```python\n(.*?)^```$", section, re.S | re.M):
+        exec(compile(block, "CONTRIBUTING.md", "exec"), module.__dict__)
+    assert module.ALGORITHM.name == NAME
+    with registered(Algorithm(NAME, module.MyAverage, module.Agent)):
+        yield
+    del sys.modules[module.__name__]
+
+
+def test_it_keeps_every_promise() -> None:
+    for check in checks(NAME):
+        check()
+
+
+def test_an_algorithm_is_registered_in_its_block_alone() -> None:
+    assert algorithm(NAME).load_agent().name == NAME
+    with registered(Algorithm("other", "a:B", "a:C")):
+        assert algorithm("other").strategy == "a:B"
+    with pytest.raises(Exception, match="unknown algorithm 'other'"):
+        algorithm("other")

@@ -88,7 +88,7 @@ class Uploading(Half):
     def local_update(self, state: Any, broadcast: Any, records: Records, streams: Streams) -> Local:
         task = self.task(state, broadcast, records, streams)
         moved = broadcast["x"] + records.update(self.program, task, streams)
-        return Local({}, {"x": moved}, moved)
+        return Local({}, {"x": moved}, (moved,))
 
 
 # ------------------------------------------------------------------ what neighbours move

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from privet.client_apps import Local, client_app
+from privet.client_apps import client_app
 from privet.client_apps.base import _agent_half
 from privet.client_apps.rivals.dp_fedsgd import Agent
 from privet.data import problem_from_context
@@ -48,9 +48,9 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         sensitivity = self.gradients.sensitivity(facts)
         return program.release("gaussian", scale=self.noise_scale, sensitivity=sensitivity)
 
-    def local_update(self: Agent, state: Any, broadcast: Any, records: Any, streams: Any) -> Local:
+    def local_update(self: Agent, state: Any, broadcast: Any, records: Any, streams: Any) -> Any:
         g = records.custom("half-a-gradient", streams, x=broadcast["x"], clip=self.clip)
-        return Local({}, {"g": g}, g)
+        return self.conclude(state, broadcast, {"g": g}, records, streams)
 
     monkeypatch.setattr(Agent, "noised_release", noised_release)
     monkeypatch.setattr(Agent, "local_update", local_update)

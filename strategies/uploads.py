@@ -63,6 +63,8 @@ class Block(NamedTuple):
 
     def rows_of(self, arrays: Arrays, dim: int) -> Arrays:
         """Return arrays with a row for each agent in place of a vector (d,) that they share."""
+        if len(self.positions) == 1:
+            return {n: a[None] if a.shape == (dim,) else a for n, a in arrays.items()}
         shape = (len(self.positions), dim)
         return {
             name: np.broadcast_to(array, shape) if array.shape == (dim,) else array

@@ -171,7 +171,7 @@ def digest(array: NDArray[Any]) -> int:
 
 def digests(stack: NDArray[Any]) -> NDArray[np.uint64]:
     """Return the ``digest`` of every row of a stack (N, d), shape (N,)."""
-    if stack.dtype == object:
+    if stack.dtype == object or len(stack) == 1:
         return np.array(list(map(digest, stack)), np.uint64)
     raw = np.ascontiguousarray(stack).view(np.uint8).reshape(len(stack), -1)
     size = raw.shape[1]

@@ -196,7 +196,7 @@ def test_the_sensitivity_holds_given_the_messages(seed: int) -> None:
         psi = [
             agent.local_update(
                 {}, {"w": w[i]}, opened(agent, p, none), Streams(0, "0", number)
-            ).agreed
+            ).agreed[0]
             for i, p in enumerate((one, other))
         ]
         gap = float(np.linalg.norm(psi[0] - psi[1]))

@@ -38,7 +38,7 @@ def described(algorithm: Algorithm) -> dict[str, Any]:
     return {
         "name": algorithm.name,
         "title": title(strategy),
-        "noise": getattr(agent, "noise_key", ""),
+        "noise": agent.noise_key,
         "local-steps": strategy.local_steps,
     }
 

@@ -81,7 +81,7 @@ def reproduce(
             if json_lines:
                 print(json.dumps(row_line(study.name, row)), flush=True)
                 continue
-            ours = row.ours if isinstance(row.ours, str) else str(row.ours)
+            ours = str(row.ours)
             print(f"  {row.what:58} paper {number(row.printed):>12}  ours {ours}  {row.verdict}")
     page = write_pages(output)
     if not json_lines:

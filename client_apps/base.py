@@ -53,7 +53,6 @@ from privet.wire.contract import (
     read_experiment,
 )
 from privet.wire.enrolment import enrolment_record
-from privet.wire.flower_internals import reply_to
 from privet.wire.records import record_dict
 
 from .adapters.torch_clipping import VmapError
@@ -204,7 +203,7 @@ class Participant:
         try:
             # Steps that are too long overflow; who gets the numbers says so in one line.
             with np.errstate(over="ignore", invalid="ignore"):
-                return reply_to(message, handler(message, context, name))
+                return Message(handler(message, context, name), reply_to=message)
         except Exception as error:
             return Message(self._failure(name, error, message, context), reply_to=message)
 

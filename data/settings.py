@@ -168,8 +168,7 @@ class DataSettings:
 def _divisor_of(algorithm: str) -> str:
     """Return what ``divisor = auto`` means for an algorithm."""
     known = algorithms()
-    agent = known[algorithm].load_agent() if algorithm in known else None
-    return str(getattr(agent, "divisor", "agent"))
+    return str(known[algorithm].load_agent().divisor) if algorithm in known else "agent"
 
 
 DATA_OWNERS: tuple[type, ...] = (DataSettings, *OWN_KEYS)

@@ -110,14 +110,13 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
 def as_printed(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> float | None:
     """Return the paper's own formula for the run, which is not a claim; None where it has none."""
     session = strategy.session
-    formula = getattr(strategy.half.agent, "as_printed", None)
-    if session is None or formula is None:
+    if session is None:
         return None
     facts = first_facts((n, agent) for n, agent in session.roster.agents.items() if agent.tag)
     if facts is None:
         return None
     try:
-        found: float | None = formula(facts, max(1, session.round), strategy.half.terms.delta)
+        half, rounds = strategy.half, max(1, session.round)
+        return half.agent.as_printed(facts, rounds, half.terms.delta)
     except ValueError:  # outside the formula's conditions, such as no row-norm
         return None
-    return found

@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord
 
 from privet.core import ConfigError, algorithm
 from privet.data import DataError, Federation, federation_from_config
-from privet.kernel import NoCertificateError, SystemNoise, stream
+from privet.kernel import NoCertificateError, stream
 from privet.kernel.exits import require_public
 from privet.strategies import PrimalDualStrategy
 from privet.wire.contract import means_privacy
@@ -20,14 +20,13 @@ from .evaluation import Evaluation
 
 
 def build_strategy(config: Mapping[str, Any], **options: Any) -> PrimalDualStrategy:
-    """Return the strategy that a resolved config asks for, with its source of noise.
+    """Return the strategy that a resolved config asks for.
 
     ``options`` are further arguments of the algorithm's ``from_config``.
     """
-    kind = algorithm(config["algorithm"]).load_strategy()
-    if kind.adds_noise:
-        options = {"noise": SystemNoise(), **options}
-    strategy: PrimalDualStrategy = kind.from_config(config, **options)
+    strategy: PrimalDualStrategy = (
+        algorithm(config["algorithm"]).load_strategy().from_config(config, **options)
+    )
     return strategy
 
 
@@ -62,7 +61,8 @@ def build_evaluation(config: Mapping[str, Any]) -> Evaluation:
     federation = build_federation(config)
     kind = algorithm(config["algorithm"]).load_strategy()
     evaluation = Evaluation(federation, kind.objective_h(config))
-    return replace(evaluation, measures=kind.measures(config, evaluation))
+    measures = kind.measures(config, federation, evaluation.optimum)
+    return replace(evaluation, measures=measures)
 
 
 def starting_model(config: Mapping[str, Any], dim: int) -> ArrayRecord:

@@ -158,7 +158,10 @@ def _to_json(encoding: Encoding) -> dict[str, Any]:
             one["range"] = [column.low, column.high]
         if column.name in encoding.optional:
             one["missing"] = encoding.filling[own].tolist()
-        one |= {key: True for key in ("gap", "zeros") if getattr(column, key)}
+        if column.gap:
+            one["gap"] = True
+        if column.zeros:
+            one["zeros"] = True
         columns.append(one)
         at += column.width
     label = encoding.label

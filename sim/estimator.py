@@ -106,8 +106,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
             config["target-epsilon"] = float(self.target_epsilon)
             config["delta"] = float(self.delta)
             config["clip"], config["row-norm"] = float(self.clip), float(self.row_norm)
-            agent = algorithm(self.strategy).load_agent()
-            config |= getattr(agent, "noise_settings", {})
+            config |= algorithm(self.strategy).load_agent().noise_settings
         own = {key.replace("_", "-"): value for key, value in (self.settings or {}).items()}
         return {**config, **own}
 

@@ -28,7 +28,7 @@ from privet.client_apps.state import STATE_RECORD, AgentState
 from privet.core.threads import pin_blas_threads
 from privet.kernel.node_rules import ALLOW_RUN_DATA
 from privet.wire import pack, unpack
-from privet.wire.flower_internals import answers, empty_run, set_identity, set_message_id
+from privet.wire.flower_internals import empty_run, set_identity, set_message_id
 from privet.wire.records import own_content
 
 log = logging.getLogger("flwr.privet")
@@ -110,7 +110,7 @@ class Nodes:
             reply = self.client_app(message, self.contexts[message.metadata.dst_node_id])
             if not isinstance(reply, Message):
                 raise TypeError(f"the ClientApp returned {type(reply).__name__}, not a Message")
-            if not answers(reply, message):
+            if reply.metadata.reply_to_message_id != message.metadata.message_id:
                 raise TypeError("the ClientApp returned a Message that is no reply to the one sent")
             return reply
         except Exception as error:

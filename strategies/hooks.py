@@ -172,19 +172,6 @@ class Theory(Protocol):
         ...
 
 
-class Evaluated(Protocol):
-    """What a run's models are evaluated on: `privet.server_apps.evaluation.Evaluation`."""
-
-    @property
-    def federation(self) -> Federation:
-        """All agents' problems, as a simulation sees them."""
-        ...
-
-    def optimum(self) -> Vector | None:
-        """Return the centralised optimum, None where it cannot be had."""
-        ...
-
-
 class Hooks:
     """Attributes and methods of a Strategy class that tools ask for, with their defaults."""
 
@@ -198,10 +185,6 @@ class Hooks:
     """What predicts convergence without a run, if anything does."""
     h_over_mean: ClassVar[bool] = False
     """Whether h is weighed against the mean of the f_i in place of their sum."""
-    adds_noise: ClassVar[bool] = False
-    """Whether the server itself draws privacy noise: ``from_config`` then takes ``noise``."""
-    hosts_units: ClassVar[bool] = False
-    """Whether servers may host one unit each: ``from_config`` then takes ``mixer``."""
 
     @classmethod
     def assumed(cls, moduli: Moduli) -> Mapping[str, Any]:
@@ -217,8 +200,20 @@ class Hooks:
         return Scaled(h, float(config["num-agents"])) if cls.h_over_mean else h
 
     @classmethod
-    def measures(cls, config: Mapping[str, Any], evaluated: Evaluated) -> tuple[Monitor, ...]:
-        """Return what is measured after every round beside the numbers common to all."""
+    def measures(
+        cls, config: Mapping[str, Any], federation: Federation, optimum: Callable[[], Vector | None]
+    ) -> tuple[Monitor, ...]:
+        """Return what is measured after every round beside the numbers common to all.
+
+        Parameters
+        ----------
+        config : mapping
+            A resolved run config.
+        federation : Federation
+            All agents' problems, as a simulation sees them.
+        optimum : callable
+            Returns the centralised optimum (d,), None where there is none.
+        """
         return ()
 
     def account(

@@ -21,7 +21,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from flwr.app import ConfigRecord, RecordDict
@@ -202,31 +201,21 @@ def update_record(protocol: str, version: int, update: Update) -> ConfigRecord:
     The small fields are one JSON text: Flower checks every field of a record on both sides, and
     twelve of them cost more than the payload.
     """
-    # Formatted here, what stays the same once: json.dumps takes 6 us of a message's 150.
-    head = _about_head(protocol, version, update.agent, update.num_examples)
-    epsilon = repr(float(update.epsilon)) if math.isfinite(update.epsilon) else '"inf"'
-    about = (
-        f'{head}, "round": {update.round}, "digest": {update.digest}, '
-        f'"epsilon": {epsilon}, "delta": {float(update.delta)!r}'
-    )
+    about: dict[str, Any] = {
+        "protocol": protocol,
+        "version": version,
+        "agent": update.agent,
+        "num-examples": update.num_examples,
+        "round": update.round,
+        "digest": update.digest,
+        "epsilon": float(update.epsilon) if math.isfinite(update.epsilon) else "inf",
+        "delta": float(update.delta),
+    }
     if update.note:
-        about += f', "note": {json.dumps(update.note)}'
+        about["note"] = update.note
     if update.ledger:
-        about += f', "ledger": {_quoted(update.ledger)}'
-    return config_record({"kind": "update", "about": about + "}", "payload": update.payload})
-
-
-@lru_cache(maxsize=64)
-def _quoted(text: str) -> str:
-    """Return a text as JSON; agents of one history have the same ledger."""
-    return json.dumps(text)
-
-
-@lru_cache(maxsize=4096)
-def _about_head(protocol: str, version: int, agent: str, num_examples: int) -> str:
-    """Return the part of an upload's JSON that is the same in every round, without its brace."""
-    same = {"protocol": protocol, "version": version, "agent": agent, "num-examples": num_examples}
-    return json.dumps(same)[:-1]
+        about["ledger"] = update.ledger
+    return config_record({"kind": "update", "about": json.dumps(about), "payload": update.payload})
 
 
 def need_state_record(agent: str) -> ConfigRecord:

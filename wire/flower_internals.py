@@ -7,7 +7,6 @@ and names the version.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -53,29 +52,8 @@ def holding(record: Record, held: dict[str, Any]) -> Record:
 
 def copy_for(message: Message, node: int, content: RecordDict) -> Message:
     """Return a message to another node, made like one by Flower's constructor, which takes 4 us."""
-    return _with_metadata(message, {"_dst_node_id": node}, content)
-
-
-def reply_to(message: Message, content: RecordDict) -> Message:
-    """Return the reply ``Message(content, reply_to=message)``, which takes Flower 6 us."""
-    asked, now = message.metadata.__dict__, time.time()
-    told = {
-        "_message_id": "",
-        "_src_node_id": asked["_dst_node_id"],
-        "_dst_node_id": asked["_src_node_id"],
-        "_src_task_id": asked["_dst_task_id"],
-        "_dst_task_id": asked["_src_task_id"],
-        "_reply_to_message_id": asked["_message_id"],
-        "_created_at": now,
-        "_ttl": asked["_created_at"] + asked["_ttl"] - now,
-        "_delivered_at": "",
-    }
-    return _with_metadata(message, told, content)
-
-
-def _with_metadata(message: Message, told: dict[str, Any], content: RecordDict) -> Message:
     made, metadata = object.__new__(Message), object.__new__(Metadata)
-    metadata.__dict__.update(message.metadata.__dict__, **told)
+    metadata.__dict__.update(message.metadata.__dict__, _dst_node_id=node)
     made.__dict__.update({"_metadata": metadata, "_content": content, "_error": None})
     return made
 
@@ -83,12 +61,6 @@ def _with_metadata(message: Message, told: dict[str, Any], content: RecordDict) 
 def set_message_id(message: Message, message_id: str) -> None:
     """Give a message its id, which has no setter."""
     message.metadata.__dict__["_message_id"] = message_id
-
-
-def answers(reply: Message, message: Message) -> bool:
-    """Whether a message is the reply to another; the ids have getters, at 1 us each."""
-    asked: str = message.metadata.__dict__["_message_id"]
-    return bool(reply.metadata.__dict__["_reply_to_message_id"] == asked)
 
 
 def set_identity(run_id: int, node_id: int) -> None:

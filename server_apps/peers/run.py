@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from privet.core import ConfigError, algorithm
+from privet.core import ConfigError
 from privet.strategies.gfl.graph import combination_matrix
 from privet.strategies.gfl.mixing import perturbation_kind
 
@@ -34,16 +34,13 @@ def hosted_unit(
     Raises
     ------
     ConfigError
-        If the algorithm has no units, or a key cannot be used.
+        If a key cannot be used.
     RunError
         If a neighbour's server does not come; a resumed run goes on without it.
     """
     if not config.get("unit"):
         yield config, {}
         return
-    name = config["algorithm"]
-    if not algorithm(name).load_strategy().hosts_units:
-        raise ConfigError(f"unit = {config['unit']!r}: {name} has no servers of units")
     # Only here: FastAPI and uvicorn are slow to load.
     from .messages import Shape
     from .mixer import NetworkMixer

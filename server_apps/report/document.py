@@ -46,8 +46,7 @@ overflow-wrap:anywhere}
 figure{margin:0;background:var(--card);border:1px solid var(--grid);border-radius:.6rem;
 padding:.8rem .7rem .5rem;min-width:0;max-width:40rem}
 figure svg{display:block;width:100%;height:auto}
-figure svg text{font-family:var(--font)}
-figure svg *{stroke-linejoin:round}
+figure svg text{font-family:var(--font)!important}
 .legend{display:flex;flex-wrap:wrap;gap:.1rem .9rem;list-style:none;margin:0 0 .3rem;padding:0;
 font-size:.85rem}
 .legend li{display:flex;align-items:center;gap:.4rem;min-width:0;overflow-wrap:anywhere}

@@ -155,7 +155,8 @@ def draw(panel: Panel, runs: Sequence[Run], over: str = "round") -> str:
     label, along = _along(over, max(x for _, _, (xs, _) in lines for x in xs))
     settings: dict[Any, Any] = {
         "svg.fonttype": "none",
-        "svg.hashsalt": panel.key,
+        # What is defined once and drawn often has an id of this and its content.
+        "svg.hashsalt": f"{panel.key}-{over}",
         "path.simplify": True,
         "font.size": 11.5,
         "font.family": "DejaVu Sans",
@@ -181,14 +182,15 @@ def draw(panel: Panel, runs: Sequence[Run], over: str = "round") -> str:
             file,
             format="svg",
             transparent=True,
-            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
+            metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
         )
         spots = "".join(
             _spot(axes, index, (x, y), said)
             for (index, _, _), place, texts in zip(lines, scaled, told, strict=True)
             for x, y, said in _some(list(zip(*place, texts, strict=True)))
         )
-    return _inline(file.getvalue(), f"{panel.key}-{over}").removesuffix("</svg>") + spots + "</svg>"
+    width, height = _WIDTH * _POINTS, _HEIGHT * _POINTS
+    return _inline(file.getvalue(), width, height).removesuffix("</svg>") + spots + "</svg>"
 
 
 def _along(over: str, largest: Number) -> tuple[str, float]:
@@ -305,32 +307,12 @@ def _placeholder(index: int) -> str:
     return f"#0a0a{index % COLOURS:02x}"
 
 
-def _inline(svg: str, name: str) -> str:
-    """Make matplotlib's document a fluid inline element: no prologue, own ids, page colours."""
-    svg = svg[svg.index("<svg") :]
-    for pattern in (
-        r"<metadata>.*?</metadata>",
-        r'<style type="text/css">.*?</style>',
-        r'\sxmlns(:\w+)?="[^"]*"',
-        r"<!--.*?-->",
-    ):
-        svg = re.sub(pattern, "", svg, flags=re.DOTALL)
-    svg = svg.replace("xlink:href", "href")
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
-    svg = re.sub(r' transform="rotate\(-?0 [^"]*"', "", svg)
-    svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
-    svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", svg)
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    svg = re.sub(r'href="#', f'href="#{name}-', svg)
-    svg = svg.replace("url(#", f"url(#{name}-")
-    svg = re.sub(r"<svg [^>]*?(viewBox=\"[^\"]*\")[^>]*>", r'<svg \1 aria-hidden="true">', svg)
-    # A hundredth of a point is finer than any screen, at half the size.
-    svg = re.sub(
-        r' (d|x|y)="[^"]*"',
-        lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]),
-        svg,
-    )
-    svg = re.sub(r"\s*\n\s*", " ", svg)
-    for colour, variable in ((_INK, "--ink"), (_GRID, "--grid")):
-        svg = svg.replace(colour, f"var({variable})")
-    return re.sub(r"#0a0a0(\d)", r"var(--run-\1)", svg).strip()
+def _inline(svg: str, width: float, height: float) -> str:
+    """Return matplotlib's document as an element of a page, which decides its size and colours."""
+    _, _, content = svg[svg.index("<svg") :].partition(">")
+    # Groups are named by counters that begin anew in every figure, and ids are unique in a page.
+    content = re.sub(r'<g id="[^"]*"', "<g", content)
+    runs = {_placeholder(index): colour(index) for index in range(COLOURS)}
+    for placeholder, variable in {_INK: "--ink", _GRID: "--grid", **runs}.items():
+        content = content.replace(placeholder, f"var({variable})")
+    return f'<svg viewBox="0 0 {width:g} {height:g}" aria-hidden="true">{content.strip()}'

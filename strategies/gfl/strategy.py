@@ -17,20 +17,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Unpack, cast
+from typing import Any, ClassVar, Self, Unpack, cast
+
+from numpy.typing import NDArray
 
 from privet.client_apps.gfl import Agent
 from privet.client_apps.gradient_agents import noise
 from privet.client_apps.terms import NoiseTerms, PrivacyTerms
 from privet.core import ConfigError
 from privet.core.key import read, setting
-from privet.kernel import Facts, NoiseSource
+from privet.data import Federation
+from privet.kernel import Facts, NoiseSource, SystemNoise
 from privet.problems import public_facts
 
 from .. import participation
 from ..base import PrimalDualStrategy
 from ..configured import RunArguments
-from ..hooks import Evaluated, Monitor, SearchAxis
+from ..hooks import Monitor, SearchAxis
 from ..run import Observer, Run
 from ..run.account import PrivetResult
 from .account import Links, Spending, gfl_account
@@ -41,6 +44,8 @@ from .noise import LinkNoise, SampledNoise
 from .server import Server
 
 log = logging.getLogger("flwr.privet")
+
+Vector = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -166,8 +171,6 @@ class GFL(PrimalDualStrategy):
     algorithm: ClassVar[str] = Agent.name
     settings: ClassVar[tuple[type, ...]] = (Agent, GraphSettings, PeerKeys, NoiseTerms)
     h_over_mean: ClassVar[bool] = True
-    adds_noise: ClassVar[bool] = True
-    hosts_units: ClassVar[bool] = True
     search: ClassVar[tuple[SearchAxis, ...]] = (SearchAxis("step-size", 0.05, 3.0, "smoothness"),)
 
     def __init__(
@@ -217,11 +220,18 @@ class GFL(PrimalDualStrategy):
         super().__init__(half, **run)
 
     @classmethod
-    def measures(cls, config: Mapping[str, Any], evaluated: Evaluated) -> tuple[Monitor, ...]:
+    def from_config(cls, config: Mapping[str, Any], **options: Any) -> Self:
+        """Return the strategy of a resolved run config; the noise is the system's if not given."""
+        return super().from_config(config, **{"noise": SystemNoise(), **options})
+
+    @classmethod
+    def measures(
+        cls, config: Mapping[str, Any], federation: Federation, optimum: Callable[[], Vector | None]
+    ) -> tuple[Monitor, ...]:
         """Return `GflMeasures`: deviations from the optimum, and the epsilon of the links."""
-        links = Links.of(config, public_facts(evaluated.federation.problems[0]))
+        links = Links.of(config, public_facts(federation.problems[0]))
         spending = None if links is None else Spending(links, config["delta"])
-        return (GflMeasures(evaluated.optimum, config["units"], spending),)
+        return (GflMeasures(optimum, config["units"], spending),)
 
     def account(
         self, config: Mapping[str, Any], facts: Callable[[], Facts | None]

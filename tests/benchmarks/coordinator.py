@@ -18,6 +18,7 @@ from privet.sim.logs import quiet
 from privet.strategies import FedPLT
 from privet.wire import ENROL, RECORD, Enrolment, Update, digest, pack
 from privet.wire.contract import read_instruction, update_record
+from privet.wire.dense import joined_digest
 from privet.wire.enrolment import enrolment_record
 
 
@@ -26,7 +27,7 @@ class Parrot:
 
     def __init__(self, dim: int) -> None:
         self._dim = dim
-        self._digest = digest(np.zeros(dim))
+        self._digest = digest(np.zeros(dim))  # of z
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Return the reply to an enrolment question or an instruction."""
@@ -35,8 +36,9 @@ class Parrot:
             said = Enrolment(name, 1, self._dim, "float64", "fed-plt", 1, "", ())
             return Message(RecordDict({RECORD: enrolment_record(said)}), reply_to=message)
         asked = read_instruction(message.content)
-        payload = pack({"x": asked.broadcast()["y"]})
-        update = Update(name, asked.round, 1, self._digest, payload, 0.0, 1e-5, "", "")
+        x = asked.broadcast()["y"]
+        agreed = joined_digest((digest(x), self._digest))
+        update = Update(name, asked.round, 1, agreed, pack({"x": x}), 0.0, 1e-5, "", "")
         return Message(RecordDict({RECORD: update_record("fed-plt", 1, update)}), reply_to=message)
 
 

@@ -9,6 +9,7 @@ against FedAvg on the in-process engine.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -164,6 +165,7 @@ def _coordinator(show: Show, agents: int) -> None:
         capture_output=True,
         text=True,
         check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     found = json.loads(done.stdout)
     case = f"{agents} agents, d = 10000"

@@ -494,7 +494,7 @@ class TestSafety:
         for _, attributes in page.tags:
             for name, value in attributes.items():
                 assert name != "src"
-                if name == "href":
+                if name in ("href", "xlink:href"):
                     assert (value or "").startswith("#")
                     assert (value or "")[1:] in page.ids
         assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", page.html))

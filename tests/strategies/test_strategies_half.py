@@ -183,7 +183,7 @@ def test_every_argument_is_named_and_defaults_are_those_of_the_run_config(
     # A key that nobody took would be read and forgotten, where it is to be refused.
     elsewhere = {*RunArguments.__annotations__}
     elsewhere |= set(keys_of(RegularizerSettings)) if "h" in taken else set()
-    elsewhere |= set(keys_of(PeerKeys)) if kind.hosts_units else set()
+    elsewhere |= set(keys_of(PeerKeys)) if PeerKeys in kind.settings else set()
     assert keys.keys() <= {*taken, *elsewhere}
     by_config = kind.from_config(read_config({"algorithm": kind.algorithm}))
     assert kind().half.settings() == by_config.half.settings()

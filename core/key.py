@@ -248,10 +248,11 @@ class Config(dict[str, Any]):
     """Values of run-config keys, each of which has been checked: nobody checks them again."""
 
 
-def read(owner: type[T], raw: Mapping[str, Any]) -> T:
+def read(owner: type[T], raw: Mapping[str, Any], **others: Any) -> T:
     """Return a settings object with those of its keys that are there, checked, else the defaults.
 
     Keys of other owners are not looked at, and the values of a `Config` are taken as they are.
+    ``others`` are fields that are no keys.
 
     Raises
     ------
@@ -264,7 +265,7 @@ def read(owner: type[T], raw: Mapping[str, Any]) -> T:
     instance = owner.__new__(owner)
     marks = getattr(instance, "__dict__", {})  # none with slots
     marks[_CHECKED] = given.keys()
-    instance.__init__(**given)  # type: ignore[misc]
+    instance.__init__(**given, **others)  # type: ignore[misc]
     del marks[_CHECKED]
     return instance
 

@@ -106,7 +106,7 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
                 return _execute(strategy, grid, config, folder, evaluation, control, saved)
 
 
-def _missing_named(config: Mapping[str, Any]) -> AbstractContextManager[None]:
+def _missing_named(config: Config) -> AbstractContextManager[None]:
     """Have a refusal of a private run name all keys that are missing."""
     private = config.get("target-epsilon", 0.0) > 0 or means_privacy(config)
     return missing_named(config, {}) if private else nullcontext()

@@ -58,7 +58,7 @@ test-all: lint ## lint, types and every test
 	$(BIN)/pytest $(PARALLEL) -m "not ray and not deployment" $(PYTEST_ARGS)
 	$(BIN)/pytest -m "ray or deployment" $(PYTEST_ARGS)
 
-keys: $(DEV) ## write the run-config keys into pyproject.toml, where Flower reads them
+keys: $(DEV) ## write the run-config keys into pyproject.toml and the strategies' constructors
 	@$(BIN)/python scripts/keys.py
 
 golden: $(DEV) ## record anew what runs of every algorithm give, or compare: GOLDEN=--compare

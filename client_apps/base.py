@@ -19,7 +19,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 
 from privet.core import ConfigError, NotFiniteError, PrivetError, WireError, algorithm
-from privet.core.errors import one_line
+from privet.core.errors import ModelError, one_line
 from privet.core.library import library_version
 from privet.core.threads import pin_blas_threads
 from privet.data.dataset import DataError
@@ -55,7 +55,6 @@ from privet.wire.contract import (
 from privet.wire.enrolment import enrolment_record
 from privet.wire.records import record_dict
 
-from .adapters.torch_clipping import VmapError
 from .flower_mods import mod_around
 from .guard import (
     NoiseFactory,
@@ -219,7 +218,7 @@ class Participant:
             log.warning("agent %s refuses: %s%s", name, text, why)
         elif own:
             log.warning("agent %s: %s", name, text)
-        elif no_problem or isinstance(error, VmapError):
+        elif no_problem or isinstance(error, ModelError):
             # Most often a wrong data file, or a layer that says more than a traceback.
             log.error("agent %s: %s: %s", name, type(error).__name__, text)
         else:

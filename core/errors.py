@@ -49,6 +49,10 @@ class NotFiniteError(UploadError, WireError):
     """Numbers of a message that are not finite, or too large to compute with or to be summed."""
 
 
+class ModelError(RuntimeError):
+    """A module or loss of the user's own fails; the text says which in one line."""
+
+
 class RunError(PrivetError, RuntimeError):
     """A run that cannot go on; the text is the cause."""
 

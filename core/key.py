@@ -244,20 +244,34 @@ def values_of(instance: Any) -> dict[str, Any]:
     return {key.name: getattr(instance, name) for name, key in keys_of(type(instance)).items()}
 
 
-def read(owner: type[T], raw: Mapping[str, Any]) -> T:
+class Config(dict[str, Any]):
+    """Values of run-config keys, each of which has been checked: nobody checks them again."""
+
+
+def read(owner: type[T], raw: Mapping[str, Any], **others: Any) -> T:
     """Return a settings object with those of its keys that are there, checked, else the defaults.
 
-    Keys of other owners are not looked at.
+    Keys of other owners are not looked at, and the values of a `Config` are taken as they are.
+    ``others`` are fields that are no keys.
 
     Raises
     ------
     ConfigError
         If a value does not fit, alone or beside the others; the line names the key.
     """
-    given = {
-        name: key.check(raw[key.name]) for name, key in keys_of(owner).items() if key.name in raw
-    }
-    return owner(**given)
+    keys = {name: key for name, key in keys_of(owner).items() if key.name in raw}
+    trusted = isinstance(raw, Config)
+    given = {n: raw[k.name] if trusted else k.check(raw[k.name]) for n, k in keys.items()}
+    instance = owner.__new__(owner)
+    marks = getattr(instance, "__dict__", {})  # none with slots
+    marks[_CHECKED] = given.keys()
+    instance.__init__(**given, **others)  # type: ignore[misc]
+    del marks[_CHECKED]
+    return instance
+
+
+_CHECKED = "_checked"
+"""Where `read` says which fields `check_fields` need not look at."""
 
 
 def check_fields(instance: Any) -> None:
@@ -265,11 +279,14 @@ def check_fields(instance: Any) -> None:
 
     For ``__post_init__``: a whole number given for a real one becomes one.
     """
+    checked = getattr(instance, _CHECKED, ())
     for name, key in keys_of(type(instance)).items():
+        if name in checked:
+            continue
         value = getattr(instance, name)
-        checked = key.check(value)
-        if type(checked) is not type(value):
-            object.__setattr__(instance, name, checked)
+        fitting = key.check(value)
+        if type(fitting) is not type(value):
+            object.__setattr__(instance, name, fitting)
 
 
 def settle(instance: Any) -> dict[str, Scalar]:

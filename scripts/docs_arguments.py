@@ -1,7 +1,7 @@
-"""A griffe extension of the documentation's build: the docstrings of Strategies as they are.
+"""A griffe extension of the documentation's build: the arguments of Strategies.
 
-What a docstring says of an argument is made from the run-config key that the argument is, when the
-class is; reading the source alone does not see it.
+Their constructors stand in a base class of each (``strategies/constructors.py``), which the pages
+do not show.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ class Arguments(griffe.Extension):
     """Takes the docstrings of the Strategies from the classes."""
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
-        """Replace the docstring that was read."""
+        """Add what the constructor's docstring says of the arguments."""
         made = getattr(strategies, cls.name, None)
         if cls.docstring and getattr(made, "settings", ()):
-            cls.docstring.value = inspect.getdoc(made) or ""
+            _, _, arguments = (inspect.getdoc(made.__init__) or "").partition("\n\n")
+            summary, _, rest = cls.docstring.value.partition("\n\n")
+            cls.docstring.value = f"{summary}\n\n{arguments}\n\n{rest}"

@@ -1,12 +1,15 @@
-"""Write the run-config keys where they are repeated: Flower's block in pyproject.toml.
+"""Write the run-config keys where they are repeated: pyproject.toml, and the constructors.
 
-``python scripts/keys.py`` rewrites the block; the same module is a hook of the documentation's
-build, which puts the table of all keys into the page that asks for it.
+``python scripts/keys.py`` rewrites Flower's block in pyproject.toml, and
+``strategies/constructors.py``; the same module is a hook of the documentation's build, which puts
+the table of all keys into the page that asks for it.
 """
 
 from __future__ import annotations
 
+import math
 import sys
+import textwrap
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,14 +19,17 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from privet.cli.keys import uses, values
     from privet.cli.new import toml
+    from privet.core import algorithms
     from privet.core.key import Key, keys_of, shown
     from privet.data.settings import DATA_OWNERS
     from privet.server_apps.config import Entry, RunConfig, defaults, table
+    from privet.strategies import PrimalDualStrategy
     from privet.strategies.participation import ParticipationSettings
-    from privet.strategies.run.options import RunSettings
+    from privet.strategies.run.options import RunOptions, RunSettings
 
 PLACE = "<!-- the table of run-config keys -->"
 HEADER = "[tool.flwr.app.config]\n"
+CONSTRUCTORS = "strategies/constructors.py"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -72,13 +78,111 @@ def block() -> str:
     return HEADER + toml(defaults())
 
 
+HEAD = '''"""The constructors of the strategies, written by ``make keys``: do not edit.
+
+An argument is a run-config key: its default and what is said of it are those of the field that
+declares it. ``PrimalDualStrategy`` checks what is given.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Unpack
+
+from .base import PrimalDualStrategy
+from .configured import RunArguments
+from .rivals.base import RivalStrategy
+
+if TYPE_CHECKING:
+    from privet.kernel import NoiseSource
+    from privet.problems import ProximalFunction
+
+    from .gfl.mixing import Mixer
+    from .gfl.noise import LinkNoise
+'''
+BASES = ("PrimalDualStrategy", "RivalStrategy")
+WIDTH = 100
+
+
+def constructors() -> str:
+    """Return the module with the constructors of all strategies of this library."""
+    own = (entry.load_strategy() for entry in algorithms().values())
+    return HEAD + "".join(_constructor(kind) for kind in own if _is_own(kind))
+
+
+def _is_own(kind: type) -> bool:
+    return kind.__module__.startswith("privet.")
+
+
+def _constructor(kind: type[PrimalDualStrategy]) -> str:
+    keys = kind.argument_keys()
+    base = next(each.__name__ for each in kind.__mro__ if each.__name__ in BASES)
+    star = ["*"] if keys.keys() - set(kind.positional) else []
+    named = [f"{n}: {type(key.default).__name__} = {_literal(key)}" for n, key in keys.items()]
+    places = len(kind.positional)
+    named = [*named[:places], *star, *named[places:]]
+    named += [f"{name}: {annotation} = None" for name, (annotation, _) in kind.objects.items()]
+    passed = [*keys, *kind.objects]
+    said = [_entry(name, _kind(key), key.doc) for name, key in keys.items()]
+    said += [_entry(n, f"{kind_}, optional", doc) for n, (kind_, doc) in kind.objects.items()]
+    common = keys_of(RunOptions).items()
+    said += [_entry(n, _kind(key), key.doc) for n, key in common if n not in keys]
+    said.append(_entry("run", "", "other arguments that every strategy takes, see `RunArguments`"))
+    lines = [
+        f"\n\nclass {kind.__name__}Arguments({base}):",
+        f'    """The arguments of {kind.__name__}."""\n',
+        "    def __init__(",
+        *(f"        {line}," for line in ("self", *named, "**run: Unpack[RunArguments]")),
+        "    ) -> None:",
+        f'        """Take the parameters of {kind.algorithm}.\n',
+        "        Parameters",
+        "        ----------",
+        *said,
+        '        """',
+        "        super().__init__(",
+        *(f"            {name}={name}," for name in passed),
+        "            **run,",
+        "        )\n",
+    ]
+    return "\n".join(lines)
+
+
+def _literal(key: Key) -> str:
+    if isinstance(key.default, str):
+        return f'"{key.default}"'
+    return "math.inf" if key.default == math.inf else repr(key.default)
+
+
+def _kind(key: Key) -> str:
+    choices = ", ".join(f'"{choice}"' for choice in key.choices)
+    return (
+        f"{{{choices}}}, default {_literal(key)}"
+        if choices
+        else (f"{type(key.default).__name__}, default {_literal(key)}")
+    )
+
+
+def _entry(name: str, kind: str, doc: str) -> str:
+    first = textwrap.wrap(
+        f"{name} : {kind}" if kind else name,
+        WIDTH,
+        initial_indent=" " * 8,
+        subsequent_indent=" " * 10,
+        break_long_words=False,
+    )
+    rest = textwrap.wrap(doc, WIDTH, initial_indent=" " * 12, subsequent_indent=" " * 12)
+    return "\n".join([*first, *rest])
+
+
 def main() -> int:
-    """Rewrite the section of pyproject.toml."""
-    path = Path(__file__).resolve().parent.parent / "pyproject.toml"
+    """Rewrite the section of pyproject.toml, and the constructors."""
+    root = Path(__file__).resolve().parent.parent
+    path = root / "pyproject.toml"
     text = path.read_text()
     begin = text.index(HEADER)
     end = text.index("\n\n", begin) + 1
     path.write_text(text[:begin] + block() + text[end:])
+    (root / CONSTRUCTORS).write_text(constructors())
     return 0
 
 

@@ -9,7 +9,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from privet.core import PrivetError
 
-from .config import without_stand_ins
+from .config import read_config, without_stand_ins
 from .execute import execute, headline
 
 log = logging.getLogger("flwr.privet")
@@ -22,7 +22,7 @@ def server_app() -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         try:
-            config = without_stand_ins(context.run_config)
+            config = read_config(without_stand_ins(context.run_config))
             finished = execute(grid, config, str(context.run_id))
             for name, value in headline(finished.summary).items():
                 log.info("%s: %s", name, value)

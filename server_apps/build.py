@@ -10,6 +10,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 
 from privet.core import ConfigError, algorithm
+from privet.core.key import Config
 from privet.data import DataError, Federation, federation_from_config
 from privet.kernel import NoCertificateError, stream
 from privet.kernel.exits import require_public
@@ -19,7 +20,7 @@ from privet.wire.contract import means_privacy
 from .evaluation import Evaluation
 
 
-def build_strategy(config: Mapping[str, Any], **options: Any) -> PrimalDualStrategy:
+def build_strategy(config: Config, **options: Any) -> PrimalDualStrategy:
     """Return the strategy that a resolved config asks for.
 
     ``options`` are further arguments of the algorithm's ``from_config``.

@@ -14,7 +14,7 @@ from typing import Any
 
 from privet.core import ConfigError, algorithm, algorithms
 from privet.core.errors import nearest
-from privet.core.key import Key, Scalar, keys_of, setting, shown
+from privet.core.key import Config, Key, Scalar, keys_of, setting, shown
 from privet.core.registry import DEFAULT_ALGORITHM
 from privet.data.settings import DATA_OWNERS
 from privet.data.table_files import is_table
@@ -188,7 +188,7 @@ def without_stand_ins(raw: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
+def read_config(raw: Mapping[str, Any]) -> Config:
     """Return the keys that a run uses, checked and filled in.
 
     A value equal to its owner's default counts as not given.
@@ -220,7 +220,7 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     resolved = kind.filled({key: given.get(key, own[key].usual) for key in own}, given)
     for key, why in (*_unused(own, given, resolved), *kind.unused(given, resolved)):
         raise ConfigError(f"{key} = {shown(given[key])}: {why}")
-    return dict(resolved)
+    return Config(resolved)
 
 
 def is_idle(key: str) -> bool:

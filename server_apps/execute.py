@@ -16,6 +16,7 @@ from flwr.serverapp import Grid
 
 from privet.core import ConfigError, PrivetError, RunError
 from privet.core.errors import one_line
+from privet.core.key import Config
 from privet.core.library import LIBRARY_VERSION, library_version
 from privet.core.threads import pin_blas_threads
 from privet.strategies import Observer, PrimalDualStrategy, PrivetResult
@@ -32,7 +33,7 @@ from .build import (
     require_public_data,
     starting_model,
 )
-from .config import NEWEST, decisive, read_config
+from .config import NEWEST, decisive
 from .control import Alarms, Control, stopped_by_sigterm
 from .evaluation import Evaluation
 from .model_file import about_run
@@ -57,27 +58,26 @@ class Finished:
     summary: dict[str, Any]
 
 
-def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
+def execute(grid: Grid, config: Config, run_id: str) -> Finished:
     """Run what the config asks for on a grid, and leave a run folder behind.
 
     Parameters
     ----------
     grid : Grid
         Flower's, of any engine.
-    raw : mapping
-        Run config; keys as in ``privet.server_apps.config``.
+    config : Config
+        What ``privet.server_apps.read_config`` returns of a run config.
     run_id : str
         Name of the run folder.
 
     Raises
     ------
     ConfigError
-        If a key is unknown or a value does not fit.
+        If values do not fit together, or cannot be used with the data.
     RunError
         If the run cannot go on. What was done until then is in the run folder.
     """
     pin_blas_threads()
-    config = read_config(raw)
     with _missing_named(config):
         strategy = build_strategy(config)  # before anything is read: settings may not fit together
     earlier, saved = None, config["resume"] or None
@@ -85,7 +85,7 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
         private = means_privacy(strategy.half.settings()) or config.get("target-epsilon", 0.0) > 0
         newest = RunFolder.newest(config["output-dir"], private=private)
         earlier, saved = newest or (None, None)
-        config["resume"] = str(earlier.path) if earlier else ""
+        config = Config(config, resume=str(earlier.path) if earlier else "")
     elif config["resume"]:
         _require_rounds_left(config, read_manifest(Path(config["resume"])))
     with json_log(run_id) if config["log-json"] else nullcontext():
@@ -106,7 +106,7 @@ def execute(grid: Grid, raw: Mapping[str, Any], run_id: str) -> Finished:
                 return _execute(strategy, grid, config, folder, evaluation, control, saved)
 
 
-def _missing_named(config: Mapping[str, Any]) -> AbstractContextManager[None]:
+def _missing_named(config: Config) -> AbstractContextManager[None]:
     """Have a refusal of a private run name all keys that are missing."""
     private = config.get("target-epsilon", 0.0) > 0 or means_privacy(config)
     return missing_named(config, {}) if private else nullcontext()

@@ -16,6 +16,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 
 from privet.core import ConfigError
+from privet.core.key import Config
 from privet.core.log_level import hushed
 from privet.data import DataError, planned_facts
 from privet.kernel import Facts, Release, Totals
@@ -64,12 +65,12 @@ _BOUNDS: Mapping[str, Any] = {
 """What a private run may need besides its noise, with values at which it is there."""
 
 
-def plan_account(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planned:
+def plan_account(config: Config, public: Mapping[str, Any]) -> Planned:
     """Return the account of the run that a resolved config asks for.
 
     Parameters
     ----------
-    config : mapping
+    config : Config
         A resolved run config.
     public : mapping
         ``num-examples`` (and ``dim``) of every agent where the account is not for the config's own
@@ -86,7 +87,7 @@ def plan_account(config: Mapping[str, Any], public: Mapping[str, Any]) -> Planne
 
 
 @contextmanager
-def missing_named(config: Mapping[str, Any], public: Mapping[str, Any]) -> Iterator[None]:
+def missing_named(config: Config, public: Mapping[str, Any]) -> Iterator[None]:
     """Add all keys that a private run lacks to the ``ConfigError`` that names the first."""
     try:
         yield
@@ -95,7 +96,7 @@ def missing_named(config: Mapping[str, Any], public: Mapping[str, Any]) -> Itera
         raise ConfigError(f"{error}; give {missing}" if missing else str(error)) from None
 
 
-def _missing(config: Mapping[str, Any], public: Mapping[str, Any]) -> list[str]:
+def _missing(config: Config, public: Mapping[str, Any]) -> list[str]:
     """Return the keys without which a run cannot be private and with which it could.
 
     With values at which it is, but for a schema, which has to be written first.
@@ -106,7 +107,7 @@ def _missing(config: Mapping[str, Any], public: Mapping[str, Any]) -> list[str]:
     def fails(added: Mapping[str, Any]) -> bool:
         with hushed():
             try:
-                _plan({**config, **added}, public, any_data=True)
+                _plan(Config({**config, **added}), public, any_data=True)
             except ConfigError:
                 return True
         return False
@@ -123,9 +124,7 @@ def _missing(config: Mapping[str, Any], public: Mapping[str, Any]) -> list[str]:
     return needed
 
 
-def _plan(
-    config: Mapping[str, Any], public: Mapping[str, Any], *, any_data: bool = False
-) -> Planned:
+def _plan(config: Config, public: Mapping[str, Any], *, any_data: bool = False) -> Planned:
     """Return the plan; ``any_data`` takes data too that a private run refuses."""
     strategy = build_strategy(config)
     if "colluders" in public and not strategy.half.agent.noise_sharing:

@@ -35,6 +35,7 @@ from flwr.app import Context, Message, MessageType, RecordDict
 from numpy.typing import NDArray
 
 from privet.core import ConfigError, RunError
+from privet.core.key import Config
 from privet.kernel import AgentLedger
 from privet.problems import LinearModel, RidgeRegression
 from privet.server_apps import read_config
@@ -321,7 +322,7 @@ class _Seen:
 
 
 def _play(
-    config: Mapping[str, Any],
+    config: Config,
     planted: Sequence[_Planted],
     colluders: int | None,
     *,

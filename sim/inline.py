@@ -32,18 +32,18 @@ def run_inline(
     Raises
     ------
     ConfigError, RunError
-        As ``privet.server_apps.execute``.
+        As ``privet.server_apps.read_config`` and ``execute``.
     """
     config = read_config(raw)
     agents = int(config["num-agents"])
     kind = _kind(engine, agents)
     require_colluders(config, colluders)
     if colluders is None:
-        return execute(kind(configured_app(), agents, config), raw, run_id)
+        return execute(kind(configured_app(), agents, config), config, run_id)
     with TemporaryDirectory() as folder:
         relation = str(config["relation"])
         nodes = trusting_nodes(Path(folder), map(str, range(agents)), colluders, relation)
-        return execute(kind(configured_app(), nodes, config), raw, run_id)
+        return execute(kind(configured_app(), nodes, config), config, run_id)
 
 
 def _kind(engine: str, agents: int) -> type[InlineGrid]:
@@ -91,14 +91,14 @@ def run_ray(
     Raises
     ------
     ConfigError, RunError
-        As ``privet.server_apps.execute``, and where Ray does not start.
+        As ``privet.server_apps.read_config`` and ``execute``, and where Ray does not start.
     """
     from privet.sim.ray.engine import RayGrid
 
     config = read_config(raw)
     agents = int(config["num-agents"])
     with RayGrid(configured_app, agents, config, actors=actors, address=address) as grid:
-        return execute(grid, raw, run_id)
+        return execute(grid, config, run_id)
 
 
 def configured_app() -> ClientApp:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from privet.client_apps.base import ProblemFn
 from privet.core import ConfigError, RunError
+from privet.core.key import Config
 from privet.core.log_level import SILENT, hushed
 from privet.core.registry import DEFAULT_ALGORITHM
 from privet.kernel import Problem
@@ -43,7 +44,7 @@ DIVERGED = 1e12
 MODULI_KEYS = ("strong-convexity", "smoothness")
 
 
-def read_searched(given: Mapping[str, Any]) -> dict[str, Any]:
+def read_searched(given: Mapping[str, Any]) -> Config:
     """Return the config of a search's runs, as `read_config`, without moduli they do not use.
 
     These are the search's own: its ranges are in units of them, whatever the algorithm.

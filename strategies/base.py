@@ -15,22 +15,24 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from privet.core import ConfigError, RunError
+from privet.core.key import Config, read
 from privet.wire.contract import means_privacy
 from privet.wire.records import record_dict
 
-from .configured import FOR_NOISE, Configured, RunArguments
+from .configured import FOR_NOISE, Configured
 from .flower_options import FlowerArguments, FlowerOptions
 from .flower_wrappers import refuse_changed_model, refuse_wrappers
 from .half import ServerHalf, step_keys
 from .hooks import Hooks, Monitor
 from .participation import All, Participation
+from .participation import from_config as participation_of
 from .run import Observer, Round, Run, RunOptions, Session
 from .run.account import PrivetResult, privacy_of
 from .run.checkpoint import Checkpoint, load
@@ -49,6 +51,7 @@ from .run.observers import (
 from .run.outcome import TooFewError
 from .run.session import METRICS
 from .run.stop import Stop
+from .shared_regularizer import RegularizerSettings
 
 log = logging.getLogger("flwr.privet")
 
@@ -79,10 +82,9 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
 
     Parameters
     ----------
-    half : ServerHalf
-        The algorithm's mathematics and parameters.
-    run
-        What every strategy takes, as in `RunArguments`.
+    arguments
+        The algorithm's own, which are the run-config keys of its ``settings`` and its ``objects``,
+        and what every strategy takes, as in `RunArguments`.
 
     Raises
     ------
@@ -95,23 +97,53 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
     no_secure_sum: ClassVar[str] = "its server needs every agent's upload"
     """Why the algorithm cannot do with sums, where it cannot."""
 
-    def __init__(self, half: ServerHalf[Any], **run: Unpack[RunArguments]) -> None:
-        given: dict[str, Any] = dict(run)
-        for name in given.keys() - RunArguments.__annotations__.keys():
-            self.refuse_argument(name)
-        if given.get("secure_sum") and not half.masked:
-            raise ConfigError(f"secure-sum = true: not with {half.name}: {self.no_secure_sum}")
-        flower = {
-            name: given.pop(name) for name in given.keys() & FlowerArguments.__annotations__.keys()
-        }
-        self.half = half
-        self.flower = FlowerOptions(**flower)
-        self.fraction_evaluate = given.pop("fraction_evaluate", 0.0)
-        self.monitor: Monitor | None = given.pop("monitor", None)
-        who = self.flower.participation(given.pop("participation", None)) or All()
-        nodes = self.flower.min_available_nodes
-        self.options = RunOptions(**given, participation=who, min_available_nodes=nodes)
-        require_weights(half, self.options.agent_weights)
+    def __init__(self, **arguments: Any) -> None:
+        given = self.checked(arguments)
+        self._set_up(self.resolved(given), arguments)
+
+    @classmethod
+    def from_config(cls, config: Config, **options: Any) -> Self:
+        """Return the strategy that a resolved run config asks for.
+
+        ``options`` are arguments of the constructor, in place of what the config says.
+
+        Raises
+        ------
+        ConfigError
+            If values do not fit together.
+        TypeError
+            For a config that `privet.server_apps.read_config` has not returned.
+        """
+        if not isinstance(config, Config):
+            raise TypeError("from_config takes what read_config returns of a run config")
+        given = cls.checked(options)
+        if "h" in cls.objects:
+            options.setdefault("h", read(RegularizerSettings, config).make())
+        options.setdefault("participation", participation_of(config))
+        made = cls.__new__(cls)
+        made._set_up(Config({**config, **given}), options)
+        return made
+
+    def _set_up(self, config: Config, arguments: Mapping[str, Any]) -> None:
+        """Take a resolved config, and of the arguments those that are no run-config keys."""
+        if config.get("target-epsilon", 0.0) > 0 and config["clip"] <= 0:
+            raise ConfigError("target-epsilon needs clip > 0")
+        objects = {n: arguments[n] for n in self.objects if arguments.get(n) is not None}
+        self.half = self.half_of(config, **objects)
+        if config.get("secure-sum") and not self.half.masked:
+            raise ConfigError(f"secure-sum = true: not with {self.half.name}: {self.no_secure_sum}")
+        flower = FlowerArguments.__annotations__.keys() & arguments.keys()
+        self.flower = FlowerOptions(**{name: arguments[name] for name in flower})
+        self.fraction_evaluate = arguments.get("fraction_evaluate", 0.0)
+        self.monitor: Monitor | None = arguments.get("monitor")
+        self.options = read(
+            RunOptions,
+            config,
+            participation=self.flower.participation(arguments.get("participation")) or All(),
+            min_available_nodes=self.flower.min_available_nodes,
+            agent_weights=arguments.get("agent_weights", "equal"),
+        )
+        require_weights(self.half, self.options.agent_weights)
         self.stopping = threading.Event()
         self._run: Run | None = None
 

@@ -1,26 +1,27 @@
 """How a Strategy's constructor and the run config are one list of names.
 
 The fields of the dataclasses in ``settings`` are the algorithm's run-config keys: of its agent
-half, its server half, and what else it brings. The constructor has them as named arguments, or
-``**run`` does by its type, an `Unpack` of a TypedDict; defaults, checks and what the docstring says
-of an argument come from the field.
+half, its server half, and what else it brings. Each is an argument of the constructor; its default,
+its checks and what is said of it come from the field. The constructors of this library's own
+strategies are written out in ``constructors.py``, by ``make keys``.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Container, Iterator, Mapping
-from typing import Any, ClassVar, NoReturn, Self, cast, get_args, get_type_hints
+from typing import Any, ClassVar, NoReturn
 
+from privet.client_apps.half import Half
 from privet.client_apps.value_bits import NOISE
-from privet.core import ConfigError, algorithm
+from privet.core import algorithm
 from privet.core.errors import did_you_mean
-from privet.core.key import Key, keys_of, owned, read
+from privet.core.key import Config, Key, keys_of
 
 from . import participation
 from .flower_options import FlowerArguments
+from .half import ServerHalf
 from .hooks import Monitor
-from .run.options import RunOptions, RunSettings
+from .run.options import RunSettings
 from .shared_regularizer import RegularizerSettings
 
 NOISE_KEYS = ("noise-scale", "noise-variance")
@@ -93,56 +94,19 @@ class RunArguments(FlowerArguments, total=False):
 
 
 class Configured:
-    """The constructor's arguments as run-config keys."""
-
-    __signature__: ClassVar[inspect.Signature]
+    """An algorithm's arguments, which are its run-config keys, and what a half is made of."""
 
     algorithm: ClassVar[str] = ""
     settings: ClassVar[tuple[type, ...]] = ()
-    """The dataclasses whose fields are the algorithm's run-config keys."""
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        cls.__signature__ = cls._complete_signature()
-        text = cls.__dict__.get("__doc__")
-        if cls.settings and text:
-            cls.__doc__ = cls._complete_docstring(inspect.cleandoc(text))
-
-    @classmethod
-    def _complete_signature(cls) -> inspect.Signature:
-        """Return the constructor's signature with the keys that ``**run`` has by its type."""
-        _, *named = inspect.signature(cls.__init__).parameters.values()
-        explicit = {entry.name for entry in named}
-        keys = cls.config_keys()
-        typed = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=keys[name].default)
-            for name in _names_of_rest(cls.__init__)
-            if name in keys.keys() - explicit - RunArguments.__annotations__.keys()
-        ]
-        return inspect.Signature(sorted([*named, *typed], key=lambda entry: entry.kind))
-
-    @classmethod
-    def _complete_docstring(cls, text: str) -> str:
-        """Return a docstring with what the fields say of the arguments among its parameters."""
-        entries = ""
-        for name, key in {**cls.argument_keys(), **keys_of(RunOptions)}.items():
-            choices = ", ".join(f'"{choice}"' for choice in key.choices)
-            kind = f"{{{choices}}}" if choices else type(key.default).__name__
-            entries += f"{name} : {kind}, default {key.default!r}\n    {key.doc}\n"
-        entries += "run\n    Other arguments that every strategy takes, see `RunArguments`.\n"
-        summary, _, rest = text.partition("\n\n")
-        if rest.startswith(_PARAMETERS):
-            return f"{summary}\n\n{_PARAMETERS}{entries}{rest.removeprefix(_PARAMETERS)}"
-        return f"{summary}\n\n{_PARAMETERS}{entries}\n{rest}"
-
-    @classmethod
-    def arguments(cls) -> Mapping[str, Any]:
-        """Return the named arguments of the constructor with their defaults."""
-        return {
-            name: entry.default
-            for name, entry in inspect.signature(cls).parameters.items()
-            if entry.kind is not entry.VAR_KEYWORD
-        }
+    """The dataclasses whose fields are the algorithm's run-config keys: its agent half first."""
+    server_half: ClassVar[type[ServerHalf[Any]]]
+    """The class of the server half."""
+    positional: ClassVar[tuple[str, ...]] = ()
+    """Arguments that may be given by their place."""
+    objects: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """Arguments that are no run-config keys: their types, and what they are."""
+    config_only: ClassVar[tuple[type, ...]] = (RegularizerSettings,)
+    """Owners of keys that are no arguments, as an object or nothing at all stands for them."""
 
     @classmethod
     def config_keys(cls) -> dict[str, Key]:
@@ -158,57 +122,55 @@ class Configured:
 
     @classmethod
     def argument_keys(cls) -> dict[str, Key]:
-        """Return the keys that are arguments, in their order; h is none, as it is an object."""
+        """Return the keys that are the algorithm's own arguments, those with a place first."""
         keys = cls.config_keys()
-        return {name: keys[name] for name in cls.arguments() if name in keys and name != "h"}
+        elsewhere = {*RunArguments.__annotations__}.union(*map(keys_of, cls.config_only))
+        names = [*cls.positional, *(name for name in keys if name not in cls.positional)]
+        return {name: keys[name] for name in names if name not in elsewhere}
 
     @classmethod
-    def resolved(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the config of a constructor's ``locals()``, every key checked.
+    def arguments(cls) -> Mapping[str, Any]:
+        """Return the algorithm's own arguments with their defaults."""
+        keys = {name: key.default for name, key in cls.argument_keys().items()}
+        return {**keys, **dict.fromkeys(cls.objects)}
+
+    @classmethod
+    def checked(cls, given: Mapping[str, Any]) -> Config:
+        """Return the arguments that are run-config keys as such, every value checked.
 
         Raises
         ------
         ConfigError
-            If a value does not fit its key, or a target has nothing to bound a release by.
+            If a value does not fit its key.
+        TypeError
+            For a name that is no argument, with the nearest that is one.
         """
-        named, keys = {**given, **given["run"]}, cls.argument_keys()
-        for name in given["run"].keys() & cls.arguments().keys() - keys.keys():
-            cls.refuse_argument(name)  # the type of **run has it, this algorithm has not
-        config: dict[str, Any] = {
-            key.name: key.check(named.get(name, key.default)) for name, key in keys.items()
-        }
-        changed = {key.name for key in keys.values() if config[key.name] != key.default}
-        config = cls.filled(config, changed)
-        config["secure-sum"] = bool(given["run"].get("secure_sum", False))
-        if config.get("target-epsilon", 0.0) > 0 and config["clip"] <= 0:
-            raise ConfigError("target-epsilon needs clip > 0")
-        return config
+        known = {**cls.arguments(), **RunArguments.__annotations__}
+        for name in given:
+            if name not in known:
+                cls.refuse_argument(name)
+        keys = {**keys_of(RunSettings), **cls.argument_keys()}
+        return Config({keys[n].name: keys[n].check(v) for n, v in given.items() if n in keys})
 
     @classmethod
-    def of_run(cls, run: Mapping[str, Any]) -> RunArguments:
-        """Return what is in ``**run`` besides the algorithm's own arguments."""
-        taken = cls.arguments()
-        return cast(RunArguments, {name: run[name] for name in run if name not in taken})
+    def resolved(cls, given: Config) -> Config:
+        """Return a constructor's config with the defaults of what was not given."""
+        keys = {key.name: key for key in cls.config_keys().values()}
+        config = {**{name: key.default for name, key in keys.items()}, **given}
+        changed = {name for name, key in keys.items() if config[name] != key.default}
+        return Config(cls.filled(config, changed))
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], **options: Any) -> Self:
-        """Return the strategy that a resolved run config asks for.
+    def half_of(cls, config: Config, **objects: Any) -> ServerHalf[Any]:
+        """Return the server half that a resolved config and the objects beside it ask for.
 
         Raises
         ------
         ConfigError
-            If a value does not fit.
+            If values do not fit together.
         """
-        arguments = {name: owned(config, key, cls) for name, key in cls.argument_keys().items()}
-        if "h" in cls.arguments():
-            arguments["h"] = read(RegularizerSettings, config).make()
-        arguments["participation"] = participation.from_config(config)
-        arguments |= {
-            name: config[key.name]
-            for name, key in keys_of(RunSettings).items()
-            if key.name in config
-        }
-        return cls(**{**arguments, **options})
+        agent = next(owner for owner in cls.settings if issubclass(owner, Half))
+        return cls.server_half.from_config(agent.from_settings(config), config, **objects)
 
     @classmethod
     def filled(cls, config: Mapping[str, Any], given: Container[str]) -> dict[str, Any]:
@@ -268,16 +230,3 @@ class Configured:
         near = [meant for meant in SYNONYMS.get(name, ()) if meant in known]
         hint = f"; did you mean {near[0]!r}?" if near else did_you_mean(name, known)
         raise TypeError(f"{cls.__name__} takes no {name!r}{hint}")
-
-
-_PARAMETERS = "Parameters\n----------\n"
-
-
-def _names_of_rest(constructor: Any) -> list[str]:
-    """Return the names that a constructor's ``**run`` may hold by its type."""
-    try:
-        hints = get_type_hints(constructor)
-    except NameError:  # a type that is imported for type checkers alone
-        return []
-    rest = inspect.getfullargspec(constructor).varkw
-    return [name for typed in get_args(hints.get(rest or "")) for name in typed.__annotations__]

@@ -14,21 +14,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 
 import numpy as np
 
 from privet.client_apps.dp_iadmm import Agent
 from privet.client_apps.terms import PrivacyTerms
 from privet.core import ConfigError
-from privet.core.key import LARGEST, SMALLEST, check_fields, read, setting
+from privet.core.key import LARGEST, SMALLEST, Config, check_fields, read, setting
 from privet.core.mapped import column_sums
 from privet.kernel import Zero
 from privet.problems import ProximalFunction, make_h
 from privet.wire.ring import Shapes
 
-from .base import PrimalDualStrategy
-from .configured import RunArguments
+from .constructors import DPIADMMArguments
 from .half import UNSAVED, Arrays, HalfState, ServerHalf, Turn, Vector, mean_row
 from .hooks import SearchAxis
 from .uploads import Sums, squared_gap
@@ -236,7 +235,7 @@ def averages(state: State) -> dict[str, Vector]:
     }
 
 
-class DPIADMM(PrimalDualStrategy):
+class DPIADMM(DPIADMMArguments):
     """DP-IADMM as a Flower Strategy.
 
     Notes
@@ -261,45 +260,18 @@ class DPIADMM(PrimalDualStrategy):
 
     algorithm: ClassVar[str] = Agent.name
     settings: ClassVar[tuple[type, ...]] = (Agent, Penalty, PrivacyTerms)
+    server_half = Server
+    positional = ("local_updates", "eta_rule", "epsilon", "rho", "perturbation", "mechanism")
     local_steps: ClassVar[str] = "local-updates"
     search: ClassVar[tuple[SearchAxis, ...]] = (SearchAxis("rho", 0.005, 20.0, "curvature"),)
 
-    def __init__(
-        self,
-        local_updates: int = Agent.local_updates,
-        eta_rule: str = Agent.eta_rule,
-        epsilon: float = Agent.epsilon,
-        rho: float = Penalty.rho,
-        perturbation: str = Agent.perturbation,
-        mechanism: str = Agent.mechanism,
-        *,
-        rho_c1: float = Penalty.rho_c1,
-        rho_c2: float = Penalty.rho_c2,
-        rho_growth: float = Penalty.rho_growth,
-        rho_period: int = Penalty.rho_period,
-        rho_max: float = Penalty.rho_max,
-        strong_convexity: float = Agent.strong_convexity,
-        smoothness: float = Agent.smoothness,
-        set: str = Agent.set,
-        set_radius: float = Agent.set_radius,
-        sensitivity: str = Agent.sensitivity,
-        noise_scale: float = Agent.noise_scale,
-        clip: float = Agent.clip,
-        row_norm: float = Agent.row_norm,
-        noise_seed: int = PrivacyTerms.noise_seed,
-        target_epsilon: float = PrivacyTerms.target_epsilon,
-        delta: float = Agent.delta,
-        relation: str = Agent.relation,
-        budget_schedule: str = Agent.budget_schedule,
-        budget_ratio: float = Agent.budget_ratio,
-        value_bits: str = Agent.value_bits,
-        **run: Unpack[RunArguments],
-    ) -> None:
-        config = self.resolved(locals())
+    @classmethod
+    def half_of(cls, config: Config, **objects: Any) -> Server:
+        """As every algorithm, with the penalty, whose epsilon is the agents'."""
         agent = Agent.from_settings(config)
         _check_noise(agent)
         penalty = replace(read(Penalty, config), epsilon=agent.epsilon)
-        super().__init__(Server.from_config(agent, config, penalty=penalty), **run)
+        return Server.from_config(agent, config, penalty=penalty)
 
     @classmethod
     def is_noised(cls, config: Mapping[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from privet.client_apps.fed_pdm import Agent
 from privet.client_apps.sparsifiers import sparse_arrays
 from privet.client_apps.terms import PrivacyTerms
 from privet.core import ConfigError
-from privet.core.key import setting
+from privet.core.key import Config, setting
 from privet.kernel import Zero
 from privet.problems import ProximalFunction
 from privet.wire.payload import encoded
@@ -35,8 +35,7 @@ from privet.wire.sparse import SparseVector, encode
 from privet.wire.sparse.selection import budget, index_seed, rand_k, top_k
 from privet.wire.sparse.sums import SparseSum
 
-from .base import PrimalDualStrategy
-from .configured import RunArguments
+from .constructors import FedPDMArguments
 from .half import Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
 from .hooks import SearchAxis
 from .shared_regularizer import RegularizerSettings
@@ -252,13 +251,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 """What a preset puts in the place of defaults."""
 
 
-class FedPDM(PrimalDualStrategy):
+class FedPDM(FedPDMArguments):
     """(BS)DP-FedPDM as a Flower Strategy.
-
-    Parameters
-    ----------
-    h : ProximalFunction, optional
-        Weighed against the mean of the f_i; none by default.
 
     Notes
     -----
@@ -281,6 +275,11 @@ class FedPDM(PrimalDualStrategy):
         PrivacyTerms,
         RegularizerSettings,
     )
+    server_half = Server
+    positional = ("rho", "max_local_steps", "step_size_base", "sparsifier", "dual")
+    objects: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "h": ("ProximalFunction | None", "weighed against the mean of the f_i; none by default")
+    }
     local_steps: ClassVar[str] = "max-local-steps"
     search: ClassVar[tuple[SearchAxis, ...]] = (
         SearchAxis("rho", 0.05, 20.0, "splitting"),
@@ -288,46 +287,14 @@ class FedPDM(PrimalDualStrategy):
     )
     h_over_mean: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        rho: float = Agent.rho,
-        max_local_steps: int = Agent.max_local_steps,
-        step_size_base: float = Agent.step_size_base,
-        sparsifier: str = Agent.sparsifier,
-        dual: str = Choices.dual,
-        *,
-        step_size_rule: str = Agent.step_size_rule,
-        step_size_rounds: int = Agent.step_size_rounds,
-        nu: float = Agent.nu,
-        uplink_k: int = Agent.uplink_k,
-        alpha_u: float = Agent.alpha_u,
-        downlink_k: int = Server.downlink_k,
-        alpha_d: float = Server.alpha_d,
-        aggregation: str = Server.aggregation,
-        batch: str = Agent.batch,
-        batch_size: int = Agent.batch_size,
-        clip: float = Agent.clip,
-        clipping: str = Agent.clipping,
-        row_norm: float = Agent.row_norm,
-        noise_scale: float = Agent.noise_scale,
-        noise_seed: int = PrivacyTerms.noise_seed,
-        target_epsilon: float = PrivacyTerms.target_epsilon,
-        delta: float = PrivacyTerms.delta,
-        relation: str = Agent.relation,
-        budget_schedule: str = Agent.budget_schedule,
-        budget_ratio: float = Agent.budget_ratio,
-        value_bits: str = Agent.value_bits,
-        preset: str = Choices.preset,
-        h: ProximalFunction | None = None,
-        **run: Unpack[RunArguments],
-    ) -> None:
-        config = self.resolved(locals())
-        noisy = config["noise-scale"] > 0 or config["target-epsilon"] > 0
+    @classmethod
+    def half_of(cls, config: Config, **objects: Any) -> ServerHalf[Any]:
+        """As every algorithm; ``dual`` is public in a run with noise unless it is given."""
         if config["dual"] == "auto":
+            noisy = config["noise-scale"] > 0 or config["target-epsilon"] > 0
             public = noisy or config["preset"] == "private"
-            config["dual"] = "public" if public else "private"
-        half = Server.from_config(Agent.from_settings(config), config, h=h or Zero())
-        super().__init__(half, **run)
+            config = Config(config, dual="public" if public else "private")
+        return super().half_of(config, **objects)
 
     @classmethod
     def filled(cls, config: Mapping[str, Any], given: Container[str]) -> dict[str, Any]:
@@ -336,7 +303,7 @@ class FedPDM(PrimalDualStrategy):
         return {**config, **preset}
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], **options: Any) -> Self:
+    def from_config(cls, config: Config, **options: Any) -> Self:
         """Return the strategy that a resolved run config asks for.
 
         Raises

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -26,8 +26,7 @@ from privet.kernel.records import best_step
 from privet.problems import ProximalFunction
 from privet.wire.ring import Shapes
 
-from .base import PrimalDualStrategy
-from .configured import RunArguments
+from .constructors import FedPLTArguments
 from .fed_plt_theory import FedPLTTheory, Setting, convergence_matrix
 from .half import UNSAVED, Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
 from .hooks import Cost, SearchAxis
@@ -176,13 +175,8 @@ def _contraction(agent: SplittingAgent, facts: Facts) -> float:
     return float(np.max(np.abs(np.linalg.eigvals(convergence_matrix(moduli, setting)))))
 
 
-class FedPLT(PrimalDualStrategy):
+class FedPLT(FedPLTArguments):
     """Fed-PLT as a Flower Strategy.
-
-    Parameters
-    ----------
-    h : ProximalFunction, optional
-        Shared regulariser with a proximal operator; none by default.
 
     Notes
     -----
@@ -200,6 +194,14 @@ class FedPLT(PrimalDualStrategy):
 
     algorithm: ClassVar[str] = Agent.name
     settings: ClassVar[tuple[type, ...]] = (Agent, Server, PrivacyTerms, RegularizerSettings)
+    server_half = Server
+    positional = ("rho", "local_epochs", "local_solver", "step_size")
+    objects: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "h": (
+            "ProximalFunction | None",
+            "shared regulariser with a proximal operator; none by default",
+        )
+    }
     cost: ClassVar[Cost] = Cost(agent=2, coordinator=2, shared=2)
     search: ClassVar[tuple[SearchAxis, ...]] = (
         SearchAxis("rho", 0.05, 20.0, "splitting"),
@@ -216,35 +218,3 @@ class FedPLT(PrimalDualStrategy):
         uses = ("noise-variance", "target-epsilon", "clip")
         if given.get("local-solver") == "noisy-gd" and not any(config[key] > 0 for key in uses):
             yield "local-solver", f"not used without {', '.join(uses[:-1])} or {uses[-1]}"
-
-    def __init__(
-        self,
-        rho: float = Agent.rho,
-        local_epochs: int = Agent.local_epochs,
-        local_solver: str = Agent.local_solver,
-        step_size: float = Agent.step_size,
-        *,
-        relaxation: float = Agent.relaxation,
-        local_start: str = Agent.local_start,
-        step_size_rule: str = Agent.step_size_rule,
-        step_size_rounds: int = Agent.step_size_rounds,
-        returned_model: str = Server.returned_model,
-        batch_size: int = Agent.batch_size,
-        strong_convexity: float = Agent.strong_convexity,
-        smoothness: float = Agent.smoothness,
-        row_norm: float = Agent.row_norm,
-        clip: float = Agent.clip,
-        noise_variance: float = Agent.noise_variance,
-        noise_seed: int = PrivacyTerms.noise_seed,
-        target_epsilon: float = PrivacyTerms.target_epsilon,
-        delta: float = PrivacyTerms.delta,
-        relation: str = Agent.relation,
-        budget_schedule: str = Agent.budget_schedule,
-        budget_ratio: float = Agent.budget_ratio,
-        value_bits: str = Agent.value_bits,
-        h: ProximalFunction | None = None,
-        **run: Unpack[RunArguments],
-    ) -> None:
-        config = self.resolved(locals())
-        half = Server.from_config(Agent.from_settings(config), config, h=h or Zero())
-        super().__init__(half, **run)

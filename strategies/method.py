@@ -118,10 +118,7 @@ class ServerMethod(ABC, Generic[S]):
     ...         x = sums.mean("x", state.x)
     ...         return State(x, residual=squared_gap(x, state.x))
     >>> class Toy(PrimalDualStrategy):
-    ...     algorithm, settings, local_steps = "toy", (Agent,), ""
-    ...
-    ...     def __init__(self, gamma=Agent.gamma, **run):
-    ...         super().__init__(Server(Agent.from_settings(self.resolved(locals()))), **run)
+    ...     algorithm, settings, server_half, local_steps = "toy", (Agent,), Server, ""
 
     It runs on any engine once it is registered, here in this process alone:
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from privet.core import PrivetError
-from privet.core.errors import one_line
+from privet.core.errors import ModelError, one_line
 from privet.kernel import Norm
 from privet.kernel.bounded import BLOCK
 
@@ -30,7 +30,7 @@ _SMALLEST_FACTOR = 2.0**-120
 """Below it a factor is no normal float32."""
 
 
-class VmapError(RuntimeError):
+class VmapError(ModelError):
     """A module or loss that does not run under ``torch.func.vmap``; one line says which."""
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from privet.core import ConfigError
+from privet.core.key import Config
 from privet.strategies.gfl.graph import combination_matrix
 from privet.strategies.gfl.mixing import perturbation_kind
 
@@ -15,9 +16,7 @@ AGREED = ("seed", "init-scale", "closing-rounds")
 
 
 @contextmanager
-def hosted_unit(
-    config: Mapping[str, Any], dim: int
-) -> Iterator[tuple[Mapping[str, Any], dict[str, Any]]]:
+def hosted_unit(config: Config, dim: int) -> Iterator[tuple[Config, dict[str, Any]]]:
     """Yield the config and the options of a strategy that hosts the config's ``unit``.
 
     The options hold a mixer that has found the neighbours' servers and ends with the block; in the
@@ -26,7 +25,7 @@ def hosted_unit(
 
     Parameters
     ----------
-    config : mapping
+    config : Config
         A resolved run config.
     dim : int
         Length of the model.
@@ -47,7 +46,7 @@ def hosted_unit(
     from .settings import peer_settings
 
     agreed = {key: config[key] for key in AGREED} | {"perturbation": perturbation_kind(config)}
-    own = {**config, "num-agents": unit_agents(config)}
+    own = Config({**config, "num-agents": unit_agents(config)})
     shape = Shape(dim, config["dtype"])
     mixer = NetworkMixer(combination_matrix(config), peer_settings(config), shape, agreed)
     try:

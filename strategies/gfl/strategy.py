@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, Unpack, cast
+from typing import Any, ClassVar, Self, cast
 
 from numpy.typing import NDArray
 
@@ -25,14 +25,13 @@ from privet.client_apps.gfl import Agent
 from privet.client_apps.gradient_agents import noise
 from privet.client_apps.terms import NoiseTerms, PrivacyTerms
 from privet.core import ConfigError
-from privet.core.key import read, setting
+from privet.core.key import Config, read, setting
 from privet.data import Federation
 from privet.kernel import Facts, NoiseSource, SystemNoise
 from privet.problems import public_facts
 
 from .. import participation
-from ..base import PrimalDualStrategy
-from ..configured import RunArguments
+from ..constructors import GFLArguments
 from ..hooks import Monitor, SearchAxis
 from ..run import Observer, Run
 from ..run.account import PrivetResult
@@ -142,19 +141,8 @@ class PeerKeys:
     gfl_run: str = setting("gfl", "name of the run, the same on all servers", needs={"unit": None})
 
 
-class GFL(PrimalDualStrategy):
+class GFL(GFLArguments):
     """Graph federated learning as a Flower Strategy.
-
-    Parameters
-    ----------
-    weights : array (P, P), optional
-        The combination matrix A in place of Metropolis weights on ``graph``.
-    mixer : Mixer, optional
-        Carries the messages in place of a simulation in this process; has its own A.
-    noise : NoiseSource, optional
-        Source of the noise, such as `privet.kernel.SystemNoise()`; ``noise_seed`` replaces it.
-    link_noise : LinkNoise, optional
-        Gives the noise itself, in place of ``noise`` and its distribution.
 
     Notes
     -----
@@ -170,57 +158,57 @@ class GFL(PrimalDualStrategy):
 
     algorithm: ClassVar[str] = Agent.name
     settings: ClassVar[tuple[type, ...]] = (Agent, GraphSettings, PeerKeys, NoiseTerms)
+    server_half = Server
+    positional = ("units", "graph", "step_size", "participants", "perturbation", "noise_variance")
     h_over_mean: ClassVar[bool] = True
     search: ClassVar[tuple[SearchAxis, ...]] = (SearchAxis("step-size", 0.05, 3.0, "smoothness"),)
 
-    def __init__(
-        self,
-        units: int = GraphSettings.units,
-        graph: str = GraphSettings.graph,
-        step_size: float = Agent.step_size,
-        participants: int = GraphSettings.participants,
-        perturbation: str = GraphSettings.perturbation,
-        noise_variance: float = GraphSettings.noise_variance,
-        *,
-        graph_edges: str = GraphSettings.graph_edges,
-        graph_seed: int = GraphSettings.graph_seed,
-        graph_probability: float = GraphSettings.graph_probability,
-        graph_lazy: bool = GraphSettings.graph_lazy,
-        local_epochs: int = Agent.local_epochs,
-        batch: str = Agent.batch,
-        batch_size: int = Agent.batch_size,
-        clip: float = Agent.clip,
-        clipping: str = Agent.clipping,
-        mechanism: str = GraphSettings.mechanism,
-        noise_seed: int = NoiseTerms.noise_seed,
-        closing_rounds: int = GraphSettings.closing_rounds,
-        delta: float = NoiseTerms.delta,
-        relation: str = Agent.relation,
-        weights: Any = None,
-        mixer: Mixer | None = None,
-        noise: NoiseSource | None = None,
-        link_noise: LinkNoise | None = None,
-        **run: Unpack[RunArguments],
-    ) -> None:
-        config = self.resolved(locals())
+    objects: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "weights": (
+            "Any",
+            "array (P, P), the combination matrix A in place of Metropolis weights on ``graph``",
+        ),
+        "mixer": (
+            "Mixer | None",
+            "carries the messages in place of a simulation in this process; has its own A",
+        ),
+        "noise": (
+            "NoiseSource | None",
+            "such as `privet.kernel.SystemNoise()`, in place of ``noise_seed``",
+        ),
+        "link_noise": (
+            "LinkNoise | None",
+            "gives the noise itself, in place of ``noise`` and its distribution",
+        ),
+    }
+    config_only: ClassVar[tuple[type, ...]] = (PeerKeys,)
+
+    @classmethod
+    def half_of(cls, config: Config, **objects: Any) -> Server:
+        """As every algorithm, with what carries and noises the messages between servers."""
+        mixer: Mixer | None = objects.get("mixer")
         if mixer is None:
+            weights = objects.get("weights")
             mixer = LocalMixer(combination_matrix(config) if weights is None else weights)
-        half = Server(
+        return Server(
             Agent.from_settings(config),
-            perturbation=_perturbation(config, noise, link_noise),
+            perturbation=_perturbation(config, objects.get("noise"), objects.get("link_noise")),
             closing_rounds=config["closing-rounds"],
-            secure_sum=config["secure-sum"],
+            secure_sum=config.get("secure-sum", False),
             mixer=mixer,
             terms=read(PrivacyTerms, config),
         )
+
+    def _set_up(self, config: Config, arguments: Mapping[str, Any]) -> None:
         if config["participants"]:
-            if not isinstance(run.get("participation"), participation.All | None):
+            if not isinstance(arguments.get("participation"), participation.All | None):
                 raise ConfigError("participants: not together with another participation")
-            run["participation"] = participation.PerGroup(config["participants"], self.units_of)
-        super().__init__(half, **run)
+            who = participation.PerGroup(config["participants"], self.units_of)
+            arguments = {**arguments, "participation": who}
+        super()._set_up(config, arguments)
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], **options: Any) -> Self:
+    def from_config(cls, config: Config, **options: Any) -> Self:
         """Return the strategy of a resolved run config; the noise is the system's if not given."""
         return super().from_config(config, **{"noise": SystemNoise(), **options})
 

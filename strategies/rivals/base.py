@@ -7,57 +7,15 @@ arithmetic that both sides do on the same bytes, so that a lost agent is sent it
 from __future__ import annotations
 
 import logging
-from typing import Any, ClassVar, Unpack
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from privet.core.key import Config
 
 from ..base import PrimalDualStrategy
-from ..configured import RunArguments
-from ..half import ServerHalf
 from ..participation import All
 
 log = logging.getLogger("flwr.privet")
-
-
-class SolverArguments(RunArguments, total=False):
-    """Those of `privet.client_apps.solver_agents.SolverAgent`, and how messages are coded."""
-
-    local_epochs: int
-    local_solver: str
-    step_size: float
-    batch_size: int
-    strong_convexity: float
-    smoothness: float
-    value_bits: str
-
-
-class ScheduledArguments(SolverArguments, total=False):
-    """Those of `privet.client_apps.solver_agents.ScheduledSteps`."""
-
-    step_size_rule: str
-    step_size_rounds: int
-
-
-class GradientArguments(RunArguments, total=False):
-    """Those of `privet.client_apps.gradient_agents.NoisyStepsAgent`, and the terms of its noise."""
-
-    step_size_base: float
-    step_size_rule: str
-    step_size_rounds: int
-    batch: str
-    batch_size: int
-    clip: float
-    clipping: str
-    noise_scale: float
-    noise_seed: int
-    target_epsilon: float
-    delta: float
-    relation: str
-    value_bits: str
-
-
-class SeveralStepsArguments(GradientArguments, total=False):
-    """Those of `privet.client_apps.gradient_agents.SeveralStepsAgent`."""
-
-    max_local_steps: int
 
 
 class RivalStrategy(PrimalDualStrategy):
@@ -71,8 +29,8 @@ class RivalStrategy(PrimalDualStrategy):
     partial: ClassVar[bool] = False
     """Whether the method's paper lets agents be absent."""
 
-    def __init__(self, half: ServerHalf[Any], **run: Unpack[RunArguments]) -> None:
-        super().__init__(half, **run)
+    def _set_up(self, config: Config, arguments: Mapping[str, Any]) -> None:
+        super()._set_up(config, arguments)
         if not self.partial and not isinstance(self.participation, All):
             log.warning(
                 "%s assumes that every agent takes part; absent ones keep their old values",

@@ -12,24 +12,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 
 import numpy as np
 
 from privet.client_apps.rivals.dp_fedsgd import Agent
 from privet.client_apps.terms import PrivacyTerms
 from privet.core import ConfigError
-from privet.core.key import setting
+from privet.core.key import Config, setting
 from privet.kernel import Facts, Zero
 from privet.problems import ProximalFunction
 from privet.wire.ring import Shapes
 
-from ..base import PrimalDualStrategy
+from ..constructors import DPFedSGDArguments
 from ..half import HalfState, ServerHalf, Turn, Vector
 from ..hooks import SearchAxis
 from ..shared_regularizer import RegularizerSettings
 from ..uploads import Sums, squared_gap
-from .base import GradientArguments
 
 
 @dataclass(slots=True)
@@ -84,13 +83,8 @@ class Server(ServerHalf[State]):
         return State(x, velocity, residual=squared_gap(x, state.x))
 
 
-class DPFedSGD(PrimalDualStrategy):
+class DPFedSGD(DPFedSGDArguments):
     """DP-FedSGD with momentum as a Flower Strategy.
-
-    Parameters
-    ----------
-    h : ProximalFunction, optional
-        Weighed against the mean of the f_i; none by default.
 
     Notes
     -----
@@ -102,12 +96,23 @@ class DPFedSGD(PrimalDualStrategy):
 
     algorithm: ClassVar[str] = Agent.name
     settings: ClassVar[tuple[type, ...]] = (Agent, Server, PrivacyTerms, RegularizerSettings)
+    server_half = Server
+    objects: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "h": ("ProximalFunction | None", "weighed against the mean of the f_i; none by default")
+    }
     local_steps: ClassVar[str] = ""
     search: ClassVar[tuple[SearchAxis, ...]] = (
         SearchAxis("step-size-base", 0.05, 3.0, "smoothness"),
         SearchAxis("momentum", 0.1, 0.99),
     )
     h_over_mean: ClassVar[bool] = True
+
+    @classmethod
+    def half_of(cls, config: Config, **objects: Any) -> ServerHalf[Any]:
+        """As every algorithm; agents share noise in a secure sum alone."""
+        if config["noise-sharing"] and not config["secure-sum"]:
+            raise ConfigError("noise-sharing = true needs secure-sum = true")
+        return super().half_of(config, **objects)
 
     @classmethod
     def unused(
@@ -118,20 +123,3 @@ class DPFedSGD(PrimalDualStrategy):
         private = config["clip"] > 0 and cls.is_noised(config)
         if given.get("noise-sharing") and not (private or config["target-epsilon"] > 0):
             yield "noise-sharing", "not used without clip, and noise-scale or target-epsilon"
-
-    def __init__(
-        self,
-        *,
-        momentum: float = Server.momentum,
-        noise_sharing: bool = Agent.noise_sharing,
-        dropouts: int = Agent.dropouts,
-        budget_schedule: str = Agent.budget_schedule,
-        budget_ratio: float = Agent.budget_ratio,
-        h: ProximalFunction | None = None,
-        **run: Unpack[GradientArguments],
-    ) -> None:
-        config = self.resolved(locals())
-        if noise_sharing and not config["secure-sum"]:
-            raise ConfigError("noise-sharing = true needs secure-sum = true")
-        half = Server.from_config(Agent.from_settings(config), config, h=h or Zero())
-        super().__init__(half, **self.of_run(run))

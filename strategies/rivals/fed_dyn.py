@@ -10,18 +10,17 @@ D. A. E. Acar et al., "Federated Learning Based on Dynamic Regularization" (2021
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 import numpy as np
 
 from privet.client_apps.rivals.fed_dyn import Agent
 from privet.client_apps.terms import PrivacyTerms
 
-from ..base import PrimalDualStrategy
+from ..constructors import FedDynArguments
 from ..half import Arrays, HalfState, ServerHalf, Turn, Vector
 from ..hooks import SearchAxis
 from ..uploads import Uploads, squared_gap
-from .base import SeveralStepsArguments
 
 
 @dataclass(slots=True)
@@ -68,7 +67,7 @@ class Server(ServerHalf[State]):
         return State(x, state.h, state.g, residual=squared_gap(x, state.x, out=moved))
 
 
-class FedDyn(PrimalDualStrategy):
+class FedDyn(FedDynArguments):
     """FedDyn as a Flower Strategy.
 
     Notes
@@ -80,19 +79,10 @@ class FedDyn(PrimalDualStrategy):
 
     algorithm: ClassVar[str] = Agent.name
     settings: ClassVar[tuple[type, ...]] = (Agent, PrivacyTerms)
+    server_half = Server
     local_steps: ClassVar[str] = "max-local-steps"
     search: ClassVar[tuple[SearchAxis, ...]] = (
         SearchAxis("fed-dyn-alpha", 0.05, 20.0, "curvature"),
         SearchAxis("step-size-base", 0.05, 3.0, "smoothness"),
     )
     no_secure_sum: ClassVar[str] = "its server mirrors the gradient estimate of every agent"
-
-    def __init__(
-        self,
-        *,
-        fed_dyn_alpha: float = Agent.fed_dyn_alpha,
-        **run: Unpack[SeveralStepsArguments],
-    ) -> None:
-        config = self.resolved(locals())
-        half = Server.from_config(Agent.from_settings(config), config)
-        super().__init__(half, **self.of_run(run))

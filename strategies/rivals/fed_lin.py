@@ -16,17 +16,17 @@ after an A with absences x travels again in B, because not everybody has seen it
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 import numpy as np
 
 from privet.client_apps.rivals.fed_lin import Agent
 from privet.wire.ring import Shapes
 
+from ..constructors import FedLinArguments
 from ..half import Arrays, HalfState, Positions, ServerHalf, Turn, Vector, mean_row
 from ..hooks import Cost, SearchAxis
 from ..uploads import Sums
-from .base import RivalStrategy, ScheduledArguments
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class Server(ServerHalf[State]):
         return state
 
 
-class FedLin(RivalStrategy):
+class FedLin(FedLinArguments):
     """FedLin as a Flower Strategy, an iteration of which is two rounds.
 
     Notes
@@ -117,10 +117,6 @@ class FedLin(RivalStrategy):
 
     algorithm: ClassVar[str] = Agent.name
     settings: ClassVar[tuple[type, ...]] = (Agent,)
+    server_half = Server
     search: ClassVar[tuple[SearchAxis, ...]] = (SearchAxis("step-size", 0.05, 3.0, "smoothness"),)
     cost: ClassVar[Cost] = Cost(agent=2, coordinator=1, shared=2, exchanges=2, up=2, down=2)
-
-    def __init__(self, **run: Unpack[ScheduledArguments]) -> None:
-        config = self.resolved(locals())
-        half = Server.from_config(Agent.from_settings(config), config)
-        super().__init__(half, **self.of_run(run))

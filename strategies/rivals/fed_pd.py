@@ -16,16 +16,16 @@ agents (not in the paper) keep and count with their old x_i and lam_i.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 import numpy as np
 
 from privet.client_apps.rivals.fed_pd import Agent
 
+from ..constructors import FedPDArguments
 from ..half import Arrays, HalfState, ServerHalf, Turn, Vector, mean_row
 from ..hooks import Cost, SearchAxis
 from ..uploads import Sums
-from .base import RivalStrategy, ScheduledArguments
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Server(ServerHalf[State]):
         return {"last": state.x0, "mean": mean_row(state.x)}
 
 
-class FedPD(RivalStrategy):
+class FedPD(FedPDArguments):
     """FedPD as a Flower Strategy.
 
     Notes
@@ -77,17 +77,10 @@ class FedPD(RivalStrategy):
 
     algorithm: ClassVar[str] = Agent.name
     settings: ClassVar[tuple[type, ...]] = (Agent,)
+    server_half = Server
+    positional = ("rho",)
     search: ClassVar[tuple[SearchAxis, ...]] = (
         SearchAxis("rho", 0.05, 20.0, "splitting"),
         SearchAxis("step-size", 0.25, 1.5, "subproblem"),
     )
     cost: ClassVar[Cost] = Cost(agent=2, coordinator=2, shared=1)
-
-    def __init__(
-        self,
-        rho: float = Agent.rho,
-        **run: Unpack[ScheduledArguments],
-    ) -> None:
-        config = self.resolved(locals())
-        half = Server.from_config(Agent.from_settings(config), config)
-        super().__init__(half, **self.of_run(run))

@@ -16,13 +16,13 @@ agents (not in the paper) keep and count with their old z_i.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 from privet.client_apps.rivals.fed_split import Agent
 
+from ..constructors import FedSplitArguments
 from ..fed_plt import Server as Splitting
 from ..hooks import Cost, SearchAxis
-from .base import RivalStrategy, SolverArguments
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Server(Splitting):
     agent: Agent = field(default_factory=Agent)
 
 
-class FedSplit(RivalStrategy):
+class FedSplit(FedSplitArguments):
     """FedSplit as a Flower Strategy.
 
     Notes
@@ -43,20 +43,10 @@ class FedSplit(RivalStrategy):
 
     algorithm: ClassVar[str] = Agent.name
     settings: ClassVar[tuple[type, ...]] = (Agent, Server)
+    server_half = Server
+    positional = ("rho",)
     search: ClassVar[tuple[SearchAxis, ...]] = (
         SearchAxis("rho", 0.05, 20.0, "splitting"),
         SearchAxis("step-size", 0.25, 1.5, "subproblem"),
     )
     cost: ClassVar[Cost] = Cost(agent=1, coordinator=2, shared=2)
-
-    def __init__(
-        self,
-        rho: float = Agent.rho,
-        *,
-        relaxation: float = Agent.relaxation,
-        returned_model: str = Server.returned_model,
-        **run: Unpack[SolverArguments],
-    ) -> None:
-        config = self.resolved(locals())
-        half = Server.from_config(Agent.from_settings(config), config)
-        super().__init__(half, **self.of_run(run))

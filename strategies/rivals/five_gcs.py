@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,10 +28,10 @@ from privet.core.key import setting
 from privet.kernel import Moduli
 from privet.wire.ring import Shapes
 
+from ..constructors import FiveGCSArguments
 from ..half import Arrays, HalfState, ServerHalf, Turn, Vector, mean_row
 from ..hooks import Cost, SearchAxis
 from ..uploads import Uploads, squared_gap
-from .base import RivalStrategy, ScheduledArguments
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class Server(ServerHalf[State]):
         return state
 
 
-class FiveGCS(RivalStrategy):
+class FiveGCS(FiveGCSArguments):
     """5GCS as a Flower Strategy.
 
     Notes
@@ -94,6 +94,8 @@ class FiveGCS(RivalStrategy):
 
     algorithm: ClassVar[str] = Agent.name
     settings: ClassVar[tuple[type, ...]] = (Agent, Server)
+    server_half = Server
+    positional = ("rho",)
     # The local step is the best fixed one: a third parameter cost more than it gained.
     search: ClassVar[tuple[SearchAxis, ...]] = (
         SearchAxis("rho", 0.05, 20.0, "splitting"),
@@ -106,15 +108,3 @@ class FiveGCS(RivalStrategy):
     def assumed(cls, moduli: Moduli) -> Mapping[str, Any]:
         """Return mu: the paper takes it to be known."""
         return {"common-convexity": max(0.0, moduli.strong_convexity)}
-
-    def __init__(
-        self,
-        rho: float = Agent.rho,
-        *,
-        server_step_size: float = Server.server_step_size,
-        common_convexity: float = Agent.common_convexity,
-        **run: Unpack[ScheduledArguments],
-    ) -> None:
-        config = self.resolved(locals())
-        half = Server.from_config(Agent.from_settings(config), config)
-        super().__init__(half, **self.of_run(run))

@@ -15,13 +15,13 @@ y_i and the mean is over those present, which leaves the sum of all y_i at zero.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 from privet.client_apps.rivals.led import Agent
 from privet.core.key import setting
 
+from ..constructors import LEDArguments
 from ..hooks import Cost, SearchAxis
-from .base import RivalStrategy, ScheduledArguments
 from .control_variates import ControlledServer
 
 
@@ -38,7 +38,7 @@ class Server(ControlledServer):
         return self.dual_step_size or 1.0 / self.agent.local_epochs
 
 
-class LED(RivalStrategy):
+class LED(LEDArguments):
     """LED as a Flower Strategy.
 
     Notes
@@ -49,15 +49,9 @@ class LED(RivalStrategy):
 
     algorithm: ClassVar[str] = Agent.name
     settings: ClassVar[tuple[type, ...]] = (Agent, Server)
+    server_half = Server
     cost: ClassVar[Cost] = Cost(agent=2, coordinator=1, shared=1)
     search: ClassVar[tuple[SearchAxis, ...]] = (
         SearchAxis("step-size", 0.05, 3.0, "smoothness"),
         SearchAxis("dual-step-size", 0.1, 10.0, "epochs"),
     )
-
-    def __init__(
-        self, *, dual_step_size: float = Server.dual_step_size, **run: Unpack[ScheduledArguments]
-    ) -> None:
-        config = self.resolved(locals())
-        half = Server.from_config(Agent.from_settings(config), config)
-        super().__init__(half, **self.of_run(run))

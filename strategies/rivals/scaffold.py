@@ -11,7 +11,7 @@ so u_i is all that has to travel:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,11 +20,10 @@ from privet.client_apps.terms import PrivacyTerms
 from privet.core.key import setting
 from privet.wire.ring import Shapes
 
-from ..base import PrimalDualStrategy
+from ..constructors import ScaffoldArguments
 from ..half import Arrays, HalfState, ServerHalf, Turn, Vector, mean_rows
 from ..hooks import SearchAxis
 from ..uploads import Uploads, squared_gap
-from .base import SeveralStepsArguments
 
 
 @dataclass(slots=True)
@@ -94,7 +93,7 @@ class Server(ServerHalf[State]):
         return State(x, state.mean, state.c, residual=squared_gap(x, state.x, out=moved))
 
 
-class Scaffold(PrimalDualStrategy):
+class Scaffold(ScaffoldArguments):
     """SCAFFOLD as a Flower Strategy.
 
     Notes
@@ -106,19 +105,10 @@ class Scaffold(PrimalDualStrategy):
 
     algorithm: ClassVar[str] = Agent.name
     settings: ClassVar[tuple[type, ...]] = (Agent, Server, PrivacyTerms)
+    server_half = Server
     local_steps: ClassVar[str] = "max-local-steps"
     search: ClassVar[tuple[SearchAxis, ...]] = (
         SearchAxis("step-size-base", 0.05, 3.0, "smoothness"),
         SearchAxis("server-step-size", 0.1, 3.0),
     )
     no_secure_sum: ClassVar[str] = "its server holds the control variate of every agent"
-
-    def __init__(
-        self,
-        *,
-        server_step_size: float = Server.server_step_size,
-        **run: Unpack[SeveralStepsArguments],
-    ) -> None:
-        config = self.resolved(locals())
-        half = Server.from_config(Agent.from_settings(config), config)
-        super().__init__(half, **self.of_run(run))

@@ -18,13 +18,13 @@ x_i counts. A cohort of one (c = 1) learns no h_i.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 from privet.client_apps.rivals.tamuna import Agent
 from privet.core.key import setting
 
+from ..constructors import TamunaArguments
 from ..hooks import Cost, SearchAxis
-from .base import RivalStrategy, ScheduledArguments
 from .control_variates import ControlledServer
 
 
@@ -42,7 +42,7 @@ class Server(ControlledServer):
         return (1.0 / self.agent.local_epochs) * largest
 
 
-class Tamuna(RivalStrategy):
+class Tamuna(TamunaArguments):
     """TAMUNA as a Flower Strategy.
 
     Notes
@@ -56,16 +56,10 @@ class Tamuna(RivalStrategy):
 
     algorithm: ClassVar[str] = Agent.name
     settings: ClassVar[tuple[type, ...]] = (Agent, Server)
+    server_half = Server
     cost: ClassVar[Cost] = Cost(agent=2, coordinator=1, shared=1)
     search: ClassVar[tuple[SearchAxis, ...]] = (
         SearchAxis("step-size", 0.05, 3.0, "smoothness"),
         SearchAxis("dual-step-size", 0.1, 10.0, "epochs"),
     )
     partial: ClassVar[bool] = True
-
-    def __init__(
-        self, *, dual_step_size: float = Server.dual_step_size, **run: Unpack[ScheduledArguments]
-    ) -> None:
-        config = self.resolved(locals())
-        half = Server.from_config(Agent.from_settings(config), config)
-        super().__init__(half, **self.of_run(run))

@@ -28,7 +28,7 @@ def ray(data: Mapping[str, Any], actors: int) -> Iterator[Run]:
     started once serve every algorithm; starting them takes longer than all the runs. The nodes
     begin every run with nothing, as those of a run of its own do.
     """
-    from privet.server_apps import execute
+    from privet.server_apps import execute, read_config
     from privet.sim.inline import configured_app
     from privet.sim.ray.engine import RayGrid
 
@@ -46,7 +46,7 @@ def ray(data: Mapping[str, Any], actors: int) -> Iterator[Run]:
 
         def run(settings: Mapping[str, Any], name: str) -> Path:
             with _no_curves():
-                return execute(grid, settings, name).folder
+                return execute(grid, read_config(settings), name).folder
 
         yield run
 

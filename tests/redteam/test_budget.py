@@ -16,7 +16,7 @@ from privet.client_apps.fed_pdm import Agent
 from privet.core import PrivetError
 from privet.data import problem_from_context
 from privet.problems import LinearModel
-from privet.server_apps import execute
+from privet.server_apps import execute, read_config
 from privet.server_apps.report import format as report_format
 from privet.sim.engine import InlineGrid
 from redteam.harness import Node, privet, privet_json, problem, spent
@@ -247,7 +247,7 @@ def with_nodes(
     raw = config(text, output_dir=str(folder), **more)
     nodes = [{"partition-id": i, "num-partitions": 4, **(rules or {})} for i in range(4)]
     grid = InlineGrid(app or client_app(None, problem_fn), nodes, raw)
-    return Said(execute(grid, raw, "run").summary)
+    return Said(execute(grid, read_config(raw), "run").summary)
 
 
 @pytest.mark.parametrize("run", ["dp-fedsgd", "fed-plt"])
@@ -392,7 +392,7 @@ def test_ledgers_agree_with_the_run(tmp_path: Path) -> None:
         for i, path in enumerate(ledgers)
     ]
     grid = InlineGrid(client_app(None, problem_from_context), nodes, raw)
-    said = Said(execute(grid, raw, "run").summary)
+    said = Said(execute(grid, read_config(raw), "run").summary)
     assert [done["participants"] for done in said.history] == [["0", "1", "2", "3"]] * 10
     said.require_one_number()
     for name, path in enumerate(ledgers):

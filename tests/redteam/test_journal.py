@@ -19,7 +19,7 @@ from privet.client_apps import client_app
 from privet.core import RunError
 from privet.data import problem_from_context
 from privet.kernel import AgentLedger, Release
-from privet.server_apps import execute
+from privet.server_apps import execute, read_config
 from privet.sim.engine import InlineGrid
 from privet.strategies.run.checkpoint import load, save
 from privet.strategies.run.journal import Asked, Journal, read_journal
@@ -77,7 +77,7 @@ def play(folder: Path, *, dies_in: int = 0, state: bool = False, **keys: Any) ->
     ]
     grid = Dies(client_app(None, problem_from_context), nodes, raw)
     grid.dies_in = dies_in
-    return execute(grid, raw, "run")
+    return execute(grid, read_config(raw), "run")
 
 
 def forget_states(folder: Path) -> None:
@@ -268,7 +268,7 @@ def test_a_run_without_noise_keeps_no_journal(tmp_path: Path) -> None:
     raw = {"num-agents": 4, "num-server-rounds": 2, "output-dir": str(tmp_path)}
     nodes = [{"partition-id": i, "num-partitions": 4} for i in range(4)]
     folder = execute(
-        InlineGrid(client_app(None, problem_from_context), nodes, raw), raw, "r"
+        InlineGrid(client_app(None, problem_from_context), nodes, raw), read_config(raw), "r"
     ).folder
     assert not (folder / "asked.jsonl").exists()
 

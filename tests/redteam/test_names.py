@@ -13,7 +13,7 @@ from flwr.app import Context, Message
 
 from privet.client_apps import client_app
 from privet.data import problem_from_context
-from privet.server_apps import execute
+from privet.server_apps import execute, read_config
 from privet.sim.engine import InlineGrid
 from privet.wire import unpack
 from privet.wire.contract import read_instruction
@@ -76,7 +76,7 @@ class Scene:
     def play(self, folder: Path, algorithm: str, **more: Any) -> list[dict[str, Any]]:
         """Run to the end and return the history."""
         config = {**RUN, "algorithm": algorithm, "output-dir": str(folder), **more}
-        summary = execute(self.grid, config, "run").summary
+        summary = execute(self.grid, read_config(config), "run").summary
         lines = (Path(summary["run-folder"]) / "history.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
 

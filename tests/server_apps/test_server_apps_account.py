@@ -47,7 +47,7 @@ def account_with(ledger: str, folder: Path) -> Any:
     raw = {**PRIVATE, "output-dir": str(folder)}
     grid = Lying(client_app(None, problem_from_context), 3, read_config(raw))
     grid.ledger = ledger
-    finished = execute(grid, raw, "run")
+    finished = execute(grid, read_config(raw), "run")
     assert len(finished.result.history) == 3
     return json.loads((finished.folder / "privacy.json").read_text())
 
@@ -76,10 +76,14 @@ def test_resume_for_a_target_names_the_agent_whose_account_cannot_be_read(
     raw = {**PRIVATE, "noise-variance": 0.0, "target-epsilon": 5.0, "output-dir": str(tmp_path)}
     grid = Lying(client_app(None, problem_from_context), 3, read_config(raw))
     grid.ledger = ledger
-    execute(grid, raw, "run")
+    execute(grid, read_config(raw), "run")
     again = {**raw, "resume": str(tmp_path / "run"), "num-server-rounds": 5}
     with pytest.raises(ConfigError, match="the account of agent 1 cannot be read"):
-        execute(InlineGrid(client_app(None, problem_from_context), 3, read_config(raw)), again, "b")
+        execute(
+            InlineGrid(client_app(None, problem_from_context), 3, read_config(raw)),
+            read_config(again),
+            "b",
+        )
 
 
 def test_noise_without_effect_claims_nothing(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from privet.data import problem_from_context
 from privet.kernel import Facts, Perturber, Release, clipped_term
 from privet.kernel.programs import custom as module
 from privet.kernel.programs.custom import register_program
-from privet.server_apps import Finished, execute
+from privet.server_apps import Finished, execute, read_config
 from privet.sim.engine import InlineGrid
 from support.cli import privet
 
@@ -68,7 +68,7 @@ def played(folder: Path) -> Finished:
     ]
     config = {**RUN, "output-dir": str(folder)}
     grid = InlineGrid(client_app(None, problem_from_context), nodes, config)
-    return execute(grid, config, "run")
+    return execute(grid, read_config(config), "run")
 
 
 @pytest.mark.usefixtures("program")

@@ -125,7 +125,7 @@ def played(raw: Mapping[str, Any], folder: Path, name: str = "run", **more: Any)
     """Run on nodes with ledgers."""
     config = {**RUN, **raw, "output-dir": str(folder)}
     grid = Watched(client_app(None, problem_from_context), nodes(folder, **more), config)
-    return execute(grid, config, name)
+    return execute(grid, read_config(config), name)
 
 
 def arguments(raw: Mapping[str, Any]) -> list[str]:
@@ -205,7 +205,7 @@ def interrupted(raw: Mapping[str, Any], folder: Path, after: int) -> Path:
     grid = Watched(client_app(None, problem_from_context), AGENTS, config)
     grid.stop_at = after * AGENTS
     with pytest.raises(KeyboardInterrupt):
-        execute(grid, config, "first")
+        execute(grid, read_config(config), "first")
     return folder / "first"
 
 
@@ -214,7 +214,7 @@ def ended(raw: Mapping[str, Any], folder: Path, after: int) -> Path:
     config = {**RUN, **raw, "output-dir": str(folder)}
     grid = Watched(client_app(None, problem_from_context), AGENTS, config)
     grid.last = after * AGENTS
-    assert execute(grid, config, "first").result.stopped == "request"
+    assert execute(grid, read_config(config), "first").result.stopped == "request"
     return folder / "first"
 
 
@@ -233,7 +233,7 @@ def test_a_resumed_run_of_the_same_rounds_keeps_its_noise(name: str, tmp_path: P
     first = ended(raw, tmp_path, 2)
     config = {**RUN, **raw, "resume": str(first)}
     grid = Watched(client_app(None, problem_from_context), AGENTS, config)
-    finished = execute(grid, config, "second")
+    finished = execute(grid, read_config(config), "second")
     assert 2.99 < require_one_figure(finished) <= 3.0
     assert [times for _, times in noises(finished)] == [4]
 
@@ -245,7 +245,7 @@ def test_a_resume_pays_for_the_round_that_was_interrupted(name: str, tmp_path: P
     first = interrupted(raw, tmp_path, 2)
     config = {**RUN, **raw, "resume": str(first)}
     grid = Watched(client_app(None, problem_from_context), AGENTS, config)
-    finished = execute(grid, config, "second")
+    finished = execute(grid, read_config(config), "second")
     assert 2.99 < require_one_figure(finished) <= 3.0
     assert [times for _, times in noises(finished)] == [3, 2]
 
@@ -255,7 +255,9 @@ def test_a_target_may_be_raised_on_a_resume(tmp_path: Path) -> None:
     first = interrupted(raw, tmp_path, 2)
     config = {**RUN, **raw, "target-epsilon": 4.0, "resume": str(first)}
     finished = execute(
-        Watched(client_app(None, problem_from_context), AGENTS, config), config, "second"
+        Watched(client_app(None, problem_from_context), AGENTS, config),
+        read_config(config),
+        "second",
     )
     assert "resume: target-epsilon 3.0 -> 4.0" in finished.result.history[2].notes
     assert 3.99 < require_one_figure(finished) <= 4.0
@@ -313,7 +315,7 @@ def test_a_newcomer_stops_at_the_target_and_the_run_goes_on(tmp_path: Path) -> N
     }
     grid = Later(client_app(None, problem_of), AGENTS + 1, config)
     grid.online.discard(newcomer)
-    finished = execute(grid, config, "run")
+    finished = execute(grid, read_config(config), "run")
     assert 2.99 < require_one_figure(finished) <= 3.0
     history = finished.result.history
     assert len(history) == 30
@@ -344,7 +346,7 @@ def test_an_upload_that_is_not_folded_was_paid_for(tmp_path: Path) -> None:
             return reply
 
     grid = Damaging(client_app(None, small_at("2")), AGENTS, config)
-    finished = execute(grid, config, "run")
+    finished = execute(grid, read_config(config), "run")
     last = finished.result.history[-1]
     assert last.participants == ("0", "1")
     assert "digest differs" in last.failures["2"].text
@@ -388,11 +390,13 @@ def test_a_lost_nodes_account_counts_with_its_successors(tmp_path: Path) -> None
     places = [{**place, "partition-id": number} for number in (0, 1, 2, 0)]
     grid = Replaced(client_app(None, small_at("0")), places, config)
     grid.online.discard(successor)
-    finished = execute(grid, config, "run")
+    finished = execute(grid, read_config(config), "run")
     assert grid.trained.count(1000) == 2
     assert grid.trained.count(successor) == 4
     # Its own account would say four rounds; six were released under the name.
-    whole = execute(Watched(client_app(None, small_at("0")), AGENTS, config), config, "whole")
+    whole = execute(
+        Watched(client_app(None, small_at("0")), AGENTS, config), read_config(config), "whole"
+    )
     assert require_one_figure(finished) == require_one_figure(whole)
 
 
@@ -423,7 +427,7 @@ def refused(raw: Mapping[str, Any], folder: Path) -> str:
     config = {**RUN, **raw, "output-dir": str(folder)}
     grid = Watched(client_app(None, problem_from_context), AGENTS, config)
     with pytest.raises(ConfigError) as caught:
-        execute(grid, config, "run")
+        execute(grid, read_config(config), "run")
     assert grid.trained == []
     assert not (folder / "run" / "checkpoint.npz").exists()
     assert "\n" not in str(caught.value)

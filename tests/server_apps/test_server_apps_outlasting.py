@@ -20,7 +20,7 @@ from privet.client_apps import client_app
 from privet.core import RunError
 from privet.core.files import read_npz, write_npz
 from privet.data import problem_from_context
-from privet.server_apps import execute
+from privet.server_apps import execute, read_config
 from privet.server_apps.control import stopped_by_sigterm
 from privet.server_apps.evaluation import Evaluation
 from privet.server_apps.execute import headline
@@ -82,7 +82,7 @@ def test_files_of_a_run_and_states_of_nodes_are_their_owners_alone(
         for rounds in (2, 4):
             raw = {**keys, "num-server-rounds": rounds, "resume": "auto"}
             grid = InlineGrid(client_app(None, problem_from_context), nodes, raw)
-            folder = execute(grid, raw, "run").folder
+            folder = execute(grid, read_config(raw), "run").folder
             for path in (folder / "checkpoint.npz", *states):
                 assert path.stat().st_mode & 0o777 == 0o600, path.name
                 path.chmod(0o644)

@@ -13,8 +13,6 @@ import pytest
 from privet.core import ConfigError, RunError
 from privet.server_apps import Finished, execute, read_config
 from privet.server_apps.peers.run import unit_agents
-from privet.sim.engine import InlineGrid
-from privet.sim.inline import configured_app
 from support.graph_servers import (
     Hosts,
     assert_same_trajectory,
@@ -45,7 +43,7 @@ COMMON: dict[str, Any] = {
 def serve(hosts: Hosts, name: str, output: Path, run_id: str = "", **changed: Any) -> Finished:
     """Run a unit's ServerApp with its two agents on the in-process engine."""
     config = {**unit_config(hosts, name, **COMMON), "output-dir": str(output), **changed}
-    return execute(unit_grid(config), config, run_id or f"unit-{name}")
+    return execute(unit_grid(config), read_config(config), run_id or f"unit-{name}")
 
 
 def history(folder: Path) -> list[dict[str, Any]]:
@@ -157,13 +155,9 @@ def test_a_server_that_was_away_for_long_joins_the_present_round(tmp_path: Path)
         assert sum(line["seconds"] >= 6.0 for line in rounds[unit]) == 1
 
 
-def test_only_gfl_has_units(tmp_path: Path) -> None:
+def test_only_gfl_has_units() -> None:
     with pytest.raises(ConfigError, match="unit = 0: fed-plt does not use it; it is a key of gfl"):
-        execute(
-            InlineGrid(configured_app(), 2),
-            {"algorithm": "fed-plt", "num-agents": 2, "unit": "0", "output-dir": str(tmp_path)},
-            "run",
-        )
+        read_config({"algorithm": "fed-plt", "num-agents": 2, "unit": "0"})
 
 
 def test_a_server_alone_ends_with_one_line(tmp_path: Path) -> None:

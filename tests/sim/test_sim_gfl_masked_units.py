@@ -10,7 +10,7 @@ import numpy as np
 from flwr.app import Context, Message
 
 from privet.client_apps.masking import MASK_RECORD, MaskState
-from privet.server_apps import execute
+from privet.server_apps import execute, read_config
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App
 from privet.sim.inline import configured_app
@@ -46,7 +46,7 @@ def serve(
     """Run a unit's ServerApp with its agents; return its run folder and what was with them."""
     config = {**unit_config(hosts, name, **MASKED), "output-dir": str(output), **changed}
     grid = unit_grid(config, app)
-    return execute(grid, config, f"unit-{name}").folder, grid
+    return execute(grid, read_config(config), f"unit-{name}").folder, grid
 
 
 def history(folder: Path) -> list[dict[str, Any]]:
@@ -108,7 +108,7 @@ def test_a_unit_whose_agent_fails_adds_what_the_simulation_adds(tmp_path: Path) 
     larger = {**MASKED, "algorithm": "gfl", "num-agents": 15, "output-dir": str(tmp_path)}
     del larger["peer-timeout"]  # all units in one process
     app = agent_7_fails_in_round_2
-    whole = execute(unit_grid(larger, app), larger, "simulation").folder
+    whole = execute(unit_grid(larger, app), read_config(larger), "simulation").folder
     with Hosts(tmp_path, UNITS) as hosts:
         jobs = [
             lambda n=name: serve(hosts, n, tmp_path, app, **{"num-agents": 15})

@@ -18,7 +18,7 @@ from privet.client_apps import client_app
 from privet.core import ConfigError
 from privet.kernel import AgentLedger
 from privet.problems import BinaryLogistic, make_h, minimize
-from privet.server_apps import execute
+from privet.server_apps import execute, read_config
 from privet.server_apps.account import privacy_account
 from privet.sim.engine import InlineGrid
 from privet.sim.inline import configured_app
@@ -134,7 +134,7 @@ def test_of_two_that_enrol_together_one_has_the_name(tmp_path: Path) -> None:
     config = {"num-agents": 3, "num-server-rounds": 2, "output-dir": str(tmp_path)}
     grid = InlineGrid(configured_app(), 3, config)
     join(grid, OTHER, {"agent": "0", "partition-id": 1, "num-partitions": 3})
-    finished = execute(grid, config, "run")
+    finished = execute(grid, read_config(config), "run")
     lines = (finished.folder / "history.jsonl").read_text().splitlines()
     assert [json.loads(line)["notes"] for line in lines] == [[turned_away("0", OTHER, 1000)], []]
     assert turned_away("0", OTHER, 1000) in (finished.folder / "report.html").read_text()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
+import runpy
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,14 +16,14 @@ from flwr.app import ConfigRecord
 from privet.client_apps.fed_plt import Agent
 from privet.client_apps.terms import PrivacyTerms
 from privet.core import ConfigError, RunError, UploadError, algorithms
-from privet.core.key import keys_of
+from privet.core.key import Key, keys_of
 from privet.kernel import stream
 from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.strategies import (
+    LED,
     DPFedSGD,
     FedDyn,
-    FedLin,
     FedPD,
     FedPDM,
     FedPLT,
@@ -41,7 +42,7 @@ from privet.strategies.half import (
     Turn,
     Vector,
 )
-from privet.strategies.rivals.base import SeveralStepsArguments, SolverArguments
+from privet.strategies.rivals.base import RivalStrategy
 from privet.strategies.run.checkpoint import load, save
 from privet.strategies.shared_regularizer import RegularizerSettings
 from support.federations import app_of, logistic_agents, zeros
@@ -178,8 +179,9 @@ def test_every_argument_is_named_and_defaults_are_those_of_the_run_config(
     keys = kind.config_keys()
     for name in keys.keys() & taken.keys() - {"h"}:
         assert taken[name].default == keys[name].default, name
-    assert all(f"\n{name} : " in (kind.__doc__ or "") for name in taken.keys() - {rest.name})
-    assert "\nnum_agents : int, default 0\n" in (kind.__doc__ or "")
+    said = inspect.getdoc(kind.__init__) or ""
+    assert all(f"\n{name} : " in said for name in taken.keys() - {rest.name})
+    assert "\nnum_agents : int, default 0\n" in said
     # A key that nobody took would be read and forgotten, where it is to be refused.
     elsewhere = {*RunArguments.__annotations__}
     elsewhere |= set(keys_of(RegularizerSettings)) if "h" in taken else set()
@@ -189,14 +191,50 @@ def test_every_argument_is_named_and_defaults_are_those_of_the_run_config(
     assert kind().half.settings() == by_config.half.settings()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "kind"),
-    [(SolverArguments, FedLin), (SeveralStepsArguments, Scaffold)],
-)
-def test_shared_arguments_have_the_types_of_their_fields(arguments: Any, kind: Any) -> None:
-    typed = get_type_hints(arguments)
-    for name in typed.keys() - get_type_hints(RunArguments).keys():
-        assert type(kind.arguments()[name]) is typed[name], name
+def test_the_constructors_are_those_of_the_keys() -> None:
+    """``make keys`` writes them."""
+    root = Path(__file__).parents[2]
+    keys = runpy.run_path(str(root / "scripts" / "keys.py"))
+    assert (root / keys["CONSTRUCTORS"]).read_text() == keys["constructors"](), "run make keys"
+
+
+def test_a_strategy_without_a_constructor_of_its_own_takes_its_keys_by_name() -> None:
+    class Plain(RivalStrategy):
+        algorithm = "led"
+        settings = LED.settings
+        server_half = LED.server_half
+
+    made = Plain(dual_step_size=0.5, local_epochs=3, num_agents=4)
+    assert made.half == LED(dual_step_size=0.5, local_epochs=3).half
+    assert made.options.num_agents == 4
+    with pytest.raises(TypeError, match="Plain takes no 'epochs'; did you mean 'local_epochs'"):
+        Plain(epochs=3)
+    with pytest.raises(ConfigError, match="local-epochs = 0"):
+        Plain(local_epochs=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_value_of_a_call_or_of_a_config_is_checked_once(
+    kind: type[PrimalDualStrategy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    check = Key.check
+
+    def noted(self: Key, value: Any) -> Any:
+        asked.append(self.name)
+        return check(self, value)
+
+    config = read_config({"algorithm": kind.algorithm})
+    monkeypatch.setattr(Key, "check", noted)
+    kind.from_config(config)
+    own = {key.name for key in kind.config_keys().values()}
+    assert own.isdisjoint(asked) or kind.algorithm == "dp-iadmm"  # whose penalty is made anew
+    asked.clear()
+    name = next(iter(kind.argument_keys()))
+    kind(**{name: kind.arguments()[name]})
+    assert asked.count(name.replace("_", "-")) == 1
+    with pytest.raises(TypeError, match="from_config takes what read_config returns"):
+        kind.from_config(dict(config))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from privet.client_apps import Local
 from privet.core import registry
-from privet.core.key import setting
+from privet.core.key import Config, setting
 from privet.kernel.node_rules import NodeRules
 from privet.kernel.programs.gradients import Gradients
 from privet.problems.linear import ClippedSums
@@ -116,7 +116,7 @@ def configured(patch: Patch, change: Callable[[dict[str, Any], dict[str, Any]], 
     made = strategy().from_config.__func__
 
     def from_config(cls: Any, config: Any, **options: Any) -> Any:
-        config = dict(config)
+        config = Config(config)
         change(config, options)
         return made(cls, config, **options)
 

@@ -1,7 +1,6 @@
 """DIANA, the server half and its Strategy."""
 
 from dataclasses import dataclass, field
-from typing import Unpack
 
 import numpy as np
 
@@ -9,7 +8,6 @@ from privet.client_apps.sparsifiers import sparse_arrays
 from privet.client_apps.terms import PrivacyTerms
 from privet.strategies import PrimalDualStrategy, SearchAxis
 from privet.strategies.half import HalfState, ServerHalf, mean_row
-from privet.strategies.rivals.base import GradientArguments
 from privet.strategies.uploads import SPARSE, squared_gap
 
 from .agent import Agent
@@ -59,10 +57,6 @@ class Diana(PrimalDualStrategy):
 
     algorithm = "diana"
     settings = (Agent, PrivacyTerms)
+    server_half = Server
     local_steps = ""
     search = (SearchAxis("step-size-base", 0.05, 3.0, "smoothness"),)
-
-    def __init__(self, *, share=Agent.share, **run: Unpack[GradientArguments]):
-        config = self.resolved(locals())
-        half = Server.from_config(Agent.from_settings(config), config)
-        super().__init__(half, **self.of_run(run))

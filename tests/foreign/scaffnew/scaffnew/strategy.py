@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from privet.client_apps.terms import PrivacyTerms
-from privet.core.key import read
 from privet.strategies import PrimalDualStrategy, SearchAxis
 from privet.strategies.half import HalfState, ServerHalf
 
@@ -57,22 +56,6 @@ class Scaffnew(PrimalDualStrategy):
 
     algorithm = "scaffnew"
     settings = (Agent, PrivacyTerms)
+    server_half = Server
     local_steps = ""
     search = (SearchAxis("gamma", 0.05, 3.0, "smoothness"),)
-
-    def __init__(
-        self,
-        gamma=Agent.gamma,
-        communication_probability=Agent.communication_probability,
-        coin_seed=Agent.coin_seed,
-        clip=Agent.clip,
-        noise_scale=Agent.noise_scale,
-        noise_seed=PrivacyTerms.noise_seed,
-        target_epsilon=PrivacyTerms.target_epsilon,
-        delta=PrivacyTerms.delta,
-        relation=Agent.relation,
-        **run,
-    ):
-        config = self.resolved(locals())
-        half = Server(Agent.from_settings(config), terms=read(PrivacyTerms, config))
-        super().__init__(half, **run)

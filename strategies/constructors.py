@@ -1,0 +1,1432 @@
+"""The constructors of the strategies, written by ``make keys``: do not edit.
+
+An argument is a run-config key: its default and what is said of it are those of the field that
+declares it. ``PrimalDualStrategy`` checks what is given.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Unpack
+
+from .base import PrimalDualStrategy
+from .configured import RunArguments
+from .rivals.base import RivalStrategy
+
+if TYPE_CHECKING:
+    from privet.kernel import NoiseSource
+    from privet.problems import ProximalFunction
+
+    from .gfl.mixing import Mixer
+    from .gfl.noise import LinkNoise
+
+
+class FedPLTArguments(PrimalDualStrategy):
+    """The arguments of FedPLT."""
+
+    def __init__(
+        self,
+        rho: float = 0.0,
+        local_epochs: int = 10,
+        local_solver: str = "gd",
+        step_size: float = 0.0,
+        *,
+        batch_size: int = 32,
+        strong_convexity: float = 0.0,
+        smoothness: float = 0.0,
+        value_bits: str = "0",
+        relaxation: float = 1.0,
+        step_size_rule: str = "constant",
+        step_size_rounds: int = 0,
+        budget_schedule: str = "constant",
+        budget_ratio: float = 0.0,
+        local_start: str = "auto",
+        row_norm: float = 0.0,
+        clip: float = 0.0,
+        noise_variance: float = 0.0,
+        relation: str = "replace-one",
+        returned_model: str = "auto",
+        delta: float = 1e-05,
+        noise_seed: int = -1,
+        target_epsilon: float = 0.0,
+        h: ProximalFunction | None = None,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        """Take the parameters of fed-plt.
+
+        Parameters
+        ----------
+        rho : float, default 0.0
+            penalty of the splitting; 0 is 3.0, or 10.0 where no agent knows its moduli
+        local_epochs : int, default 10
+            local solver steps in a round (N_e)
+        local_solver : {"gd", "agd", "sgd", "noisy-gd"}, default "gd"
+            local solver
+        step_size : float, default 0.0
+            local step size; 0 computes it from the moduli
+        batch_size : int, default 32
+            examples in a step
+        strong_convexity : float, default 0.0
+            strong convexity of every f_i
+        smoothness : float, default 0.0
+            smoothness of every f_i; 0 lets each agent compute its own
+        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+        relaxation : float, default 1.0
+            a in z_i + 2 a (x_i - y): 1 is the paper's
+        step_size_rule : {"constant", "inverse-sqrt", "cosine"}, default "constant"
+            constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
+            a hundredth over step-size-rounds, which it keeps then
+        step_size_rounds : int, default 0
+            rounds over which the step size falls
+        budget_schedule : {"constant", "geometric"}, default "constant"
+            noise over the rounds: the same in all, or geometric, where noise and its key are those
+            of round 1 and each later round has budget-ratio times that before
+        budget_ratio : float, default 0.0
+            noise of a round over that of the round before; 0 takes the root of the rate at which
+            the algorithm contracts, where theory knows it
+        local_start : {"auto", "own", "model"}, default "auto"
+            where local steps begin: at the agent's own x_i, as in the paper, or at the model y;
+            auto is own, or model where no agent knows its moduli
+        row_norm : float, default 0.0
+            rows, the intercept included, are scaled down to this public L2 norm; 0 leaves them
+        clip : float, default 0.0
+            gradient norm bound; 0 does not clip
+        noise_variance : float, default 0.0
+            variance tau^2 of the noisy gradient (13)
+        relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
+            which change of the data epsilon is about: a record replaced, or added or removed, or
+            all records of an agent replaced
+        returned_model : {"auto", "y", "mean"}, default "auto"
+            the model of a run: y, or the mean of all agents' x_i, as in the paper's figures; auto
+            is y, or mean where no agent knows its moduli
+        delta : float, default 1e-05
+            delta at which epsilon is stated
+        noise_seed : int, default -1
+            seed of the privacy noise: marks the run not private; -1 uses the system
+        target_epsilon : float, default 0.0
+            total epsilon of the run, which sets the noise; 0 takes the noise as given
+        h : ProximalFunction | None, optional
+            shared regulariser with a proximal operator; none by default
+        num_agents : int, default 0
+            number of agents to wait for; 0 starts with those already connected
+        min_agents : int, default 1
+            a round with fewer replies than this fails
+        patience : float, default 600.0
+            seconds for which a failed round is retried; 0 ends the run at once
+        wait_timeout : float, default 60.0
+            seconds to wait for num-agents to connect
+        round_timeout : float, default 600.0
+            seconds to wait for the replies of a round
+        seed : int, default 0
+            seed of all random draws except privacy noise
+        secure_sum : bool, default False
+            agents mask their uploads: the server sees sums over at least three of them; an attempt
+            at one takes half of the round-timeout at most
+        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
+            who continues for an agent whose node is gone: the next node of its name (yes), that
+            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        on_divergence : {"warn", "stop"}, default "warn"
+            if the residual or the loss blows up: go on, or end the run
+        run
+            other arguments that every strategy takes, see `RunArguments`
+        """
+        super().__init__(
+            rho=rho,
+            local_epochs=local_epochs,
+            local_solver=local_solver,
+            step_size=step_size,
+            batch_size=batch_size,
+            strong_convexity=strong_convexity,
+            smoothness=smoothness,
+            value_bits=value_bits,
+            relaxation=relaxation,
+            step_size_rule=step_size_rule,
+            step_size_rounds=step_size_rounds,
+            budget_schedule=budget_schedule,
+            budget_ratio=budget_ratio,
+            local_start=local_start,
+            row_norm=row_norm,
+            clip=clip,
+            noise_variance=noise_variance,
+            relation=relation,
+            returned_model=returned_model,
+            delta=delta,
+            noise_seed=noise_seed,
+            target_epsilon=target_epsilon,
+            h=h,
+            **run,
+        )
+
+
+class DPIADMMArguments(PrimalDualStrategy):
+    """The arguments of DPIADMM."""
+
+    def __init__(
+        self,
+        local_updates: int = 1,
+        eta_rule: str = "nonsmooth",
+        epsilon: float = math.inf,
+        rho: float = 0.0,
+        perturbation: str = "objective",
+        mechanism: str = "gaussian",
+        *,
+        budget_schedule: str = "constant",
+        budget_ratio: float = 0.0,
+        value_bits: str = "0",
+        strong_convexity: float = 0.0,
+        smoothness: float = 0.0,
+        set: str = "none",
+        set_radius: float = 1.0,
+        sensitivity: str = "clip",
+        noise_scale: float = 0.0,
+        clip: float = 0.0,
+        row_norm: float = 0.0,
+        delta: float = 1e-05,
+        relation: str = "replace-one",
+        rho_c1: float = 2.0,
+        rho_c2: float = 5.0,
+        rho_growth: float = 1.2,
+        rho_period: int = 10000,
+        rho_max: float = 1000000000.0,
+        noise_seed: int = -1,
+        target_epsilon: float = 0.0,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        """Take the parameters of dp-iadmm.
+
+        Parameters
+        ----------
+        local_updates : int, default 1
+            inner steps in a round (E)
+        eta_rule : {"smooth", "nonsmooth", "strongly-convex"}, default "nonsmooth"
+            step sizes by (15), (19) or (22)
+        epsilon : float, default math.inf
+            epsilon of one release: its noise, where noise-scale is 0, and the schedules; inf is
+            none
+        rho : float, default 0.0
+            constant penalty; 0 takes the schedule (24)
+        perturbation : {"none", "objective", "output"}, default "objective"
+            what the noise is added to
+        mechanism : {"gaussian", "laplace"}, default "gaussian"
+            distribution of the noise
+        budget_schedule : {"constant", "geometric"}, default "constant"
+            noise over the rounds: the same in all, or geometric, where noise and its key are those
+            of round 1 and each later round has budget-ratio times that before
+        budget_ratio : float, default 0.0
+            noise of a round over that of the round before; 0 takes the root of the rate at which
+            the algorithm contracts, where theory knows it
+        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+        strong_convexity : float, default 0.0
+            strong convexity of every f_p (alpha); 0 takes the problem's
+        smoothness : float, default 0.0
+            smoothness of every f_p (L); 0 takes the problem's
+        set : {"none", "box", "l2"}, default "none"
+            the set W that models stay in
+        set_radius : float, default 1.0
+            radius of the set
+        sensitivity : {"clip", "paper"}, default "clip"
+            what noise is scaled by; paper: a number computed from the data, which is not private
+        noise_scale : float, default 0.0
+            scale of the noise on a gradient; 0 takes epsilon's
+        clip : float, default 0.0
+            gradient norm bound; 0 does not clip
+        row_norm : float, default 0.0
+            rows, the intercept included, are scaled down to this public L2 norm; 0 leaves them
+        delta : float, default 1e-05
+            delta at which epsilon is stated
+        relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
+            which change of the data epsilon is about: a record replaced, or added or removed, or
+            all records of an agent replaced
+        rho_c1 : float, default 2.0
+            c1 of the schedule (24)
+        rho_c2 : float, default 5.0
+            c2 of (24), divided by epsilon
+        rho_growth : float, default 1.2
+            factor of c1 after every period; rho never decreases
+        rho_period : int, default 10000
+            rounds of a period (T_c)
+        rho_max : float, default 1000000000.0
+            largest rho
+        noise_seed : int, default -1
+            seed of the privacy noise: marks the run not private; -1 uses the system
+        target_epsilon : float, default 0.0
+            total epsilon of the run, which sets the noise; 0 takes the noise as given
+        num_agents : int, default 0
+            number of agents to wait for; 0 starts with those already connected
+        min_agents : int, default 1
+            a round with fewer replies than this fails
+        patience : float, default 600.0
+            seconds for which a failed round is retried; 0 ends the run at once
+        wait_timeout : float, default 60.0
+            seconds to wait for num-agents to connect
+        round_timeout : float, default 600.0
+            seconds to wait for the replies of a round
+        seed : int, default 0
+            seed of all random draws except privacy noise
+        secure_sum : bool, default False
+            agents mask their uploads: the server sees sums over at least three of them; an attempt
+            at one takes half of the round-timeout at most
+        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
+            who continues for an agent whose node is gone: the next node of its name (yes), that
+            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        on_divergence : {"warn", "stop"}, default "warn"
+            if the residual or the loss blows up: go on, or end the run
+        run
+            other arguments that every strategy takes, see `RunArguments`
+        """
+        super().__init__(
+            local_updates=local_updates,
+            eta_rule=eta_rule,
+            epsilon=epsilon,
+            rho=rho,
+            perturbation=perturbation,
+            mechanism=mechanism,
+            budget_schedule=budget_schedule,
+            budget_ratio=budget_ratio,
+            value_bits=value_bits,
+            strong_convexity=strong_convexity,
+            smoothness=smoothness,
+            set=set,
+            set_radius=set_radius,
+            sensitivity=sensitivity,
+            noise_scale=noise_scale,
+            clip=clip,
+            row_norm=row_norm,
+            delta=delta,
+            relation=relation,
+            rho_c1=rho_c1,
+            rho_c2=rho_c2,
+            rho_growth=rho_growth,
+            rho_period=rho_period,
+            rho_max=rho_max,
+            noise_seed=noise_seed,
+            target_epsilon=target_epsilon,
+            **run,
+        )
+
+
+class FedPDMArguments(PrimalDualStrategy):
+    """The arguments of FedPDM."""
+
+    def __init__(
+        self,
+        rho: float = 0.0,
+        max_local_steps: int = 10,
+        step_size_base: float = 0.0,
+        sparsifier: str = "none",
+        dual: str = "auto",
+        *,
+        preset: str = "none",
+        batch: str = "full",
+        batch_size: int = 32,
+        clip: float = 0.0,
+        clipping: str = "example",
+        relation: str = "replace-one",
+        step_size_rule: str = "auto",
+        step_size_rounds: int = 0,
+        noise_scale: float = 0.0,
+        budget_schedule: str = "constant",
+        budget_ratio: float = 0.0,
+        value_bits: str = "0",
+        nu: float = 0.0,
+        uplink_k: int = 0,
+        alpha_u: float = 1.0,
+        row_norm: float = 0.0,
+        aggregation: str = "participants",
+        downlink_k: int = 0,
+        alpha_d: float = 1.0,
+        delta: float = 1e-05,
+        noise_seed: int = -1,
+        target_epsilon: float = 0.0,
+        h: ProximalFunction | None = None,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        """Take the parameters of fed-pdm.
+
+        Parameters
+        ----------
+        rho : float, default 0.0
+            penalty of the augmented Lagrangian; 0 is 1.0, or 0.1 where no agent knows its moduli
+        max_local_steps : int, default 10
+            local steps in a round (Q)
+        step_size_base : float, default 0.0
+            local step size of the first round; 0 is 0.04, or 0.1 where no agent knows its moduli
+        sparsifier : {"none", "top-k", "rand-k", "public-top-k", "noisy-top-k"}, default "none"
+            which coordinates an agent sends
+        dual : {"auto", "private", "public"}, default "auto"
+            the paper's, or computed by both sides from what was released; auto: public with noise
+        preset : {"none", "private"}, default "none"
+            private: values for a certified run in place of defaults
+        batch : {"full", "sample"}, default "full"
+            examples in a step: all or batch-size
+        batch_size : int, default 32
+            examples in a step
+        clip : float, default 0.0
+            gradient norm bound; 0 does not clip
+        clipping : {"example", "batch"}, default "example"
+            what is clipped: each example's gradient or the whole batch's
+        relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
+            which change of the data epsilon is about: a record replaced, or added or removed, or
+            all records of an agent replaced
+        step_size_rule : {"auto", "constant", "inverse-sqrt", "cosine"}, default "auto"
+            constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
+            a hundredth over step-size-rounds, which it keeps then; auto is inverse-sqrt, or
+            constant where no agent knows its moduli
+        step_size_rounds : int, default 0
+            rounds over which the step size falls
+        noise_scale : float, default 0.0
+            standard deviation of the noise
+        budget_schedule : {"constant", "geometric"}, default "constant"
+            noise over the rounds: the same in all, or geometric, where noise and its key are those
+            of round 1 and each later round has budget-ratio times that before
+        budget_ratio : float, default 0.0
+            noise of a round over that of the round before; 0 takes the root of the rate at which
+            the algorithm contracts, where theory knows it
+        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+        nu : float, default 0.0
+            local steps end when the squared gradient norm is at most this
+        uplink_k : int, default 0
+            coordinates an agent sends; 0 takes alpha-u
+        alpha_u : float, default 1.0
+            share of the coordinates an agent sends
+        row_norm : float, default 0.0
+            rows, the intercept included, are scaled down to this public L2 norm; 0 leaves them
+        aggregation : {"participants", "plain", "table"}, default "participants"
+            mean over those that sent a coordinate, plain mean, or with a table of all duals
+        downlink_k : int, default 0
+            coordinates the server sends; 0 takes alpha-d
+        alpha_d : float, default 1.0
+            share of the coordinates the server sends
+        delta : float, default 1e-05
+            delta at which epsilon is stated
+        noise_seed : int, default -1
+            seed of the privacy noise: marks the run not private; -1 uses the system
+        target_epsilon : float, default 0.0
+            total epsilon of the run, which sets the noise; 0 takes the noise as given
+        h : ProximalFunction | None, optional
+            weighed against the mean of the f_i; none by default
+        num_agents : int, default 0
+            number of agents to wait for; 0 starts with those already connected
+        min_agents : int, default 1
+            a round with fewer replies than this fails
+        patience : float, default 600.0
+            seconds for which a failed round is retried; 0 ends the run at once
+        wait_timeout : float, default 60.0
+            seconds to wait for num-agents to connect
+        round_timeout : float, default 600.0
+            seconds to wait for the replies of a round
+        seed : int, default 0
+            seed of all random draws except privacy noise
+        secure_sum : bool, default False
+            agents mask their uploads: the server sees sums over at least three of them; an attempt
+            at one takes half of the round-timeout at most
+        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
+            who continues for an agent whose node is gone: the next node of its name (yes), that
+            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        on_divergence : {"warn", "stop"}, default "warn"
+            if the residual or the loss blows up: go on, or end the run
+        run
+            other arguments that every strategy takes, see `RunArguments`
+        """
+        super().__init__(
+            rho=rho,
+            max_local_steps=max_local_steps,
+            step_size_base=step_size_base,
+            sparsifier=sparsifier,
+            dual=dual,
+            preset=preset,
+            batch=batch,
+            batch_size=batch_size,
+            clip=clip,
+            clipping=clipping,
+            relation=relation,
+            step_size_rule=step_size_rule,
+            step_size_rounds=step_size_rounds,
+            noise_scale=noise_scale,
+            budget_schedule=budget_schedule,
+            budget_ratio=budget_ratio,
+            value_bits=value_bits,
+            nu=nu,
+            uplink_k=uplink_k,
+            alpha_u=alpha_u,
+            row_norm=row_norm,
+            aggregation=aggregation,
+            downlink_k=downlink_k,
+            alpha_d=alpha_d,
+            delta=delta,
+            noise_seed=noise_seed,
+            target_epsilon=target_epsilon,
+            h=h,
+            **run,
+        )
+
+
+class DPFedSGDArguments(PrimalDualStrategy):
+    """The arguments of DPFedSGD."""
+
+    def __init__(
+        self,
+        *,
+        batch: str = "full",
+        batch_size: int = 32,
+        clip: float = 0.0,
+        clipping: str = "example",
+        relation: str = "replace-one",
+        step_size_base: float = 0.0,
+        step_size_rule: str = "auto",
+        step_size_rounds: int = 0,
+        noise_scale: float = 0.0,
+        budget_schedule: str = "constant",
+        budget_ratio: float = 0.0,
+        value_bits: str = "0",
+        noise_sharing: bool = False,
+        dropouts: int = 0,
+        momentum: float = 0.9,
+        delta: float = 1e-05,
+        noise_seed: int = -1,
+        target_epsilon: float = 0.0,
+        h: ProximalFunction | None = None,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        """Take the parameters of dp-fedsgd.
+
+        Parameters
+        ----------
+        batch : {"full", "sample"}, default "full"
+            examples in a step: all or batch-size
+        batch_size : int, default 32
+            examples in a step
+        clip : float, default 0.0
+            gradient norm bound; 0 does not clip
+        clipping : {"example", "batch"}, default "example"
+            what is clipped: each example's gradient or the whole batch's
+        relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
+            which change of the data epsilon is about: a record replaced, or added or removed, or
+            all records of an agent replaced
+        step_size_base : float, default 0.0
+            local step size of the first round; 0 is 0.04, or 0.1 where no agent knows its moduli
+        step_size_rule : {"auto", "constant", "inverse-sqrt", "cosine"}, default "auto"
+            constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
+            a hundredth over step-size-rounds, which it keeps then; auto is inverse-sqrt, or
+            constant where no agent knows its moduli
+        step_size_rounds : int, default 0
+            rounds over which the step size falls
+        noise_scale : float, default 0.0
+            standard deviation of the noise
+        budget_schedule : {"constant", "geometric"}, default "constant"
+            noise over the rounds: the same in all, or geometric, where noise and its key are those
+            of round 1 and each later round has budget-ratio times that before
+        budget_ratio : float, default 0.0
+            noise of a round over that of the round before; 0 takes the root of the rate at which
+            the algorithm contracts, where theory knows it
+        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+        noise_sharing : bool, default False
+            agents share out the noise of their masked sum: noise-scale is one agent's share, and
+            each node's trust-colluders say how many shares may be missing
+        dropouts : int, default 0
+            agents that may drop out: target-epsilon sets the shares for sums without them, and for
+            one repeated attempt each
+        momentum : float, default 0.9
+            server momentum: share of the last step that is kept
+        delta : float, default 1e-05
+            delta at which epsilon is stated
+        noise_seed : int, default -1
+            seed of the privacy noise: marks the run not private; -1 uses the system
+        target_epsilon : float, default 0.0
+            total epsilon of the run, which sets the noise; 0 takes the noise as given
+        h : ProximalFunction | None, optional
+            weighed against the mean of the f_i; none by default
+        num_agents : int, default 0
+            number of agents to wait for; 0 starts with those already connected
+        min_agents : int, default 1
+            a round with fewer replies than this fails
+        patience : float, default 600.0
+            seconds for which a failed round is retried; 0 ends the run at once
+        wait_timeout : float, default 60.0
+            seconds to wait for num-agents to connect
+        round_timeout : float, default 600.0
+            seconds to wait for the replies of a round
+        seed : int, default 0
+            seed of all random draws except privacy noise
+        secure_sum : bool, default False
+            agents mask their uploads: the server sees sums over at least three of them; an attempt
+            at one takes half of the round-timeout at most
+        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
+            who continues for an agent whose node is gone: the next node of its name (yes), that
+            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        on_divergence : {"warn", "stop"}, default "warn"
+            if the residual or the loss blows up: go on, or end the run
+        run
+            other arguments that every strategy takes, see `RunArguments`
+        """
+        super().__init__(
+            batch=batch,
+            batch_size=batch_size,
+            clip=clip,
+            clipping=clipping,
+            relation=relation,
+            step_size_base=step_size_base,
+            step_size_rule=step_size_rule,
+            step_size_rounds=step_size_rounds,
+            noise_scale=noise_scale,
+            budget_schedule=budget_schedule,
+            budget_ratio=budget_ratio,
+            value_bits=value_bits,
+            noise_sharing=noise_sharing,
+            dropouts=dropouts,
+            momentum=momentum,
+            delta=delta,
+            noise_seed=noise_seed,
+            target_epsilon=target_epsilon,
+            h=h,
+            **run,
+        )
+
+
+class FedDynArguments(PrimalDualStrategy):
+    """The arguments of FedDyn."""
+
+    def __init__(
+        self,
+        *,
+        batch: str = "full",
+        batch_size: int = 32,
+        clip: float = 0.0,
+        clipping: str = "example",
+        relation: str = "replace-one",
+        step_size_base: float = 0.0,
+        step_size_rule: str = "auto",
+        step_size_rounds: int = 0,
+        noise_scale: float = 0.0,
+        max_local_steps: int = 10,
+        value_bits: str = "0",
+        fed_dyn_alpha: float = 0.1,
+        delta: float = 1e-05,
+        noise_seed: int = -1,
+        target_epsilon: float = 0.0,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        """Take the parameters of fed-dyn.
+
+        Parameters
+        ----------
+        batch : {"full", "sample"}, default "full"
+            examples in a step: all or batch-size
+        batch_size : int, default 32
+            examples in a step
+        clip : float, default 0.0
+            gradient norm bound; 0 does not clip
+        clipping : {"example", "batch"}, default "example"
+            what is clipped: each example's gradient or the whole batch's
+        relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
+            which change of the data epsilon is about: a record replaced, or added or removed, or
+            all records of an agent replaced
+        step_size_base : float, default 0.0
+            local step size of the first round; 0 is 0.04, or 0.1 where no agent knows its moduli
+        step_size_rule : {"auto", "constant", "inverse-sqrt", "cosine"}, default "auto"
+            constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
+            a hundredth over step-size-rounds, which it keeps then; auto is inverse-sqrt, or
+            constant where no agent knows its moduli
+        step_size_rounds : int, default 0
+            rounds over which the step size falls
+        noise_scale : float, default 0.0
+            standard deviation of the noise
+        max_local_steps : int, default 10
+            local steps in a round (Q)
+        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+        fed_dyn_alpha : float, default 0.1
+            weight of the proximal term
+        delta : float, default 1e-05
+            delta at which epsilon is stated
+        noise_seed : int, default -1
+            seed of the privacy noise: marks the run not private; -1 uses the system
+        target_epsilon : float, default 0.0
+            total epsilon of the run, which sets the noise; 0 takes the noise as given
+        num_agents : int, default 0
+            number of agents to wait for; 0 starts with those already connected
+        min_agents : int, default 1
+            a round with fewer replies than this fails
+        patience : float, default 600.0
+            seconds for which a failed round is retried; 0 ends the run at once
+        wait_timeout : float, default 60.0
+            seconds to wait for num-agents to connect
+        round_timeout : float, default 600.0
+            seconds to wait for the replies of a round
+        seed : int, default 0
+            seed of all random draws except privacy noise
+        secure_sum : bool, default False
+            agents mask their uploads: the server sees sums over at least three of them; an attempt
+            at one takes half of the round-timeout at most
+        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
+            who continues for an agent whose node is gone: the next node of its name (yes), that
+            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        on_divergence : {"warn", "stop"}, default "warn"
+            if the residual or the loss blows up: go on, or end the run
+        run
+            other arguments that every strategy takes, see `RunArguments`
+        """
+        super().__init__(
+            batch=batch,
+            batch_size=batch_size,
+            clip=clip,
+            clipping=clipping,
+            relation=relation,
+            step_size_base=step_size_base,
+            step_size_rule=step_size_rule,
+            step_size_rounds=step_size_rounds,
+            noise_scale=noise_scale,
+            max_local_steps=max_local_steps,
+            value_bits=value_bits,
+            fed_dyn_alpha=fed_dyn_alpha,
+            delta=delta,
+            noise_seed=noise_seed,
+            target_epsilon=target_epsilon,
+            **run,
+        )
+
+
+class ScaffoldArguments(PrimalDualStrategy):
+    """The arguments of Scaffold."""
+
+    def __init__(
+        self,
+        *,
+        batch: str = "full",
+        batch_size: int = 32,
+        clip: float = 0.0,
+        clipping: str = "example",
+        relation: str = "replace-one",
+        step_size_base: float = 0.0,
+        step_size_rule: str = "auto",
+        step_size_rounds: int = 0,
+        noise_scale: float = 0.0,
+        max_local_steps: int = 10,
+        value_bits: str = "0",
+        server_step_size: float = 1.0,
+        delta: float = 1e-05,
+        noise_seed: int = -1,
+        target_epsilon: float = 0.0,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        """Take the parameters of scaffold.
+
+        Parameters
+        ----------
+        batch : {"full", "sample"}, default "full"
+            examples in a step: all or batch-size
+        batch_size : int, default 32
+            examples in a step
+        clip : float, default 0.0
+            gradient norm bound; 0 does not clip
+        clipping : {"example", "batch"}, default "example"
+            what is clipped: each example's gradient or the whole batch's
+        relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
+            which change of the data epsilon is about: a record replaced, or added or removed, or
+            all records of an agent replaced
+        step_size_base : float, default 0.0
+            local step size of the first round; 0 is 0.04, or 0.1 where no agent knows its moduli
+        step_size_rule : {"auto", "constant", "inverse-sqrt", "cosine"}, default "auto"
+            constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
+            a hundredth over step-size-rounds, which it keeps then; auto is inverse-sqrt, or
+            constant where no agent knows its moduli
+        step_size_rounds : int, default 0
+            rounds over which the step size falls
+        noise_scale : float, default 0.0
+            standard deviation of the noise
+        max_local_steps : int, default 10
+            local steps in a round (Q)
+        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+        server_step_size : float, default 1.0
+            eta_g, step of the server along the agents' mean move
+        delta : float, default 1e-05
+            delta at which epsilon is stated
+        noise_seed : int, default -1
+            seed of the privacy noise: marks the run not private; -1 uses the system
+        target_epsilon : float, default 0.0
+            total epsilon of the run, which sets the noise; 0 takes the noise as given
+        num_agents : int, default 0
+            number of agents to wait for; 0 starts with those already connected
+        min_agents : int, default 1
+            a round with fewer replies than this fails
+        patience : float, default 600.0
+            seconds for which a failed round is retried; 0 ends the run at once
+        wait_timeout : float, default 60.0
+            seconds to wait for num-agents to connect
+        round_timeout : float, default 600.0
+            seconds to wait for the replies of a round
+        seed : int, default 0
+            seed of all random draws except privacy noise
+        secure_sum : bool, default False
+            agents mask their uploads: the server sees sums over at least three of them; an attempt
+            at one takes half of the round-timeout at most
+        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
+            who continues for an agent whose node is gone: the next node of its name (yes), that
+            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        on_divergence : {"warn", "stop"}, default "warn"
+            if the residual or the loss blows up: go on, or end the run
+        run
+            other arguments that every strategy takes, see `RunArguments`
+        """
+        super().__init__(
+            batch=batch,
+            batch_size=batch_size,
+            clip=clip,
+            clipping=clipping,
+            relation=relation,
+            step_size_base=step_size_base,
+            step_size_rule=step_size_rule,
+            step_size_rounds=step_size_rounds,
+            noise_scale=noise_scale,
+            max_local_steps=max_local_steps,
+            value_bits=value_bits,
+            server_step_size=server_step_size,
+            delta=delta,
+            noise_seed=noise_seed,
+            target_epsilon=target_epsilon,
+            **run,
+        )
+
+
+class FedLinArguments(RivalStrategy):
+    """The arguments of FedLin."""
+
+    def __init__(
+        self,
+        *,
+        local_solver: str = "gd",
+        local_epochs: int = 10,
+        step_size: float = 0.1,
+        batch_size: int = 32,
+        strong_convexity: float = 0.0,
+        smoothness: float = 0.0,
+        step_size_rule: str = "constant",
+        step_size_rounds: int = 0,
+        value_bits: str = "0",
+        **run: Unpack[RunArguments],
+    ) -> None:
+        """Take the parameters of fed-lin.
+
+        Parameters
+        ----------
+        local_solver : {"gd"}, default "gd"
+            local solver
+        local_epochs : int, default 10
+            local solver steps in a round (N_e)
+        step_size : float, default 0.1
+            local step size; 0 computes it from the moduli
+        batch_size : int, default 32
+            examples in a step
+        strong_convexity : float, default 0.0
+            strong convexity of every f_i
+        smoothness : float, default 0.0
+            smoothness of every f_i; 0 lets each agent compute its own
+        step_size_rule : {"constant", "inverse-sqrt", "cosine"}, default "constant"
+            constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
+            a hundredth over step-size-rounds, which it keeps then
+        step_size_rounds : int, default 0
+            rounds over which the step size falls
+        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+        num_agents : int, default 0
+            number of agents to wait for; 0 starts with those already connected
+        min_agents : int, default 1
+            a round with fewer replies than this fails
+        patience : float, default 600.0
+            seconds for which a failed round is retried; 0 ends the run at once
+        wait_timeout : float, default 60.0
+            seconds to wait for num-agents to connect
+        round_timeout : float, default 600.0
+            seconds to wait for the replies of a round
+        seed : int, default 0
+            seed of all random draws except privacy noise
+        secure_sum : bool, default False
+            agents mask their uploads: the server sees sums over at least three of them; an attempt
+            at one takes half of the round-timeout at most
+        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
+            who continues for an agent whose node is gone: the next node of its name (yes), that
+            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        on_divergence : {"warn", "stop"}, default "warn"
+            if the residual or the loss blows up: go on, or end the run
+        run
+            other arguments that every strategy takes, see `RunArguments`
+        """
+        super().__init__(
+            local_solver=local_solver,
+            local_epochs=local_epochs,
+            step_size=step_size,
+            batch_size=batch_size,
+            strong_convexity=strong_convexity,
+            smoothness=smoothness,
+            step_size_rule=step_size_rule,
+            step_size_rounds=step_size_rounds,
+            value_bits=value_bits,
+            **run,
+        )
+
+
+class FedPDArguments(RivalStrategy):
+    """The arguments of FedPD."""
+
+    def __init__(
+        self,
+        rho: float = 3.0,
+        *,
+        local_solver: str = "gd",
+        local_epochs: int = 10,
+        step_size: float = 0.0,
+        batch_size: int = 32,
+        strong_convexity: float = 0.0,
+        smoothness: float = 0.0,
+        step_size_rule: str = "constant",
+        step_size_rounds: int = 0,
+        value_bits: str = "0",
+        **run: Unpack[RunArguments],
+    ) -> None:
+        """Take the parameters of fed-pd.
+
+        Parameters
+        ----------
+        rho : float, default 3.0
+            eta, the inverse penalty of the augmented Lagrangian
+        local_solver : {"gd", "sgd"}, default "gd"
+            local solver
+        local_epochs : int, default 10
+            local solver steps in a round (N_e)
+        step_size : float, default 0.0
+            local step size; 0 computes it from the moduli
+        batch_size : int, default 32
+            examples in a step
+        strong_convexity : float, default 0.0
+            strong convexity of every f_i
+        smoothness : float, default 0.0
+            smoothness of every f_i; 0 lets each agent compute its own
+        step_size_rule : {"constant", "inverse-sqrt", "cosine"}, default "constant"
+            constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
+            a hundredth over step-size-rounds, which it keeps then
+        step_size_rounds : int, default 0
+            rounds over which the step size falls
+        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+        num_agents : int, default 0
+            number of agents to wait for; 0 starts with those already connected
+        min_agents : int, default 1
+            a round with fewer replies than this fails
+        patience : float, default 600.0
+            seconds for which a failed round is retried; 0 ends the run at once
+        wait_timeout : float, default 60.0
+            seconds to wait for num-agents to connect
+        round_timeout : float, default 600.0
+            seconds to wait for the replies of a round
+        seed : int, default 0
+            seed of all random draws except privacy noise
+        secure_sum : bool, default False
+            agents mask their uploads: the server sees sums over at least three of them; an attempt
+            at one takes half of the round-timeout at most
+        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
+            who continues for an agent whose node is gone: the next node of its name (yes), that
+            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        on_divergence : {"warn", "stop"}, default "warn"
+            if the residual or the loss blows up: go on, or end the run
+        run
+            other arguments that every strategy takes, see `RunArguments`
+        """
+        super().__init__(
+            rho=rho,
+            local_solver=local_solver,
+            local_epochs=local_epochs,
+            step_size=step_size,
+            batch_size=batch_size,
+            strong_convexity=strong_convexity,
+            smoothness=smoothness,
+            step_size_rule=step_size_rule,
+            step_size_rounds=step_size_rounds,
+            value_bits=value_bits,
+            **run,
+        )
+
+
+class FedSplitArguments(RivalStrategy):
+    """The arguments of FedSplit."""
+
+    def __init__(
+        self,
+        rho: float = 3.0,
+        *,
+        local_solver: str = "gd",
+        local_epochs: int = 10,
+        step_size: float = 0.0,
+        batch_size: int = 32,
+        strong_convexity: float = 0.0,
+        smoothness: float = 0.0,
+        value_bits: str = "0",
+        relaxation: float = 1.0,
+        returned_model: str = "auto",
+        **run: Unpack[RunArguments],
+    ) -> None:
+        """Take the parameters of fed-split.
+
+        Parameters
+        ----------
+        rho : float, default 3.0
+            penalty of the splitting
+        local_solver : {"gd", "agd", "sgd"}, default "gd"
+            local solver
+        local_epochs : int, default 10
+            local solver steps in a round (N_e)
+        step_size : float, default 0.0
+            local step size; 0 computes it from the moduli
+        batch_size : int, default 32
+            examples in a step
+        strong_convexity : float, default 0.0
+            strong convexity of every f_i
+        smoothness : float, default 0.0
+            smoothness of every f_i; 0 lets each agent compute its own
+        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+        relaxation : float, default 1.0
+            a in z_i + 2 a (x_i - y): 1 is the paper's
+        returned_model : {"auto", "y", "mean"}, default "auto"
+            the model of a run: y, or the mean of all agents' x_i, as in the paper's figures; auto
+            is y, or mean where no agent knows its moduli
+        num_agents : int, default 0
+            number of agents to wait for; 0 starts with those already connected
+        min_agents : int, default 1
+            a round with fewer replies than this fails
+        patience : float, default 600.0
+            seconds for which a failed round is retried; 0 ends the run at once
+        wait_timeout : float, default 60.0
+            seconds to wait for num-agents to connect
+        round_timeout : float, default 600.0
+            seconds to wait for the replies of a round
+        seed : int, default 0
+            seed of all random draws except privacy noise
+        secure_sum : bool, default False
+            agents mask their uploads: the server sees sums over at least three of them; an attempt
+            at one takes half of the round-timeout at most
+        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
+            who continues for an agent whose node is gone: the next node of its name (yes), that
+            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        on_divergence : {"warn", "stop"}, default "warn"
+            if the residual or the loss blows up: go on, or end the run
+        run
+            other arguments that every strategy takes, see `RunArguments`
+        """
+        super().__init__(
+            rho=rho,
+            local_solver=local_solver,
+            local_epochs=local_epochs,
+            step_size=step_size,
+            batch_size=batch_size,
+            strong_convexity=strong_convexity,
+            smoothness=smoothness,
+            value_bits=value_bits,
+            relaxation=relaxation,
+            returned_model=returned_model,
+            **run,
+        )
+
+
+class FiveGCSArguments(RivalStrategy):
+    """The arguments of FiveGCS."""
+
+    def __init__(
+        self,
+        rho: float = 3.0,
+        *,
+        local_solver: str = "gd",
+        local_epochs: int = 10,
+        step_size: float = 0.0,
+        batch_size: int = 32,
+        strong_convexity: float = 0.0,
+        smoothness: float = 0.0,
+        step_size_rule: str = "constant",
+        step_size_rounds: int = 0,
+        value_bits: str = "0",
+        common_convexity: float = 0.0,
+        server_step_size: float = 1.0,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        """Take the parameters of five-gcs.
+
+        Parameters
+        ----------
+        rho : float, default 3.0
+            1 / (agents * tau) of the paper
+        local_solver : {"gd", "agd", "sgd"}, default "gd"
+            local solver
+        local_epochs : int, default 10
+            local solver steps in a round (N_e)
+        step_size : float, default 0.0
+            local step size; 0 computes it from the moduli
+        batch_size : int, default 32
+            examples in a step
+        strong_convexity : float, default 0.0
+            strong convexity of every f_i
+        smoothness : float, default 0.0
+            smoothness of every f_i; 0 lets each agent compute its own
+        step_size_rule : {"constant", "inverse-sqrt", "cosine"}, default "constant"
+            constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
+            a hundredth over step-size-rounds, which it keeps then
+        step_size_rounds : int, default 0
+            rounds over which the step size falls
+        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+        common_convexity : float, default 0.0
+            strong convexity that every f_i has (mu)
+        server_step_size : float, default 1.0
+            gamma of the paper
+        num_agents : int, default 0
+            number of agents to wait for; 0 starts with those already connected
+        min_agents : int, default 1
+            a round with fewer replies than this fails
+        patience : float, default 600.0
+            seconds for which a failed round is retried; 0 ends the run at once
+        wait_timeout : float, default 60.0
+            seconds to wait for num-agents to connect
+        round_timeout : float, default 600.0
+            seconds to wait for the replies of a round
+        seed : int, default 0
+            seed of all random draws except privacy noise
+        secure_sum : bool, default False
+            agents mask their uploads: the server sees sums over at least three of them; an attempt
+            at one takes half of the round-timeout at most
+        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
+            who continues for an agent whose node is gone: the next node of its name (yes), that
+            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        on_divergence : {"warn", "stop"}, default "warn"
+            if the residual or the loss blows up: go on, or end the run
+        run
+            other arguments that every strategy takes, see `RunArguments`
+        """
+        super().__init__(
+            rho=rho,
+            local_solver=local_solver,
+            local_epochs=local_epochs,
+            step_size=step_size,
+            batch_size=batch_size,
+            strong_convexity=strong_convexity,
+            smoothness=smoothness,
+            step_size_rule=step_size_rule,
+            step_size_rounds=step_size_rounds,
+            value_bits=value_bits,
+            common_convexity=common_convexity,
+            server_step_size=server_step_size,
+            **run,
+        )
+
+
+class LEDArguments(RivalStrategy):
+    """The arguments of LED."""
+
+    def __init__(
+        self,
+        *,
+        local_solver: str = "gd",
+        local_epochs: int = 10,
+        step_size: float = 0.1,
+        batch_size: int = 32,
+        strong_convexity: float = 0.0,
+        smoothness: float = 0.0,
+        step_size_rule: str = "constant",
+        step_size_rounds: int = 0,
+        value_bits: str = "0",
+        dual_step_size: float = 0.0,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        """Take the parameters of led.
+
+        Parameters
+        ----------
+        local_solver : {"gd", "sgd"}, default "gd"
+            local solver
+        local_epochs : int, default 10
+            local solver steps in a round (N_e)
+        step_size : float, default 0.1
+            local step size
+        batch_size : int, default 32
+            examples in a step
+        strong_convexity : float, default 0.0
+            strong convexity of every f_i
+        smoothness : float, default 0.0
+            smoothness of every f_i; 0 lets each agent compute its own
+        step_size_rule : {"constant", "inverse-sqrt", "cosine"}, default "constant"
+            constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
+            a hundredth over step-size-rounds, which it keeps then
+        step_size_rounds : int, default 0
+            rounds over which the step size falls
+        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+        dual_step_size : float, default 0.0
+            beta, the weight of y_i in a local step; 0 is 1 / local-epochs
+        num_agents : int, default 0
+            number of agents to wait for; 0 starts with those already connected
+        min_agents : int, default 1
+            a round with fewer replies than this fails
+        patience : float, default 600.0
+            seconds for which a failed round is retried; 0 ends the run at once
+        wait_timeout : float, default 60.0
+            seconds to wait for num-agents to connect
+        round_timeout : float, default 600.0
+            seconds to wait for the replies of a round
+        seed : int, default 0
+            seed of all random draws except privacy noise
+        secure_sum : bool, default False
+            agents mask their uploads: the server sees sums over at least three of them; an attempt
+            at one takes half of the round-timeout at most
+        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
+            who continues for an agent whose node is gone: the next node of its name (yes), that
+            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        on_divergence : {"warn", "stop"}, default "warn"
+            if the residual or the loss blows up: go on, or end the run
+        run
+            other arguments that every strategy takes, see `RunArguments`
+        """
+        super().__init__(
+            local_solver=local_solver,
+            local_epochs=local_epochs,
+            step_size=step_size,
+            batch_size=batch_size,
+            strong_convexity=strong_convexity,
+            smoothness=smoothness,
+            step_size_rule=step_size_rule,
+            step_size_rounds=step_size_rounds,
+            value_bits=value_bits,
+            dual_step_size=dual_step_size,
+            **run,
+        )
+
+
+class TamunaArguments(RivalStrategy):
+    """The arguments of Tamuna."""
+
+    def __init__(
+        self,
+        *,
+        local_solver: str = "gd",
+        local_epochs: int = 10,
+        step_size: float = 0.1,
+        batch_size: int = 32,
+        strong_convexity: float = 0.0,
+        smoothness: float = 0.0,
+        step_size_rule: str = "constant",
+        step_size_rounds: int = 0,
+        value_bits: str = "0",
+        dual_step_size: float = 0.0,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        """Take the parameters of tamuna.
+
+        Parameters
+        ----------
+        local_solver : {"gd", "sgd"}, default "gd"
+            local solver
+        local_epochs : int, default 10
+            local solver steps in a round (N_e)
+        step_size : float, default 0.1
+            local step size
+        batch_size : int, default 32
+            examples in a step
+        strong_convexity : float, default 0.0
+            strong convexity of every f_i
+        smoothness : float, default 0.0
+            smoothness of every f_i; 0 lets each agent compute its own
+        step_size_rule : {"constant", "inverse-sqrt", "cosine"}, default "constant"
+            constant, divided by sqrt(1 + t) in round t = 0, 1, ..., or cosine: half a wave down to
+            a hundredth over step-size-rounds, which it keeps then
+        step_size_rounds : int, default 0
+            rounds over which the step size falls
+        value_bits : {"0", "4", "8", "16", "32", "noise"}, default "0"
+            bits of a number in an upload, coded as its difference to what both sides hold; noise:
+            half the charged noise is the step, about 3.7 bits where it is as large as the signal
+        dual_step_size : float, default 0.0
+            eta; 0 is the largest that theory allows
+        num_agents : int, default 0
+            number of agents to wait for; 0 starts with those already connected
+        min_agents : int, default 1
+            a round with fewer replies than this fails
+        patience : float, default 600.0
+            seconds for which a failed round is retried; 0 ends the run at once
+        wait_timeout : float, default 60.0
+            seconds to wait for num-agents to connect
+        round_timeout : float, default 600.0
+            seconds to wait for the replies of a round
+        seed : int, default 0
+            seed of all random draws except privacy noise
+        secure_sum : bool, default False
+            agents mask their uploads: the server sees sums over at least three of them; an attempt
+            at one takes half of the round-timeout at most
+        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
+            who continues for an agent whose node is gone: the next node of its name (yes), that
+            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        on_divergence : {"warn", "stop"}, default "warn"
+            if the residual or the loss blows up: go on, or end the run
+        run
+            other arguments that every strategy takes, see `RunArguments`
+        """
+        super().__init__(
+            local_solver=local_solver,
+            local_epochs=local_epochs,
+            step_size=step_size,
+            batch_size=batch_size,
+            strong_convexity=strong_convexity,
+            smoothness=smoothness,
+            step_size_rule=step_size_rule,
+            step_size_rounds=step_size_rounds,
+            value_bits=value_bits,
+            dual_step_size=dual_step_size,
+            **run,
+        )
+
+
+class GFLArguments(PrimalDualStrategy):
+    """The arguments of GFL."""
+
+    def __init__(
+        self,
+        units: int = 5,
+        graph: str = "ring",
+        step_size: float = 0.1,
+        participants: int = 0,
+        perturbation: str = "auto",
+        noise_variance: float = 0.0,
+        *,
+        batch: str = "full",
+        batch_size: int = 32,
+        clip: float = 0.0,
+        clipping: str = "example",
+        relation: str = "replace-one",
+        local_epochs: int = 10,
+        graph_edges: str = "",
+        graph_seed: int = 0,
+        graph_probability: float = 0.5,
+        graph_lazy: bool = False,
+        mechanism: str = "gaussian",
+        closing_rounds: int = 0,
+        delta: float = 1e-05,
+        noise_seed: int = -1,
+        weights: Any = None,
+        mixer: Mixer | None = None,
+        noise: NoiseSource | None = None,
+        link_noise: LinkNoise | None = None,
+        **run: Unpack[RunArguments],
+    ) -> None:
+        """Take the parameters of gfl.
+
+        Parameters
+        ----------
+        units : int, default 5
+            servers, each with its own agents (P)
+        graph : {"ring", "complete", "path", "star", "erdos-renyi", "grid", "edges"}, default "ring"
+            which servers exchange models
+        step_size : float, default 0.1
+            mu; each of the local-epochs steps is mu / E_k
+        participants : int, default 0
+            agents a unit asks in a round (L); 0 asks all
+        perturbation : {"auto", "none", "random", "homomorphic"}, default "auto"
+            noise on a message between servers; auto: homomorphic where there is a variance
+        noise_variance : float, default 0.0
+            sigma_g^2 of a message between servers
+        batch : {"full", "sample"}, default "full"
+            examples in a step: all or batch-size
+        batch_size : int, default 32
+            examples in a step
+        clip : float, default 0.0
+            gradient norm bound; 0 does not clip
+        clipping : {"example", "batch"}, default "example"
+            what is clipped: each example's gradient or the whole batch's
+        relation : {"replace-one", "add-remove", "replace-agent"}, default "replace-one"
+            which change of the data epsilon is about: a record replaced, or added or removed, or
+            all records of an agent replaced
+        local_epochs : int, default 10
+            local steps in a round (E_k)
+        graph_edges : str, default ""
+            pairs of units, such as 0-1,1-2
+        graph_seed : int, default 0
+            seed of the graph
+        graph_probability : float, default 0.5
+            share of the pairs that are joined, where graph = erdos-renyi
+        graph_lazy : bool, default False
+            weights (A + I) / 2 in place of Metropolis weights A
+        mechanism : {"gaussian", "laplace"}, default "gaussian"
+            distribution of the noise
+        closing_rounds : int, default 0
+            exchanges without noise after the last round, towards the mean of the models
+        delta : float, default 1e-05
+            delta at which epsilon is stated
+        noise_seed : int, default -1
+            seed of the privacy noise: marks the run not private; -1 uses the system
+        weights : Any, optional
+            array (P, P), the combination matrix A in place of Metropolis weights on ``graph``
+        mixer : Mixer | None, optional
+            carries the messages in place of a simulation in this process; has its own A
+        noise : NoiseSource | None, optional
+            such as `privet.kernel.SystemNoise()`, in place of ``noise_seed``
+        link_noise : LinkNoise | None, optional
+            gives the noise itself, in place of ``noise`` and its distribution
+        num_agents : int, default 0
+            number of agents to wait for; 0 starts with those already connected
+        min_agents : int, default 1
+            a round with fewer replies than this fails
+        patience : float, default 600.0
+            seconds for which a failed round is retried; 0 ends the run at once
+        wait_timeout : float, default 60.0
+            seconds to wait for num-agents to connect
+        round_timeout : float, default 600.0
+            seconds to wait for the replies of a round
+        seed : int, default 0
+            seed of all random draws except privacy noise
+        secure_sum : bool, default False
+            agents mask their uploads: the server sees sums over at least three of them; an attempt
+            at one takes half of the round-timeout at most
+        recover_by_name : {"auto", "yes", "no", "node-key"}, default "auto"
+            who continues for an agent whose node is gone: the next node of its name (yes), that
+            node from scratch (no), nobody else (node-key); auto: yes in simulation, else no
+        on_divergence : {"warn", "stop"}, default "warn"
+            if the residual or the loss blows up: go on, or end the run
+        run
+            other arguments that every strategy takes, see `RunArguments`
+        """
+        super().__init__(
+            units=units,
+            graph=graph,
+            step_size=step_size,
+            participants=participants,
+            perturbation=perturbation,
+            noise_variance=noise_variance,
+            batch=batch,
+            batch_size=batch_size,
+            clip=clip,
+            clipping=clipping,
+            relation=relation,
+            local_epochs=local_epochs,
+            graph_edges=graph_edges,
+            graph_seed=graph_seed,
+            graph_probability=graph_probability,
+            graph_lazy=graph_lazy,
+            mechanism=mechanism,
+            closing_rounds=closing_rounds,
+            delta=delta,
+            noise_seed=noise_seed,
+            weights=weights,
+            mixer=mixer,
+            noise=noise,
+            link_noise=link_noise,
+            **run,
+        )

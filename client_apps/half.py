@@ -62,6 +62,16 @@ class Half(Method):
         """Return the paper's own epsilon of a run, which is no claim; None where it has none."""
         return None
 
+    @property
+    def secure_sum(self) -> bool:
+        """Whether the agents mask their uploads: for methods with the key alone."""
+        return False
+
+    @property
+    def value_bits(self) -> str:
+        """How uploads are coded: as they are, but for halves with `ValueBits`."""
+        return NONE
+
     # ------------------------------------------------------------------ derived
 
     @classmethod
@@ -72,7 +82,7 @@ class Half(Method):
     def __post_init__(self) -> None:
         """Check every key (raises ``ConfigError``), and settle those that are automatic."""
         check_fields(self)
-        if self.codes and getattr(self, "secure_sum", False):
+        if self.codes and self.secure_sum:
             raise ConfigError("value-bits: not with secure-sum, whose sums are of integers")
         object.__setattr__(self, "_without_moduli", settle(self))
 
@@ -176,7 +186,8 @@ class Half(Method):
             upload = {name: kept for name, (kept, _) in pairs.items()}
             sent = {name: coded for name, (_, coded) in pairs.items()}
         new = self.follow(state, broadcast, upload)
-        return Local({**new, **(hidden or {})}, sent, agreed_on(new, upload))
+        agreed = agreed_on(new, upload, coded=self.codes)
+        return Local({**new, **(hidden or {})}, sent, agreed)
 
     def conclude_sparse(
         self,
@@ -200,7 +211,7 @@ class Half(Method):
         data, sent = choose(choice, vector, center, streams, records, coder, near)
         upload = sparse_arrays(sent)
         new = self.follow(state, broadcast, upload)
-        agreed = agreed_on(new, {VALUES: upload[VALUES]})
+        agreed = agreed_on(new, {VALUES: upload[VALUES]}, coded=self.codes)
         return Local({**new, **(hidden or {})}, encoded(data), agreed)
 
     # ------------------------------------------------------------------ coded uploads
@@ -208,7 +219,7 @@ class Half(Method):
     @cached_property
     def codes(self) -> bool:
         """Whether uploads are coded (`ValueBits`)."""
-        return getattr(self, "value_bits", NONE) != NONE
+        return self.value_bits != NONE
 
     def coder(self, streams: Streams, records: Records, gain: float = 1.0) -> Coder | None:
         """Return how the round's upload is coded; None where it is not.
@@ -222,9 +233,8 @@ class Half(Method):
         """
         if not self.codes:
             return None
-        bits = getattr(self, "value_bits", NONE)
-        if bits != NOISE:
-            return Coder(streams, bits=int(bits))
+        if self.value_bits != NOISE:
+            return Coder(streams, bits=int(self.value_bits))
         if not records.charged:
             raise ConfigError("value-bits = noise: no noise is charged that a step could follow")
         return Coder(streams, step=gain * records.release.deviation / NOISE_STEPS)

@@ -24,14 +24,17 @@ class Local(NamedTuple):
     agreed: tuple[Vector, ...]
 
 
-def agreed_on(state: Arrays, upload: Arrays) -> tuple[Vector, ...]:
-    """Return the arrays whose digest both sides compare: of the state that follows, and uploaded.
+def agreed_on(state: Arrays, upload: Arrays, *, coded: bool = False) -> tuple[Vector, ...]:
+    """Return the arrays whose digest both sides compare.
 
-    An array that `Half.follow` takes from the upload as it is counts once: it is the same object,
-    on both sides, as the arrays of an upload are objects of their own.
+    They are those of the state that follows which are not as they were uploaded; if there is none,
+    or where the upload was coded and may have been decoded otherwise, the uploaded ones as well.
+    An array that `Half.follow` takes from the upload as it is is the same object on both sides, as
+    the arrays of an upload are objects of their own.
     """
-    taken = {id(array) for array in state.values()}
-    return (*state.values(), *(array for array in upload.values() if id(array) not in taken))
+    sent = {id(array) for array in upload.values()}
+    computed = tuple(array for array in state.values() if id(array) not in sent)
+    return (*computed, *upload.values()) if coded or not computed else computed
 
 
 class Method(ABC):

@@ -73,7 +73,7 @@ class ServerHalf(ServerMethod[S]):
 
         By default the agents' ``secure-sum``, for which ``fold_sums`` must be all there is.
         """
-        return bool(getattr(self.agent, "secure_sum", False))
+        return self.agent.secure_sum
 
     @property
     def noise_key(self) -> str:

@@ -327,6 +327,12 @@ def require_finite(array: Vector) -> None:
         raise NotFiniteError("upload holds numbers that are not finite, or too large")
 
 
+def require_all_finite(agreed: tuple[Vector, ...], upload: Arrays) -> None:
+    """As `require_finite`, of what follows of an upload and of what was uploaded."""
+    for array in {id(one): one for one in (*agreed, *upload.values())}.values():
+        require_finite(array)
+
+
 def decoded(upload: Arrays, reference: Arrays, like: Vector, most: int) -> Arrays:
     """Return one agent's upload with its coded arrays decoded, before it is accepted.
 
@@ -383,9 +389,8 @@ def followed(
         return block, _followed_in_parts(half, held, block, like.size)
     before, sent = (block.rows_of(arrays, like.size) for arrays in (held, block.sent))
     new = half.follow(before, sent, upload)
-    agreed = agreed_on(new, upload)
-    for array in agreed:
-        require_finite(array)
+    agreed = agreed_on(new, upload, coded=half.codes)
+    require_all_finite(agreed, upload)
     return block._replace(state=new), joined_digest(map(digests, agreed))
 
 
@@ -402,9 +407,8 @@ def _followed_sparse(
         near = half.reference(before, block.sent).get(VALUES) if half.codes else None
         upload = sparse_arrays(checked_sparse(block.one(row), like, near))
         new = half.follow(before, block.sent, upload)
-        agreed = agreed_on(new, {VALUES: upload[VALUES]})
-        for array in agreed:
-            require_finite(array)
+        agreed = agreed_on(new, {VALUES: upload[VALUES]}, coded=half.codes)
+        require_all_finite(agreed, {VALUES: upload[VALUES]})
         digests_of.append(joined_digest(map(digest, agreed)))
         if half.codes:  # in a message of its own
             block = block._replace(upload={name: array[None] for name, array in upload.items()})
@@ -417,10 +421,10 @@ def _followed_in_parts(half: Half, held: Arrays, block: Block, dim: int) -> NDAr
     for part in parts(dim):
         upload = in_part(block.upload, part, dim)
         new = half.follow(in_part(held, part, dim), in_part(block.sent, part, dim), upload)
-        agreed = agreed_on(new, upload)
+        agreed = agreed_on(new, upload, coded=half.codes)
+        require_all_finite(agreed, upload)
         made = made or [Digest() for _ in agreed]
         for one, array in zip(made, agreed, strict=True):
-            require_finite(array)
             one.add(array)
     return np.array([joined_digest(one.value for one in made)], np.uint64)
 

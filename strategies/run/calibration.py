@@ -16,6 +16,7 @@ from typing import Any
 from privet.client_apps.half import Half
 from privet.core import ConfigError, algorithm
 from privet.core.errors import one_line
+from privet.core.key import Config, keys_of
 from privet.kernel import (
     AgentLedger,
     Facts,
@@ -302,8 +303,14 @@ def smallest(
             f"{TARGET} = {target:g}: agents have paid {spent:.6g} already; raise it to go on"
         )
 
+    kind.from_settings(settings)  # checked once, and then the noise alone
+    (key,) = (key for key in keys_of(kind).values() if key.name == kind.noise_key)
+
+    def with_noise(noise: float) -> Config:
+        return Config({**settings, kind.noise_key: key.check(noise)})
+
     def cost(noise: float) -> float:
-        half = kind.from_settings({**settings, kind.noise_key: noise})
+        half = kind.from_settings(with_noise(noise))
         if not half.private:
             raise ConfigError(f"{TARGET}: these settings add no noise that is accounted")
         return max(plan.epsilon(half, delta) for plan in distinct)
@@ -311,7 +318,7 @@ def smallest(
     try:
         noise = smallest_noise(cost, target, exact=settings.get("mechanism") != "laplace")
         for plan in distinct:
-            plan.require_noise(kind.from_settings({**settings, kind.noise_key: noise}))
+            plan.require_noise(kind.from_settings(with_noise(noise)))
         return noise
     except NoiseError as error:
         paid = f"agents have paid {spent:.6g} already and {error}" if spent else str(error)

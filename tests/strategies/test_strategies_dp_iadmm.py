@@ -15,7 +15,7 @@ from privet.server_apps.config import defaults, without_stand_ins
 from privet.strategies import DPIADMM
 from privet.strategies.dp_iadmm import Penalty, Server
 from privet.strategies.half import Turn
-from privet.wire.dense import digest, joined_digest
+from privet.wire import digest
 from support.server_rounds import accept, fold
 
 # ------------------------------------------------------------------ the penalty
@@ -65,7 +65,7 @@ def test_round_of_two_agents_by_hand() -> None:
     # lam_0 = 2 + 2 (2.5 - 2) = 3
     assert first.state is not None
     assert first.state["lam"].tolist() == [[3.0]]
-    assert agreed == joined_digest([digest(np.array([3.0])), digest(np.array([2.0]))])
+    assert agreed == digest(np.array([3.0]))
     state = fold(server, state, {0: {"z": np.array([2.0])}, 1: {"z": np.array([3.5])}}, sent)
     # lam_1 = -4 + 2 (2.5 - 3.5) = -6
     assert state.lam.tolist() == [[3.0], [-6.0]]

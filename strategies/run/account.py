@@ -21,7 +21,7 @@ from privet.wire import pack, sort_names, unpack
 from privet.wire.contract import decode_settings, means_privacy
 
 from ..half import ServerHalf
-from .journal import Asked
+from .journal import Request
 from .roster import Agent, Roster
 from .session import Round, Session
 from .stop import Stop
@@ -171,7 +171,10 @@ def with_lost(account: str, release: Release) -> str:
 
 
 def count_lost(
-    half: ServerHalf[Any], roster: Roster, asked: Iterable[Asked], node_states: Mapping[str, bytes]
+    half: ServerHalf[Any],
+    roster: Roster,
+    requests: Iterable[Request],
+    node_states: Mapping[str, bytes],
 ) -> dict[str, bytes]:
     """Count the requests after a checkpoint as uploads that left and were lost.
 
@@ -182,7 +185,7 @@ def count_lost(
     """
     changed: dict[str, bytes] = {}
     lost: set[str] = set()
-    for request in asked:
+    for request in requests:
         then = half.with_settings(decode_settings(request.settings))
         for name in request.names:
             agent = roster.agents.get(name)
@@ -191,7 +194,7 @@ def count_lost(
             release = expected_release(then, agent, request.round, request.agents)
             if release is not None:
                 lost.add(name)
-                roster.said(name, with_lost(agent.ledger, release))
+                roster.note_ledger(name, with_lost(agent.ledger, release))
     stated = roster.join_stated(half.terms.delta)
     for name in (lost | stated) & node_states.keys():
         state = AgentState.from_members(unpack(node_states[name]))

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from privet.core import ConfigError, RunError
 from privet.core.files import read_npz, write_npz, write_whole
 
-from .journal import Asked, read_journal
+from .journal import Request, read_journal
 from .session import Round
 
 log = logging.getLogger("flwr.privet")
@@ -98,7 +98,7 @@ class Checkpoint:
 
     ``arrays`` is the algorithm's server state, ``node_states`` the agents' own states where the
     engine can hand them over (in process), ``manifest`` everything that is not an array,
-    ``history`` the finished rounds and ``asked`` the requests of later ones, as ``load`` finds
+    ``history`` the finished rounds and ``requests`` those of later ones, as ``load`` finds
     them.
     """
 
@@ -106,7 +106,7 @@ class Checkpoint:
     arrays: dict[str, NDArray[Any]]
     node_states: dict[str, bytes] = field(default_factory=dict)
     history: list[Round] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
 
 
 def journal_beside(checkpoint: Path) -> Path:
@@ -204,7 +204,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 def load(where: Path) -> Checkpoint:
     """Read the checkpoint of a run folder (or the file itself), if it is damaged the one before.
 
-    Privacy: every request since the one that is read is in ``asked``.
+    Privacy: every request since the one that is read is in ``requests``.
 
     Raises
     ------
@@ -230,5 +230,5 @@ def _load(file: Path, path: Path) -> Checkpoint:
     history = read_history(history_beside(path), manifest["round"])
     arrays = {n[6:]: array for n, array in members.items() if n.startswith("state/")}
     nodes = {n[5:]: a.tobytes() for n, a in members.items() if n.startswith("node/")}
-    asked = read_journal(journal_beside(path), manifest["round"])
-    return Checkpoint(manifest, arrays, nodes, history, asked)
+    requests = read_journal(journal_beside(path), manifest["round"])
+    return Checkpoint(manifest, arrays, nodes, history, requests)

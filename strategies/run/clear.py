@@ -54,7 +54,7 @@ class ClearUploads:
 
     def open(self, pending: Pending) -> list[str]:
         """Begin a round and return whom to ask: all that were chosen and are there."""
-        return [name for name in pending.asked if name not in pending.absent]
+        return [name for name in pending.chosen if name not in pending.absent]
 
     def reopen(self, pending: Pending) -> list[str] | None:
         """Begin a round again and return whom to ask: who is there and has not answered.
@@ -63,10 +63,10 @@ class ClearUploads:
         accepted so far that costs nothing, else only if there are such nodes.
         """
         roster = pending.session.roster
-        waiting = [name for name in pending.asked if name not in pending.outcome.uploads]
+        waiting = [name for name in pending.chosen if name not in pending.outcome.uploads]
         pending.note_absent(waiting)
         here = [name for name in waiting if name not in pending.absent]
-        enough = min(pending.options.min_agents, len(pending.asked))
+        enough = min(pending.options.min_agents, len(pending.chosen))
         if not pending.outcome.uploads or (
             len(pending.outcome.uploads) + len(here) < enough and roster.has_strangers
         ):
@@ -166,7 +166,7 @@ def _fold(half: ServerHalf[Any], pending: Pending, uploads: Uploads) -> None:
 
 def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Round | None:
     """Fold what all agents did together; None where their uploads have to be seen one by one."""
-    enough = min(pending.options.min_agents, len(pending.asked))
+    enough = min(pending.options.min_agents, len(pending.chosen))
     if pending.outgoing.messages or pending.outcome.uploads or len(together.names) < enough:
         return None
     session, agents = pending.session, pending.session.roster.agents

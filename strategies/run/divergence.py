@@ -205,7 +205,7 @@ class Divergence(Observer):
     def on_round(self, run: Run, done: Round) -> str | None:
         """Look at the round's numbers; those that were not measured are of no account."""
         self.folded += bool(done.participants)
-        what = self._found(done)
+        what = self._fault(done)
         return self._say(run, f"{what} in round {done.round}") if what else None
 
     def on_failure(self, run: Run, few: TooFewError) -> str | None:
@@ -221,7 +221,7 @@ class Divergence(Observer):
         log.warning("this run diverges, %s: %s", what, remedy(self.keys, diverged=True))
         return Stop.DIVERGENCE if self.ends else None
 
-    def _found(self, done: Round) -> str:
+    def _fault(self, done: Round) -> str:
         if overflowed(done.failures, len(done.participants) + len(done.failures)):
             return UPLOADS
         if math.isnan(done.residual) and self.folded >= self.exchanges:
@@ -229,10 +229,10 @@ class Divergence(Observer):
         for name, value in _measured(done):
             if not math.isfinite(value):
                 return f"{name} {value:g}"
-        found = self.losses.add(done)
+        faults = self.losses.add(done)
         if self.residuals.add(done.residual) and not self.losses.course.falls:
-            found.append(f"residual {done.residual:.3g}")
-        return found[0] if found else ""
+            faults.append(f"residual {done.residual:.3g}")
+        return faults[0] if faults else ""
 
 
 def _measured(done: Round) -> Iterator[tuple[str, float]]:
@@ -257,7 +257,7 @@ class NoBetter(Observer):
     """
 
     def __init__(self, keys: Sequence[str]) -> None:
-        self.keys, self.losses, self.said = keys, Losses(), False
+        self.keys, self.losses, self.warned = keys, Losses(), False
 
     def on_begin(self, run: Run) -> None:
         """Look at the rounds before a resume."""
@@ -276,8 +276,8 @@ class NoBetter(Observer):
         run.no_better = (
             f"{course.name} {value:.4g} in round {done.round}, {course.start:.4g} {start}"
         )
-        if not self.said:
+        if not self.warned:
             hint = remedy(self.keys, private=run.private)
             log.warning("this run is no better than its start, %s: %s", run.no_better, hint)
-        self.said = True
+        self.warned = True
         return None

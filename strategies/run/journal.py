@@ -19,7 +19,7 @@ from privet.core import RunError
 from privet.core.files import write_whole
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """A request of a round: who was asked, how many were to be in a sum, and with what settings."""
 
     round: int
@@ -49,7 +49,7 @@ class Journal:
             os.truncate(self.path, self.path.read_bytes().rfind(b"\n") + 1)
         self._add({"begun": True})
 
-    def add(self, number: int, asked: Asked) -> None:
+    def add(self, number: int, request: Request) -> None:
         """Write a process's request of this number before its messages leave.
 
         A further line of the same number takes the place of the one before.
@@ -59,7 +59,7 @@ class Journal:
         RunError
             If it cannot be written: nobody may then be asked.
         """
-        self._add({"request": number, **asked._asdict()})
+        self._add({"request": number, **request._asdict()})
 
     def mark(self, round_: int) -> None:
         """Say that the checkpoint of a round has the cost of every request so far.
@@ -93,7 +93,7 @@ def _line(entry: Mapping[str, object]) -> bytes:
     return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
 
 
-def read_journal(path: Path, after: int) -> list[Asked]:
+def read_journal(path: Path, after: int) -> list[Request]:
     """Return the requests since the checkpoint of a round; none where there is no file.
 
     Where no line is of that checkpoint, as a process died before it could write it, those are
@@ -110,7 +110,7 @@ def read_journal(path: Path, after: int) -> list[Asked]:
         return []
     except OSError as error:
         raise RunError(f"resume: {path}: {error.strerror}") from None
-    found: dict[tuple[int, int], Asked] = {}
+    requests: dict[tuple[int, int], Request] = {}
     process = 0
     for number, line in enumerate(lines[:-1], 1):  # what follows the last newline was cut
         try:
@@ -120,14 +120,14 @@ def read_journal(path: Path, after: int) -> list[Asked]:
                 continue
             if "saved" in entry:
                 if entry["saved"] == after:
-                    found.clear()
+                    requests.clear()
                 continue
             names, agents, settings = entry["names"], entry["agents"], entry["settings"]
-            asked = Asked(int(entry["round"]), tuple(names), int(agents), str(settings))
-            found[process, int(entry["request"])] = asked
+            request = Request(int(entry["round"]), tuple(names), int(agents), str(settings))
+            requests[process, int(entry["request"])] = request
         except (ValueError, KeyError, TypeError, AttributeError):
             raise RunError(
                 f"resume: {path}: line {number} is damaged: what the agents have spent since the "
                 "checkpoint is not known"
             ) from None
-    return [asked for asked in found.values() if asked.round > after]
+    return [request for request in requests.values() if request.round > after]

@@ -94,7 +94,7 @@ class MaskedSums:
         session, units = pending.session, grouped(pending.half)
         members: dict[str, list[str]] = {}
         position = session.roster.positions
-        for name in pending.asked:
+        for name in pending.chosen:
             group = ALL if units is None else units.group(session.state, position[name])
             members.setdefault(group, []).append(name)
         for group, names in members.items():
@@ -129,7 +129,7 @@ class MaskedSums:
         self, pending: Pending, replies: Sequence[Message], grid: Grid, question: Question
     ) -> dict[str, Message]:
         """Take the sums that are there, and ask the other groups again with new rosters."""
-        self._settle(pending, pending.sort(replies))
+        self._decode_sums(pending, pending.sort(replies))
         left = pending.deadline - time.monotonic()
         if not self.attempts or pending.tries == MOST_ATTEMPTS or left <= 0:
             return {}
@@ -146,7 +146,7 @@ class MaskedSums:
 
     def close(self, pending: Pending, replies: Mapping[str, Reply]) -> Round:
         """Fold the sums that are there, name the agents that are in none, record the round."""
-        self._settle(pending, replies)
+        self._decode_sums(pending, replies)
         half, session = pending.half, pending.session
         failures = dict(pending.absent)
         for attempt in self.attempts.values():
@@ -176,7 +176,7 @@ class MaskedSums:
         self.attempts[group] = self.last[group] = Attempt(number, names)
         return True
 
-    def _settle(self, pending: Pending, replies: Mapping[str, Reply]) -> None:
+    def _decode_sums(self, pending: Pending, replies: Mapping[str, Reply]) -> None:
         """Take the sum of every group whose uploads are all there; note why others have none."""
         half, session = pending.half, pending.session
         position = session.roster.positions
@@ -236,7 +236,7 @@ class MaskedSums:
         Those that lost their key stay, if they have a new one and can go on.
         """
         agents = pending.session.roster.agents
-        asked: set[str] = set()
+        to_ask: set[str] = set()
         for group, attempt in list(self.attempts.items()):
             del self.attempts[group]
             stay: list[str] = []
@@ -254,8 +254,8 @@ class MaskedSums:
                 spared = stay.pop(int(rng.integers(len(stay))))
                 pending.absent[spared] = Failure(FailureCode.LEFT_OUT, SPARED)
             if self._propose(pending, group, attempt.number + 1, stay):
-                asked.update(stay)
-        return [name for name in pending.asked if name in asked]
+                to_ask.update(stay)
+        return [name for name in pending.chosen if name in to_ask]
 
 
 def _unfit(pending: Pending, name: str) -> Failure | None:

@@ -39,7 +39,7 @@ Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
 class Observer:
-    """Is told what happens in a run; a subclass writes the methods that it needs."""
+    """Callbacks of a run; a subclass writes the methods that it needs."""
 
     def on_begin(self, run: Run) -> None:
         """Look at a run before its first round, or the first after a resume."""
@@ -109,12 +109,12 @@ def _play_all(
         try:
             play(number)
         except TooFewError as few:
-            said = [observer.on_failure(run, few) for observer in observers]
+            reasons = [observer.on_failure(run, few) for observer in observers]
             if run.stopping.is_set():  # while it waited to try again
-                said.append(Stop.REQUEST)
-            if not any(said):
+                reasons.append(Stop.REQUEST)
+            if not any(reasons):
                 raise
-            run.stopped = next(filter(None, said))
+            run.stopped = next(filter(None, reasons))
             break
         asked_to = Stop.REQUEST if run.stopping.is_set() else ""
         run.stopped = Stop.ROUNDS if number == last_round else asked_to

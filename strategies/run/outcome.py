@@ -135,7 +135,7 @@ class Outcome:
         """Note what an agent says that it has spent; with what its predecessors have."""
         roster = self.session.roster
         if update.ledger:
-            roster.said(name, update.ledger)
+            roster.note_ledger(name, update.ledger)
         spent = update.epsilon
         if roster.agents[name].former:  # its own account knows nothing of theirs
             spent = max(spent, roster.agents[name].spent(update.delta))
@@ -156,7 +156,7 @@ class Outcome:
         release = expected_release(self.half, agent, self.round, agents)
         if release is None:
             return
-        roster.said(name, with_lost(agent.ledger, release))
+        roster.note_ledger(name, with_lost(agent.ledger, release))
         spent = roster.agents[name].spent(terms.delta)
         if terms.noise_seed < 0:
             self.epsilon = max(self.epsilon, spent)

@@ -33,7 +33,7 @@ class Outgoing:
         Those of the run.
     turn : Turn
         The round.
-    asked : tuple of str
+    chosen : tuple of str
         The agents chosen, in folding order.
     settings : str
         The agents', as they travel.
@@ -58,7 +58,7 @@ class Outgoing:
     options: RunOptions
     session: Session
     turn: Turn
-    asked: tuple[str, ...]
+    chosen: tuple[str, ...]
     settings: str
     arrays: Arrays = field(default_factory=dict)
     shared: dict[str, ConfigRecord] = field(default_factory=dict)
@@ -75,16 +75,16 @@ class Outgoing:
         self.arrays = {**arrays, **session.buffers_sent}
         units, position = grouped(half), session.roster.positions
         if units is not None:
-            groups = {units.group(session.state, position[name]) for name in self.asked}
+            groups = {units.group(session.state, position[name]) for name in self.chosen}
             self.shared = {
                 group: self._record({**self.arrays, **units.broadcast_to(session.state, group)})
                 for group in sorted(groups)
             }
             return
         self.shared = {ALL: self._record(self.arrays)}
-        for name in self.asked:
-            if own := half.per_agent_broadcast(session.state, position[name], self.turn):
-                self.per_agent[name] = own
+        for name in self.chosen:
+            if extra := half.per_agent_broadcast(session.state, position[name], self.turn):
+                self.per_agent[name] = extra
 
     def sent_to(self, name: str) -> Arrays:
         """Return what an agent was broadcast."""
@@ -92,8 +92,8 @@ class Outgoing:
 
     def record_for(self, name: str) -> ConfigRecord:
         """Return the broadcast as an agent is sent it."""
-        if own := self.per_agent.get(name):
-            return self._record({**self.arrays, **own})
+        if extra := self.per_agent.get(name):
+            return self._record({**self.arrays, **extra})
         return self.shared[self.group_of(name)]
 
     def group_of(self, name: str) -> str:
@@ -170,7 +170,7 @@ class Outgoing:
 
     def large(self, size: int) -> bool:
         """Whether as many bytes of every agent are too many for the memory."""
-        return size * len(self.asked) > mapped.LIMIT
+        return size * len(self.chosen) > mapped.LIMIT
 
     def forget(self) -> None:
         """Let go of what was sent, as large as the model, before the uploads are folded."""

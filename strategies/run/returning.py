@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from privet.core import RunError
 from privet.wire import sort_names
 
-from .roster import SETTLED, Agent
+from .roster import STABLE, Agent
 
 log = logging.getLogger("flwr.privet")
 
@@ -58,7 +58,7 @@ def wait_for_return(
             count, since = len(online), now
         if wanted > 0 and count >= wanted:
             return
-        if wanted == 0 and count >= least and now - since >= SETTLED:
+        if wanted == 0 and count >= least and now - since >= STABLE:
             return
         waited = now - begin
         if waited >= timeout and count >= least:

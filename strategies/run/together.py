@@ -38,7 +38,7 @@ class WorksTogether(Protocol):
         nodes: Sequence[int],
         tags: Tags,
         states: Mapping[str, NDArray[Any]] | None,
-        besides: Mapping[str, NDArray[Any]],
+        per_agent: Mapping[str, NDArray[Any]],
         timeout: float,
     ) -> list[Trained]:
         """Do a round's local work of those of these nodes that can, as `Cohort.train`.

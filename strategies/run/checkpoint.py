@@ -74,14 +74,14 @@ def read_history(path: Path, rounds: int) -> list[Round]:
             lines = [line for _, line in zip(range(rounds), file, strict=False)]
     except OSError as error:
         raise RunError(f"resume: {path}: {error.strerror}") from None
-    found: list[Round] = []
+    history: list[Round] = []
     try:
-        found = [Round.from_dict(json.loads(line)) for line in lines]
+        history = [Round.from_dict(json.loads(line)) for line in lines]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"resume: {path}: a round cannot be read ({error!r})") from None
-    if [done.round for done in found] != list(range(1, rounds + 1)):
+    if [done.round for done in history] != list(range(1, rounds + 1)):
         raise RunError(f"resume: {path}: does not hold rounds 1 to {rounds} in order")
-    return found
+    return history
 
 
 def _line(done: Round) -> bytes:
@@ -184,10 +184,10 @@ def _or_previous(path: Path, read: Callable[[Path], T]) -> tuple[T, RunError | N
 
 def _manifest(path: Path) -> dict[str, Any]:
     try:
-        found = read_npz(path, only="manifest").get("manifest")
-        if found is None:
+        packed = read_npz(path, only="manifest").get("manifest")
+        if packed is None:
             raise _Damaged(f"resume: {path} is no checkpoint")
-        manifest: dict[str, Any] = json.loads(found.tobytes())
+        manifest: dict[str, Any] = json.loads(packed.tobytes())
         version, rounds = manifest["format"], manifest.get("round")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _Damaged(f"resume: {path} is damaged, or no checkpoint ({error})") from None
@@ -214,10 +214,12 @@ def load(where: Path) -> Checkpoint:
         If both are damaged, it is of another format, or its history is not there.
     """
     path = located(where)
-    found, damage = _or_previous(path, lambda file: _load(file, path))
+    checkpoint, damage = _or_previous(path, lambda file: _load(file, path))
     if damage is not None:
-        log.warning("%s: goes on from the one before, of round %d", damage, found.manifest["round"])
-    return found
+        log.warning(
+            "%s: goes on from the one before, of round %d", damage, checkpoint.manifest["round"]
+        )
+    return checkpoint
 
 
 def _load(file: Path, path: Path) -> Checkpoint:

@@ -419,7 +419,7 @@ class Roster:
 
     def _enrol(self, node: int, holds: str | None, reply: Reply, question: Question) -> None:
         if reply.content is None:
-            if reply.is_own_word:
+            if reply.is_from_agent:
                 self._reject(node, reply.reason)
             elif reply.code == NOT_OURS:  # noted for all such nodes in one line
                 self._reject(node, reply.reason, reply.reason)

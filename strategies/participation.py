@@ -1,6 +1,6 @@
-"""Who takes part in a round: all, a fixed fraction, by turns, coin flips, or a given schedule.
+"""The participants of a round: all, a fixed fraction, by turns, coin flips, or a given schedule.
 
-Draws come from an own generator per round over the sorted agent names, so the choice does not
+Draws come from a separate generator per round over the sorted agent names, so the choice does not
 depend on Flower's random node ids or on the engine.
 """
 

@@ -1,6 +1,6 @@
-"""What the rivals of Fed-PLT have in common on the server.
+"""The common base of Fed-PLT's rivals on the server.
 
-The coordinator mirrors what every agent holds: an upload determines the agent's next state by
+The coordinator mirrors every agent's state: an upload determines the agent's next state by
 arithmetic that both sides do on the same bytes, so that a lost agent is sent its state back.
 """
 
@@ -18,7 +18,7 @@ log = logging.getLogger("flwr.privet")
 
 
 class SolverArguments(RunArguments, total=False):
-    """Those of `privet.client_apps.solver_agents.SolverAgent`, and how messages are coded."""
+    """Arguments of `privet.client_apps.solver_agents.SolverAgent`, and the coding of messages."""
 
     local_epochs: int
     local_solver: str
@@ -30,14 +30,14 @@ class SolverArguments(RunArguments, total=False):
 
 
 class ScheduledArguments(SolverArguments, total=False):
-    """Those of `privet.client_apps.solver_agents.ScheduledSteps`."""
+    """Arguments of `privet.client_apps.solver_agents.ScheduledSteps`."""
 
     step_size_rule: str
     step_size_rounds: int
 
 
 class GradientArguments(RunArguments, total=False):
-    """Those of `privet.client_apps.gradient_agents.NoisyStepsAgent`, and the terms of its noise."""
+    """Arguments of `privet.client_apps.gradient_agents.NoisyStepsAgent`, and its noise's terms."""
 
     step_size_base: float
     step_size_rule: str
@@ -55,7 +55,7 @@ class GradientArguments(RunArguments, total=False):
 
 
 class SeveralStepsArguments(GradientArguments, total=False):
-    """Those of `privet.client_apps.gradient_agents.SeveralStepsAgent`."""
+    """Arguments of `privet.client_apps.gradient_agents.SeveralStepsAgent`."""
 
     max_local_steps: int
 

@@ -202,7 +202,7 @@ def count_lost(
         changed[name] = pack(state.to_members())
     if lost:
         agents = listed(sort_names(lost))
-        log.warning("resume: what agents %s were asked for in vain counts as sent", agents)
+        log.warning("resume: lost uploads of agents %s count as released", agents)
     if stated:
         agents = listed(sort_names(stated))
         log.warning("resume: the ledgers of agents %s hold more than the checkpoint", agents)

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class HistoryFile:
-    """A history that is appended to; what could not be written is written with what follows."""
+    """A history file for appending; a line that cannot be written is written with the next one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -62,7 +62,7 @@ class HistoryFile:
 
 
 def read_history(path: Path, rounds: int) -> list[Round]:
-    """Return the first rounds of a history; what follows them is not looked at.
+    """Return the first rounds of a history; later lines are not read.
 
     Raises
     ------
@@ -94,7 +94,7 @@ FILE_NAME = "checkpoint.npz"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """All that a run needs to go on.
+    """All that a run needs to continue.
 
     ``arrays`` is the algorithm's server state, ``node_states`` the agents' own states where the
     engine can hand them over (in process), ``manifest`` everything that is not an array,
@@ -167,12 +167,12 @@ class _Damaged(RunError):
 
 
 def read_manifest(where: Path) -> dict[str, Any]:
-    """Read what a checkpoint says of itself, and none of its arrays (raises as ``load``)."""
+    """Read a checkpoint's manifest, and none of its arrays (raises as ``load``)."""
     return _or_previous(located(where), _manifest)[0]
 
 
 def _or_previous(path: Path, read: Callable[[Path], T]) -> tuple[T, RunError | None]:
-    """Return what is read of a checkpoint, or of the one before and why the newest cannot be."""
+    """Return the result of ``read``; if the newest is damaged, of the one before and the error."""
     try:
         return read(path), None
     except _Damaged as damage:
@@ -193,8 +193,8 @@ def _manifest(path: Path) -> dict[str, Any]:
         raise _Damaged(f"resume: {path} is damaged, or no checkpoint ({error})") from None
     if version != FORMAT:
         raise RunError(
-            f"resume: {path} has checkpoint format {version}, this version reads {FORMAT}: go on "
-            "with the version that wrote it, or keep its model, model.npz beside it, and begin anew"
+            f"resume: {path} has checkpoint format {version}, this version reads {FORMAT}: resume "
+            "with the version that wrote it, or keep its model, model.npz beside it, for a new run"
         )
     if type(rounds) is not int or rounds < 0:
         raise _Damaged(f"resume: {path} is damaged (its round is {rounds!r})")

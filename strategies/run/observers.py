@@ -1,4 +1,4 @@
-"""What looks on while a run goes from round to round, and may end it.
+"""Observers: the callbacks of a run, called after every round, which may end it.
 
 Everything that is not the algorithm is an observer: evaluation, early stopping, checkpoints, a
 progress bar. After every round they are called one after the other, in their order.

@@ -37,7 +37,7 @@ class TooFewError(RunError):
 
 
 class NoReplyError(UploadError):
-    """An agent that was asked sent no upload; ``failure`` says why."""
+    """A chosen agent sent no upload; ``failure`` says why."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.text)

@@ -54,7 +54,7 @@ with nodes' keys."""
 
 
 def recovery_of(requested: str, grid: Grid) -> Recovery:
-    """Return what ``recover-by-name`` means on a grid: "auto" is yes in simulation, else no.
+    """Return the value of ``recover-by-name`` on a grid: "auto" is yes in simulation, else no.
 
     In simulation one process starts all nodes, so that nobody else can claim a name, and a node has
     another id in every run. Flower's simulation is recognised by its grid, which keeps the messages

@@ -1,10 +1,10 @@
 """One Flower Strategy for every primal-dual algorithm: an adapter on top of a `Run`.
 
-A round is driven through ``configure_train`` and ``aggregate_train`` alone, by ``start`` and by
-Flower's own loop and wrappers alike (but those for privacy, which would protect nothing, and those
-that change the model between two rounds, which would be lost). Between the two ``start`` waits for
-the replies by itself: with the round's deadline, and with further tries for agents that lost their
-state and for secure sums.
+A round is driven through ``configure_train`` and ``aggregate_train`` alone, both by ``start`` and
+by Flower's own loop and wrappers. Refused are wrappers for privacy, which would protect nothing,
+and wrappers that change the model between two rounds, whose change would be lost. Between the two
+calls ``start`` collects the replies itself: with the round's deadline, and with retries for agents
+that lost their state and for secure sums.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ log = logging.getLogger("flwr.privet")
 
 
 COUNTED = ("participants", "residual")
-"""What `aggregate_train` adds to the agents' metrics, and a round's record holds."""
+"""Numbers that `aggregate_train` adds to the agents' metrics; a round's record has them already."""
 Watch = Callable[[Round, "PrimalDualStrategy"], object]
-"""Called after every round in place of an `Observer`; what it raises ends the run."""
+"""Called after every round in place of an `Observer`; an exception that it raises ends the run."""
 
 
 def require_weights(half: ServerHalf[Any], agent_weights: str) -> None:
-    """Refuse weights of agents where they have no meaning (raises ``ConfigError``)."""
+    """Refuse agent weights where they have no meaning (raises ``ConfigError``)."""
     if agent_weights not in ("equal", "examples"):
         raise ConfigError(f"agent_weights is {agent_weights!r}, expected equal or examples")
     if agent_weights == "equal":
@@ -149,7 +149,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
 
     @property
     def participation(self) -> Participation:
-        """Who takes part in a round."""
+        """The rule that chooses the participants of a round."""
         return self.options.participation
 
     # ------------------------------------------------------------------ the run
@@ -169,11 +169,11 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
 
     @property
     def session(self) -> Session | None:
-        """What the run knows between its rounds; None before it has begun."""
+        """The run's state between its rounds; None before it has begun."""
         return None if self._run is None else self._run.session
 
     def varied(self, changes: Mapping[str, Any]) -> Self:
-        """Return a strategy like this one with other values of some run-config keys, not begun."""
+        """Return a copy of this strategy with other values of some run-config keys, not begun."""
         other = copy.copy(self)
         other.half = self.half.with_settings(changes)
         other.stopping, other._run = threading.Event(), None
@@ -187,7 +187,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
     def play_round(self, grid: Grid, number: int) -> Round:
         """Play one round of the run that has begun, and return its record.
 
-        A round that too few agents replied in is tried again while the run has ``patience``.
+        A round with too few replies is tried again while the run has ``patience``.
         """
         run = self.run
         messages = self.configure_train(number, run.arrays, ConfigRecord(), grid)
@@ -195,7 +195,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         while True:
             try:
                 replies = run.collect(grid, messages)
-                messages = []  # which hold what was sent
+                messages = []  # frees the arrays that were sent
                 arrays, metrics = self.aggregate_train(number, replies)
                 break
             except TooFewError as few:
@@ -204,8 +204,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
                 messages = run.try_again(few, grid)
         if arrays is not None:
             refuse_changed_model(self, arrays, run.arrays)
-        own = {name: value for name, value in (metrics or {}).items() if name not in COUNTED}
-        run.metrics = MetricRecord(own) if own else None
+        extra = {name: value for name, value in (metrics or {}).items() if name not in COUNTED}
+        run.metrics = MetricRecord(extra) if extra else None
         return run.session.history[-1]
 
     # ------------------------------------------------------------------ Flower's round interface
@@ -227,13 +227,13 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """End a round: fold the good uploads, name the others, return the last model.
+        """End a round: fold the accepted uploads, record the others, return the last model.
 
         Raises
         ------
         RunError
-            If fewer uploads than ``min_agents`` (or than were asked) could be folded, or the round
-            is folded already.
+            If fewer uploads than ``min_agents`` (or than agents chosen) could be folded, or the
+            round is folded already.
         """
         refuse_wrappers(self)
         run = self.run
@@ -241,8 +241,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         done = run.close_round(by_agent)
         if not run.collector.masked:
             uploads = run.pending.outcome.uploads
-            beside = (uploads[name].extras for name in done.participants if name in uploads)
-            run.metrics = self.flower.train_metrics(record_dict(held) for held in beside if held)
+            extras = (uploads[name].extras for name in done.participants if name in uploads)
+            run.metrics = self.flower.train_metrics(record_dict(each) for each in extras if each)
         metrics = MetricRecord({"participants": len(done.participants), "residual": done.residual})
         metrics.update(run.metrics or {})
         return run.arrays, metrics
@@ -252,7 +252,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
     ) -> list[Message]:
         """Ask a share of the agents to evaluate the model, as FedAvg does.
 
-        Nobody is asked in a private run or one of secure sums: the answer would be an un-noised
+        No agent is asked in a private run or one of secure sums: the answer would be an un-noised
         release, also of an agent that has not taken part yet.
         """
         run = self._run
@@ -272,7 +272,7 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
         return self.flower.evaluate_metrics(contents)
 
     def summary(self) -> None:
-        """Log the algorithm, its parameters and who takes part."""
+        """Log the algorithm, its parameters and the participation."""
         refuse_wrappers(self)
         log.info("\t├──> Algorithm: %s (protocol version %d)", self.half.name, self.half.version)
         settings = self.half.settings()
@@ -340,8 +340,8 @@ class PrimalDualStrategy(Hooks, Configured, Strategy):
             Stop when the monitor's ``stationarity`` (the squared fixed-point residual where there
             is no monitor) is at most this, looked at in the rounds it is measured; 0 never stops.
         observers : iterable of Observer or callable
-            Told of every finished round, after all else; a callable is given its record and the
-            strategy.
+            Called after every finished round, last of all; a callable is given the round's record
+            and the strategy.
         initial_state
             Replaces the algorithm's own state before round 1.
         should_stop : callable, optional
@@ -429,6 +429,6 @@ class _Watching(Observer):
         self.watch, self.strategy = watch, strategy
 
     def on_round(self, run: Run, done: Round) -> str | None:
-        """Call the function; what it returns is of no account."""
+        """Call the function; its result is ignored."""
         self.watch(done, self.strategy)
         return None

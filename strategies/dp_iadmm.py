@@ -41,7 +41,7 @@ class Penalty:
     """The penalty rho_t, constant or by (24); it never decreases.
 
     rho_t = min(rho_max, c1 growth^floor(t / period) + c2 / epsilon), t = 1, 2, ...; ``rho`` > 0
-    stands in for all of it. The fields are the run-config keys of the same names.
+    replaces the schedule. The fields are the run-config keys of the same names.
 
     Raises
     ------
@@ -84,13 +84,13 @@ class State(HalfState):
     Attributes
     ----------
     w : array (d,)
-        As broadcast last.
+        The consensus as broadcast last.
     count : int
         Number P of agents.
     z, lam : arrays (P, d)
-        Of every agent, in the order of the sorted names; (0, d) where uploads are masked.
+        Rows of every agent, in the order of the sorted names; (0, d) if uploads are masked.
     mean : float64 array (d,)
-        (1/P) sum_p (z_p - lam_p / rho) where uploads are masked, else as it was at the start.
+        (1/P) sum_p (z_p - lam_p / rho) if uploads are masked, else as it was at the start.
     total, weighted : float64 arrays (d,)
         sum_t w and sum_t t w over the finished rounds.
     t : int
@@ -117,16 +117,16 @@ class State(HalfState):
 class Server(ServerHalf[State]):
     """Server half of DP-IADMM; the penalty rho_t travels with w.
 
-    Of masked uploads it needs one sum. w is the mean of v_p = z_p - lam_p / rho over ALL agents;
+    With masked uploads it needs one sum. w is the mean of v_p = z_p - lam_p / rho over ALL agents;
     with rho constant, which it therefore is here (that of round 1), Algorithm 1 line 8 moves a
     participant's v_p by 2 z_p - w - (z_p of before), and that is what an agent sends. So
 
         w of the next round = w + (1/P) sum over the participants of (2 z_p - w - z_p of before)
 
-    where absent agents count with their old v_p. An agent that loses lam_p and z_p cannot go on,
+    where absent agents count with their old v_p. An agent that loses lam_p and z_p cannot continue,
     because nobody else has them.
 
-    Sums of z_p and of its change, each alone harmless, would betray an agent where it is absent:
+    Sums of z_p and of its change, each alone harmless, would reveal an agent where it is absent:
     their difference is the sum of the old z_p, whose sum over other agents is known.
     """
 
@@ -153,14 +153,14 @@ class Server(ServerHalf[State]):
         return self.completed(state)
 
     def admit(self, state: State, position: int, start: Vector) -> State:
-        """Return the state with an agent at z_p = start, lam_p = 0 more."""
+        """Return the state with one more agent, at z_p = start, lam_p = 0."""
         share = state.count / (state.count + 1)
         state.mean = state.mean * share + start / (state.count + 1)
         state.count += 1
         return super().admit(state, position, start)
 
     def _rho(self, t: int) -> float:
-        """Return the penalty of a round: that of the first where uploads are masked."""
+        """Return the penalty of a round; if uploads are masked, that of the first."""
         return self.penalty(1 if self.masked else t)
 
     def completed(self, state: State) -> State:
@@ -182,18 +182,18 @@ class Server(ServerHalf[State]):
         return state, {"w": state.w, "t": np.array(turn.number, np.int64), "rho": rho}
 
     def summands(self, state: State) -> Shapes:
-        """Return z_p (d,); of masked uploads by how much v_p moved (d,), and ||z_p - w||."""
+        """Return z_p (d,); for masked uploads the change of v_p (d,), and ||z_p - w||."""
         return {"moved": state.w.shape, "distance": ()} if self.masked else {"z": state.w.shape}
 
     def fold_sums(self, state: State, sums: Sums, turn: Turn) -> State:
-        """Take the next w, and count this one in the averages of the theorems."""
+        """Compute the next w, and add this one to the averages of the theorems."""
         state.t = turn.number
         state.total += state.w
         state.weighted += np.multiply(state.w, state.t, dtype=np.float64)
         if self.masked and sums.positions:
             state.mean = state.mean + sums.total("moved") / state.count
         state = self.completed(state)
-        if sums.positions:  # a round without uploads says nothing of how far the agents are apart
+        if sums.positions:  # without uploads the residual is not measured
             state.residual = sums.gap("z", "w") + squared_gap(state.center, state.w)
         return state
 
@@ -201,8 +201,8 @@ class Server(ServerHalf[State]):
         """Return ``last`` (the newest w) and the theorems' averages of all w broadcast.
 
         ``average`` is (17c), w^(T) of Theorems 2 and 3; ``weighted-average`` has the weights
-        2t / (T (T + 1)) of Theorem 4; ``mean`` is that of the z_p, which is in W and which no sum
-        tells.
+        2t / (T (T + 1)) of Theorem 4; ``mean`` is that of the z_p, which is in W and which a server
+        of masked sums cannot compute.
         """
         mean = {} if self.masked else {"mean": mean_row(state.z) if state.t else state.center}
         return {**averages(state), **mean}
@@ -275,7 +275,7 @@ class DPIADMM(DPIADMMArguments):
 
     @classmethod
     def is_noised(cls, config: Mapping[str, Any]) -> bool:
-        """Whether noise is asked for, by its scale or by the epsilon of one release."""
+        """Whether noise is configured, by its scale or by the epsilon of one release."""
         scaled = config["noise-scale"] > 0 or config["epsilon"] < math.inf
         return bool(scaled and config["perturbation"] != "none")
 
@@ -292,14 +292,14 @@ def _check_noise(agent: Agent) -> None:
     if agent.perturbation == "none":
         return
     if agent.sensitivity == "paper":
-        for name, found, wanted in (
+        for name, value, needed in (
             ("mechanism", agent.mechanism, "laplace"),
             ("perturbation", agent.perturbation, "objective"),
             ("clip", agent.clip, 0.0),
             ("noise-scale", agent.noise_scale, 0.0),
         ):
-            if found != wanted:
-                raise ConfigError(f"sensitivity = paper needs {name} = {wanted}")
+            if value != needed:
+                raise ConfigError(f"sensitivity = paper needs {name} = {needed}")
     elif agent.epsilon < math.inf and not agent.clip and not agent.noise_scale:
         raise ConfigError(
             f"epsilon = {agent.epsilon:g} needs clip > 0 (or perturbation = none, or "

@@ -53,7 +53,7 @@ class State(HalfState):
     sent : array (d,)
         x0hat, as broadcast last.
     lam : array (N, d) or (0, d)
-        Public duals of all agents in the order of the sorted names; none with private duals.
+        Public duals of all agents, in the order of the sorted names; (0, d) with private duals.
     residual : float
         ||x0 - x0 of the round before||^2.
     """
@@ -67,9 +67,9 @@ class State(HalfState):
 class Server(ServerHalf[State]):
     """Server half of FedPDM; ``agent`` has the penalty rho, and whether the duals are public.
 
-    The aggregation is (23), the mean over the ``participants`` that sent a coordinate; ``plain``,
-    the sum over the number of participants, for comparison; or that with the ``table`` of all
-    duals.
+    The aggregation is one of three: ``participants`` is (23), the mean over the participants that
+    sent a coordinate; ``plain``, for comparison, is the sum over the number of participants;
+    ``table`` uses the table of all duals.
 
     Raises
     ------
@@ -118,15 +118,15 @@ class Server(ServerHalf[State]):
 
     @property
     def public(self) -> bool:
-        """Whether the duals are computed from what is released."""
+        """Whether the duals are computed from released values alone."""
         return self.agent.dual == "public"
 
     def rows(self, start: Vector) -> Arrays:
         return {"lam": np.zeros_like(start)} if self.public and not self.masked else {}
 
     def initialise(self, start: Vector, count: int) -> State:
-        nobody = np.empty((0, start.size), start.dtype)
-        return State(start, start, self.tables(start, count).get("lam", nobody))
+        no_rows = np.empty((0, start.size), start.dtype)
+        return State(start, start, self.tables(start, count).get("lam", no_rows))
 
     def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
         """Return x0hat = top_k'(x0), encoded once for all participants.
@@ -147,7 +147,7 @@ class Server(ServerHalf[State]):
         return state, arrays
 
     def accept(self, state: State, block: Block) -> tuple[Block, NDArray[np.uint64]]:
-        """Check y, and the dual that follows of it where that is public."""
+        """Check y, and the dual that is computed from it if duals are public."""
         return super().accept(state, block._replace(sent={"x": state.sent}))
 
     def fold(self, state: State, uploads: Uploads, turn: Turn) -> State:
@@ -167,7 +167,7 @@ class Server(ServerHalf[State]):
         return self._moved(state, self._combined(total, state, before))
 
     def _count(self, state: State) -> int:
-        """Return how many coordinates every agent of a masked run sends."""
+        """Return the number of coordinates that every agent of a masked run sends."""
         dim = state.center.size
         if self.agent.sparsifier == "none":
             return dim
@@ -195,7 +195,7 @@ class Server(ServerHalf[State]):
         return state
 
     def _corrected(self, vector: SparseVector, lam: Vector) -> SparseVector:
-        """Return y + lam_old/rho under "table": what this agent's own dual did not explain."""
+        """Return y + lam_old/rho with "table": the part that this agent's dual does not explain."""
         if self.aggregation != "table":
             return vector
         where = slice(None) if vector.positions is None else vector.positions
@@ -214,7 +214,7 @@ class Server(ServerHalf[State]):
         return mean
 
     def recovery(self, state: State, positions: Positions) -> Arrays | None:
-        """Return the agents' public duals; a private one is known to the agent alone."""
+        """Return the agents' public duals; only the agent knows a private one."""
         return super().recovery(state, positions) if self.public and not self.masked else None
 
 
@@ -248,7 +248,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "max-local-steps": 1,
     },
 }
-"""What a preset puts in the place of defaults."""
+"""The values that a preset takes in place of defaults."""
 
 
 class FedPDM(FedPDMArguments):

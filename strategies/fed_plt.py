@@ -41,13 +41,13 @@ class State(HalfState):
     Attributes
     ----------
     y : array (d,)
-        As broadcast last.
+        The consensus as broadcast last.
     count : int
         Number N of agents.
     x, z : arrays (N, d)
-        Of every agent, in the order of the sorted names; (0, d) where uploads are masked.
+        Rows of every agent, in the order of the sorted names; (0, d) if uploads are masked.
     total : array (d,)
-        Sum of the z_i, in float64 and kept from round to round where uploads are masked.
+        Sum of the z_i; if uploads are masked, in float64 and kept from round to round.
     center : array (d,)
         prox_{(rho/N) h}(mean z) of the present z: the next y and the last model.
     residual : float
@@ -67,13 +67,13 @@ class State(HalfState):
 class Server(ServerHalf[State]):
     """Server half of Fed-PLT; ``agent`` has the penalty rho, h is the shared regulariser.
 
-    Of masked uploads it needs the sum alone, with which it moves that of the z_i:
+    With masked uploads it needs their sum alone, with which it moves the sum of the z_i:
 
         sum z <- sum z + 2 a sum_{i in S} (x_i - y)             S the participants
 
-    The agents round x_i to multiples of 2^-40 before they use it: what is added is exactly what
-    they hold, and no error builds up. The price: an agent that loses x_i and z_i cannot go on,
-    because nobody else has them.
+    The agents round x_i to multiples of 2^-40 before they use it: the numbers added are exactly
+    those they hold, and no error builds up. The price: an agent that loses x_i and z_i cannot
+    continue, because nobody else has them.
     """
 
     state = State
@@ -112,7 +112,7 @@ class Server(ServerHalf[State]):
         return self.completed(state)
 
     def admit(self, state: State, position: int, start: Vector) -> State:
-        """Return the state with an agent at x_i = z_i = start more."""
+        """Return the state with one more agent, at x_i = z_i = start."""
         state.total = state.total + start
         state.count += 1
         return super().admit(state, position, start)
@@ -130,11 +130,11 @@ class Server(ServerHalf[State]):
         return state, {"y": state.y}
 
     def summands(self, state: State) -> Shapes:
-        """Return x_i (d,); of masked uploads ||x_i - y|| as well."""
+        """Return x_i (d,); for masked uploads ||x_i - y|| as well."""
         return {"x": state.y.shape, **({"distance": ()} if self.masked else {})}
 
     def fold_sums(self, state: State, sums: Sums, turn: Turn) -> State:
-        """Move the sum of the z_i by what the participants' moved, and take the next consensus."""
+        """Add the participants' changes to the sum of the z_i, and compute the next consensus."""
         if not sums.positions:
             return state
         state.residual = sums.gap("x", "y")
@@ -144,12 +144,12 @@ class Server(ServerHalf[State]):
         return self.completed(state)
 
     def recovery(self, state: State, positions: Positions) -> Arrays:
-        """Return what the agents hold of x_i and z_i."""
+        """Return the part of x_i and z_i that the agents hold."""
         return dict(self.agent.held(super().recovery(state, positions) or {}))
 
     def recovery_of(self, state: State, position: int, start: Vector) -> Arrays | None:
-        found = super().recovery_of(state, position, start)
-        return None if found is None else dict(self.agent.held(found))
+        rows = super().recovery_of(state, position, start)
+        return None if rows is None else dict(self.agent.held(rows))
 
     def model(self, state: State) -> Vector:
         """Return the prox of the mean z, or the mean of x_i over all agents."""
@@ -158,7 +158,7 @@ class Server(ServerHalf[State]):
     def models(self, state: State) -> Arrays:
         """Return ``last``, the model of the run, and ``mean``, the mean of x_i over all agents.
 
-        No sum tells the latter.
+        A server of masked sums cannot compute the latter.
         """
         if self.masked:
             return super().models(state)

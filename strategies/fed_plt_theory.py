@@ -25,7 +25,7 @@ from .participation import All, Fraction, Probability, from_config
 RHOS_A_PART = 9
 """Values of rho that one process searches at a time."""
 MOST_STEPS = 40
-"""Local steps that are tried at most where nothing is said."""
+"""The largest number of local steps that is tried by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,10 @@ def convergence_matrix(moduli: Moduli, setting: Setting) -> NDArray[np.float64]:
 
 
 def predict(query: Query, setting: Setting, participation: float = 1.0) -> Predicted:
-    """Return what S says of a setting: it converges where the spectral radius is below 1.
+    """Return the prediction of S for a setting: it converges if the spectral radius is below 1.
 
-    ``participation`` is the probability p of an agent's taking part. ``rounds`` shrink the error as
-    asked at the rate sqrt(1 - p + p radius^2) (Proposition 2 with the radius for the norm), and
+    ``participation`` is the probability p of an agent's taking part. ``rounds`` give the requested
+    reduction at the rate sqrt(1 - p + p radius^2) (Proposition 2 with the radius for the norm), and
     ``cost`` is rounds * (N_e * gradient cost + communication cost), per agent.
     """
     matrix = convergence_matrix(query.moduli, setting)
@@ -107,7 +107,7 @@ def predict(query: Query, setting: Setting, participation: float = 1.0) -> Predi
 class FedPLTTheory:
     """The theory as ``privet tune`` asks it: a grid over rho, step size and local steps.
 
-    rho is tried over four decades around 1/sqrt(lambda L); what the run config gives is not
+    rho is tried over four decades around 1/sqrt(lambda L); values that the run config gives are not
     searched.
 
     Raises
@@ -153,7 +153,7 @@ class FedPLTTheory:
             epochs = [int(query.config["local-epochs"])]
         given = float(query.config["step-size"])
         factors = np.linspace(0.5, 1.0, 6).tolist() if solver == "gd" and not given else [1.0]
-        found = [
+        predictions = [
             predict(
                 query,
                 Setting(rho, factor * (given or best_step(query.moduli, rho)), steps, solver),
@@ -163,7 +163,7 @@ class FedPLTTheory:
             for steps in epochs
             for factor in factors
         ]
-        return sorted(found, key=lambda one: one.rank)
+        return sorted(predictions, key=lambda one: one.rank)
 
     def _solver(self) -> str:
         solver = str(self.query.config["local-solver"])
@@ -172,7 +172,7 @@ class FedPLTTheory:
         return solver
 
     def _probability(self) -> float:
-        """Return with which probability an agent takes part, the same for all agents."""
+        """Return the probability with which an agent takes part, the same for all agents."""
         config = self.query.config
         who = from_config(config)
         if isinstance(who, All):

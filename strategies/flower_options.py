@@ -29,16 +29,16 @@ Aggregate = Callable[[list[RecordDict], str], MetricRecord]
 
 
 class FlowerArguments(TypedDict, total=False):
-    """FedAvg's constructor arguments that every strategy takes besides its own.
+    """FedAvg's constructor arguments that every strategy takes in addition to its own.
 
     Attributes
     ----------
     fraction_train : float
         Share of the agents that take part in a round, in place of ``participation``; > 0.
     min_train_nodes : int
-        Agents of a round at least, as far as there are so many.
+        The least number of agents of a round, if that many are enrolled.
     min_evaluate_nodes : int
-        Agents asked for a federated evaluation at least, where ``fraction_evaluate`` > 0.
+        The least number of agents of a federated evaluation, if ``fraction_evaluate`` > 0.
     min_available_nodes : int
         Nodes that must be connected before a round begins; waits ``wait_timeout`` for them.
     weighted_by_key : str
@@ -62,7 +62,7 @@ class FlowerArguments(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class FlowerOptions:
-    """`FlowerArguments` with their defaults; unlike FedAvg's these ask for one node, not two."""
+    """`FlowerArguments` with their defaults; these require one node, FedAvg's two."""
 
     fraction_train: float | None = None
     min_train_nodes: int = 1
@@ -82,16 +82,16 @@ class FlowerOptions:
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name.replace('_', '-')} must be >= 0")
 
-    def participation(self, own: Participation | None) -> Participation | None:
-        """Return who takes part: FedAvg's sample where ``fraction_train`` says so."""
+    def participation(self, given: Participation | None) -> Participation | None:
+        """Return the participation: FedAvg's sample if ``fraction_train`` is given."""
         if self.fraction_train is None:
-            return own
-        if own is not None:
+            return given
+        if given is not None:
             raise ConfigError("give participation or fraction-train, not both")
         return NodeSample(self.fraction_train, self.min_train_nodes)
 
     def evaluators(self, fraction: float, round_: int, roster: Roster, seed: int) -> list[int]:
-        """Return the nodes of the connected agents that are asked for an evaluation."""
+        """Return the nodes of the connected agents that are chosen for an evaluation."""
         names = [name for name in roster.names if roster.connected(name)]
         if not names:
             return []
@@ -101,7 +101,7 @@ class FlowerOptions:
         return [roster.agents[name].node for name in chosen]
 
     def evaluation(self, arrays: ArrayRecord, config: Mapping[str, Any]) -> RecordDict:
-        """Return what an agent is sent that is asked for an evaluation."""
+        """Return the content of an evaluation message."""
         return RecordDict(
             {self.arrayrecord_key: arrays, self.configrecord_key: ConfigRecord(dict(config))}
         )
@@ -173,7 +173,7 @@ class NodeSample:
     least: int = 1
 
     def count(self, total: int) -> int:
-        """Return how many of ``total`` agents are drawn."""
+        """Return the number of agents that are drawn of ``total``."""
         return min(total, max(int(total * self.fraction), self.least, 1))
 
     def select(self, round_: int, names: Sequence[str], seed: int) -> list[str]:

@@ -1,6 +1,18 @@
-"""What is derived of an algorithm's server half; its author writes a `ServerMethod`.
+"""`ServerHalf`: an algorithm's mathematics on the server, derived from its `ServerMethod`.
 
-A half whose agents belong to units is a `GroupedHalf`.
+The author of an algorithm writes the `ServerMethod` (method.py); the class here adds what follows
+from it: settings, tables, checkpoints. A run calls it in each round (run.py has all six steps):
+
+- ``admit`` inserts a newly enrolled agent into the state;
+- ``broadcast`` begins the round and returns the arrays for all participants,
+  ``per_agent_broadcast`` those for a single one;
+- ``recovery_of`` returns the state for an agent whose node does not hold it;
+- ``decoded`` and ``accept`` check an upload (or a block of uploads), and return it with the state
+  that its agents hold from now on;
+- ``fold`` ends the round: ``mirror`` writes the agents' states into the tables, and ``fold_sums``
+  computes the next model from sums of the uploads. A secure sum calls ``fold_sums`` alone.
+
+A half whose agents belong to units is a `GroupedHalf`: each unit is sent a broadcast of its own.
 """
 
 from __future__ import annotations
@@ -34,18 +46,19 @@ def _saved(state: HalfState | type[HalfState]) -> list[str]:
 
 @dataclass(frozen=True)
 class ServerHalf(ServerMethod[S]):
-    """The mathematics of a server, without Flower: `ServerMethod` says what its author gives.
+    """The mathematics of a server, without Flower.
 
-    What is here beside the defaults of that is derived, and nobody writes it.
+    `ServerMethod` declares the methods that an algorithm's author writes. The others are derived
+    from them here.
 
     Parameters
     ----------
     agent : Half
         The agents' half: a frozen dataclass whose fields are the run-config keys that travel.
     terms : PrivacyTerms
-        Travels as well where the algorithm has a private form.
+        The privacy terms; they are sent to the agents as well if the algorithm has a private form.
     folder : Path, optional
-        Where tables are that are too large for the memory (`privet.core.mapped`).
+        The directory of tables that are too large for memory (`privet.core.mapped`).
     """
 
     terms: PrivacyTerms = field(default=PrivacyTerms(), kw_only=True)
@@ -53,9 +66,9 @@ class ServerHalf(ServerMethod[S]):
 
     @classmethod
     def from_config(cls, agent: Half, config: Mapping[str, Any], **parts: Any) -> Self:
-        """Return the half of a resolved run config: its own keys and the terms beside its parts."""
-        own = {name: owned(config, key, cls) for name, key in keys_of(cls).items()}
-        return cls(agent=agent, terms=read(PrivacyTerms, config), **own, **parts)
+        """Return the half of a resolved run config: its keys, the privacy terms and its parts."""
+        own_keys = {name: owned(config, key, cls) for name, key in keys_of(cls).items()}
+        return cls(agent=agent, terms=read(PrivacyTerms, config), **own_keys, **parts)
 
     @property
     def name(self) -> str:
@@ -71,7 +84,7 @@ class ServerHalf(ServerMethod[S]):
     def masked(self) -> bool:
         """Whether this run's uploads are masked, so that the server sees sums of them alone.
 
-        By default the agents' ``secure-sum``, for which ``fold_sums`` must be all there is.
+        By default the agents' ``secure-sum``, which needs a half that is folded by ``fold_sums``.
         """
         return self.agent.secure_sum
 
@@ -81,10 +94,10 @@ class ServerHalf(ServerMethod[S]):
         return self.agent.noise_key
 
     def next_round(self, number: int, last: int) -> int:
-        """Return the round to play after ``number - 1``: a later one where others are further."""
+        """Return the round to play after ``number - 1``: a later one if others are ahead."""
         return number
 
-    # ------------------------------------------------------------------ what agents are told
+    # ------------------------------------------------------------------ the agents' settings
 
     def settings(self) -> Settings:
         """Return the parameters that travel to the agents: their half's fields, by key."""
@@ -92,14 +105,14 @@ class ServerHalf(ServerMethod[S]):
 
     @cached_property
     def _settings(self) -> Settings:
-        own = {
+        agent_keys = {
             entry.name.replace("_", "-"): getattr(self.agent, entry.name)
             for entry in fields(self.agent)
         }
-        own.pop("secure-sum", None)
+        agent_keys.pop("secure-sum", None)
         masked = {"secure-sum": True} if self.masked else {}
         terms = self.terms.settings() if self.noise_key else {}
-        return {**terms, **own, **masked}
+        return {**terms, **agent_keys, **masked}
 
     def with_settings(self, changes: Settings) -> Self:
         """Return the half with other values of some run-config keys, its own and its agents'.
@@ -119,19 +132,19 @@ class ServerHalf(ServerMethod[S]):
 
     @property
     def parts(self) -> dict[str, Any]:
-        """What else than the half itself has run-config keys: its settings objects, by field."""
+        """The half's settings objects, whose fields are run-config keys as well, by field."""
         held = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return {n: each for n, each in held.items() if is_dataclass(each) and keys_of(type(each))}
 
     def without_moduli(self) -> Self:
-        """Return the half with what was left open settled for problems of unknown moduli."""
+        """Return the half with defaults for problems of unknown moduli in its open settings."""
         others = self.agent.without_moduli
         return self.with_settings(others) if others else self
 
     # ------------------------------------------------------------------ the state
 
     def tables(self, start: Vector, count: int) -> dict[str, Any]:
-        """Return the tables (N, d) before round 1, by name; of no rows where uploads are masked."""
+        """Return the tables (N, d) before round 1, by name; without rows if uploads are masked."""
         tables = {}
         for name, row in self.rows(start).items():
             shape = (0 if self.masked else count, *np.atleast_1d(row).shape)
@@ -162,7 +175,7 @@ class ServerHalf(ServerMethod[S]):
         return self.completed(state)
 
     def renew(self, state: S, position: int, start: Vector) -> S:
-        """Return the state in which this agent is again what ``admit`` inserts."""
+        """Return the state with this agent's row as ``admit`` inserts it."""
         for name, row in self._mirrored(start).items():
             getattr(state, name)[position] = row
         return self.completed(state)
@@ -171,17 +184,17 @@ class ServerHalf(ServerMethod[S]):
         return {} if self.masked else self.rows(start)
 
     def recovery(self, state: S, positions: Positions) -> Arrays | None:
-        """Return the states that some agents need to go on, or None where nobody but they has them.
+        """Return the states that some agents need to continue; None if only they hold them.
 
-        By default their rows of every table, by the table's name. What all of them have in common
-        may be one array (d,).
+        By default these are their rows of every table, by the table's name. An array that they have
+        in common may be given once, of shape (d,).
         """
         return {name: getattr(state, name)[positions] for name in self.rows(np.empty(0))}
 
     def recovery_of(self, state: S, position: int, start: Vector) -> Arrays | None:
-        """Return what one agent is sent to go on, or to begin: all that there is of a masked run.
+        """Return the state that one agent is sent to continue or to begin; None if only it has it.
 
-        None where nobody but the agent has it.
+        In a masked run this is the starting row: the server has no other.
         """
         if self.masked:
             return self.rows(start) or None
@@ -192,8 +205,8 @@ class ServerHalf(ServerMethod[S]):
 
     def model(self, state: S) -> Vector:
         """Return the model (d,) that is the run's result."""
-        found: Vector = getattr(state, self.last)
-        return found
+        model: Vector = getattr(state, self.last)
+        return model
 
     def residual(self, state: S) -> float:
         """Return a squared fixed-point residual that is 0 at a solution."""
@@ -204,7 +217,7 @@ class ServerHalf(ServerMethod[S]):
         return {name: np.asarray(getattr(state, name)) for name in _saved(state)}
 
     def load(self, arrays: Arrays) -> S:
-        """Return the state of ``dump``; its arrays may be written into, and large ones are kept.
+        """Return the state of ``dump``; arrays are writable copies, but large ones are not copied.
 
         Raises
         ------
@@ -229,9 +242,9 @@ class ServerHalf(ServerMethod[S]):
     # ------------------------------------------------------------------ a round
 
     def accept(self, state: S, block: Block) -> tuple[Block, NDArray[np.uint64]]:
-        """Check uploads; return them with what their agents hold from now on, and its digests.
+        """Check uploads; return them with the states their agents hold from now on, and digests.
 
-        By default what `Half.follow` makes of them.
+        By default `Half.follow` computes these states.
 
         Raises
         ------
@@ -245,7 +258,7 @@ class ServerHalf(ServerMethod[S]):
     def decoded(self, state: S, position: int, sent: Arrays, upload: Arrays) -> Arrays:
         """Return one agent's upload with its coded arrays decoded, before ``accept``.
 
-        ``sent`` is what the agent was broadcast.
+        ``sent`` are the arrays that were broadcast to the agent.
 
         Raises
         ------
@@ -260,7 +273,7 @@ class ServerHalf(ServerMethod[S]):
         return dict(decoded(upload, near, like, len(self.summands(state))))
 
     def mirror(self, state: S, uploads: Uploads) -> None:
-        """Write into the tables what the agents hold after these uploads."""
+        """Write the states that the agents hold after these uploads into the tables."""
         dim = getattr(state, self.last).size
         tables = {name: getattr(state, name) for name in self._mirrored(np.empty(0))}
         for block in uploads:
@@ -285,7 +298,7 @@ class ServerHalf(ServerMethod[S]):
     def fold(self, state: S, uploads: Uploads, turn: Turn) -> S:
         """End a round with the accepted uploads of the participants.
 
-        By default the tables follow, and ``fold_sums`` ends it.
+        By default ``mirror`` updates the tables, and ``fold_sums`` the rest of the state.
         """
         self.mirror(state, uploads)
         return self.fold_sums(state, ClearSums(uploads), turn)
@@ -309,7 +322,7 @@ class GroupedHalf(ServerHalf[S]):
     def place(self, state: S, position: int, name: str, unit: str) -> S:
         """Return the state with an agent in its unit; called once for every agent.
 
-        ``unit`` is what the agent's node config says, empty where it says nothing.
+        ``unit`` is the one in the agent's node config, empty if that has none.
 
         Raises
         ------
@@ -323,11 +336,11 @@ class GroupedHalf(ServerHalf[S]):
 
     @abstractmethod
     def broadcast_to(self, state: S, group: str) -> Arrays:
-        """Return what the agents of a unit are sent beside the arrays of ``broadcast``."""
+        """Return the arrays for the agents of a unit, in addition to those of ``broadcast``."""
 
 
 def grouped(half: ServerHalf[S]) -> GroupedHalf[S] | None:
-    """Return the half as one that divides its agents into units, None where it does not."""
+    """Return the half if it divides its agents into units, else None."""
     return half if isinstance(half, GroupedHalf) else None
 
 

@@ -1,7 +1,7 @@
-"""What the author of an algorithm writes of its server half: the contract, in twenty names.
+"""`ServerMethod`: the contract of an algorithm's server half, in twenty names.
 
-In this order: what every method gives, where agents keep a state, and what it may give.
-`ServerHalf` has what is derived from these for all algorithms.
+In this order: the names that every method defines, those for agents that keep a state, and
+optional ones. `ServerHalf` derives the rest from them, for all algorithms.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Positions = NDArray[np.intp] | slice
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The round a half is asked to do something in.
+    """The number and seed of the round that a half computes.
 
     Attributes
     ----------
     number : int
         Counted from 1.
     seed : int
-        The run's.
+        The run's seed.
     """
 
     number: int
@@ -48,7 +48,7 @@ class Turn:
 
 
 UNSAVED: Mapping[str, bool] = {"unsaved": True}
-"""Metadata of a state's field that checkpoints are without: `completed` computes it anew."""
+"""Metadata of a state's field that is not in checkpoints: `completed` recomputes it."""
 
 
 @dataclass(slots=True)
@@ -71,19 +71,20 @@ S = TypeVar("S", bound=HalfState)
 
 @dataclass(frozen=True)
 class ServerMethod(ABC, Generic[S]):
-    """The contract of a server half: pure functions of its state, but that they may reuse it.
+    """The contract of a server half: functions of its state, whose arrays they may reuse.
 
     Subclass `ServerHalf`, a frozen dataclass. Agents are numbered by position in the sorted list of
-    their names. What an agent holds is one row of each table (N, d) of the state.
+    their names. An agent's state is one row of each table (N, d) of the server's state.
 
-    *Every method* gives ``state``, ``agent`` and ``fold_sums`` (or ``fold``, where its step is no
-    function of sums), and of what is not as by default ``last``, ``broadcast`` and ``summands``.
+    *Every method* defines ``state``, ``agent`` and ``fold_sums`` (or ``fold``, if its step is no
+    function of sums), and overrides ``last``, ``broadcast`` and ``summands`` where their defaults
+    do not fit.
 
-    *Where agents keep a state*: ``rows`` and, of what is not as by default, ``initialise``,
-    ``completed``, ``admit``, ``renew``, ``recovery`` and ``restarts``.
+    *If agents keep a state*: ``rows``, and overrides of ``initialise``, ``completed``, ``admit``,
+    ``renew``, ``recovery`` and ``restarts`` where their defaults do not fit.
 
-    *It may give* ``per_agent_broadcast``, ``models``, ``measures``, ``notes``, ``recovery_note``
-    and ``contraction``.
+    *Optional*: ``per_agent_broadcast``, ``models``, ``measures``, ``notes``, ``recovery_note`` and
+    ``contraction``.
 
     Examples
     --------
@@ -142,7 +143,7 @@ class ServerMethod(ABC, Generic[S]):
     agent: Half
 
     def broadcast(self, state: S, turn: Turn) -> tuple[S, Arrays]:
-        """Begin a round: return the state and the arrays all participants are sent.
+        """Begin a round: return the state and the arrays for all participants.
 
         By default the run's result so far, as ``x``.
         """
@@ -156,9 +157,9 @@ class ServerMethod(ABC, Generic[S]):
         return {"x": getattr(state, self.last).shape}
 
     def fold_sums(self, state: S, sums: Sums, turn: Turn) -> S:
-        """End a round with the sums of its uploads, which is all that there is of masked ones.
+        """End a round with the sums of its uploads; of masked uploads the server has no more.
 
-        The tables have followed by then. A half gives this, or ``fold``.
+        The tables are up to date by then. A half defines this, or ``fold``.
         """
         raise NotImplementedError(f"{type(self).__name__} defines neither fold_sums nor fold")
 
@@ -166,13 +167,13 @@ class ServerMethod(ABC, Generic[S]):
     def fold(self, state: S, uploads: Uploads, turn: Turn) -> S:
         """End a round with the accepted uploads of the participants.
 
-        By default the tables follow, and ``fold_sums`` ends it.
+        By default this updates the tables and calls ``fold_sums``.
         """
 
-    # ------------------------------------------------------------------ where agents keep a state
+    # ------------------------------------------------------------------ if agents keep a state
 
     def rows(self, start: Vector) -> Arrays:
-        """Return what an agent holds before its first round, by name of the state's table."""
+        """Return an agent's state before its first round, by name of the state's table."""
         return {}
 
     @abstractmethod
@@ -183,7 +184,7 @@ class ServerMethod(ABC, Generic[S]):
         """
 
     def completed(self, state: S) -> S:
-        """Return the state with what follows from its tables, after they were set or changed."""
+        """Return the state with fields recomputed from its tables, after these were changed."""
         return state
 
     @abstractmethod
@@ -192,23 +193,23 @@ class ServerMethod(ABC, Generic[S]):
 
     @abstractmethod
     def renew(self, state: S, position: int, start: Vector) -> S:
-        """Return the state in which this agent is again what ``admit`` inserts."""
+        """Return the state with this agent's rows as ``admit`` inserts them."""
 
     restarts: ClassVar[bool] = False
-    """Whether an agent of a masked run that lost its state may begin again; if not it is out."""
+    """Whether an agent of a masked run that lost its state may start again; if not it is out."""
 
     @abstractmethod
     def recovery(self, state: S, positions: Positions) -> Arrays | None:
-        """Return the states that some agents need to go on, or None where nobody but they has them.
+        """Return the states that some agents need to continue; None if only they hold them.
 
-        By default their rows of every table, by the table's name. What all of them have in common
-        may be one array (d,).
+        By default these are their rows of every table, by the table's name. An array that they have
+        in common may be given once, of shape (d,).
         """
 
-    # ------------------------------------------------------------------ what it may give
+    # ------------------------------------------------------------------ optional
 
     def per_agent_broadcast(self, state: S, position: int, turn: Turn) -> Arrays:
-        """Return what this agent is sent in addition, in a message of its own; none by default."""
+        """Return further arrays for this agent, in a message of its own; none by default."""
         return {}
 
     def models(self, state: S) -> Arrays:
@@ -216,18 +217,18 @@ class ServerMethod(ABC, Generic[S]):
         return {"last": getattr(state, self.last)}
 
     def contraction(self, facts: Facts) -> float:
-        """Return by what factor a round brings the model nearer to its limit, at least.
+        """Return a bound of the factor by which a round contracts the distance to the limit.
 
-        From public numbers; 1 where theory knows none.
+        It is computed from public numbers, and 1 if no theory gives one.
         """
         return 1.0
 
     def measures(self, state: S) -> dict[str, float]:
-        """Return what else is measured of the state after a round, by kebab-case name."""
+        """Return further measures of the state after a round, by kebab-case name."""
         return {}
 
     def notes(self, state: S, silent: Sequence[str]) -> tuple[str, ...]:
-        """Return what else the history says of a round that has ended.
+        """Return notes for the history on a round that has ended.
 
         ``silent`` are the agents of the roster whose uploads are not in it, in order.
         """
@@ -235,5 +236,5 @@ class ServerMethod(ABC, Generic[S]):
 
     @property
     def recovery_note(self) -> str:
-        """What an agent loses that is sent its state; mostly nothing."""
+        """A note on the part of its state that an agent loses in a recovery; empty by default."""
         return ""

@@ -1,6 +1,6 @@
-"""Who takes part in a round: all, a fixed fraction, by turns, coin flips, or a given schedule.
+"""The participants of a round: all, a fixed fraction, by turns, coin flips, or a given schedule.
 
-Draws come from an own generator per round over the sorted agent names, so the choice does not
+Draws come from a separate generator per round over the sorted agent names, so the choice does not
 depend on Flower's random node ids or on the engine.
 """
 
@@ -46,7 +46,7 @@ class Fraction:
             raise ConfigError(f"fraction = {self.fraction!r}: must be > 0 and <= 1")
 
     def count(self, total: int) -> int:
-        """Return how many of ``total`` agents take part in a round."""
+        """Return the number of participants of a round, of ``total`` agents."""
         return max(1, round(self.fraction * total))
 
     def select(self, round_: int, names: Sequence[str], seed: int) -> list[str]:
@@ -63,8 +63,8 @@ class Balanced(Fraction):
 
     The agents, in a random order, take turns; after N / gcd(N, K) rounds each has taken part
     K / gcd(N, K) times and a new order is drawn. The schedule is public: it depends on the seed and
-    the number of agents only. Where every participation costs privacy, no agent pays more than
-    the others, which is what uniform sampling makes some of them do.
+    the number of agents only. If every participation costs privacy, no agent pays more than the
+    others, as some do with uniform sampling.
     """
 
     def select(self, round_: int, names: Sequence[str], seed: int) -> list[str]:
@@ -159,7 +159,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class ParticipationSettings:
-    """The run-config keys of who takes part in a round."""
+    """The run-config keys of the participation in a round."""
 
     participation: str = setting(
         "all",
@@ -186,7 +186,7 @@ class ParticipationSettings:
     )
 
     def make(self) -> Participation:
-        """Return who takes part (raises ``ConfigError``)."""
+        """Return the participation (raises ``ConfigError``)."""
         if self.participation == "fraction":
             return Fraction(self.fraction)
         if self.participation == "balanced":
@@ -199,7 +199,7 @@ class ParticipationSettings:
 
 
 def from_config(config: Mapping[str, Any]) -> Participation:
-    """Return the participation that the run config asks for (raises ``ConfigError``)."""
+    """Return the participation of a run config (raises ``ConfigError``)."""
     return read(ParticipationSettings, config).make()
 
 

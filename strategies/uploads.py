@@ -1,8 +1,9 @@
 """The accepted uploads of a round, as a server folds them: in blocks of rows, and their sums.
 
-An upload that came in a message is a block of one row; what agents of one process did together is
-a block of many. Blocks are in folding order, and what is computed of rows has the bits of what is
-computed of one row after the other. Large uploads wait on the disk and are made one at a time.
+An upload that came in a message is a block of one row; the results of agents that worked together
+are a block of many. Blocks are in folding order, and results computed from a block have the same
+bits as those computed one row after the other. Large uploads are kept on disk and loaded one at a
+time.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from privet.wire.sparse import SparseVector, decode
 from privet.wire.value_coding import decode_values
 
 LARGE = 1 << 20
-"""Bytes of a model above which what follows of an upload is not kept beside it, but made again."""
+"""Bytes of a model above which the state after an upload is recomputed instead of kept."""
 
 
 SPARSE: Shapes = {ENCODED: ()}
-"""What `ServerHalf.summands` returns where an upload is one sparse vector."""
+"""The value of `ServerHalf.summands` for uploads of one sparse vector."""
 
 
 class Block(NamedTuple):
@@ -42,12 +43,12 @@ class Block(NamedTuple):
     Attributes
     ----------
     positions : array (k,) of int
-        Whose they are, increasing.
+        The agents' positions, increasing.
     upload : mapping of str to array (k, ...)
     sent : mapping of str to array
-        What these agents were broadcast: what all were, or a row (k, ...) for each.
+        The arrays that were broadcast: to all, or a row (k, ...) for each of these agents.
     state : mapping of str to array (k, d)
-        What the agents hold from now on; None where it is made when it is written.
+        The agents' states from now on; None if they are computed when they are written.
     """
 
     positions: NDArray[np.intp]
@@ -57,7 +58,7 @@ class Block(NamedTuple):
 
     @property
     def where(self) -> NDArray[np.intp] | slice:
-        """The rows of a table; a view of it where that is one."""
+        """The index of these agents' rows in a table; a slice (so a view) for a single row."""
         first = int(self.positions[0])
         return slice(first, first + 1) if len(self.positions) == 1 else self.positions
 
@@ -82,9 +83,9 @@ class Uploads:
     Parameters
     ----------
     positions : sequence of int
-        Whose they are, increasing.
+        The agents' positions, increasing.
     makers : sequence of callable
-        Each makes a block when it is asked for.
+        Each loads a block when called.
     """
 
     def __init__(self, positions: Sequence[int], makers: Sequence[Callable[[], Block]]) -> None:
@@ -146,7 +147,7 @@ class Uploads:
     def gap(self, name: str, center: str | Vector) -> float:
         """Return the mean of ||x - c||^2 over the uploads' arrays x.
 
-        ``center`` is c (d,), or the name of the array that an agent was broadcast.
+        ``center`` is c (d,), or the name of a broadcast array.
         """
         squares = 0.0
         for block in self:
@@ -167,9 +168,9 @@ class Sums(ABC):
     Attributes
     ----------
     positions : tuple of int
-        Whose uploads are in them.
+        The positions of the agents whose uploads are in the sums.
     groups : mapping of str to Sums
-        The sums by unit, where the algorithm divides its agents (`GroupedHalf`).
+        The sums by unit, if the algorithm divides its agents into units (`GroupedHalf`).
     """
 
     positions: tuple[int, ...]
@@ -181,11 +182,11 @@ class Sums(ABC):
 
     @abstractmethod
     def total(self, name: str) -> Vector:
-        """Return the sum of one array over the uploads, float64 where they are masked."""
+        """Return the sum of one array over the uploads; float64 if they are masked."""
 
     @abstractmethod
     def sent(self, name: str) -> Vector:
-        """Return the sum of what each of these agents was broadcast under a name, in float64."""
+        """Return the sum over these agents of the broadcast array of this name, in float64."""
 
     @abstractmethod
     def gap(self, name: str, center: str | Vector) -> float:
@@ -196,7 +197,7 @@ class Sums(ABC):
 
 
 class ClearSums(Sums):
-    """Sums that the server makes of uploads it sees, each computed once it is asked for."""
+    """Sums of uploads in clear, each computed when it is read."""
 
     def __init__(self, uploads: Uploads, group: Callable[[int], str] | None = None) -> None:
         self.positions, self._uploads, self._group = uploads.positions, uploads, group
@@ -231,17 +232,17 @@ class ClearSums(Sums):
 
 
 class MaskedTotals(Sums):
-    """Sums of masked uploads: the server has them and no upload.
+    """Sums of masked uploads: the server has the sums and no single upload.
 
     Parameters
     ----------
     arrays : mapping of str to float64 array
         Exact sums of numbers that the agents rounded to multiples of 2^-40, as they were sent;
-        ``distance``, where there is one, is that of ||x - c||.
+        ``distance``, if there is one, is the sum of ||x - c||.
     positions : sequence of int
-        Whose uploads were added.
+        The positions of the agents whose uploads were added.
     sent : mapping of str to array
-        What all of them were broadcast.
+        The arrays that were broadcast to all of them.
     groups : mapping of str to Sums, optional
     """
 
@@ -293,8 +294,8 @@ def checked(upload: Arrays, name: str, shape: tuple[int, ...], like: Vector) -> 
     """
     array = upload.get(name)
     if array is None or array.shape[1:] != shape or array.dtype != like.dtype:
-        said = f"no {name}" if array is None else f"{name} of shape {array.shape[1:]} {array.dtype}"
-        raise UploadError(f"upload has {said}, expected {shape} {like.dtype}")
+        actual = f"{name} of shape {array.shape[1:]} {array.dtype}" if array is not None else ""
+        raise UploadError(f"upload has {actual or f'no {name}'}, expected {shape} {like.dtype}")
     return array
 
 
@@ -306,7 +307,7 @@ def checked_sparse(upload: Arrays, like: Vector, reference: Vector | None = None
     Raises
     ------
     UploadError, WireError
-        If it is not one; that its numbers are finite is for `require_finite`.
+        If it is not one; `require_finite` checks that its numbers are finite.
     """
     if ENCODED not in upload:
         raise UploadError(
@@ -322,7 +323,7 @@ def checked_sparse(upload: Arrays, like: Vector, reference: Vector | None = None
 
 
 def require_finite(array: Vector) -> None:
-    """Raise `NotFiniteError` for numbers that are not finite, or were too large to compute with."""
+    """Raise `NotFiniteError` for numbers that are not finite, or too large to compute with."""
     if not finite(array):
         raise NotFiniteError("upload holds numbers that are not finite, or too large")
 
@@ -336,8 +337,8 @@ def require_all_finite(agreed: tuple[Vector, ...], upload: Arrays) -> None:
 def decoded(upload: Arrays, reference: Arrays, like: Vector, most: int) -> Arrays:
     """Return one agent's upload with its coded arrays decoded, before it is accepted.
 
-    ``reference`` is what both sides hold of its arrays (`Half.reference`). An array that was not
-    worth coding is as it was.
+    ``reference`` are the arrays that both sides hold to code against (`Half.reference`). An array
+    that came uncoded is returned as it is.
 
     Raises
     ------
@@ -359,22 +360,22 @@ def decoded(upload: Arrays, reference: Arrays, like: Vector, most: int) -> Array
     }
 
 
-# ---------------------------------------------------------------------- what follows of uploads
+# ---------------------------------------------------------------------- the states after uploads
 
 
 def followed(
     half: Half, held: Arrays, block: Block, shapes: Shapes, like: Vector
 ) -> tuple[Block, NDArray[np.uint64]]:
-    """Check uploads; return them with what the agents hold from now on, and the digests of it.
+    """Check uploads; return them with the agents' states from now on, and the states' digests.
 
     Parameters
     ----------
     held : mapping of str to array (k, d)
-        What the agents held before; what they share may be (d,).
+        The agents' states before; an array that they share may be (d,).
     shapes : mapping of str to shape
-        Of the arrays of an upload; `SPARSE` for one sparse vector of ``like``'s length.
+        The shapes of an upload's arrays; `SPARSE` for one sparse vector of ``like``'s length.
     like : array (d,)
-        Of the model's dtype.
+        An array of the model's size and dtype.
 
     Raises
     ------
@@ -397,9 +398,9 @@ def followed(
 def _followed_sparse(
     half: Half, held: Arrays, block: Block, like: Vector
 ) -> tuple[Block, NDArray[np.uint64]]:
-    """As `followed`, of sparse vectors, agent by agent; they are kept as they came.
+    """As `followed`, for sparse vectors, agent by agent; the uploads are kept as they came.
 
-    That is as a view on the message, whatever d and k are, or decoded where they are coded.
+    That is as a view on the message, whatever d and k are; coded vectors are kept decoded.
     """
     digests_of = []
     for row in range(len(block.positions)):
@@ -416,7 +417,7 @@ def _followed_sparse(
 
 
 def _followed_in_parts(half: Half, held: Arrays, block: Block, dim: int) -> NDArray[np.uint64]:
-    """Return the digest of what follows of a large upload, of which no more than a part is made."""
+    """Return the digest of the state after a large upload, computed part by part."""
     made: list[Digest] = []
     for part in parts(dim):
         upload = in_part(block.upload, part, dim)
@@ -438,6 +439,6 @@ def in_part(arrays: Arrays, part: slice, dim: int) -> Arrays:
 
 
 def squared_gap(x: Vector, y: Vector, out: Vector | None = None) -> float:
-    """Return ||x - y||^2, computed in ``out`` where that is given."""
+    """Return ||x - y||^2, computed in ``out`` if that is given."""
     gap = np.subtract(x, y, out=out)
     return float(gap.dot(gap))

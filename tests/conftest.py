@@ -41,7 +41,7 @@ def _nodes_of_this_process_are_all_there(monkeypatch: pytest.MonkeyPatch) -> Non
     def wait(grid: Grid, *arguments: Any) -> None:
         with monkeypatch.context() as patch:
             if isinstance(grid, LocalGrid):
-                patch.setattr(roster, "SETTLED", 0.0)
+                patch.setattr(roster, "STABLE", 0.0)
             roster.wait_for_nodes(grid, *arguments)
 
     monkeypatch.setattr("privet.strategies.run.run.wait_for_nodes", wait)

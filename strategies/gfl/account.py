@@ -1,4 +1,4 @@
-"""The account of a run of graph federated learning: what its noise gives, and towards whom.
+"""The account of a run of graph federated learning: its guarantee, and against which adversary.
 
 The stated adversary sees every message that servers exchange in all rounds, knows the graph and
 the starting model, and sees nothing inside a unit: not its agents' models, not what its server
@@ -34,10 +34,10 @@ class Links:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], facts: Facts) -> Self | None:
-        """Return the links of a run, None where nothing can be certified.
+        """Return the links of a run; None if nothing can be certified.
 
-        That is where `Agent.link_release` says so, with seeded noise, and with closing exchanges,
-        which show the last w_p clean.
+        That is so if `Agent.link_release` returns None, with seeded noise, and with closing
+        exchanges, which show the last w_p clean.
         """
         kind = perturbation_kind(config)
         if kind == "none" or config["noise-seed"] >= 0 or config["closing-rounds"]:
@@ -51,17 +51,17 @@ class Links:
         return links if links.release(1) is not None else None
 
     def release(self, round_: int) -> Release | None:
-        """Return what leaves a unit in a round."""
+        """Return the release of a unit in a round."""
         return self.agent.link_release(self.facts, round_, self.noise)
 
     def totals(self, rounds: int, after: int = 0, before: Totals | None = None) -> Totals:
-        """Return what left a unit in rounds ``after`` + 1 ... ``rounds``, added to ``before``."""
-        found = before or Totals()
+        """Return the releases of rounds ``after`` + 1 ... ``rounds``, added to ``before``."""
+        totals = before or Totals()
         for number in range(after + 1, rounds + 1):
             release = self.release(number)
             assert release is not None
-            found = found.add(release)
-        return found
+            totals = totals.add(release)
+        return totals
 
 
 @dataclass
@@ -134,8 +134,8 @@ def gfl_account(
             noise_deviation=links.noise.deviation,
         )
         totals = links.totals(rounds)
-        said = [line.format(UNITS[links.agent.relation]) for line in LINKS]
-        assumptions = [*said, *([SIMULATED] if hosts_all else [])]
+        stated = [line.format(UNITS[links.agent.relation]) for line in LINKS]
+        assumptions = [*stated, *([SIMULATED] if hosts_all else [])]
         entry = _entry("links", totals.epsilon(delta), delta, assumptions)
         method = totals.method
         mu = totals.mu if method == "gaussian" else None

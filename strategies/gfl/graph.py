@@ -22,7 +22,7 @@ Edge = tuple[int, int]
 
 GRAPHS = ("ring", "complete", "path", "star", "erdos-renyi", "grid", "edges")
 TOLERANCE = 1e-9
-"""How far sums of weights may be from 1, e.g. because a matrix was given in decimals."""
+"""The allowed distance of sums of weights from 1, e.g. as a matrix was given in decimals."""
 
 
 def graph_edges(
@@ -47,16 +47,16 @@ def graph_edges(
     if units < 1:
         raise ConfigError(f"units = {units}: must be >= 1")
     if kind == "edges":
-        found = parse_edges(edges, units)
+        result = parse_edges(edges, units)
     else:
-        found = _generated(kind, units, seed, probability)
-    if not connected(found, units):
+        result = _generated(kind, units, seed, probability)
+    if not connected(result, units):
         hint = {
             "erdos-renyi": ": give another graph-seed or a larger graph-probability",
             "edges": f": graph-edges = {edges!r} does not join all {units} units",
         }
         raise ConfigError(f"graph = {kind!r} is not connected{hint.get(kind, '')}")
-    return found
+    return result
 
 
 def _generated(kind: str, units: int, seed: int, probability: float) -> tuple[Edge, ...]:
@@ -93,7 +93,7 @@ def parse_edges(text: str, units: int) -> tuple[Edge, ...]:
     >>> parse_edges("2-0, 0-1", 3)
     ((0, 1), (0, 2))
     """
-    found: list[Edge] = []
+    edges: list[Edge] = []
     for part in (piece.strip() for piece in text.split(",")):
         if not part:
             continue
@@ -103,8 +103,8 @@ def parse_edges(text: str, units: int) -> tuple[Edge, ...]:
         p, m = (int(end) for end in ends)
         if p == m or max(p, m) >= units:
             raise ConfigError(f"graph-edges: {part!r} must join two units of 0 ... {units - 1}")
-        found.append((p, m))
-    return _ordered(found)
+        edges.append((p, m))
+    return _ordered(edges)
 
 
 def connected(edges: Iterable[Edge], units: int) -> bool:
@@ -145,8 +145,8 @@ def second_eigenvalue(weights: Matrix) -> float:
 
 def edges_of(weights: Matrix) -> tuple[Edge, ...]:
     """Return the pairs of units that share a weight, in ascending order."""
-    found = np.argwhere(np.triu(weights, 1) > 0)
-    return tuple((int(p), int(m)) for p, m in found)
+    pairs = np.argwhere(np.triu(weights, 1) > 0)
+    return tuple((int(p), int(m)) for p, m in pairs)
 
 
 def neighbours(weights: Matrix, unit: int) -> tuple[int, ...]:
@@ -189,7 +189,7 @@ def check_weights(weights: Any) -> Matrix:
 
 
 def combination_matrix(config: Mapping[str, Any]) -> Matrix:
-    """Return A for a resolved run config: Metropolis weights on its graph, lazy if asked."""
+    """Return A for a resolved run config: Metropolis weights on its graph, lazy if set so."""
     edges = graph_edges(
         config["graph"],
         config["units"],

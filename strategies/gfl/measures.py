@@ -1,4 +1,4 @@
-"""What is measured of graph federated learning beside the loss: deviations and epsilon."""
+"""The measures of graph federated learning in addition to the loss: deviations and epsilon."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class GflMeasures:
     Parameters
     ----------
     optimum : callable
-        Returns w^o, or None where there is none; called once.
+        Returns w^o, or None if there is none; called once.
     units : int
         P; a server that does not host all of them does not know the centroid.
     spending : Spending, optional
-        None where the messages between servers are not certified.
+        None if the messages between servers are not certified.
     """
 
     optimum: Callable[[], Vector | None]
@@ -46,15 +46,15 @@ class GflMeasures:
         of the messages between servers.
         """
         best = self._optimum
-        found: dict[str, float] = {}
+        measures: dict[str, float] = {}
         if best is not None:
             hosted = [model for name, model in models.items() if name.startswith("unit-")]
             if len(hosted) == self.units:
-                found["msd-centroid"] = _square(models["last"] - best)
-            found["msd-units"] = float(np.mean([_square(model - best) for model in hosted]))
+                measures["msd-centroid"] = _square(models["last"] - best)
+            measures["msd-units"] = float(np.mean([_square(model - best) for model in hosted]))
         if self.spending is not None:
-            found["epsilon-links"] = self.spending.after(round_)
-        return found
+            measures["epsilon-links"] = self.spending.after(round_)
+        return measures
 
 
 def _square(vector: Vector) -> float:

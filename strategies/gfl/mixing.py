@@ -1,4 +1,4 @@
-"""What servers of graph federated learning send each other, and how the messages are combined.
+"""The messages between servers of graph federated learning, and their combination.
 
 E. Rizk, S. Vlaski, A. H. Sayed, "Privatized Graph Federated Learning", eqs. (8) and (47):
 
@@ -43,7 +43,7 @@ PERTURBATIONS = ("none", "random", "homomorphic")
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """What the units hosted by one process bring to the exchange of one round.
+    """The input of one process's hosted units to the exchange of one round.
 
     Attributes
     ----------
@@ -64,11 +64,11 @@ class Outgoing:
 
     def model(self, unit: int) -> Vector:
         """Return psi_p of a hosted unit, shape (d,); not to be sent."""
-        found: Vector = self.models[self.units.index(unit)]
-        return found
+        psi: Vector = self.models[self.units.index(unit)]
+        return psi
 
     def message(self, unit: int, receiver: int) -> Vector:
-        """Return what a hosted unit sends to a neighbour, psi_p + g_rp, shape (d,).
+        """Return the message of a hosted unit to a neighbour, psi_p + g_rp, shape (d,).
 
         Privacy: this is all that leaves a unit's server in an exchange.
         """
@@ -79,7 +79,7 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """What came of an exchange.
+    """The result of an exchange.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Mixed:
     dropped : tuple of edges
         Edges (p, m), p < m, of hosted units that did not count in this round.
     notes : tuple of str
-        What the round's record should say, one line each; the mixer has logged them.
+        Notes for the round's record, one line each; the mixer has logged them.
     residual : float
         Norm of the noise known to be left in the sum over the units, beyond rounding: 0 where it
         cancels, NaN where the two ends of an edge may disagree.
@@ -121,7 +121,7 @@ class Mixer(Protocol):
     def present_round(self, round_: int, last: int) -> int:
         """Return the round to play next, ``round_`` or a later one up to ``last``.
 
-        Later where this server was away, and its neighbours on other servers are further.
+        It is later if this server was away and its neighbours on other servers are ahead.
         """
         ...
 
@@ -133,7 +133,7 @@ class Mixer(Protocol):
         round_ : int
             The round, counted from 1. A round played again after a resume has its number again.
         outgoing : Outgoing
-            Of the units hosted here.
+            The input of the units hosted here.
         step : int
             0 in a round; 1, 2, ... for the exchanges without noise that may close a run.
         """
@@ -180,7 +180,8 @@ def combine(
 
 @dataclass(frozen=True, slots=True)
 class Perturbation:
-    """How the messages between servers are perturbed (raises ``ConfigError``).
+    """The noise on the messages between servers (raises ``ConfigError``).
+
     Parameters
     ----------
     kind : {"none", "random", "homomorphic"}
@@ -200,7 +201,7 @@ class Perturbation:
     def outgoing(
         self, round_: int, units: Sequence[int], models: Vector, weights: Matrix
     ) -> Outgoing:
-        """Return what the hosted units bring to a round's exchange, their noise drawn."""
+        """Draw the hosted units' noise, and return their input to a round's exchange."""
         hosted, dim = tuple(units), models.shape[1]
         if self.kind == "none" or self.noise is None:
             return Outgoing(hosted, models)
@@ -221,7 +222,7 @@ class LocalMixer:
     Parameters
     ----------
     weights : array (P, P)
-        A; see `check_weights` for what is refused.
+        A; `check_weights` names the matrices that are refused.
     cut : mapping of int to edges, optional
         Edges that fail, by round; for experiments with failing links.
     """
@@ -268,7 +269,7 @@ class LocalMixer:
 
 
 def perturbation_kind(config: Mapping[str, Any], *, given: bool = False) -> str:
-    """Return what ``perturbation`` means: "auto" is homomorphic where there is noise."""
+    """Return the value of ``perturbation``: "auto" is homomorphic if there is noise, else none."""
     if config["perturbation"] != "auto":
         return str(config["perturbation"])
     return "homomorphic" if given or config["noise-variance"] > 0 else "none"

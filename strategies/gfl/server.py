@@ -31,7 +31,7 @@ from .mixing import Mixer, Outgoing, Perturbation
 log = logging.getLogger("flwr.privet")
 
 NOWHERE = "none"
-"""The group of agents that belong to no unit; nothing is sent to it and nothing taken from it."""
+"""The group of agents that belong to no unit; it is sent nothing and its uploads are refused."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class State(HalfState):
     psi : array (H, d)
         The units' means before the last exchange.
     members : array (N,) of int
-        Which of the hosted units each agent belongs to, by position; -1 before it is placed.
+        Index of each agent's unit among the hosted ones, by position; -1 before it is placed.
     round : int
         The last round folded, 0 before the first.
     leftover : float
@@ -53,9 +53,9 @@ class State(HalfState):
     residual : float
         Squared move of the hosted units' mean model in the last round.
     silent : tuple of str
-        A line for each unit that nobody reported to in the last round.
+        A line for each unit without an upload in the last round.
     notes : tuple of str
-        What became of the last exchange; like ``silent`` for the history alone.
+        Notes on the last exchange; like ``silent``, for the history alone.
     """
 
     models: Vector
@@ -96,9 +96,9 @@ class Server(GroupedHalf[State]):
         return self.secure_sum
 
     def settings(self) -> Settings:
-        """Return what the agents need to know, and how the servers' messages are perturbed."""
-        told: Settings = {"delta": self.terms.delta, "perturbation": self.perturbation.kind}
-        return {**super().settings(), **told}
+        """Return the agents' settings, with delta and the perturbation of servers' messages."""
+        extra: Settings = {"delta": self.terms.delta, "perturbation": self.perturbation.kind}
+        return {**super().settings(), **extra}
 
     def initialise(self, start: Vector, count: int) -> State:
         """Return w_p = start for every unit; no agent is placed yet."""
@@ -106,26 +106,26 @@ class Server(GroupedHalf[State]):
         return State(models, models.copy(), np.full(count, -1))
 
     def admit(self, state: State, position: int, start: Vector) -> State:
-        """Return the state with an agent more, which is in no unit before it is placed."""
+        """Return the state with one more agent, which is in no unit before it is placed."""
         state.members = np.insert(state.members, position, -1)
         return state
 
     def renew(self, state: State, position: int, start: Vector) -> State:
-        """Return the state in which this agent is in no unit."""
+        """Return the state with this agent in no unit."""
         state.members[position] = -1
         return state
 
     def place(self, state: State, position: int, name: str, unit: str) -> State:
         """Return the state with an agent in the unit that its node config names.
 
-        An agent that names none is dealt to the hosted units by its position, in contiguous blocks
+        An agent that names none is assigned to a hosted unit by its position, in contiguous blocks
         of equal size: agents 0 ... K - 1 to the first, and so on.
 
         Raises
         ------
         ConfigError
-            If no such unit is hosted here. An agent that comes with such a unit after the first
-            round ends nothing: it belongs to no unit and is sent no model.
+            If no such unit is hosted here. After the first round such an agent does not end the
+            run: it belongs to no unit and is sent no model.
         """
         units = self.mixer.units
         if not unit:
@@ -142,12 +142,12 @@ class Server(GroupedHalf[State]):
         return state
 
     def group(self, state: State, position: int) -> str:
-        """Return the unit of an agent, `NOWHERE` for one that has none."""
+        """Return the unit of an agent; `NOWHERE` if it has none."""
         member = state.members[position]
         return str(self.mixer.units[member]) if member >= 0 else NOWHERE
 
     def next_round(self, number: int, last: int) -> int:
-        """Return the round in which the neighbouring servers are, where this one was away."""
+        """Return the round of the neighbouring servers, which is later if this one was away."""
         return self.mixer.present_round(number, last)
 
     def broadcast(self, state: State, turn: Turn) -> tuple[State, Arrays]:
@@ -175,26 +175,26 @@ class Server(GroupedHalf[State]):
         return block, agreed
 
     def fold(self, state: State, uploads: Uploads, turn: Turn) -> State:
-        """As of sums, by unit."""
+        """End a round with the sums of the uploads by unit, as ``fold_sums``."""
         return self.fold_sums(state, ClearSums(uploads, lambda p: self.group(state, p)), turn)
 
     def fold_sums(self, state: State, sums: Sums, turn: Turn) -> State:
-        """Take the units' means, eq. (7), and let the servers exchange them.
+        """Compute the units' means, eq. (7), and have the servers exchange them.
 
-        A unit without any upload brings its own w_p to the exchange.
+        A unit without any upload exchanges its own w_p.
         """
         psi, places = self.unit_means(state, sums)
         silent = [unit for unit, place in zip(self.mixer.units, places, strict=True) if not place]
         return self._exchange(state, psi, _silences(silent), turn.number)
 
     def unit_means(self, state: State, sums: Sums) -> tuple[Vector, list[int]]:
-        """Return psi (H, d), eq. (7), and how many agents of each unit are in it."""
+        """Return psi (H, d), eq. (7), and the number of agents in the mean of each unit."""
         psi, counts = state.models.copy(), []
         for index, unit in enumerate(self.mixer.units):
-            found = sums.groups.get(str(unit))
-            if found is not None:
-                psi[index] = found.mean("x", psi[index])
-            counts.append(len(found.positions) if found else 0)
+            of_unit = sums.groups.get(str(unit))
+            if of_unit is not None:
+                psi[index] = of_unit.mean("x", psi[index])
+            counts.append(len(of_unit.positions) if of_unit else 0)
         return psi, counts
 
     def _exchange(self, state: State, psi: Vector, silent: tuple[str, ...], number: int) -> State:
@@ -236,16 +236,16 @@ class Server(GroupedHalf[State]):
 
     def models(self, state: State) -> Arrays:
         """Return ``last``, the hosted units' mean, and ``unit-p`` for each of them."""
-        own = {f"unit-{unit}": state.models[i] for i, unit in enumerate(self.mixer.units)}
-        return {"last": self.model(state), **own}
+        by_unit = {f"unit-{unit}": state.models[i] for i, unit in enumerate(self.mixer.units)}
+        return {"last": self.model(state), **by_unit}
 
     def measures(self, state: State) -> dict[str, float]:
-        """Return what is said of a round beside its residual.
+        """Return the measures of a round in addition to its residual.
 
-        Where all units are here, ``disagreement`` is (1/P) sum_p ||w_p - w_c||^2, eq. (30), and
-        ``centroid-noise`` the norm of what the exchange added to the centroid, ||w_c - mean psi||:
-        0 up to rounding without noise and with homomorphic noise. Elsewhere the centroid is not
-        known and ``centroid-noise`` is what the mixer states of the sum over the units.
+        If all units are hosted here, ``disagreement`` is (1/P) sum_p ||w_p - w_c||^2, eq. (30), and
+        ``centroid-noise`` the norm of the exchange's change of the centroid, ||w_c - mean psi||: 0
+        up to rounding without noise and with homomorphic noise. Otherwise the centroid is not known
+        and ``centroid-noise`` is the residual of the sum over the units that the mixer states.
         """
         if len(self.mixer.units) < len(self.mixer.weights):
             return {"centroid-noise": state.leftover}
@@ -257,7 +257,7 @@ class Server(GroupedHalf[State]):
         }
 
     def notes(self, state: State, silent: Sequence[str]) -> tuple[str, ...]:
-        """Return which units had no upload, and what became of the exchange."""
+        """Return notes on units without an upload, and on the exchange."""
         return (*state.silent, *state.notes)
 
 

@@ -1,6 +1,6 @@
-"""What the rivals of Fed-PLT have in common on the server.
+"""The common base of Fed-PLT's rivals on the server.
 
-The coordinator mirrors what every agent holds: an upload determines the agent's next state by
+The coordinator mirrors every agent's state: an upload determines the agent's next state by
 arithmetic that both sides do on the same bytes, so that a lost agent is sent its state back.
 """
 

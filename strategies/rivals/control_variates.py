@@ -1,4 +1,4 @@
-"""Averaging with a control variate per agent: what LED and TAMUNA have in common on the server.
+"""Averaging with a control variate per agent: the common server half of LED and TAMUNA.
 
 A round with the participants S, h_i summing to zero over all agents:
 
@@ -10,8 +10,8 @@ The rate is a weight over the round's step size gamma: where gamma falls from ro
 (``step-size-rule``), h_i keeps the size of a gradient, and a solution, with h_i = grad f_i there,
 stays one.
 
-An agent that is asked again in the very next round gets x anyway and updates its h_i itself. One
-that missed rounds has not seen the x that followed its upload: it is sent its h_i.
+An agent that takes part in the very next round receives x anyway and updates its h_i itself. An
+agent that missed rounds has not received the x after its upload: it is sent its h_i.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from privet.core.mapped import blocks
 from ..half import Arrays, HalfState, Positions, ServerHalf, Turn, Vector
 from ..uploads import ClearSums, Uploads
 
-SETTLED, WAITING, BEHIND = range(3)
-"""What an agent knows of its h_i: all; all but the last x; not even that x will tell it."""
+CURRENT, NEEDS_NEXT_BROADCAST, STALE = range(3)
+"""An agent's copy of its h_i: up to date; up to date with the next broadcast x; must be sent."""
 
 
 @dataclass(slots=True)
 class State(HalfState):
-    """The model x (d,), every h_i (N, d), what agents know of theirs (N,), the last rate.
+    """The model x (d,), every h_i (N, d), the status of the agents' copies (N,), the last rate.
 
     The residual is the mean over the last participants of ||x_i - x||^2.
     """
@@ -58,8 +58,8 @@ class ControlledServer(ServerHalf[State]):
         """Return rate times step of a round in which ``count`` of ``total`` agents took part."""
 
     def rows(self, start: Vector) -> Arrays:
-        """Return h_i = 0, of which an agent that begins knows all."""
-        return {"h": np.zeros_like(start), "knows": np.array(SETTLED)}
+        """Return h_i = 0; a new agent's copy is up to date."""
+        return {"h": np.zeros_like(start), "knows": np.array(CURRENT)}
 
     def initialise(self, start: Vector, count: int) -> State:
         tables = self.tables(start, count)
@@ -69,8 +69,8 @@ class ControlledServer(ServerHalf[State]):
         """Return the state with every h_i back at 0: without one of them they do not sum to 0."""
         for part in blocks(state.h):
             state.h[part] = 0.0
-        state.knows[:] = BEHIND
-        state.knows[position] = SETTLED
+        state.knows[:] = STALE
+        state.knows[position] = CURRENT
         return state
 
     def recovery(self, state: State, positions: Positions) -> Arrays:
@@ -82,7 +82,7 @@ class ControlledServer(ServerHalf[State]):
 
     def per_agent_broadcast(self, state: State, position: int, turn: Turn) -> Arrays:
         """Return h_i for an agent that missed the x after its last upload."""
-        return {"h": state.h[position]} if state.knows[position] == BEHIND else {}
+        return {"h": state.h[position]} if state.knows[position] == STALE else {}
 
     def fold(self, state: State, uploads: Uploads, turn: Turn) -> State:
         """Take the mean of the uploads and update the participants' h_i."""
@@ -93,9 +93,9 @@ class ControlledServer(ServerHalf[State]):
         step = self.agent.scheduled(self.agent.step_size, turn.number)
         state.rate = self.weight(len(uploads), len(state.h)) / step
         state.x = sums.mean("x", state.x)
-        state.knows = np.where(state.knows == WAITING, BEHIND, state.knows)
+        state.knows = np.where(state.knows == NEEDS_NEXT_BROADCAST, STALE, state.knows)
         for block in uploads:
-            own = block.where
-            state.h[own] = ascend(state.h[own], state.x, block.upload["x"], state.rate)
-            state.knows[own] = WAITING
+            rows = block.where
+            state.h[rows] = ascend(state.h[rows], state.x, block.upload["x"], state.rate)
+            state.knows[rows] = NEEDS_NEXT_BROADCAST
         return state

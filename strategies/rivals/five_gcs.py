@@ -12,7 +12,7 @@ F_i = f_i - (mu/2) ||x||^2, and with a cohort of c of the n agents
 The paper divides every F_i by n and calls the penalty tau; here rho = 1 / (n tau), u_i is n times
 the paper's and v a mean, which leaves x, xhat and y as they are. gamma is ``server-step-size`` and
 mu is ``common-convexity``: any value that every f_i is strongly convex with, 0 included. u_i is
-what travels, and costs one gradient besides the local steps.
+what travels, and costs one gradient in addition to the local steps.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ class Tamuna(TamunaArguments):
     -----
     ``local_epochs`` is the mean number of local steps.
     Who is averaged when some are absent: the participants; the others keep their h_i. One that
-    missed rounds is sent its h_i besides x, two vectors down; the paper's agents receive two as
-    well, x before and after their round.
+    missed rounds is sent its h_i in addition to x, two vectors down; the paper's agents receive two
+    as well, x before and after their round.
     Privacy: none.
     """
 

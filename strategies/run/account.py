@@ -1,4 +1,4 @@
-"""What a run gives back, what its agents released, and what that costs."""
+"""The result of a run, its agents' releases, and their privacy cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from privet.wire import pack, sort_names, unpack
 from privet.wire.contract import decode_settings, means_privacy
 
 from ..half import ServerHalf
-from .journal import Asked
+from .journal import Request
 from .roster import Agent, Roster
 from .session import Round, Session
 from .stop import Stop
@@ -31,19 +31,19 @@ log = logging.getLogger("flwr.privet")
 
 @dataclass(frozen=True, slots=True)
 class Privacy:
-    """What a run promises every agent's records, towards the coordinator and so towards everybody.
+    """The guarantee of a run for every agent's records, against the coordinator and so everybody.
 
     Attributes
     ----------
     private : bool
     reason : str
-        Why it promises nothing; empty where it does.
+        Why there is no guarantee; empty if there is one.
     epsilon, delta : float
-        The largest epsilon of an agent at delta; infinity where the run is not private.
+        The largest epsilon of an agent at delta; infinity if the run is not private.
     relation : str
-        Which data sets are neighbours.
+        The relation that defines neighbouring data sets.
     agents : mapping of str to AgentLedger
-        What each agent released, its predecessors of the same name included.
+        The account of each agent's releases, its predecessors of the same name included.
     """
 
     private: bool
@@ -61,22 +61,22 @@ class Privacy:
 
 @dataclass
 class PrivetResult(Result):
-    """Flower's result with everything else a primal-dual run knows.
+    """Flower's result, with the history, models and privacy of a primal-dual run.
 
     Attributes
     ----------
     models : dict of str to ArrayRecord
-        Besides ``"last"`` (= ``arrays``), e.g. the mean of the agents' models.
+        ``"last"`` (= ``arrays``) and further models, e.g. the mean of the agents' models.
     history : list of Round
         One entry per round, those before a resume included.
     stopped : str
         Why the run ended: a `Stop`, or the reason that an observer gave.
     diverged : str
-        What blew up, and in which round; empty where nothing did.
+        The quantity that diverged, and in which round; empty if none did.
     no_better : str
-        The last loss beside the start's, where the run is no better than its start; else empty.
+        The last loss and the start's, if the run is no better than its start; else empty.
     privacy : Privacy, optional
-        What the run promises, and what every agent released.
+        The run's guarantee, and the account of every agent's releases.
     """
 
     models: dict[str, ArrayRecord] = field(default_factory=dict)
@@ -88,10 +88,10 @@ class PrivetResult(Result):
 
 
 def privacy_of(half: ServerHalf[Any], session: Session | None) -> Privacy:
-    """Return what a run promises, from the accounts of all its agents.
+    """Return a run's guarantee, from the accounts of all its agents.
 
-    A run in which anything left without noise, now or before a resume, or in which an agent's
-    account cannot be read, promises nothing.
+    There is none if anything left without noise, now or before a resume, or if an agent's account
+    cannot be read.
     """
     agents = {} if session is None else session.roster.agents
     accounts = {name: agent.accounts for name, agent in agents.items() if agent.accounts}
@@ -137,21 +137,21 @@ def _not_private(half: ServerHalf[Any], ledgers: list[str]) -> str:
 def expected_release(
     half: ServerHalf[Any], agent: Agent, number: int, agents: int
 ) -> Release | None:
-    """Return what an agent's reply of a round releases at least, None where none is accounted.
+    """Return the least release of an agent's reply in a round; None if none is accounted.
 
-    It is asked of the agent half, with what the agent says of itself, its own settings included;
-    an agent that has released more in one of its messages is taken to do so again. ``agents`` is
-    the number of those in its sum, where uploads are masked.
+    The agent half computes it from the facts and settings that the agent stated. An agent that has
+    released more in one of its messages is assumed to do so again. ``agents`` is the number of
+    agents in its sum, if uploads are masked.
     """
     if not (agent.facts and means_privacy(half.settings())):
         return None
     try:
-        own = half
+        local = half
         if agent.own:
-            said = decode_settings(agent.own)
-            own = half.with_settings({key: said[key] for key in LOCAL_KEYS if key in said})
+            stated = decode_settings(agent.own)
+            local = half.with_settings({key: stated[key] for key in LOCAL_KEYS if key in stated})
         facts = replace(Facts.from_json(agent.facts), agents=agents)
-        release = own.agent.release(facts, number)
+        release = local.agent.release(facts, number)
         before = [known for known, _ in AgentLedger.joined([agent.ledger]).entries]
     except (ValueError, TypeError, ArithmeticError):
         return None
@@ -165,24 +165,27 @@ def with_lost(account: str, release: Release) -> str:
     known = AgentLedger.joined([account])
     try:
         after = known.record(release)
-    except ValueError:  # under another relation, say: nobody can read the two together
+    except ValueError:  # e.g. under another relation: the two accounts do not compose
         after = AgentLedger((*known.entries, (release, 1)))
     return after.to_json()
 
 
 def count_lost(
-    half: ServerHalf[Any], roster: Roster, asked: Iterable[Asked], node_states: Mapping[str, bytes]
+    half: ServerHalf[Any],
+    roster: Roster,
+    requests: Iterable[Request],
+    node_states: Mapping[str, bytes],
 ) -> dict[str, bytes]:
     """Count the requests after a checkpoint as uploads that left and were lost.
 
-    An agent that has kept its state says them itself, and its next account takes the place of this
-    one; one that has lost it is sent this one. Where a node's ledger file holds more, that counts.
-    ``node_states`` are states of the checkpoint that the engine has put back, which know nothing of
-    these uploads: returned are those that changed.
+    An agent that has kept its state reports them itself, and its next account replaces this one; an
+    agent that has lost it is sent this one. If a node's ledger file holds more, that counts.
+    ``node_states`` are states of the checkpoint that the engine has put back, which lack these
+    uploads: returned are those that changed.
     """
     changed: dict[str, bytes] = {}
     lost: set[str] = set()
-    for request in asked:
+    for request in requests:
         then = half.with_settings(decode_settings(request.settings))
         for name in request.names:
             agent = roster.agents.get(name)
@@ -191,7 +194,7 @@ def count_lost(
             release = expected_release(then, agent, request.round, request.agents)
             if release is not None:
                 lost.add(name)
-                roster.said(name, with_lost(agent.ledger, release))
+                roster.note_ledger(name, with_lost(agent.ledger, release))
     stated = roster.join_stated(half.terms.delta)
     for name in (lost | stated) & node_states.keys():
         state = AgentState.from_members(unpack(node_states[name]))
@@ -199,7 +202,7 @@ def count_lost(
         changed[name] = pack(state.to_members())
     if lost:
         agents = listed(sort_names(lost))
-        log.warning("resume: what agents %s were asked for in vain counts as sent", agents)
+        log.warning("resume: lost uploads of agents %s count as released", agents)
     if stated:
         agents = listed(sort_names(stated))
         log.warning("resume: the ledgers of agents %s hold more than the checkpoint", agents)
@@ -207,9 +210,9 @@ def count_lost(
 
 
 def spent_up(half: ServerHalf[Any], agent: Agent, number: int, agents: int) -> str:
-    """Return why an agent must not be asked: with its predecessors it would pass the run's target.
+    """Return why an agent must not be asked: with its predecessors it would exceed the target.
 
-    An agent refuses by itself to pass it, but knows only of its own releases.
+    An agent itself refuses to exceed it, but knows only its own releases.
     """
     target = half.terms.target_epsilon
     if not (target > 0 and agent.former):

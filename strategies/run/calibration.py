@@ -1,7 +1,7 @@
 """From a total epsilon to the noise, once the agents and their public numbers are known.
 
-What a round costs is asked of the agent half alone (`Half.release`), for every agent and every
-round it is planned to take part in, with what it has paid before; whatever the algorithm is.
+The agent half alone (`Half.release`) gives the cost of a round, for any algorithm: for every agent
+and every round that it is planned to take part in, in addition to what it has paid before.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def smallest_noise(cost: Callable[[float], float], target: float, *, exact: bool
     target : float
         epsilon > 0.
     exact : bool
-        Whether the cost has a closed form; one that is found on a grid is searched to a relative
+        Whether the cost has a closed form; one computed on a grid is searched to a relative
         1e-4 of the noise in place of 1e-9.
 
     Raises
@@ -85,19 +85,19 @@ def smallest_noise(cost: Callable[[float], float], target: float, *, exact: bool
             raise ValueError("no noise is needed: nothing is released, or nothing of the data")
     from scipy import optimize
 
-    found = float(optimize.brentq(excess, low, high, xtol=tolerance / 4, rtol=1e-15))
+    place = float(optimize.brentq(excess, low, high, xtol=tolerance / 4, rtol=1e-15))
     # The root is met from either side: take the next noise that keeps the promise.
     step = tolerance / 4
-    while excess(found) > 0:
-        found, step = found + step, 2.0 * step
-    return math.exp(found)
+    while excess(place) > 0:
+        place, step = place + step, 2.0 * step
+    return math.exp(place)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One agent: its account so far, its public numbers, and the rounds it is to take part in.
 
-    ``sizes`` says how many agents are to take part in a round, for all agents of a run.
+    ``sizes`` is the number of agents that are to take part in each round, the same for all plans.
     """
 
     account: AgentLedger
@@ -106,7 +106,7 @@ class Plan:
     sizes: Mapping[int, int] = field(default_factory=dict, compare=False)
 
     def releases(self, half: Half) -> Counter[Release]:
-        """Return what the agent will release at most, by how often.
+        """Return the most that the agent will release: the number of times of each release.
 
         In sums of shared noise, with ``dropouts`` agents gone from all of them, and as many
         attempts repeated in the round of least noise, each without two agents for every one that
@@ -132,7 +132,7 @@ class Plan:
         Raises
         ------
         NoiseError
-            If it is too large beside what it hides, as where next to nothing is left of a target.
+            If it is too large relative to what it hides, e.g. if almost no budget is left.
         NoCertificateError
             If a round has none.
         """
@@ -141,7 +141,7 @@ class Plan:
                 checked_spacing(release, self.facts.dim)
 
     def epsilon(self, half: Half, delta: float) -> float:
-        """Return what everything paid and planned costs together."""
+        """Return the epsilon of all releases, paid and planned."""
         totals = self.account.totals
         for release, times in self.releases(half).items():
             totals = totals.add(release, times)
@@ -167,7 +167,7 @@ def calibrated(
     half : ServerHalf
         Its terms have the target, 0 for noise that is taken as given.
     rounds : int, optional
-        The last round; None where nobody knows it yet.
+        The last round; None if it is not known yet.
 
     Raises
     ------
@@ -237,18 +237,18 @@ def plans(session: Session, who: Participation, rounds: int, seed: int) -> dict[
         sizes[number] = len(chosen)
         for name in chosen:
             numbers[name].append(number)
-    found: dict[str, Plan] = {}
+    every: dict[str, Plan] = {}
     for name in names:
         agent = session.roster.agents[name]
         try:
             account = AgentLedger.joined(agent.accounts)
         except (ValueError, ArithmeticError) as error:  # the text is the agent's
             raise ConfigError(
-                f"the account of agent {name} cannot be read, so nobody knows what it has paid: "
+                f"the account of agent {name} cannot be read, so what it has paid is unknown: "
                 f"{one_line(str(error))}; begin a new run without it"
             ) from None
-        found[name] = Plan(account, facts_of(name, agent), tuple(numbers[name]), sizes)
-    return found
+        every[name] = Plan(account, facts_of(name, agent), tuple(numbers[name]), sizes)
+    return every
 
 
 def _require_agents(half: ServerHalf[Any], every: Mapping[str, Plan]) -> None:
@@ -262,12 +262,12 @@ def _require_agents(half: ServerHalf[Any], every: Mapping[str, Plan]) -> None:
 
 
 def facts_of(name: str, agent: Agent) -> Facts:
-    """Return what an agent said of itself when it was enrolled.
+    """Return the facts that an agent stated when it was enrolled.
 
     Raises
     ------
     ConfigError
-        If it said nothing, or what cannot be read.
+        If it stated none, or they cannot be read.
     """
     try:
         return Facts.from_json(agent.facts)
@@ -349,6 +349,6 @@ def _require_certificates(half: ServerHalf[Any], every: Mapping[str, Plan]) -> N
 
 
 def first_facts(agents: Iterable[tuple[str, Agent]]) -> Facts | None:
-    """Return the public numbers of the agent with the fewest examples, None where nobody says."""
+    """Return the public numbers of the agent with the fewest examples, None if none states them."""
     known = [facts_of(name, agent) for name, agent in agents if agent.facts]
     return min(known, key=lambda facts: facts.num_examples, default=None)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from privet.core import ConfigError, RunError
 from privet.core.files import read_npz, write_npz, write_whole
 
-from .journal import Asked, read_journal
+from .journal import Request, read_journal
 from .session import Round
 
 log = logging.getLogger("flwr.privet")
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class HistoryFile:
-    """A history that is appended to; what could not be written is written with what follows."""
+    """A history file for appending; a line that cannot be written is written with the next one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -62,7 +62,7 @@ class HistoryFile:
 
 
 def read_history(path: Path, rounds: int) -> list[Round]:
-    """Return the first rounds of a history; what follows them is not looked at.
+    """Return the first rounds of a history; later lines are not read.
 
     Raises
     ------
@@ -74,14 +74,14 @@ def read_history(path: Path, rounds: int) -> list[Round]:
             lines = [line for _, line in zip(range(rounds), file, strict=False)]
     except OSError as error:
         raise RunError(f"resume: {path}: {error.strerror}") from None
-    found: list[Round] = []
+    history: list[Round] = []
     try:
-        found = [Round.from_dict(json.loads(line)) for line in lines]
+        history = [Round.from_dict(json.loads(line)) for line in lines]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"resume: {path}: a round cannot be read ({error!r})") from None
-    if [done.round for done in found] != list(range(1, rounds + 1)):
+    if [done.round for done in history] != list(range(1, rounds + 1)):
         raise RunError(f"resume: {path}: does not hold rounds 1 to {rounds} in order")
-    return found
+    return history
 
 
 def _line(done: Round) -> bytes:
@@ -94,11 +94,11 @@ FILE_NAME = "checkpoint.npz"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """All that a run needs to go on.
+    """All that a run needs to continue.
 
     ``arrays`` is the algorithm's server state, ``node_states`` the agents' own states where the
     engine can hand them over (in process), ``manifest`` everything that is not an array,
-    ``history`` the finished rounds and ``asked`` the requests of later ones, as ``load`` finds
+    ``history`` the finished rounds and ``requests`` those of later ones, as ``load`` finds
     them.
     """
 
@@ -106,7 +106,7 @@ class Checkpoint:
     arrays: dict[str, NDArray[Any]]
     node_states: dict[str, bytes] = field(default_factory=dict)
     history: list[Round] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
 
 
 def journal_beside(checkpoint: Path) -> Path:
@@ -167,12 +167,12 @@ class _Damaged(RunError):
 
 
 def read_manifest(where: Path) -> dict[str, Any]:
-    """Read what a checkpoint says of itself, and none of its arrays (raises as ``load``)."""
+    """Read a checkpoint's manifest, and none of its arrays (raises as ``load``)."""
     return _or_previous(located(where), _manifest)[0]
 
 
 def _or_previous(path: Path, read: Callable[[Path], T]) -> tuple[T, RunError | None]:
-    """Return what is read of a checkpoint, or of the one before and why the newest cannot be."""
+    """Return the result of ``read``; if the newest is damaged, of the one before and the error."""
     try:
         return read(path), None
     except _Damaged as damage:
@@ -184,17 +184,17 @@ def _or_previous(path: Path, read: Callable[[Path], T]) -> tuple[T, RunError | N
 
 def _manifest(path: Path) -> dict[str, Any]:
     try:
-        found = read_npz(path, only="manifest").get("manifest")
-        if found is None:
+        packed = read_npz(path, only="manifest").get("manifest")
+        if packed is None:
             raise _Damaged(f"resume: {path} is no checkpoint")
-        manifest: dict[str, Any] = json.loads(found.tobytes())
+        manifest: dict[str, Any] = json.loads(packed.tobytes())
         version, rounds = manifest["format"], manifest.get("round")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _Damaged(f"resume: {path} is damaged, or no checkpoint ({error})") from None
     if version != FORMAT:
         raise RunError(
-            f"resume: {path} has checkpoint format {version}, this version reads {FORMAT}: go on "
-            "with the version that wrote it, or keep its model, model.npz beside it, and begin anew"
+            f"resume: {path} has checkpoint format {version}, this version reads {FORMAT}: resume "
+            "with the version that wrote it, or keep its model, model.npz beside it, for a new run"
         )
     if type(rounds) is not int or rounds < 0:
         raise _Damaged(f"resume: {path} is damaged (its round is {rounds!r})")
@@ -204,7 +204,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 def load(where: Path) -> Checkpoint:
     """Read the checkpoint of a run folder (or the file itself), if it is damaged the one before.
 
-    Privacy: every request since the one that is read is in ``asked``.
+    Privacy: every request since the one that is read is in ``requests``.
 
     Raises
     ------
@@ -214,10 +214,12 @@ def load(where: Path) -> Checkpoint:
         If both are damaged, it is of another format, or its history is not there.
     """
     path = located(where)
-    found, damage = _or_previous(path, lambda file: _load(file, path))
+    checkpoint, damage = _or_previous(path, lambda file: _load(file, path))
     if damage is not None:
-        log.warning("%s: goes on from the one before, of round %d", damage, found.manifest["round"])
-    return found
+        log.warning(
+            "%s: goes on from the one before, of round %d", damage, checkpoint.manifest["round"]
+        )
+    return checkpoint
 
 
 def _load(file: Path, path: Path) -> Checkpoint:
@@ -230,5 +232,5 @@ def _load(file: Path, path: Path) -> Checkpoint:
     history = read_history(history_beside(path), manifest["round"])
     arrays = {n[6:]: array for n, array in members.items() if n.startswith("state/")}
     nodes = {n[5:]: a.tobytes() for n, a in members.items() if n.startswith("node/")}
-    asked = read_journal(journal_beside(path), manifest["round"])
-    return Checkpoint(manifest, arrays, nodes, history, asked)
+    requests = read_journal(journal_beside(path), manifest["round"])
+    return Checkpoint(manifest, arrays, nodes, history, requests)

@@ -36,37 +36,38 @@ LEAST_TIMEOUT = 1.0
 class ClearUploads:
     """Collects uploads one by one; agents that lost their state get a second try with it.
 
-    Between ``open`` and ``close`` of a round messages are sent out and replies waited for, once at
-    least: ``timeout`` says how long, ``retry`` whom to ask once more. A loop that knows no second
-    try, as Flower's own, goes from ``open`` to ``close``. `MaskedSums` is driven the same way.
+    Between ``open`` and ``close`` of a round, messages are sent and replies waited for at least
+    once: ``timeout`` returns how long, ``retry`` the messages to agents that are asked once more. A
+    loop without retries, such as Flower's own, goes from ``open`` to ``close``. `MaskedSums` has
+    the same interface.
     """
 
     masked: ClassVar[bool] = False
     """Whether agents mask their uploads, so that the server reads sums of them alone."""
 
     def recovery(self, half: ServerHalf[Any], wanted: Recovery) -> Recovery:
-        """Return what becomes of an agent whose node is gone, where ``wanted`` was asked for."""
+        """Return the recovery of agents whose node is gone; here always the ``wanted`` one."""
         return wanted
 
     def renew(self, half: ServerHalf[Any], state: Any, position: int, start: Any) -> Any:
-        """Return the state in which an agent is a newcomer again."""
+        """Return the state with an agent's row as that of a newcomer."""
         return half.renew(state, position, start)
 
     def open(self, pending: Pending) -> list[str]:
-        """Begin a round and return whom to ask: all that were chosen and are there."""
-        return [name for name in pending.asked if name not in pending.absent]
+        """Begin a round and return the agents to ask: the chosen ones that are not absent."""
+        return [name for name in pending.chosen if name not in pending.absent]
 
     def reopen(self, pending: Pending) -> list[str] | None:
-        """Begin a round again and return whom to ask: who is there and has not answered.
+        """Begin another try and return the agents to ask: those without an accepted upload.
 
-        None where the round needs nodes that are not enrolled and must begin anew: with nothing
-        accepted so far that costs nothing, else only if there are such nodes.
+        None if the round must be opened again, with newly enrolled nodes: if no upload was accepted
+        so far (which loses nothing), or if too few agents are left and there are such nodes.
         """
         roster = pending.session.roster
-        waiting = [name for name in pending.asked if name not in pending.outcome.uploads]
+        waiting = [name for name in pending.chosen if name not in pending.outcome.uploads]
         pending.note_absent(waiting)
         here = [name for name in waiting if name not in pending.absent]
-        enough = min(pending.options.min_agents, len(pending.asked))
+        enough = min(pending.options.min_agents, len(pending.chosen))
         if not pending.outcome.uploads or (
             len(pending.outcome.uploads) + len(here) < enough and roster.has_strangers
         ):
@@ -74,7 +75,7 @@ class ClearUploads:
         return here
 
     def timeout(self, pending: Pending) -> float:
-        """Return the round's timeout, and for a second try what is left of it."""
+        """Return the round's timeout, or for a retry the rest of it."""
         if pending.tries == 0:
             return pending.options.round_timeout
         return max(LEAST_TIMEOUT, pending.deadline - time.monotonic())
@@ -82,22 +83,22 @@ class ClearUploads:
     def retry(
         self, pending: Pending, replies: Sequence[Message], grid: Grid, question: Question
     ) -> dict[str, Message]:
-        """Return messages with their state to the agents that answered that they do not hold it.
+        """Return messages, with their state, to the agents that replied that they do not hold it.
 
-        None ends the collecting. ``replies`` are all that came in this round.
+        No messages end the collecting. ``replies`` are all that came in this round.
         """
         if pending.tries > 1:
             return {}
-        asking = [one for one in replies if one.has_content() and is_need_state(one.content)]
-        if not asking:
+        need_state = [one for one in replies if one.has_content() and is_need_state(one.content)]
+        if not need_state:
             return {}
-        lost = pending.sort(asking)
+        lost = pending.sort(need_state)
         return pending.outgoing.messages_for(
             filter(lost.__contains__, pending.outgoing.messages), force=True
         )
 
     def take(self, pending: Pending, name: str, reply: Message) -> bool:
-        """Accept a reply as it comes; what cannot be accepted is left for ``close`` to say why."""
+        """Accept a reply as it comes; if it cannot be accepted, ``close`` reports why."""
         known = pending.session.roster.positions.get(name)
         if known is None or not reply.has_content() or is_need_state(reply.content):
             return False
@@ -118,8 +119,8 @@ class ClearUploads:
         Raises
         ------
         RunError
-            If fewer uploads than ``min_agents`` (or than were asked) could be folded; what was
-            accepted stays with ``pending`` for another try.
+            If fewer uploads than ``min_agents`` (or than agents were chosen) could be folded;
+            accepted uploads stay in ``pending`` for another try.
         """
         half, session = pending.half, pending.session
         if pending.together is not None:
@@ -134,7 +135,7 @@ class ClearUploads:
                 if not known or name in failures or name in pending.outcome.uploads:
                     continue
                 reply = pending.reply(name, replies)
-                if reply.content is None and not reply.is_own_word:
+                if reply.content is None and not reply.is_from_agent:
                     pending.outcome.note_lost(name, reply.code)
                 try:
                     pending.outcome.uploads[name] = _accepted(half, pending, name, place, reply)
@@ -158,15 +159,15 @@ class ClearUploads:
 
 
 def _fold(half: ServerHalf[Any], pending: Pending, uploads: Uploads) -> None:
-    """Put the uploads into the run's state."""
+    """Fold the uploads into the run's state."""
     session = pending.session
-    with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges says so itself
+    with np.errstate(over="ignore", invalid="ignore"):  # the Divergence observer reports it
         session.state = half.fold(session.state, uploads, pending.turn)
 
 
 def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Round | None:
-    """Fold what all agents did together; None where their uploads have to be seen one by one."""
-    enough = min(pending.options.min_agents, len(pending.asked))
+    """Fold the joint results of all agents; None if uploads must be checked one by one."""
+    enough = min(pending.options.min_agents, len(pending.chosen))
     if pending.outgoing.messages or pending.outcome.uploads or len(together.names) < enough:
         return None
     session, agents = pending.session, pending.session.roster.agents
@@ -174,8 +175,8 @@ def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Roun
     with np.errstate(over="ignore", invalid="ignore"):
         try:
             uploads = together.accepted(half, session.state, pending.outgoing.arrays, expected)
-        except Exception as error:  # whoever sent it is then named
-            log.debug("round %d: uploads are looked at one by one: %r", pending.round, error)
+        except Exception as error:  # checked one by one, the sender is named
+            log.debug("round %d: uploads are checked one by one: %r", pending.round, error)
             return None
     for name, reason in pending.absent.items():
         log.warning("round %d: agent %s absent: %s", pending.round, name, reason)
@@ -192,7 +193,7 @@ def _closed(half: ServerHalf[Any], pending: Pending, together: Together) -> Roun
 def _accepted(
     half: ServerHalf[Any], pending: Pending, name: str, position: int, reply: Reply
 ) -> Accepted:
-    """Return what is folded of one reply."""
+    """Return the accepted upload of one reply."""
     session, agents = pending.session, pending.session.roster.agents
     if reply.content is None:
         raise NoReplyError(reply.failure)

@@ -1,4 +1,4 @@
-"""Whether a run blows up, and whether it has come to anything: what its numbers say of that."""
+"""Observers of a run's residuals and losses: does it diverge, and is it better than its start?"""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ log = logging.getLogger("flwr.privet")
 
 UPLOADS = "uploads that are not finite"
 FIRST, GROWN, LASTING = 3, 30.0, 3
-"""Rounds that say what is usual, the factor that is no more, and for how many rounds: networks that
-train pass 10 times their first residuals, and 30 in a single round; one that collapses may pass 300
-and be back at 30 after four."""
+"""The number of first rounds that set the usual level, the factor of it that is too large, and the
+number of rounds for which it must last. Networks that train pass 10 times their first residuals,
+and 30 in a single round; one that collapses may pass 300 and be back at 30 after four."""
 EXPLODED = 1e3
-"""A loss that is so many times the start's has exploded, in whatever round; a residual, which is a
-square, by the square of it."""
+"""The factor of the start's loss from which a loss has exploded, in any round. For a residual,
+which is a square, the square of it."""
 VANISHING = 1e-12
-"""Below it numbers that grow are rounding errors, as of a run that begins at its optimum."""
+"""Growth below this value is rounding error, e.g. in a run that begins at its optimum."""
 
 JUDGED_FROM = 10
-"""The round from which a run ought to be better than its start; a shorter one at its end."""
+"""The round from which a run must be better than its start; a shorter run is judged at its end."""
 MARGIN = 0.02
-"""Share of the first loss, and accuracy, beyond which better is better without doubt. A network
-that collapses to a constant may end a little below a start of random weights."""
+"""The improvement, as a share of the first loss or in accuracy, that is significant. A network that
+collapses to a constant may end a little below a start of random weights."""
 WORSE = 0.1
-"""As a share of the first loss: by how much a run must be worse than a model that was trained for a
-round already, as it may have all but arrived in that round."""
+"""The increase, as a share of the first loss, that counts if the start was trained for a round
+already, as the run may have almost converged in that round."""
 
 
 def remedy(keys: Sequence[str], *, diverged: bool = False, private: bool = False) -> str:
-    """Return what to change of a run that diverged, or else is no better than its start.
+    """Return a hint for a run that diverged, or else is no better than its start.
 
-    ``keys`` are those of the length of its local steps.
+    ``keys`` are the run-config keys of the length of its local steps.
     """
     steps = " or ".join(keys)
     if diverged:
@@ -62,25 +62,25 @@ def remedy(keys: Sequence[str], *, diverged: bool = False, private: bool = False
 
 @dataclass
 class Course:
-    """Numbers of one kind as a run goes on.
+    """The course of one number over a run's rounds.
 
     Attributes
     ----------
     name : str
     exploded : float
-        How many times the start is too many at once.
+        The factor of the start from which a single value is too large.
     start, accuracy : float
-        Of the starting model; NaN, the first that is added takes its place.
+        The values of the starting model; NaN is replaced by the first value that is added.
     late : bool
-        Whether the start is of a model that has been trained for a round.
+        Whether the start is the value of a model that has been trained for a round.
     usual : float
-        The largest of the start and the first `FIRST`.
+        The largest of the start and the first `FIRST` values.
     best : float
-        The least so far.
+        The least value so far.
     grown : int
-        For how many rounds it has been more than `GROWN` times the usual.
+        The number of rounds for which it has been more than `GROWN` times the usual.
     recent : deque of pairs of floats
-        The last of them, each with its accuracy.
+        The last values, each with its accuracy.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Course:
             self.usual = start
 
     def add(self, value: float, accuracy: float = math.nan) -> bool:
-        """Add what a round has, if it was measured; return whether it is far too much."""
+        """Add a round's value, if it was measured; return whether the course diverges."""
         if math.isnan(value):
             return False
         if math.isnan(self.start):
@@ -118,7 +118,7 @@ class Course:
 
     @property
     def falls(self) -> bool:
-        """Whether the last value is better than the start without doubt, and about the best."""
+        """Whether the last value is significantly better than the start, and about the best."""
         if not self.recent:
             return False
         doubt, value = MARGIN * abs(self.start), self.recent[-1][0]
@@ -129,7 +129,7 @@ class Course:
 
         The mean of the last `LASTING` is not below the start; or not by more than `MARGIN` of it,
         and has not fallen since the `LASTING` before, as that of a slow run does. In a noisy run
-        the least of them stands for their mean.
+        the least of them replaces their mean.
         """
         recent = [value for value, _ in self.recent]
         last, before = recent[-LASTING:], recent[:-LASTING]
@@ -143,7 +143,7 @@ class Course:
 
     @property
     def _is_more_accurate(self) -> bool:
-        """Whether the mean accuracy of the last is better; False where it is not known."""
+        """Whether the mean accuracy of the last values is better; False if it is not known."""
         last = [accuracy for _, accuracy in self.recent][-LASTING:]
         return sum(last) / len(last) > self.accuracy + (-MARGIN if self.late else MARGIN)
 
@@ -159,33 +159,33 @@ class Losses:
         self.evaluated, self.trained = Course("loss", late=True), Course("train loss")
 
     def begin(self, run: Run) -> None:
-        """Take over what a run has measured before."""
+        """Add the start and the rounds before a resume."""
         initial = run.session.initial
         self.evaluated.begin(initial.loss, initial.accuracy)
         for done in run.session.history:
             self.add(done)
 
     def add(self, done: Round) -> list[str]:
-        """Add a round; return what of it is far too much."""
+        """Add a round; return the names and values of its losses that diverge."""
         train = done.train_metrics_clientapp
         loss, accuracy = (number(train.get(name)) for name in ("loss", "accuracy"))
-        found = [self.evaluated] * self.evaluated.add(done.loss, done.accuracy)
-        found += [self.trained] * self.trained.add(loss, accuracy)
-        return [f"{one.name} {one.recent[-1][0]:.3g}" for one in found]
+        diverging = [self.evaluated] * self.evaluated.add(done.loss, done.accuracy)
+        diverging += [self.trained] * self.trained.add(loss, accuracy)
+        return [f"{one.name} {one.recent[-1][0]:.3g}" for one in diverging]
 
     @property
     def course(self) -> Course:
-        """What is judged by: the models' losses, where there are any."""
+        """The losses that decide: those of the models, if there are any, else of the training."""
         return self.evaluated if self.evaluated.recent else self.trained
 
 
 class Divergence(Observer):
-    """Says once that a run blows up, and ends it where that is asked for.
+    """Warns once that a run diverges, and ends it if ``ends``.
 
-    It does where uploads, the residual or a loss are not finite; where a loss is `EXPLODED` times
-    that of the start, or the root of the residual is; or where one of them has been `GROWN` times
-    its largest of the start and the first `FIRST` rounds for `LASTING` rounds. A residual that
-    grows while the loss falls is none of that: that of a slow run does. Nor is one that is NaN
+    A run diverges if uploads, the residual or a loss are not finite; if a loss, or the root of the
+    residual, is `EXPLODED` times that of the start; or if one of them has been `GROWN` times its
+    largest value of the start and the first `FIRST` rounds for `LASTING` rounds. A residual that
+    grows while the loss falls does not count: that of a slow run does so. Nor does one that is NaN
     before uploads of ``exchanges`` rounds, of which an iteration consists, were folded.
     """
 
@@ -203,25 +203,25 @@ class Divergence(Observer):
             self.folded += bool(done.participants)
 
     def on_round(self, run: Run, done: Round) -> str | None:
-        """Look at the round's numbers; those that were not measured are of no account."""
+        """Check the round's numbers; those that were not measured are ignored."""
         self.folded += bool(done.participants)
-        what = self._found(done)
-        return self._say(run, f"{what} in round {done.round}") if what else None
+        fault = self._fault(done)
+        return self._report(run, f"{fault} in round {done.round}") if fault else None
 
     def on_failure(self, run: Run, few: TooFewError) -> str | None:
-        """Say so of a round that failed because uploads were not finite."""
+        """Report divergence if a round failed because uploads were not finite."""
         if not few.overflowed:
             return None
-        return self._say(run, f"{UPLOADS} in round {run.session.round + 1}")
+        return self._report(run, f"{UPLOADS} in round {run.session.round + 1}")
 
-    def _say(self, run: Run, what: str) -> str | None:
+    def _report(self, run: Run, what: str) -> str | None:
         if run.diverged:
             return None
         run.diverged = what
         log.warning("this run diverges, %s: %s", what, remedy(self.keys, diverged=True))
         return Stop.DIVERGENCE if self.ends else None
 
-    def _found(self, done: Round) -> str:
+    def _fault(self, done: Round) -> str:
         if overflowed(done.failures, len(done.participants) + len(done.failures)):
             return UPLOADS
         if math.isnan(done.residual) and self.folded >= self.exchanges:
@@ -229,10 +229,10 @@ class Divergence(Observer):
         for name, value in _measured(done):
             if not math.isfinite(value):
                 return f"{name} {value:g}"
-        found = self.losses.add(done)
+        faults = self.losses.add(done)
         if self.residuals.add(done.residual) and not self.losses.course.falls:
-            found.append(f"residual {done.residual:.3g}")
-        return found[0] if found else ""
+            faults.append(f"residual {done.residual:.3g}")
+        return faults[0] if faults else ""
 
 
 def _measured(done: Round) -> Iterator[tuple[str, float]]:
@@ -250,14 +250,13 @@ def _measured(done: Round) -> Iterator[tuple[str, float]]:
 
 
 class NoBetter(Observer):
-    """Says once that a run is no better than its start, and ends nothing.
+    """Warns once that a run is no better than its start; it does not end the run.
 
-    It looks from round `JUDGED_FROM` on, and at the end. ``run.no_better`` says it as long as it
-    is so.
+    It compares from round `JUDGED_FROM` on, and at the end. ``run.no_better`` is set while so.
     """
 
     def __init__(self, keys: Sequence[str]) -> None:
-        self.keys, self.losses, self.said = keys, Losses(), False
+        self.keys, self.losses, self.warned = keys, Losses(), False
 
     def on_begin(self, run: Run) -> None:
         """Look at the rounds before a resume."""
@@ -276,8 +275,8 @@ class NoBetter(Observer):
         run.no_better = (
             f"{course.name} {value:.4g} in round {done.round}, {course.start:.4g} {start}"
         )
-        if not self.said:
+        if not self.warned:
             hint = remedy(self.keys, private=run.private)
             log.warning("this run is no better than its start, %s: %s", run.no_better, hint)
-        self.said = True
+        self.warned = True
         return None

@@ -1,7 +1,7 @@
-"""Send messages, wait for the replies until a deadline, and say whose each reply is.
+"""Send messages, wait for the replies until a deadline, and match replies to agents.
 
-An error reply of a dead node carries no useful sender, only the id of the message it answers; the
-map from message id to agent is therefore kept here.
+An error reply of a dead node carries no useful sender, only the id of the message it answers; so
+replies are matched by message id.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from .failure import Failure, FailureCode
 POLL_FIRST = 0.01
 POLL_LAST = 0.5
 MESSAGE_UNAVAILABLE = 3
-"""Flower's error code where a message has expired before it was answered."""
+"""Flower's error code for a message that expired before it was answered."""
 MOD_FAILED = 6
-"""Flower's error code where a mod of a ClientApp does not pass a message on, nor ever will."""
+"""Flower's error code for a message that a mod of the ClientApp does not pass on (never will)."""
 NO_HANDLER = "No query function registered with name 'privet'"
-"""What Flower says of a ClientApp that was not made by this library, below Ray's text at times."""
+"""Flower's error text for a ClientApp of another library; Ray may put its own text before it."""
 NOT_OURS = -2
 """Code of the reply of such a ClientApp, not one of Flower's."""
 
 
 @runtime_checkable
 class EngineGrid(Protocol):
-    """A grid of this library's engines, which has replies and the agents' states in hand."""
+    """A grid of this library's engines, which holds replies and the agents' states in memory."""
 
     def forget(self, message_ids: Iterable[str]) -> None:
-        """Drop the replies to these messages, which nobody asks for, also those still to come."""
+        """Drop the replies to these messages, later ones included."""
         ...
 
     def node_states(self) -> dict[str, bytes]:
@@ -51,7 +51,7 @@ class EngineGrid(Protocol):
 
 
 NO_REPLY, NOT_SENT = 0, -1
-"""In place of an error code: nothing came in time, and nothing was sent."""
+"""Codes for no reply in time, and for a message that could not be sent; not Flower's."""
 _KINDS = {
     NO_REPLY: FailureCode.LATE,
     REFUSED: FailureCode.REFUSED,
@@ -59,7 +59,7 @@ _KINDS = {
     NOT_FINITE: FailureCode.SAYS_NOT_FINITE,
     NOT_OURS: FailureCode.OTHER_APP,
 }
-"""What an error code means; any other is Flower's own, and something is lost."""
+"""The failure of each error code; any other code is Flower's own, and a message was lost."""
 
 
 class Reply(NamedTuple):
@@ -75,13 +75,13 @@ class Reply(NamedTuple):
         return Failure(_KINDS.get(self.code, FailureCode.LOST), self.reason)
 
     @property
-    def is_own_word(self) -> bool:
-        """Whether the error is what the agent itself answered."""
+    def is_from_agent(self) -> bool:
+        """Whether the error is the agent's own answer."""
         return self.code in (REFUSED, FAILED, NOT_FINITE)
 
 
 class Answers(NamedTuple):
-    """The replies to some messages, and what stands for those that are not there, by agent name."""
+    """The replies to some messages and, by agent name, a `Reply` for each that did not come."""
 
     replies: list[Message]
     missing: dict[str, Reply]
@@ -111,9 +111,10 @@ def send(
 ) -> Answers:
     """Send one message per agent and wait for the replies, ``timeout`` seconds at most.
 
-    ``take`` is given each agent's reply as it comes; one that it takes is not among the answers.
-    ``states`` make the records that some agents' messages have while they are pushed, ``at_once``
-    together; as many replies are pulled together.
+    ``take`` is called with each agent's reply as it comes; a reply that it accepts (returns true)
+    is not among the answers. ``states`` build the state records of some agents' messages, which
+    are in the messages only while these are pushed, ``at_once`` at a time; replies are pulled
+    ``at_once`` at a time as well.
 
     Flower drops the messages of agents that do not answer in time; a late answer is never read
     nor, where the grid can forget it, kept.
@@ -168,7 +169,7 @@ def _chunks(names: list[str], size: int) -> Iterator[list[str]]:
 
 
 def _is_expired(reply: Message) -> bool:
-    """Whether Flower says in place of a reply that the message's time to live is over."""
+    """Whether this is Flower's error for a message whose time to live is over."""
     return reply.has_error() and reply.error.code == MESSAGE_UNAVAILABLE
 
 
@@ -179,13 +180,13 @@ def owner_by_message(messages: Mapping[str, Message]) -> dict[str, str]:
 
 def sort_replies(owners: Mapping[str, str], messages: Iterable[Message]) -> dict[str, Reply]:
     """Return replies by agent name; replies to unknown messages are dropped."""
-    found: dict[str, Reply] = {}
+    by_agent: dict[str, Reply] = {}
     for message in messages:
         name = owners.get(message.metadata.reply_to_message_id)
         if name is None:
             continue
         if not message.has_error():
-            found[name] = Reply(message.content)
+            by_agent[name] = Reply(message.content)
             continue
         code, why = message.error.code, message.error.reason or "no reason given"
         reply = Reply(None, one_line(why), code)
@@ -193,9 +194,9 @@ def sort_replies(owners: Mapping[str, str], messages: Iterable[Message]) -> dict
             node, line = message.metadata.src_node_id, reply.reason.rstrip(".")
             stopped = f"node {node}: a Flower mod stops its messages ({line}): {INSTEAD_OF_FLOWERS}"
             reply = Reply(None, stopped, REFUSED)
-        elif not reply.is_own_word and NO_HANDLER in why:
+        elif not reply.is_from_agent and NO_HANDLER in why:
             reply = Reply(None, INSTEAD_OF_OTHER_APPS, NOT_OURS)
-        elif not reply.is_own_word:
+        elif not reply.is_from_agent:
             reply = Reply(None, f"error {code}: {reply.reason}", code)
-        found[name] = reply
-    return found
+        by_agent[name] = reply
+    return by_agent

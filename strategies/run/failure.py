@@ -1,6 +1,6 @@
-"""Why an agent that was asked is not in a round: a code, which decides, and a text for people.
+"""The failure of an agent in a round: a code, for decisions, and a text for people.
 
-A text may be an agent's own, so that nothing may depend on what it says.
+A text may come from an agent, so no decision may depend on it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class FailureCode(StrEnum):
     EXCLUDED = "excluded"
     """By the operator."""
     OUT = "out"
-    """It is not asked any more, or not in this round: its budget or its state is gone."""
+    """It is no longer asked, or not in this round: its budget or its state is gone."""
     LATE = "late"
     LOST = "lost"
     """Flower lost the message, the node or its ClientApp."""
@@ -35,17 +35,17 @@ class FailureCode(StrEnum):
     NOT_FINITE = "not finite"
     """The server found numbers in its upload that are not finite, or too large."""
     SAYS_NOT_FINITE = "says not finite"
-    """It says so of numbers that the server cannot look at."""
+    """Its own report on numbers that the server cannot check."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an agent was asked and not folded.
+    """The reason why a chosen agent's upload was not folded.
 
     Attributes
     ----------
     code : FailureCode
-        All that a decision may depend on.
+        The kind of failure; decisions depend on it alone.
     text : str
         One line for people.
     """
@@ -66,15 +66,15 @@ class Failure:
         return cls(FailureCode(value["code"]), str(value["text"]))
 
 
-def overflowed(failures: Mapping[str, Failure], asked: int) -> bool:
-    """Whether the failures of a round say that the run blows up.
+def overflowed(failures: Mapping[str, Failure], chosen: int) -> bool:
+    """Whether the failures of a round show that the run diverges.
 
-    One upload in which the server itself finds such numbers is enough. Where it cannot look, in a
-    secure sum or where private agents refuse a broadcast, half of those that were asked must say
-    so: a single agent ends no run by its word.
+    One upload in which the server itself finds numbers that are not finite is enough. Where it
+    cannot check, in a secure sum or if private agents refuse a broadcast, half of the chosen agents
+    must report them: a single agent's report ends no run.
     """
     codes = [failure.code for failure in failures.values()]
     if FailureCode.NOT_FINITE in codes:
         return True
-    said = codes.count(FailureCode.SAYS_NOT_FINITE)
-    return said > 0 and 2 * said >= asked
+    reports = codes.count(FailureCode.SAYS_NOT_FINITE)
+    return reports > 0 and 2 * reports >= chosen

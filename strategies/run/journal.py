@@ -1,10 +1,10 @@
-"""Privacy-critical: who was asked since the last checkpoint of a private run.
+"""Privacy-critical: the requests to agents since the last checkpoint of a private run.
 
 A coordinator that dies in a round forgets the uploads that left since its checkpoint, and a resume
-would spend them again. So a private run writes who is asked to the disk before any message leaves.
-A resume counts every request after its checkpoint as an upload that left and was lost. A checkpoint
-that is safe on the disk holds the accounts themselves, which a line of the journal says; requests
-since the checkpoint before it stay, as a resume may have to go back to that one.
+would spend them again. So a private run writes each request to disk before any message leaves. A
+resume counts every request after its checkpoint as an upload that left and was lost. A checkpoint
+that is safe on disk holds the accounts themselves, and a line of the journal records that;
+requests since the checkpoint before it stay, as a resume may have to go back to that one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from privet.core import RunError
 from privet.core.files import write_whole
 
 
-class Asked(NamedTuple):
-    """A request of a round: who was asked, how many were to be in a sum, and with what settings."""
+class Request(NamedTuple):
+    """A request of a round: its recipients, the agents to be in a sum, and the settings sent."""
 
     round: int
     names: tuple[str, ...]
@@ -41,30 +41,30 @@ class Journal:
         self.path = path
 
     def begin(self) -> None:
-        """Mark that a process begins to play: it may try rounds again that are in the file.
+        """Mark the start of a process, which may try rounds again that are in the file.
 
-        A last line that a lost process cut goes: its messages never left.
+        A last line that is cut, as its process died, is removed: its messages never left.
         """
         if self.path.exists():
             os.truncate(self.path, self.path.read_bytes().rfind(b"\n") + 1)
         self._add({"begun": True})
 
-    def add(self, number: int, asked: Asked) -> None:
+    def add(self, number: int, request: Request) -> None:
         """Write a process's request of this number before its messages leave.
 
-        A further line of the same number takes the place of the one before.
+        A further line of the same number replaces the one before.
 
         Raises
         ------
         RunError
-            If it cannot be written: nobody may then be asked.
+            If it cannot be written: then no agent may be asked.
         """
-        self._add({"request": number, **asked._asdict()})
+        self._add({"request": number, **request._asdict()})
 
     def mark(self, round_: int) -> None:
-        """Say that the checkpoint of a round has the cost of every request so far.
+        """Record that the checkpoint of a round contains the cost of every request so far.
 
-        Those before the last such line are forgotten (raises ``OSError``).
+        Requests before the last such line are removed (raises ``OSError``).
         """
         lines = self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
         marks = [place for place, line in enumerate(lines) if line.startswith(_MARK)]
@@ -93,16 +93,16 @@ def _line(entry: Mapping[str, object]) -> bytes:
     return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
 
 
-def read_journal(path: Path, after: int) -> list[Asked]:
-    """Return the requests since the checkpoint of a round; none where there is no file.
+def read_journal(path: Path, after: int) -> list[Request]:
+    """Return the requests since the checkpoint of a round; none if there is no file.
 
-    Where no line is of that checkpoint, as a process died before it could write it, those are
-    counted that are of later rounds.
+    If no line marks that checkpoint, as a process died before it could write one, the requests of
+    later rounds are returned.
 
     Raises
     ------
     RunError
-        If a whole line cannot be read: what the agents have spent is then unknown.
+        If a whole line cannot be read: the privacy cost of the agents is then unknown.
     """
     try:
         lines = path.read_bytes().split(b"\n")
@@ -110,7 +110,7 @@ def read_journal(path: Path, after: int) -> list[Asked]:
         return []
     except OSError as error:
         raise RunError(f"resume: {path}: {error.strerror}") from None
-    found: dict[tuple[int, int], Asked] = {}
+    requests: dict[tuple[int, int], Request] = {}
     process = 0
     for number, line in enumerate(lines[:-1], 1):  # what follows the last newline was cut
         try:
@@ -120,14 +120,14 @@ def read_journal(path: Path, after: int) -> list[Asked]:
                 continue
             if "saved" in entry:
                 if entry["saved"] == after:
-                    found.clear()
+                    requests.clear()
                 continue
             names, agents, settings = entry["names"], entry["agents"], entry["settings"]
-            asked = Asked(int(entry["round"]), tuple(names), int(agents), str(settings))
-            found[process, int(entry["request"])] = asked
+            request = Request(int(entry["round"]), tuple(names), int(agents), str(settings))
+            requests[process, int(entry["request"])] = request
         except (ValueError, KeyError, TypeError, AttributeError):
             raise RunError(
                 f"resume: {path}: line {number} is damaged: what the agents have spent since the "
                 "checkpoint is not known"
             ) from None
-    return [asked for asked in found.values() if asked.round > after]
+    return [request for request in requests.values() if request.round > after]

@@ -1,13 +1,14 @@
-"""Secure sums on the server: which agents are added, and what happens when one of them is missing.
+"""Secure sums on the server: the rosters of a round, and its attempts when an upload is missing.
 
-The masks of a round cancel over its roster and over nothing less. So the roster of every group is
-agreed on before the round and sent along; if one upload is missing or cannot be used, nothing of
-the attempt can, and the group is asked again with a roster without that agent: the next attempt.
+The masks of a round cancel over its whole roster and over no part of it. So the roster of every
+group is fixed before the round and sent along. If one upload is missing or cannot be used, no
+upload of the attempt can be, and the group is asked again with a roster without that agent: the
+next attempt.
 
 No two rosters of a round differ by a single agent, or the difference of their sums would be that
 agent's upload: should the late upload of an agent that was dropped still arrive, a curious server
-could take it. Where one agent dropped, another one is left out with it, drawn by the run's seed.
-Agents hold the server to this.
+could compute it. If one agent dropped, another one is left out with it, drawn by the run's seed.
+Agents check this.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ MOST_ATTEMPTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A roster that was sent out, and why its sum failed, by agent (empty while it may come)."""
+    """A roster that was sent out, and by agent why its sum failed (empty while it may arrive)."""
 
     number: int
     names: tuple[str, ...]
@@ -56,20 +57,20 @@ class Attempt:
 
 @dataclass
 class MaskedSums:
-    """Collects sums of masked uploads, attempt by attempt until all of a round are there.
+    """Collects sums of masked uploads, attempt by attempt, until a round has all of them.
 
     Attributes
     ----------
     attempts
-        The groups of the round under way whose sum is not there yet.
+        The attempts under way, of groups whose sum is not complete.
     last
-        The last attempt at the sum of every group that has none; number 0 where none was made.
+        The last attempt of every group without a sum; number 0 before the first.
     sums
-        The sums that are.
+        The complete sums, by group.
     updates
-        What came with the uploads that were added.
+        The metadata of the uploads in the complete sums.
     renewed
-        Agents that were given another chance in this round, with a new key; nobody gets two.
+        Agents that enrolled again in this round with a new key; each may do so once.
     """
 
     masked: ClassVar[bool] = True
@@ -81,20 +82,23 @@ class MaskedSums:
     renewed: set[str] = field(default_factory=set)
 
     def recovery(self, half: ServerHalf[Any], wanted: Recovery) -> Recovery:
-        """Return what was asked for, but where nobody can begin anew: what is in a sum stays."""
+        """Return the ``wanted`` recovery; "node-key" for "no" if agents cannot restart.
+
+        An agent's past uploads are in the sums, from which a server cannot remove them.
+        """
         return "node-key" if wanted == "no" and not half.restarts else wanted
 
     def renew(self, half: ServerHalf[Any], state: Any, position: int, start: Any) -> Any:
-        """Return the state as it is: a server of sums has no table of agents."""
+        """Return the state unchanged: a server of sums has no table of agents."""
         return state
 
     def open(self, pending: Pending) -> list[str]:
-        """Agree on the roster of every group; agents that cannot be on one are absent."""
+        """Fix the roster of every group; agents that cannot be on one are absent."""
         self.attempts, self.last, self.sums, self.updates, self.renewed = {}, {}, {}, {}, set()
         session, units = pending.session, grouped(pending.half)
         members: dict[str, list[str]] = {}
         position = session.roster.positions
-        for name in pending.asked:
+        for name in pending.chosen:
             group = ALL if units is None else units.group(session.state, position[name])
             members.setdefault(group, []).append(name)
         for group, names in members.items():
@@ -102,9 +106,9 @@ class MaskedSums:
         return self.reopen(pending)
 
     def reopen(self, pending: Pending) -> list[str]:
-        """Ask the groups without a sum again, by the roster that was sent out last.
+        """Ask the groups without a sum again, starting from the roster that was sent out last.
 
-        Agents hold the server to that: between two attempts of a round they may only leave.
+        Agents check this: between two attempts of a round, agents may only leave the roster.
         """
         self.renewed = set()
         for group, attempt in self.last.items():
@@ -129,7 +133,7 @@ class MaskedSums:
         self, pending: Pending, replies: Sequence[Message], grid: Grid, question: Question
     ) -> dict[str, Message]:
         """Take the sums that are there, and ask the other groups again with new rosters."""
-        self._settle(pending, pending.sort(replies))
+        self._decode_sums(pending, pending.sort(replies))
         left = pending.deadline - time.monotonic()
         if not self.attempts or pending.tries == MOST_ATTEMPTS or left <= 0:
             return {}
@@ -146,7 +150,7 @@ class MaskedSums:
 
     def close(self, pending: Pending, replies: Mapping[str, Reply]) -> Round:
         """Fold the sums that are there, name the agents that are in none, record the round."""
-        self._settle(pending, replies)
+        self._decode_sums(pending, replies)
         half, session = pending.half, pending.session
         failures = dict(pending.absent)
         for attempt in self.attempts.values():
@@ -164,7 +168,7 @@ class MaskedSums:
     # ------------------------------------------------------------------ attempts
 
     def _propose(self, pending: Pending, group: str, number: int, names: Iterable[str]) -> bool:
-        """Put a roster into the group's record; with too few agents it is absent."""
+        """Put a roster into the group's record; with too few agents the group is absent."""
         names, least = tuple(names), pending.options.least_roster
         if len(names) < least:
             for name in names:
@@ -176,13 +180,13 @@ class MaskedSums:
         self.attempts[group] = self.last[group] = Attempt(number, names)
         return True
 
-    def _settle(self, pending: Pending, replies: Mapping[str, Reply]) -> None:
-        """Take the sum of every group whose uploads are all there; note why others have none."""
+    def _decode_sums(self, pending: Pending, replies: Mapping[str, Reply]) -> None:
+        """Decode the sum of every group with all its uploads; note why others have none."""
         half, session = pending.half, pending.session
         position = session.roster.positions
         expected = {**half.summands(session.state), ring.MEMBERS: ()}
         for group, attempt in list(self.attempts.items()):
-            if attempt.failures:  # it has been looked at
+            if attempt.failures:  # decoded already
                 continue
             failures: dict[str, Failure] = {}
             updates: dict[str, Update] = {}
@@ -213,9 +217,10 @@ class MaskedSums:
     def _renew_keys(
         self, pending: Pending, grid: Grid, question: Question, timeout: float
     ) -> list[str]:
-        """Enrol the agents that lost their key anew and return them.
+        """Enrol the agents that lost their key again, and return them.
 
-        Once a round, so that one which loses it each time costs the others a single attempt.
+        Each is enrolled once a round, so that an agent which loses its key every time costs the
+        others a single attempt.
         """
         roster = pending.session.roster
         lost = [
@@ -231,12 +236,12 @@ class MaskedSums:
         return lost
 
     def _next_attempts(self, pending: Pending, lost: list[str]) -> list[str]:
-        """Agree on new rosters for the groups that came to no sum; return the agents to ask.
+        """Fix new rosters for the groups without a sum; return the agents to ask.
 
-        Those that lost their key stay, if they have a new one and can go on.
+        Agents that lost their key stay if they have a new one and can continue.
         """
         agents = pending.session.roster.agents
-        asked: set[str] = set()
+        to_ask: set[str] = set()
         for group, attempt in list(self.attempts.items()):
             del self.attempts[group]
             stay: list[str] = []
@@ -254,12 +259,12 @@ class MaskedSums:
                 spared = stay.pop(int(rng.integers(len(stay))))
                 pending.absent[spared] = Failure(FailureCode.LEFT_OUT, SPARED)
             if self._propose(pending, group, attempt.number + 1, stay):
-                asked.update(stay)
-        return [name for name in pending.asked if name in asked]
+                to_ask.update(stay)
+        return [name for name in pending.chosen if name in to_ask]
 
 
 def _unfit(pending: Pending, name: str) -> Failure | None:
-    """Return why an agent cannot be on a roster, or None; one may have to begin again."""
+    """Return why an agent cannot be on a roster, or None; an agent may have to start again."""
     agents = pending.session.roster.agents
     agent = agents[name]
     if agent.out:
@@ -282,12 +287,12 @@ def _unfit(pending: Pending, name: str) -> Failure | None:
 
 
 def _read(pending: Pending, attempt: Attempt, name: str, reply: Reply) -> Update:
-    """Return one reply as read; what left the agent counts, also where it is not added."""
+    """Return the upload of one reply; its release is charged even if it is not added."""
     agents = pending.session.roster.agents
     if reply.content is None:
         if reply.code == REFUSED:  # each further question would cost the others an attempt
             agents[name].out = f"declined: {reply.reason}"
-        elif not reply.is_own_word:
+        elif not reply.is_from_agent:
             pending.outcome.note_lost(name, reply.code, len(attempt.names))
         raise NoReplyError(reply.failure)
     pending.outcome.bytes += content_bytes(reply.content)

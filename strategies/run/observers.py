@@ -1,4 +1,4 @@
-"""What looks on while a run goes from round to round, and may end it.
+"""Observers: the callbacks of a run, called after every round, which may end it.
 
 Everything that is not the algorithm is an observer: evaluation, early stopping, checkpoints, a
 progress bar. After every round they are called one after the other, in their order.
@@ -34,12 +34,12 @@ from .stop import Stop
 log = logging.getLogger("flwr.privet")
 
 OWN_FIELDS = ("loss", "accuracy", "stationarity")
-"""What of a monitor's numbers has a field of its own in a round's record."""
+"""Numbers of a monitor that have a field of their own in a round's record."""
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
 class Observer:
-    """Is told what happens in a run; a subclass writes the methods that it needs."""
+    """Callbacks of a run; a subclass writes the methods that it needs."""
 
     def on_begin(self, run: Run) -> None:
         """Look at a run before its first round, or the first after a resume."""
@@ -52,7 +52,7 @@ class Observer:
         return None
 
     def on_skip(self, run: Run, missed: Round) -> None:
-        """Look at a round that others have played and this run leaves out."""
+        """Look at a round that others have played and this run skips."""
 
     def on_failure(self, run: Run, few: TooFewError) -> str | None:
         """Look at a round that failed for good; a text ends the run with it, without the error."""
@@ -65,7 +65,7 @@ class Observer:
         """Look at a run that came to its end; not called for one that failed."""
 
     def on_abort(self, run: Run) -> None:
-        """Look at a run that an error or an interrupt ends, whatever it is."""
+        """Look at a run that any error or an interrupt ends."""
 
 
 def observe(
@@ -109,12 +109,12 @@ def _play_all(
         try:
             play(number)
         except TooFewError as few:
-            said = [observer.on_failure(run, few) for observer in observers]
+            reasons = [observer.on_failure(run, few) for observer in observers]
             if run.stopping.is_set():  # while it waited to try again
-                said.append(Stop.REQUEST)
-            if not any(said):
+                reasons.append(Stop.REQUEST)
+            if not any(reasons):
                 raise
-            run.stopped = next(filter(None, said))
+            run.stopped = next(filter(None, reasons))
             break
         asked_to = Stop.REQUEST if run.stopping.is_set() else ""
         run.stopped = Stop.ROUNDS if number == last_round else asked_to
@@ -146,8 +146,8 @@ class Monitoring(Observer):
         if not due(run, done, self.every):
             return None
         begun = time.monotonic()
-        found = self._measure(done.round, run, done)
-        run.amend(**found, seconds=done.seconds + time.monotonic() - begun)
+        measured = self._measure(done.round, run, done)
+        run.amend(**measured, seconds=done.seconds + time.monotonic() - begun)
         return None
 
     def _measure(self, number: int, run: Run, done: Round) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class RoundLog(Observer):
         self.last = last
 
     def on_round(self, run: Run, done: Round) -> str | None:
-        """Log who replied, and what was measured."""
+        """Log the number of replies, and the measures."""
         log.info("")
         log.info("[ROUND %d/%d]", done.round, self.last)
         failed = len(done.failures)
@@ -197,13 +197,13 @@ class RoundLog(Observer):
 
 
 class StopWhen(Observer):
-    """Ends a run when a function of a round's record says so."""
+    """Ends a run when a function of a round's record returns true."""
 
     def __init__(self, should_stop: Callable[[Round], bool]) -> None:
         self.should_stop = should_stop
 
     def on_round(self, run: Run, done: Round) -> str | None:
-        """Ask the function."""
+        """Call the function."""
         return Stop.SHOULD_STOP if self.should_stop(done) else None
 
 
@@ -226,18 +226,18 @@ class ServerEvaluation(Observer):
     def on_begin(self, run: Run) -> None:
         """Evaluate the starting model, except where a run is resumed."""
         session = run.session
-        if session.round == 0 and (found := self.evaluate(0, run.arrays)):
-            session.initial = replace(session.initial, **_evaluated(session.initial, found))
+        if session.round == 0 and (metrics := self.evaluate(0, run.arrays)):
+            session.initial = replace(session.initial, **_evaluated(session.initial, metrics))
 
     def on_round(self, run: Run, done: Round) -> str | None:
         """Evaluate the model of a round that is due."""
-        if due(run, done, self.every) and (found := self.evaluate(done.round, run.arrays)):
-            run.amend(**_evaluated(done, found))
+        if due(run, done, self.every) and (metrics := self.evaluate(done.round, run.arrays)):
+            run.amend(**_evaluated(done, metrics))
         return None
 
 
 class FederatedEvaluation(Observer):
-    """Lets the agents evaluate the model that a round ends with, as the strategy chooses them."""
+    """Has the agents that the strategy chooses evaluate the model that a round ends with."""
 
     def __init__(
         self,
@@ -255,18 +255,18 @@ class FederatedEvaluation(Observer):
         if messages:
             by_number = {str(number): message for number, message in enumerate(messages)}
             replies = send(self.grid, by_number, run.options.round_timeout).replies
-            found = self.strategy.aggregate_evaluate(done.round, replies)
-            if found:
-                own = _own_fields(done, found)
-                run.amend(evaluate_metrics_clientapp=dict(found), **own)
+            metrics = self.strategy.aggregate_evaluate(done.round, replies)
+            if metrics:
+                own_fields = _own_fields(done, metrics)
+                run.amend(evaluate_metrics_clientapp=dict(metrics), **own_fields)
         return None
 
 
 class Checkpoints(Observer):
     """Writes the history, and the run's checkpoint every so many rounds (0: never) and at its end.
 
-    What cannot be written ends no run: the log and the history say so, ``run.saved`` how far a
-    resume would go back.
+    A write that fails does not end the run: it is noted in the log and the history, and
+    ``run.saved`` has the round to which a resume would go back.
     """
 
     def __init__(self, path: Path, every: int, grid: Grid) -> None:
@@ -302,9 +302,9 @@ class Checkpoints(Observer):
         return None
 
     def _mark(self, journal: Journal, round_: int) -> None:
-        """Say that the checkpoint has the cost of every request so far, as no round is open.
+        """Record that the checkpoint has the cost of every request so far, as no round is open.
 
-        Without that line a resume tells the requests apart by their rounds.
+        Without that line a resume distinguishes the requests by their rounds.
         """
         try:
             journal.mark(round_)
@@ -312,18 +312,18 @@ class Checkpoints(Observer):
             log.warning("%s: %s", journal.path, error.strerror)
 
     def on_skip(self, run: Run, missed: Round) -> None:
-        """Write the line of a round that was left out."""
+        """Write the line of a skipped round."""
         self._append(missed)
 
     def on_end(self, run: Run) -> None:
-        """Write it where a later observer has ended the run."""
+        """Write the checkpoint if a later observer has ended the run."""
         if self._round < run.session.round:
             self._write(run)
 
     def on_abort(self, run: Run) -> None:
         """Write the checkpoint of the last finished round; no failure here hides the cause.
 
-        An interrupt may come while uploads are put into the state, in place perhaps: then the
+        An interrupt may come while uploads are folded into the state, perhaps in place: then the
         previous checkpoint stays.
         """
         if run.folding or self._round >= run.session.round:
@@ -361,17 +361,17 @@ class Checkpoints(Observer):
             run.saved = Saved(self._round, run.saved.failures)
 
 
-def _evaluated(done: Round, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what ``evaluate_fn`` changes of a round's record."""
-    return {"evaluate_metrics_serverapp": dict(found), **_own_fields(done, found)}
+def _evaluated(done: Round, metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a round's record that ``evaluate_fn`` changes."""
+    return {"evaluate_metrics_serverapp": dict(metrics), **_own_fields(done, metrics)}
 
 
-def _own_fields(done: Round, found: Mapping[str, object]) -> dict[str, float]:
+def _own_fields(done: Round, metrics: Mapping[str, object]) -> dict[str, float]:
     """Return the fields of a record that metrics fill in where nothing else was measured."""
     return {
         name: value
         for name in OWN_FIELDS
-        if math.isnan(getattr(done, name)) and not math.isnan(value := number(found.get(name)))
+        if math.isnan(getattr(done, name)) and not math.isnan(value := number(metrics.get(name)))
     }
 
 

@@ -1,4 +1,4 @@
-"""What a run is to do: the run-config keys and arguments that every algorithm's strategy takes."""
+"""The options of a run: run-config keys and arguments that every algorithm's strategy takes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..participation import All, Fraction, Participation
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How a run waits, seeds, sums and recovers; the fields are the run-config keys."""
+    """The settings of a run's waiting, seeds, sums and recovery; the fields are run-config keys."""
 
     num_agents: int = setting(
         10, "number of agents to wait for; 0 starts with those already connected", low=0
@@ -58,7 +58,7 @@ class RunSettings:
     )
 
     def __post_init__(self) -> None:
-        """Check every key (raises ``ConfigError``), and refuse what can never be met."""
+        """Check every key, and refuse contradictions (raises ``ConfigError``)."""
         check_fields(self)
         if 0 < self.num_agents < self.min_agents:
             raise ConfigError(
@@ -69,7 +69,7 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class RunOptions(RunSettings):
-    """The arguments of ``PrimalDualStrategy`` of the same names, and more.
+    """All options of a run: the settings, and further arguments of ``PrimalDualStrategy``.
 
     Attributes
     ----------
@@ -78,13 +78,13 @@ class RunOptions(RunSettings):
     agent_weights : str
         "equal", or "examples": agent i then counts n_i / mean n times.
     least_roster : int
-        Agents on the roster of a secure sum, at least; fewer only to replay given masks.
+        The least number of agents on the roster of a secure sum; lower only to replay given masks.
     rounds : int, optional
-        The last round, where ``start`` has said it.
+        The last round, as given to ``start``.
     folder : Path, optional
-        Where tables and uploads are that are too large for the memory; None keeps them in it.
+        The directory of tables and uploads that are too large for memory; None: all in memory.
     config : mapping
-        The keys of its run config that decide what is computed; a resume compares them.
+        The run-config keys that determine what is computed; a resume compares them.
     """
 
     num_agents: int = 0
@@ -104,6 +104,6 @@ class RunOptions(RunSettings):
         if self.num_agents < self.least_roster:
             raise ConfigError(f"num-agents = {self.num_agents}: {needed}")
         if isinstance(self.participation, Fraction):
-            asked = self.participation.count(self.num_agents)
-            if asked < self.least_roster:
-                raise ConfigError(f"participation: {asked} agents in a round: {needed}")
+            chosen = self.participation.count(self.num_agents)
+            if chosen < self.least_roster:
+                raise ConfigError(f"participation: {chosen} agents in a round: {needed}")

@@ -1,4 +1,4 @@
-"""What has come of a round: accepted uploads, what they cost, who failed, the history's line."""
+"""The outcome of a round: accepted uploads, their cost, failures, and the history's record."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ log = logging.getLogger("flwr.privet")
 
 
 class TooFewError(RunError):
-    """A round in which fewer uploads than ``min_agents`` (or than were asked) could be folded.
+    """A round in which fewer uploads than ``min_agents`` (or than agents chosen) could be folded.
 
-    ``overflowed`` says that the same steps would only blow up again.
+    ``overflowed``: uploads were not finite, so that another try would overflow as well.
     """
 
     overflowed: bool = False
 
 
 class NoReplyError(UploadError):
-    """An agent that was asked sent no upload; ``failure`` says why."""
+    """A chosen agent sent no upload; ``failure`` says why."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.text)
@@ -45,47 +45,47 @@ class NoReplyError(UploadError):
 
 
 class Accepted(NamedTuple):
-    """An agent's upload that will be folded: what makes the arrays, and what came beside them."""
+    """An agent's accepted upload: ``folded`` loads its arrays; the rest came with them."""
 
     folded: Callable[[], Block]
     update: Update
     extras: dict[str, Any]
     statistics: NDArray[Any] | None = None
-    """Of its model's buffers, where they are averaged."""
+    """The statistics of its model's buffers, if they are averaged."""
 
 
 @dataclass
 class Outcome:
-    """What has come of a round so far.
+    """The outcome of a round so far.
 
     Attributes
     ----------
     half, options, session
-        Those of the run.
+        The run's.
     round : int
         Counted from 1.
     begun : float
-        When it began, on the monotonic clock.
+        Start of the round on the monotonic clock.
     count : int
-        How many agents were chosen.
+        The number of chosen agents.
     uploads : dict of str to Accepted
-        The uploads in clear that will be folded; they outlast a try that failed.
+        The uploads in clear that will be folded; they are kept when a try fails.
     awaited : set of str
-        Agents that gave no answer of their own, so that asking again may help.
+        Agents that did not answer themselves, so that asking again may help.
     failed : list of float
-        When a try of the round failed, on the monotonic clock.
+        The times of failed tries, on the monotonic clock.
     notes : list of str
-        For the history.
+        Notes for the history.
     bytes : int
-        Of the replies.
+        The bytes of the replies.
     epsilon : float
-        The most that an agent has spent after this round.
+        The largest epsilon that an agent has spent after this round.
     folded : bool
-        Whether it has ended.
+        Whether the round has ended.
     failures : dict of str to Failure
-        Why agents were not folded, in a round that too few were.
+        Why agents were not folded, if too few uploads were.
     spool : Spool, optional
-        Where uploads wait that are too large for the memory.
+        The files of uploads that are too large for memory.
     """
 
     half: ServerHalf[Any]
@@ -105,7 +105,7 @@ class Outcome:
     spool: mapped.Spool | None = None
 
     def keep(self, block: Block) -> Callable[[], Block]:
-        """Keep what will be folded of an upload until it is asked for, on the disk if it must."""
+        """Store an upload until it is folded, on disk if need be; return its loader."""
         folder = self.options.folder
         if folder is None or not self._large(sum(array.nbytes for array in block.upload.values())):
             return lambda: block
@@ -117,14 +117,14 @@ class Outcome:
         return size * self.count > mapped.LIMIT
 
     def read(self, name: str, content: RecordDict) -> Update:
-        """Return an agent's upload; what it released counts, also where it cannot be folded.
+        """Return an agent's upload; its release is charged even if it cannot be folded.
 
         Raises
         ------
         WireError
             If it is not an upload of this round.
         UploadError
-            If it is of another number of examples than its agent is enrolled with.
+            If its number of examples is not the one its agent is enrolled with.
         """
         update = read_update(content, self.half.name, self.half.version, self.round)
         self.note_cost(name, update)
@@ -132,22 +132,22 @@ class Outcome:
         return update
 
     def note_cost(self, name: str, update: Update) -> None:
-        """Note what an agent says that it has spent; with what its predecessors have."""
+        """Note the privacy cost that an agent reports, with that of its predecessors."""
         roster = self.session.roster
         if update.ledger:
-            roster.said(name, update.ledger)
+            roster.note_ledger(name, update.ledger)
         spent = update.epsilon
-        if roster.agents[name].former:  # its own account knows nothing of theirs
+        if roster.agents[name].former:  # its own account lacks theirs
             spent = max(spent, roster.agents[name].spent(update.delta))
         self.epsilon = max(self.epsilon, spent)
 
     def note_lost(self, name: str, code: int, agents: int = 1) -> None:
-        """Count a reply that may have left and did not arrive, until the agent speaks for itself.
+        """Charge a reply that may have left and did not arrive, until the agent reports itself.
 
-        ``agents`` were to be in its sum, where uploads are masked.
+        ``agents`` were to be in its sum, if uploads are masked.
 
-        The agent's next account takes the place of this one. Until then it counts in the run's
-        account, and goes to an agent that has lost its own.
+        The agent's next account replaces this one. Until then it counts in the run's account, and
+        is sent to an agent that has lost its own.
         """
         if code != CLIENT_APP_FAILED:
             self.awaited.add(name)
@@ -156,15 +156,15 @@ class Outcome:
         release = expected_release(self.half, agent, self.round, agents)
         if release is None:
             return
-        roster.said(name, with_lost(agent.ledger, release))
+        roster.note_ledger(name, with_lost(agent.ledger, release))
         spent = roster.agents[name].spent(terms.delta)
         if terms.noise_seed < 0:
             self.epsilon = max(self.epsilon, spent)
 
     def _require_number(self, name: str, update: Update) -> None:
-        """Refuse an upload of another number of examples than its agent is enrolled with.
+        """Refuse an upload whose number of examples is not the one its agent is enrolled with.
 
-        The agent is asked anew before the next round.
+        The agent is enrolled again before the next round.
         """
         agent, sent = self.session.roster.agents[name], update.num_examples
         if agent.num_examples == sent:
@@ -175,12 +175,12 @@ class Outcome:
         )
 
     def note_remark(self, name: str, update: Update) -> None:
-        """Keep what an agent remarks on its upload for the history."""
+        """Keep an agent's note on its upload for the history."""
         if update.note:
             self.notes.append(f"agent {name}: {one_line(update.note)}")
 
     def dropped(self, name: str, error: Exception) -> Failure:
-        """Log why an agent's reply is not folded, and return it."""
+        """Log why an agent's reply is not folded, and return the failure."""
         known = isinstance(error, PrivetError)
         why = one_line(str(error) if known else f"reply cannot be used ({error!r})")
         log.warning("round %d: agent %s dropped: %s", self.round, name, why, exc_info=not known)
@@ -190,7 +190,7 @@ class Outcome:
         return Failure(FailureCode.NOT_FINITE if infinite else FailureCode.DROPPED, why)
 
     def require(self, folded: int, failures: Mapping[str, Failure]) -> None:
-        """Raise ``TooFewError`` if fewer uploads than wanted could be folded."""
+        """Raise ``TooFewError`` if fewer uploads than required could be folded."""
         least = self.options.min_agents
         if folded >= min(least, self.count):
             return
@@ -211,9 +211,9 @@ class Outcome:
         sent: int,
         notes: Iterable[str],
     ) -> Round:
-        """Note a round that was folded: whose uploads were accepted, its line of the history.
+        """Record a folded round: the agents' new tags and accounts, and the history's `Round`.
 
-        ``sent`` are the bytes that went out, ``notes`` what there is to say of that.
+        ``sent`` is the number of bytes that went out, ``notes`` are those of the outgoing side.
         """
         half, session, roster = self.half, self.session, self.session.roster
         for name, update in updates.items():
@@ -221,7 +221,7 @@ class Outcome:
         last = session.history[-1] if session.history else None
         participants = tuple(updates)
         if last is not None and last.participants == participants:
-            participants = last.participants  # one object for all rounds, which a long run keeps
+            participants = last.participants  # shared between rounds: a long run keeps them all
         silent = [name for name in roster.names if name not in updates]
         done = Round(
             round=self.round,

@@ -1,4 +1,4 @@
-"""What goes out in a round: one broadcast for all, or for a unit, and a message to each agent."""
+"""The outgoing side of a round: a broadcast for all or for a unit, and each agent's message."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ class Outgoing:
     Attributes
     ----------
     half, options, session
-        Those of the run.
+        The run's.
     turn : Turn
-        The round.
-    asked : tuple of str
+        The round's number and seed.
+    chosen : tuple of str
         The agents chosen, in folding order.
     settings : str
-        The agents', as they travel.
+        The agents' settings, encoded.
     arrays : dict of str to array
-        What all agents are sent.
+        The arrays that all agents are sent.
     shared : dict of str to ConfigRecord
-        The broadcast as it travels, by group.
+        The encoded broadcast, by group.
     per_agent : dict of str to arrays
-        What one agent is sent in addition, by name; of few agents or none.
+        The arrays that single agents are sent in addition, by name; for most algorithms empty.
     messages : dict of str to Message
-        The last one to each agent.
+        The last message to each agent.
     states : dict of str to callable
-        What makes the record with an agent's state, where all of them are too large to be held: it
-        is in the message while that is pushed.
+        Factories of the records with agents' states, if these are too large to be held together:
+        a record is in its message only while that is pushed.
     bytes : int
-        Of all messages so far.
+        The bytes of all messages so far.
     notes : list of str
-        Who was sent a state, or begins anew.
+        For the history: agents that were sent their state, or start from scratch.
     """
 
     half: ServerHalf[Any]
     options: RunOptions
     session: Session
     turn: Turn
-    asked: tuple[str, ...]
+    chosen: tuple[str, ...]
     settings: str
     arrays: Arrays = field(default_factory=dict)
     shared: dict[str, ConfigRecord] = field(default_factory=dict)
@@ -69,31 +69,31 @@ class Outgoing:
     notes: list[str] = field(default_factory=list)
 
     def broadcast(self) -> None:
-        """Have the half begin the round, and make what the agents are sent."""
+        """Have the half begin the round, and encode the arrays for the agents."""
         half, session = self.half, self.session
         session.state, arrays = half.broadcast(session.state, self.turn)
         self.arrays = {**arrays, **session.buffers_sent}
         units, position = grouped(half), session.roster.positions
         if units is not None:
-            groups = {units.group(session.state, position[name]) for name in self.asked}
+            groups = {units.group(session.state, position[name]) for name in self.chosen}
             self.shared = {
                 group: self._record({**self.arrays, **units.broadcast_to(session.state, group)})
                 for group in sorted(groups)
             }
             return
         self.shared = {ALL: self._record(self.arrays)}
-        for name in self.asked:
-            if own := half.per_agent_broadcast(session.state, position[name], self.turn):
-                self.per_agent[name] = own
+        for name in self.chosen:
+            if extra := half.per_agent_broadcast(session.state, position[name], self.turn):
+                self.per_agent[name] = extra
 
     def sent_to(self, name: str) -> Arrays:
-        """Return what an agent was broadcast."""
+        """Return the arrays that an agent was sent."""
         return {**self.arrays, **self.per_agent.get(name, {})}
 
     def record_for(self, name: str) -> ConfigRecord:
-        """Return the broadcast as an agent is sent it."""
-        if own := self.per_agent.get(name):
-            return self._record({**self.arrays, **own})
+        """Return the encoded broadcast for an agent."""
+        if extra := self.per_agent.get(name):
+            return self._record({**self.arrays, **extra})
         return self.shared[self.group_of(name)]
 
     def group_of(self, name: str) -> str:
@@ -105,21 +105,21 @@ class Outgoing:
 
     def _record(self, arrays: Arrays) -> ConfigRecord:
         half, experiment = self.half, self.session.experiment
-        about = half.name, half.version, experiment, self.turn.number, self.settings
-        return shared_record(*about, arrays)
+        header = half.name, half.version, experiment, self.turn.number, self.settings
+        return shared_record(*header, arrays)
 
     def messages_for(self, names: Iterable[str], *, force: bool = False) -> dict[str, Message]:
         """Build and remember the messages of this round for some agents.
 
-        An agent whose node does not hold the state last accepted is sent it (``force`` sends it in
-        any case), with the account of its releases, which it would else begin anew; where the half
-        does not hold that state either, the agent starts again by its own rule. What another node
-        left is in neither, unless the run recovers by name.
+        An agent whose node does not hold the state accepted last is sent it (``force`` sends it in
+        any case), with the account of its releases, so that it does not start an empty one. If the
+        half does not hold that state either, the agent starts again by its own rule. State and
+        account of another node of this name are sent only if the run recovers by name.
         """
         half, session = self.half, self.session
         position = session.roster.positions
-        # One object for all agents that are sent the same, whose states may be large.
-        abouts: dict[tuple[int, bytes | None, str], ConfigRecord] = {}
+        # Agents that are sent the same state share one record: states may be large.
+        agent_records: dict[tuple[int, bytes | None, str], ConfigRecord] = {}
         sizes: dict[int, int] = {}
         built: dict[str, Message] = {}
         first: Message | None = None
@@ -147,10 +147,11 @@ class Outgoing:
             if packed is not None and self.options.folder and self.large(len(packed)):
                 made, packed = partial(self._with_state, position[name], tag, ledger), None
                 self.states[name] = made
-            about = abouts.get((tag, packed, ledger))
-            if about is None:
-                about = abouts[tag, packed, ledger] = agent_record(tag, packed, ledger)
-            content = record_dict({RECORD: record, AGENT_RECORD: about})
+            own_record = agent_records.get((tag, packed, ledger))
+            if own_record is None:
+                own_record = agent_record(tag, packed, ledger)
+                agent_records[tag, packed, ledger] = own_record
+            content = record_dict({RECORD: record, AGENT_RECORD: own_record})
             if first is None:
                 built[name] = first = Message(content, agent.node, MessageType.TRAIN)
             else:
@@ -169,14 +170,14 @@ class Outgoing:
         return record
 
     def large(self, size: int) -> bool:
-        """Whether as many bytes of every agent are too many for the memory."""
-        return size * len(self.asked) > mapped.LIMIT
+        """Whether this many bytes for each of the chosen agents are too many for memory."""
+        return size * len(self.chosen) > mapped.LIMIT
 
     def forget(self) -> None:
-        """Let go of what was sent, as large as the model, before the uploads are folded."""
+        """Free the messages, which are as large as the model, before the uploads are folded."""
         self.shared, self.per_agent, self.messages = {}, {}, {}
 
 
 def payload_bytes(record: ConfigRecord) -> int:
-    """Return the bytes of what a record carries beside names and settings."""
+    """Return the bytes of a record's arrays, without names and settings."""
     return sum(len(value) for value in record.values() if isinstance(value, bytes))

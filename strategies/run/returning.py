@@ -12,12 +12,12 @@ from flwr.serverapp import Grid
 from privet.core import RunError
 from privet.wire import sort_names
 
-from .roster import SETTLED, Agent
+from .roster import STABLE, Agent
 
 log = logging.getLogger("flwr.privet")
 
 REPEAT = 10.0
-"""Seconds between two lines that say who is still missing."""
+"""Seconds between two log lines that name the missing agents."""
 NAMED = 10
 """Agents named in a line at most."""
 LOOK = 0.1
@@ -47,10 +47,10 @@ def wait_for_return(
     Raises
     ------
     RunError
-        If fewer than ``least`` are connected at the end, or the run is asked to stop.
+        If fewer than ``least`` are connected at the end, or ``stopping`` is set.
     """
     begin = time.monotonic()
-    said, count, since = begin, -1, begin
+    logged, count, since = begin, -1, begin
     while True:
         now = time.monotonic()
         online = frozenset(grid.get_node_ids())
@@ -58,7 +58,7 @@ def wait_for_return(
             count, since = len(online), now
         if wanted > 0 and count >= wanted:
             return
-        if wanted == 0 and count >= least and now - since >= SETTLED:
+        if wanted == 0 and count >= least and now - since >= STABLE:
             return
         waited = now - begin
         if waited >= timeout and count >= least:
@@ -69,17 +69,17 @@ def wait_for_return(
                 f"resume: waited {waited:.0f} s; {_missing(saved, online, wanted)}, below "
                 f"min-agents = {least}: start their SuperNodes and resume again"
             )
-        if now - said >= REPEAT:
-            said = now
+        if now - logged >= REPEAT:
+            logged = now
             log.info("resume: waiting for agents: %s", _missing(saved, online, wanted))
         if stopping.wait(min(LOOK, max(timeout, LOOK / 10))):
             raise RunError("asked to stop while waiting for the agents of the checkpoint")
 
 
 def _missing(saved: Mapping[str, Agent], online: frozenset[int], wanted: int) -> str:
-    """Return how many are there, and who is not.
+    """Return a line with the number of connected nodes and the names of missing agents.
 
-    Where nodes have other ids than before, as without keys, which agents they are is not known yet.
+    If nodes have other ids than before, as without keys, their agents are not known yet.
     """
     away = [name for name, agent in saved.items() if agent.node not in online]
     strangers = len(online - {agent.node for agent in saved.values()})

@@ -1,9 +1,9 @@
-"""Enrolment: waiting for nodes, what they are asked, and which node is which agent.
+"""Enrolment: waiting for nodes, the enrolment question, and the map from agents to nodes.
 
 Every node is asked once for its stable agent name; from then on everything is keyed by name and
 folded in sorted order. A name belongs to the node that enrolled with it: while that node is
-connected, another one that says the name is turned away and gets nothing. What becomes of it when
-the first is gone is the `Recovery` of the run.
+connected, another one that claims the name is turned away and gets nothing. The `Recovery` of the
+run decides what such a node gets once the first is gone.
 """
 
 from __future__ import annotations
@@ -44,23 +44,24 @@ FIRST_PAUSE, LAST_PAUSE = 60.0, 3600.0
 """Seconds after which a node that was turned away or did not answer is asked again, at first and at
 most; they double. One that was gone in between is asked at once."""
 
-SETTLED = 1.0
-"""Seconds without a newcomer after which the nodes that are there are taken to be all."""
+STABLE = 1.0
+"""Seconds without a new node after which the connected nodes are taken to be all."""
 
 Recovery = Literal["yes", "no", "node-key"]
-"""Who takes the place of an agent whose node is gone: the next node that says its name, with its
-state and its account; that node, but it begins anew; nobody, as names stay with nodes' keys."""
+"""The successor of an agent whose node is gone. "yes": the next node that claims its name, with its
+state and its account. "no": that node, but it starts from scratch. "node-key": none, as names stay
+with nodes' keys."""
 
 
-def recovery_of(asked: str, grid: Grid) -> Recovery:
-    """Return what ``recover-by-name`` means on a grid: "auto" is yes in simulation, else no.
+def recovery_of(requested: str, grid: Grid) -> Recovery:
+    """Return the value of ``recover-by-name`` on a grid: "auto" is yes in simulation, else no.
 
-    In simulation one process starts all nodes, so that nobody else can say a name, and a node has
-    another id in every run. Flower's simulation is known by its grid, which keeps the messages in
-    memory; a deployment's ServerApp has one that speaks to its SuperLink.
+    In simulation one process starts all nodes, so that nobody else can claim a name, and a node has
+    another id in every run. Flower's simulation is recognised by its grid, which keeps the messages
+    in memory; a deployment's ServerApp has one that speaks to its SuperLink.
     """
-    if asked != "auto":
-        return cast("Recovery", asked)
+    if requested != "auto":
+        return cast("Recovery", requested)
     return "yes" if in_simulation(grid) else "no"
 
 
@@ -84,12 +85,12 @@ def wait_for_nodes(grid: Grid, wanted: int, least: int, timeout: float) -> None:
     count, since = -1, begin
     while True:
         now = time.monotonic()
-        found = len(list(grid.get_node_ids()))
-        if found != count:
-            count, since = found, now
+        connected = len(list(grid.get_node_ids()))
+        if connected != count:
+            count, since = connected, now
         if wanted > 0 and count >= wanted:
             return
-        if wanted == 0 and count >= least and now - since >= SETTLED:
+        if wanted == 0 and count >= least and now - since >= STABLE:
             return
         if now - begin >= timeout:
             need = wanted or least
@@ -102,15 +103,15 @@ def wait_for_nodes(grid: Grid, wanted: int, least: int, timeout: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What enrolment asks about and checks against."""
+    """The enrolment question, and the checks of its answers."""
 
     protocol: str
     version: int
     experiment: str
     check: Callable[[Enrolment], str]
-    """Returns why an agent's model is not that of the run, or nothing."""
+    """Returns why an agent's model does not fit the run, or an empty text."""
     adopt: Callable[[Enrolment], None]
-    """Takes over what an agent that was given its place says of its model."""
+    """Takes over the model description of an agent that was enrolled."""
     quiet: bool = False
     """Whether agents must keep the texts of their failures to themselves (a private run)."""
     secure_sum: bool = False
@@ -131,21 +132,21 @@ class Question:
             }
         )
 
-    def mismatch(self, said: Enrolment) -> str:
-        """Return why an agent cannot take part, or nothing."""
-        if (said.protocol, said.version) != (self.protocol, self.version):
+    def mismatch(self, enrolment: Enrolment) -> str:
+        """Return why an agent cannot take part, or an empty text."""
+        if (enrolment.protocol, enrolment.version) != (self.protocol, self.version):
             return (
-                f"speaks {said.protocol} version {said.version}, "
+                f"speaks {enrolment.protocol} version {enrolment.version}, "
                 f"this run {self.protocol} version {self.version}"
             )
-        if said.num_examples < 1:
+        if enrolment.num_examples < 1:
             return "has no data"
-        if unfit := self.check(said):
+        if unfit := self.check(enrolment):
             return unfit
-        if self.secure_sum and not said.public_key:
+        if self.secure_sum and not enrolment.public_key:
             return "gives no public key, which this run's secure sum needs"
         try:
-            AgentLedger.joined([said.ledger])
+            AgentLedger.joined([enrolment.ledger])
         except (ValueError, ArithmeticError) as error:
             return f"the account of its ledger file cannot be read: {error}"
         return ""
@@ -166,24 +167,24 @@ class Agent:
     ledger: str = ""
     """The agent's account of its releases, as it last sent it."""
     unit: str = ""
-    """The unit it says it belongs to; empty where it says nothing."""
+    """The unit in its node config; empty if there is none."""
     public_key: bytes = b""
-    """Its key for secure sums, empty where there is none or it was lost."""
+    """Its key for secure sums; empty if there is none or it was lost."""
     out: str = ""
-    """Why it is asked no more in this run, empty while it is asked."""
+    """Why it is no longer asked in this run; empty while it is."""
     facts: str = ""
-    """What it says of itself beyond the above, as JSON that is not looked into here."""
+    """Further facts that it stated of its data and problem, as JSON that is not read here."""
     own: str = ""
     """The settings that it follows in place of the run's, as JSON."""
     former: tuple[str, ...] = ()
     """Accounts of the nodes that had this name before and whose state it was not given."""
     library: str = ""
-    """The version of this library on its node; empty where it does not say."""
+    """The version of this library on its node; empty if it does not state one."""
     stated: str = ""
     """Its account of the experiment by its node's ledger file, until that is joined."""
 
     def entry(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps of an agent."""
+        """Return an agent's entry in a checkpoint."""
         return {
             "num-examples": self.num_examples,
             "tag": self.tag,
@@ -209,9 +210,9 @@ class Agent:
 
     @property
     def accounts(self) -> tuple[str, ...]:
-        """All that was released under this name; an empty text stands for one without account."""
-        own = (self.ledger,) if self.tag or self.ledger else ()
-        return (*self.former, *own)
+        """The accounts of all releases under this name; an empty text is a missing account."""
+        current = (self.ledger,) if self.tag or self.ledger else ()
+        return (*self.former, *current)
 
     def spent(self, delta: float) -> float:
         """Return the epsilon of all that was released under this name.
@@ -228,8 +229,8 @@ class Agent:
 class Roster:
     """The agents by name, and the nodes that were turned away.
 
-    ``rejected`` are asked again after a pause or when they come back, ``waiting`` (by the name they
-    say) when its node is gone.
+    Nodes in ``rejected`` are asked again after a pause or when they come back, those in ``waiting``
+    (with the name they claim) once the node of that name is gone.
     """
 
     agents: dict[str, Agent] = field(default_factory=dict)
@@ -238,22 +239,22 @@ class Roster:
     recovery: Recovery = "no"
     waiting: dict[int, str] = field(default_factory=dict)
     doubtful: set[str] = field(default_factory=set)
-    """Agents to be asked anew: what they sent does not fit what they said."""
+    """Agents to be enrolled again: an upload does not fit their enrolment."""
     holders: Mapping[str, int] = field(default_factory=dict)
     """The nodes that had the names in the checkpoint of a resumed run."""
     excluded: frozenset[str] = frozenset()
     """Agents that the operator leaves out."""
     data_changes: int = 0
-    """How often an agent was seen with another number of examples than before."""
+    """The number of times that an agent enrolled with another number of examples than before."""
     _pauses: dict[int, tuple[float, float]] = field(default_factory=dict, init=False)
-    """When a node may be asked again, on the monotonic clock, and the pause before that."""
+    """By node, the time on the monotonic clock when it may be asked again, and its last pause."""
     _compared: set[tuple[str, str]] = field(default_factory=set, init=False)
     _notes: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     _restarted: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     _sorted: tuple[Any, dict[str, int]] = field(
         default=(None, {}), init=False, repr=False, compare=False
     )
-    """The agents that were sorted, and their places."""
+    """The dict of agents that was sorted last, and their places."""
 
     @property
     def names(self) -> list[str]:
@@ -264,8 +265,8 @@ class Roster:
     def positions(self) -> Mapping[str, int]:
         """Place of each agent in folding order.
 
-        It is asked for with every message, so nothing is compared: an agent stays while its dict
-        does.
+        It is read for every message, so it is cached by the dict's identity and length: agents are
+        never removed from a dict.
         """
         of, places = self._sorted
         if of is not self.agents or len(places) != len(self.agents):
@@ -274,22 +275,22 @@ class Roster:
         return places
 
     def connected(self, name: str) -> bool:
-        """Whether the agent's node was there when the grid was last asked."""
+        """Whether the agent's node was connected when the nodes were last listed."""
         return self.agents[name].node in self.online
 
-    def compare_libraries(self, own: str) -> None:
+    def compare_libraries(self, version: str) -> None:
         """Note agents whose nodes run another version of this library than the server, once each.
 
         Versions that speak the same protocols work together; a mixture is worth knowing.
         """
         others: dict[str, list[str]] = {}
         for name, agent in self.agents.items():
-            if agent.library not in ("", own) and (name, agent.library) not in self._compared:
+            if agent.library not in ("", version) and (name, agent.library) not in self._compared:
                 self._compared.add((name, agent.library))
                 others.setdefault(agent.library, []).append(name)
         for library, names in others.items():
             agents = listed(sort_names(names))
-            self._note(f"privet {own} here, {library} on the nodes of agents {agents}")
+            self._note(f"privet {version} here, {library} on the nodes of agents {agents}")
 
     def take_notes(self) -> list[str]:
         """Return, once, the lines for the history on nodes that were turned away or changed."""
@@ -297,20 +298,20 @@ class Roster:
         return notes
 
     def pop_restarted(self) -> list[str]:
-        """Return, once, the agents whose place another node took that begins anew."""
+        """Return, once, the agents whose place was taken by a node that starts from scratch."""
         names, self._restarted = self._restarted, []
         return names
 
-    def said(self, name: str, ledger: str) -> None:
+    def note_ledger(self, name: str, ledger: str) -> None:
         """Note an agent's account of its releases."""
         self.agents[name].ledger = ledger
 
     def join_stated(self, delta: float) -> set[str]:
-        """Take over what nodes' ledger files hold of this run and is more than is known here.
+        """Take over the accounts of nodes' ledger files that hold more than the run's own.
 
         So no fault on either side makes the run's account of an agent shorter than its ledger,
         which holds the releases of all nodes that had the name and charged to the same file. A node
-        can only make its own account longer. Returned are the names where it did.
+        can only make its own account longer. Returned are the names of the agents where it did.
         """
         longer = set()
         for name, agent in self.agents.items():
@@ -346,18 +347,18 @@ class Roster:
         return sorted(self.online - known - waiting - paused)
 
     def _pause(self, node: int) -> None:
-        """Put a node off for twice as long as the last time."""
+        """Pause questions to a node for twice as long as the last time."""
         _, last = self._pauses.get(node, (0.0, FIRST_PAUSE / 2))
         pause = min(2 * last, LAST_PAUSE)
         self._pauses[node] = (time.monotonic() + pause, pause)
 
     @property
     def has_strangers(self) -> bool:
-        """Whether nodes are there that are to be asked who they are."""
+        """Whether there are connected nodes to be enrolled."""
         return bool(self._unknown())
 
     def _is_kept(self, name: str) -> bool:
-        """Whether a name is closed to other nodes."""
+        """Whether a name stays with its present node."""
         return self.recovery == "node-key" or self.connected(name)
 
     def _stale(self, question: Question) -> list[int]:
@@ -389,7 +390,7 @@ class Roster:
         taken = {agent.node: name for name, agent in here.items()}
         self.agents = dict(saved)
         for name, old in saved.items():
-            # A node that now says another name, or was turned away, has given this one up.
+            # A node that now claims another name, or was turned away, has given this one up.
             if old.node in self.rejected or taken.get(old.node, name) != name:
                 old.node = 0
         for name in sort_names(here):
@@ -399,7 +400,7 @@ class Roster:
     def ask_again(
         self, grid: Grid, names: Iterable[str], question: Question, timeout: float
     ) -> None:
-        """Enrol agents of the roster anew: which states they hold, and their public keys."""
+        """Enrol agents of the roster again: which states they hold, and their public keys."""
         self._ask(grid, [self.agents[name].node for name in names], question, timeout)
 
     def _ask(self, grid: Grid, nodes: list[int], question: Question, timeout: float) -> None:
@@ -409,7 +410,7 @@ class Roster:
         messages = {
             str(node): Message(record_dict({RECORD: record}), node, ENROL) for node in nodes
         }
-        with without_tracebacks_of(NO_HANDLER):  # of which one line says as much
+        with without_tracebacks_of(NO_HANDLER):  # reported in one line below
             replies = exchange(grid, messages, timeout)
         holds = {agent.node: name for name, agent in self.agents.items()}
         self._note_other_apps([node for node in nodes if replies[str(node)].code == NOT_OURS])
@@ -418,7 +419,7 @@ class Roster:
 
     def _enrol(self, node: int, holds: str | None, reply: Reply, question: Question) -> None:
         if reply.content is None:
-            if reply.is_own_word:
+            if reply.is_from_agent:
                 self._reject(node, reply.reason)
             elif reply.code == NOT_OURS:  # noted for all such nodes in one line
                 self._reject(node, reply.reason, reply.reason)
@@ -433,34 +434,34 @@ class Roster:
                 self._pause(node)
             return
         try:
-            said = read_enrolment(reply.content)
+            enrolment = read_enrolment(reply.content)
         except WireError as error:
             self._reject(node, f"node {node}: {error}")
             return
-        problem = question.mismatch(said)
+        problem = question.mismatch(enrolment)
         if problem:
-            self._reject(node, f"agent {said.agent}: {one_line(problem)}")
+            self._reject(node, f"agent {enrolment.agent}: {one_line(problem)}")
             return
-        if holds not in (None, said.agent):
-            self._reject(node, f"agent {holds}: its node {node} now says it is {said.agent}")
+        if holds not in (None, enrolment.agent):
+            self._reject(node, f"agent {holds}: its node {node} now says it is {enrolment.agent}")
             return
         now = Agent(
             node,
-            said.num_examples,
-            held=said.rounds if said.experiment == question.experiment else (),
-            unit=said.unit,
-            public_key=said.public_key,
-            facts=said.facts,
-            own=said.own,
-            library=said.library,
-            stated=said.ledger,
+            enrolment.num_examples,
+            held=enrolment.rounds if enrolment.experiment == question.experiment else (),
+            unit=enrolment.unit,
+            public_key=enrolment.public_key,
+            facts=enrolment.facts,
+            own=enrolment.own,
+            library=enrolment.library,
+            stated=enrolment.ledger,
         )
-        self._place(said.agent, now, question)
-        if self.agents.get(said.agent) is now:
-            question.adopt(said)
+        self._place(enrolment.agent, now, question)
+        if self.agents.get(enrolment.agent) is now:
+            question.adopt(enrolment)
 
     def _place(self, name: str, now: Agent, question: Question) -> None:
-        """Give a node the place of the name it says, or turn it away."""
+        """Give a node the place of the name it claims, or turn it away."""
         self.waiting.pop(now.node, None)
         refused = self.rejected.pop(now.node, None)
         old = self.agents.get(name)
@@ -470,7 +471,7 @@ class Roster:
         out = "" if old.out == refused else old.out
         same = old.node == now.node
         if not same and self.holders.get(name) == now.node:
-            # Both came back with a resume, and the checkpoint says whose name it is.
+            # Both came back with a resume, and the checkpoint decides whose name it is.
             self.agents[name] = now
             self._turn_away(name, old.node, now.node)
             return
@@ -501,7 +502,7 @@ class Roster:
         )
 
     def _turn_away(self, name: str, claims: int, holds: int) -> None:
-        """Let a node wait for a name that another one holds."""
+        """Turn a node away, which waits for a name that another one holds."""
         self.waiting[claims] = name
         self._note(
             f"agent {name}: node {claims} claims this name, which node {holds} holds: turned away"
@@ -511,8 +512,8 @@ class Roster:
         """Note nodes whose ClientApp is not of this library, once, in one line."""
         new = [node for node in nodes if self.rejected.get(node) != INSTEAD_OF_OTHER_APPS]
         if new:
-            said = listed(f"node {node}: {INSTEAD_OF_OTHER_APPS}" for node in new)
-            self._note(f"turned away: {said}")
+            nodes_listed = listed(f"node {node}: {INSTEAD_OF_OTHER_APPS}" for node in new)
+            self._note(f"turned away: {nodes_listed}")
 
     def _note(self, line: str) -> None:
         log.warning("%s", line)

@@ -1,4 +1,16 @@
-"""The round under way: who is asked, what went out, what has come of it."""
+"""The round under way: `Pending` holds what goes out, what has come of it, and who is absent.
+
+`Run` (see run.py for the six steps) creates one per round and the collector drives it:
+
+- ``outgoing`` (`Outgoing`): the chosen agents, the broadcast, and the message to each agent;
+- ``together``: results of agents whose work the grid did at once, without messages;
+- ``absent`` and ``missing``: chosen agents that are not asked, and agents that did not reply;
+- ``outcome`` (`Outcome`): accepted uploads, costs, failures, and at the end the history's record.
+
+A round that could not be folded is either continued (`Pending.begin_again`: accepted uploads in
+clear stay) or opened again with newly enrolled nodes, which takes over its clock, byte counts and
+notes (`Pending.carry_over`).
+"""
 
 from __future__ import annotations
 
@@ -35,20 +47,19 @@ class Pending:
     Attributes
     ----------
     outgoing : Outgoing
-        What goes out.
+        The broadcast, and the messages that carry it.
     outcome : Outcome
-        What has come of it.
+        Accepted uploads, costs and failures so far.
     opened : float
-        When its agents were last asked, on the monotonic clock: the round's timeout counts from
-        here.
+        Start of the present try on the monotonic clock; the round's timeout counts from here.
     tries : int
-        How many times messages were sent out and replies waited for.
+        The number of times that messages were sent and replies waited for.
     missing : dict of str to Reply
-        What stands for an agent's reply to its last message, where that is not there.
+        By agent, a reply without content in place of the one that did not come.
     absent : dict of str to Failure
-        Why an agent that was chosen is not asked.
+        Why a chosen agent is not asked.
     together : Together, optional
-        What was done without messages.
+        The results of agents that worked without messages.
     """
 
     outgoing: Outgoing
@@ -66,15 +77,15 @@ class Pending:
         options: RunOptions,
         session: Session,
         turn: Turn,
-        asked: tuple[str, ...],
+        chosen: tuple[str, ...],
         settings: str,
     ) -> Pending:
-        """Begin a round with the agents ``asked``: make the broadcast, note who is absent."""
+        """Begin a round with the agents ``chosen``: make the broadcast, note absent agents."""
         now = time.monotonic()
-        outcome = Outcome(half, options, session, turn.number, now, len(asked))
-        pending = cls(Outgoing(half, options, session, turn, asked, settings), outcome, now)
+        outcome = Outcome(half, options, session, turn.number, now, len(chosen))
+        pending = cls(Outgoing(half, options, session, turn, chosen, settings), outcome, now)
         pending.outgoing.broadcast()
-        pending.note_absent(asked)
+        pending.note_absent(chosen)
         return pending
 
     @property
@@ -84,17 +95,17 @@ class Pending:
 
     @property
     def options(self) -> RunOptions:
-        """The run's."""
+        """The run's options."""
         return self.outgoing.options
 
     @property
     def session(self) -> Session:
-        """The run's."""
+        """The run's session."""
         return self.outgoing.session
 
     @property
     def turn(self) -> Turn:
-        """The round as the half is given it."""
+        """The round's number and seed, as the half is given them."""
         return self.outgoing.turn
 
     @property
@@ -103,22 +114,22 @@ class Pending:
         return self.outgoing.turn.number
 
     @property
-    def asked(self) -> tuple[str, ...]:
+    def chosen(self) -> tuple[str, ...]:
         """The agents chosen, in folding order."""
-        return self.outgoing.asked
+        return self.outgoing.chosen
 
     @property
     def deadline(self) -> float:
-        """When the round must end, on the monotonic clock."""
+        """The end of the round's timeout on the monotonic clock."""
         return self.opened + self.options.round_timeout
 
     # ------------------------------------------------------------------ further tries
 
     def pause(self, now: float) -> float:
-        """Return the seconds until the round is tried again, 0 where it is not.
+        """Return the seconds until the next try of the round; 0: there is none.
 
-        It is while there is somebody to wait for and time: an agent that declined or failed would
-        do so again.
+        It is tried again while there is time left and an agent to wait for: an agent that declined
+        or failed would do so again.
         """
         self.outcome.failed.append(now)
         left = self.outcome.failed[0] + self.options.patience - now
@@ -127,13 +138,13 @@ class Pending:
         return min(FIRST_PAUSE * 2.0 ** min(len(self.outcome.failed) - 1, 30), LAST_PAUSE, left)
 
     def begin_again(self) -> None:
-        """Forget the try that failed; what was accepted in it stays."""
+        """Reset the clock and the missing replies for another try; accepted uploads stay."""
         self.opened, self.tries = time.monotonic(), 0
         self.outcome.awaited.clear()
         self.missing.clear()
 
     def carry_over(self, failed: Pending) -> None:
-        """Go on from a try of this round whose messages are of no use any more."""
+        """Take over clock, costs, byte counts and notes of a failed try of this round."""
         old, new = failed.outcome, self.outcome
         new.begun, new.failed = old.begun, old.failed
         new.bytes, new.epsilon = old.bytes, old.epsilon
@@ -143,7 +154,7 @@ class Pending:
     # ------------------------------------------------------------------ who is asked
 
     def note_absent(self, names: Iterable[str]) -> None:
-        """Note which of these agents cannot be asked now, and why."""
+        """Note in ``absent`` which of these agents cannot be asked now, and why."""
         roster = self.session.roster
         agents, online, excluded = roster.agents, roster.online, roster.excluded
         for name in names:
@@ -157,47 +168,47 @@ class Pending:
             elif agent.node not in online:
                 self.outcome.awaited.add(name)
                 self.absent[name] = Failure(FailureCode.NOT_CONNECTED, "not connected")
-            elif why := spent_up(self.half, agent, self.round, len(self.asked)):
+            elif why := spent_up(self.half, agent, self.round, len(self.chosen)):
                 self.absent[name] = Failure(FailureCode.OUT, why)
 
     def work_together(self, grid: Grid, names: list[str]) -> list[str]:
-        """Have a grid do the work of those agents that need no message; return the others.
+        """Have the grid compute the agents that need no message at once; return the others.
 
-        That is, of those that hold the state last accepted, or begin.
+        An agent needs no message if it holds the state that was accepted last, or is new.
         """
         together = working_together(self.half, grid)
         if together is None:
             return names
         session, agents = self.session, self.session.roster.agents
         position, sent = session.roster.positions, self.outgoing
-        asked: dict[tuple[str, bool, tuple[Any, ...]], list[str]] = {}
+        batches: dict[tuple[str, bool, tuple[Any, ...]], list[str]] = {}
         for name in names:
             agent = agents[name]
             shapes = tuple(
                 (key, array.shape) for key, array in sent.per_agent.get(name, {}).items()
             )
             group = sent.group_of(name)
-            # Who begins with an account is sent it.
+            # A new agent with an account is sent it, by message.
             if agent.tag in agent.held if agent.tag else not agent.ledger:
-                asked.setdefault((group, agent.tag == 0, shapes), []).append(name)
+                batches.setdefault((group, agent.tag == 0, shapes), []).append(name)
         parts = []
-        for (group, begins, shapes), some in asked.items():
-            places = [position[name] for name in some]
+        for (group, begins, shapes), batch in batches.items():
+            places = [position[name] for name in batch]
             states = self.half.recovery(session.state, np.array(places)) if begins else None
             if begins and states is None:
                 continue
             nodes, tags = zip(
-                *((agents[name].node, agents[name].tag) for name in some), strict=True
+                *((agents[name].node, agents[name].tag) for name in batch), strict=True
             )
             shared, timeout = sent.shared[group], self.options.round_timeout
-            besides = {
-                key: np.stack([sent.per_agent[name][key] for name in some]) for key, _ in shapes
+            rows = {
+                key: np.stack([sent.per_agent[name][key] for name in batch]) for key, _ in shapes
             }
-            done = together.train_together(shared, nodes, np.array(tags), states, besides, timeout)
+            done = together.train_together(shared, nodes, np.array(tags), states, rows, timeout)
             if not done:
                 continue
-            parts.append(Together.of(some, places, done))
-            size = payload_bytes(sent.record_for(some[0]))
+            parts.append(Together.of(batch, places, done))
+            size = payload_bytes(sent.record_for(batch[0]))
             if states is not None:
                 size += len(pack(begun(states, 0)))
             sent.bytes += size * len(parts[-1].names)
@@ -210,14 +221,14 @@ class Pending:
     # ------------------------------------------------------------------ what comes back
 
     def sort(self, replies: Iterable[Message]) -> dict[str, Reply]:
-        """Return replies by agent; those to other messages than an agent's last are dropped."""
+        """Return the replies by agent; replies to any but an agent's last message are dropped."""
         return sort_replies(owner_by_message(self.outgoing.messages), replies)
 
     def reply(self, name: str, replies: Mapping[str, Reply]) -> Reply:
-        """Return an agent's reply, or one without content that says why there is none."""
+        """Return an agent's reply, or one without content with the reason for its absence."""
         return replies.get(name) or self.missing.get(name) or Reply(None, "no reply")
 
     def record(self, updates: Mapping[str, Any], failures: Mapping[str, Failure]) -> Round:
-        """Note the round, which was folded, in the history."""
+        """Record the folded round in the history."""
         out = self.outgoing
         return self.outcome.record(updates, failures, out.bytes, out.notes)

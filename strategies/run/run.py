@@ -1,4 +1,24 @@
-"""One run of an algorithm on the server: who takes part, the round under way, the history."""
+"""One run of an algorithm on the server: `Run` begins or resumes it and plays its rounds.
+
+A round has six steps. The strategy (or Flower's own loop) calls `Run.open_round` for the first
+three, `Run.collect` for the fourth and `Run.close_round` for the last two:
+
+1. Enrol: `Run._enrol_newcomers` asks nodes that have connected since the last round for their
+   agents' names (`Roster.refresh`), and `ServerHalf.admit` inserts every new agent into the state.
+2. Broadcast: `Run._choose` draws the participants and creates the round (`Pending.begin`);
+   `Outgoing.broadcast` has `ServerHalf.broadcast` begin it and encodes the arrays for all.
+3. Ask: `Run._ask` has the collector select the participants that can be asked now, and
+   `Outgoing.messages_for` builds their messages. A grid that computes many agents at once has
+   done so by then (`Pending.work_together`), without messages.
+4. Collect: `Run.collect` writes the request into the journal of a private run, sends the messages
+   and waits for replies; the collector's ``retry`` names agents to be asked once more.
+5. Fold: the collector's ``close`` checks every reply, `ServerHalf.accept` every upload in clear,
+   and `ServerHalf.fold` (of sums: ``fold_sums``) combines the uploads into the next state.
+6. Record: `Outcome.record` adds the round's `Round` to the history of the `Session`.
+
+The collector is a `ClearUploads`, or a `MaskedSums` where uploads are masked. If too few uploads
+can be folded, step 5 raises `TooFewError`, and `Run.try_again` returns the messages of another try.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +51,7 @@ from .calibration import TARGET, calibrated, facts_of
 from .checkpoint import Checkpoint
 from .clear import ClearUploads
 from .exchange import EngineGrid, Reply, send
-from .journal import Asked, Journal
+from .journal import Journal, Request
 from .masked import MaskedSums
 from .options import RunOptions
 from .outcome import TooFewError
@@ -53,9 +73,9 @@ log = logging.getLogger("flwr.privet")
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """How a run's checkpoints fare: the last one's round (0: none), how many failed, and why.
+    """The state of a run's checkpoints: the round of the last one (0: none) and the failures.
 
-    ``error`` is empty where the last one was written.
+    ``error`` says why the last attempt failed; it is empty if that one was written.
     """
 
     round: int = 0
@@ -65,41 +85,41 @@ class Saved:
 
 @dataclass
 class Run:
-    """A run that has begun: ``begin`` and ``resume`` return one.
+    """A run that has begun; create one with ``begin`` or ``resume``.
 
     Attributes
     ----------
     half : ServerHalf
-        With its noise calibrated.
+        The server half, with its noise calibrated.
     options : RunOptions
     session : Session
     arrays : ArrayRecord
         The last model, under the user's names.
     metrics : MetricRecord or None
-        What came with the uploads of the last round, aggregated.
+        The metrics that came with the uploads of the last round, aggregated.
     stopped : str
-        Why the run ends with the last round, a `Stop` or an observer's own; empty while it goes on.
+        Why the run ends with the last round: a `Stop` or an observer's text; empty while it runs.
     diverged : str
-        What blew up first, empty while nothing has.
+        The first quantity that diverged; empty while none has.
     no_better : str
-        The last loss beside the start's while the run is no better than its start, else empty.
+        The last loss and the start's while the run is no better than its start, else empty.
     collector : ClearUploads or MaskedSums
-        How the uploads are collected.
+        Collects the uploads of a round: in clear, or as masked sums.
     saved : Saved
-        How its checkpoints fare.
+        The state of its checkpoints.
     remarks : list of str
-        What the history is to say with the next round.
+        Notes to be recorded in the history with the next round.
     stopping : threading.Event
-        Set by whoever asks the run to end after the round under way.
+        Set to end the run after the round under way.
     before_try : callable
         Called before a round that failed is tried again.
     folding : bool
-        Whether uploads are being put into the state, which is that of no round meanwhile.
+        Whether uploads are being folded: the state is then between two rounds.
     journal : Journal, optional
-        Where a private run writes whom it asks, before messages leave.
-    asked : dict of str to scalar
-        What decides what is computed, by name, as it was asked for: before anything was settled or
-        calibrated. A resume must ask for the same.
+        The log of a private run's requests, written before messages leave.
+    requested : dict of str to scalar
+        The configuration that determines what is computed, by name, as the user gave it: before
+        open settings were resolved or noise calibrated. A resume must request the same.
     """
 
     half: ServerHalf[Any]
@@ -117,19 +137,19 @@ class Run:
     before_try: Callable[[], object] = field(default=bool)
     folding: bool = False
     journal: Journal | None = None
-    asked: dict[str, Any] = field(init=False)
+    requested: dict[str, Any] = field(init=False)
     _requests: int = field(init=False, default=0)
     _pending: Pending | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.half = replace(self.half, folder=self.options.folder)
         self.collector = MaskedSums() if self.half.masked else ClearUploads()
-        self.asked = {
+        self.requested = {
             **dict(self.options.config),
             **values_of(self.half),
-            "h": _words(getattr(self.half, "h", None)),
+            "h": _stable_repr(getattr(self.half, "h", None)),
             **self.half.settings(),
-            "participation": _words(self.options.participation),
+            "participation": _stable_repr(self.options.participation),
             "seed": self.options.seed,
             "secure-sum": self.collector.masked,
             "agent-weights": self.options.agent_weights,
@@ -159,8 +179,8 @@ class Run:
         run = cls(half, options, Session.of(uuid.uuid4().hex, arrays), arrays)
         wait_for_nodes(grid, run._wanted, options.min_agents, options.wait_timeout)
         run._enrol(grid)
-        run._settle()
-        run._say_what_does_not_fit()
+        run._resolve_open_settings()
+        run._log_misfits()
         run.calibrate()
         session = run.session
         if state is None:
@@ -169,7 +189,7 @@ class Run:
             except ValueError as error:  # settings that do not fit the model, as groups of h
                 raise ConfigError(one_line(str(error))) from None
         session.state = state
-        session.roster.pop_restarted()  # they begin with all the others
+        session.roster.pop_restarted()  # everyone starts now
         for position, name in enumerate(session.roster.names):
             run._place(position, name)
         return run
@@ -186,13 +206,13 @@ class Run:
     ) -> Self:
         """Return the run of a checkpoint, with the agents that are there now.
 
-        Those that are missing after ``wait_timeout`` are absent; fewer than ``min_agents`` are
-        waited for as long as the run has ``patience``. ``stopping`` ends the wait.
+        Agents that are missing after ``wait_timeout`` are absent. While fewer than ``min_agents``
+        are there, the run waits as long as it has ``patience``; ``stopping`` ends the wait.
 
         Raises
         ------
         RunError
-            If the checkpoint is damaged, or of a run that computes something else, or too few
+            If the checkpoint is damaged or of a run that computes something else, or if too few
             agents came back.
         """
         try:
@@ -214,14 +234,14 @@ class Run:
         run._enrol(grid, options.patience)
         # Those that have not come back stay in the roster, absent.
         run._take_in(roster.merge(agents, run.question()))
-        run._settle()
-        run._say_what_does_not_fit()
+        run._resolve_open_settings()
+        run._log_misfits()
         if run.private:
             put_back = saved.node_states if isinstance(grid, EngineGrid) else {}
-            changed = count_lost(run.half, roster, saved.asked, put_back)
+            changed = count_lost(run.half, roster, saved.requests, put_back)
             if isinstance(grid, EngineGrid) and changed:
                 grid.restore_node_states(changed)
-        run.calibrate()  # after the merge: agents that are absent count as well
+        run.calibrate()  # after the merge: absent agents count as well
         run.arrays = session.restore(run.model)
         log.info("resumed after round %d with %d agents", session.round, len(roster.agents))
         if options.rounds is not None and session.round >= options.rounds:
@@ -234,7 +254,7 @@ class Run:
         Raises
         ------
         RunError
-            If they are not of such a run, or do not fit together.
+            If they belong to another run, or do not fit together.
         """
         manifest, session = saved.manifest, self.session
         self._check(manifest)
@@ -243,7 +263,9 @@ class Run:
             session.initial = Round.from_dict(manifest["initial"])
         session.settings_before = dict(manifest["settings"])
         session.mean_examples = float(manifest.get(MEAN_EXAMPLES, 0.0))
-        session.settle(manifest.get("trained", session.layout.names), manifest.get("buffers", ()))
+        session.fix_arrays(
+            manifest.get("trained", session.layout.names), manifest.get("buffers", ())
+        )
         session.tied = manifest.get("tied")
         arrays = dict(saved.arrays)
         session.statistics = arrays.pop(BUFFERS, None)
@@ -267,17 +289,17 @@ class Run:
                 )
         return agents
 
-    def _settle(self) -> None:
-        """Settle what was left open, where no agent knows its problem's moduli.
+    def _resolve_open_settings(self) -> None:
+        """Choose defaults for settings that were left open if no agent knows its problem's moduli.
 
-        A private run keeps the usual values, for which its noise is planned from flags alone.
+        A private run keeps the usual values: its noise is planned from flags alone.
         """
         agents = self.session.roster.agents.items()
         try:
-            said = [facts_of(name, agent) for name, agent in agents if agent.facts]
-        except ConfigError:  # nobody can say what that agent knows
+            known = [facts_of(name, agent) for name, agent in agents if agent.facts]
+        except ConfigError:  # unreadable facts: the agent may know its moduli
             return
-        if self.private or not said or any(facts.moduli for facts in said):
+        if self.private or not known or any(facts.moduli for facts in known):
             return
         left_open = self.half.agent.without_moduli
         self.half = self.half.without_moduli()
@@ -285,10 +307,10 @@ class Run:
             values = ", ".join(f"{key} is {value}" for key, value in left_open.items())
             log.info("no agent knows the moduli of its problem: %s", values)
 
-    def _say_what_does_not_fit(self) -> None:
-        """Log batches that are larger than what agents have, and probabilities of nobody."""
-        own = getattr(self.options.participation, "own", {})
-        if unknown := sorted(own.keys() - self.session.roster.agents.keys()):
+    def _log_misfits(self) -> None:
+        """Log batch sizes larger than agents' data sets, and probabilities of unknown agents."""
+        per_agent = getattr(self.options.participation, "own", {})
+        if unknown := sorted(per_agent.keys() - self.session.roster.agents.keys()):
             log.warning("probability: no agent is called %s", ", ".join(unknown))
         size = getattr(self.half.agent, "gradients", Gradients()).batch_size
         counts = [agent.num_examples for agent in self.session.roster.agents.values()]
@@ -301,7 +323,7 @@ class Run:
             )
 
     def calibrate(self) -> None:
-        """Check the run's private releases, and set their noise where there is a target.
+        """Check the run's private releases, and set their noise if there is a target.
 
         Raises
         ------
@@ -314,15 +336,15 @@ class Run:
         )
 
     def _check(self, manifest: Mapping[str, Any]) -> None:
-        """Raise ``RunError`` if a checkpoint is not of such a run."""
+        """Raise ``RunError`` if a checkpoint is of a run that computes something else."""
         half = self.half
-        said = (manifest["protocol"], manifest["version"])
-        if said != (half.name, half.version):
+        protocol, version = manifest["protocol"], manifest["version"]
+        if (protocol, version) != (half.name, half.version):
             raise RunError(
-                f"resume: the checkpoint is of {said[0]} version {said[1]}, "
+                f"resume: the checkpoint is of {protocol} version {version}, "
                 f"this run of {half.name} version {half.version}"
             )
-        before, now = manifest["asked"], self.asked
+        before, now = manifest["asked"], self.requested
         changes = {
             key: f"{key} {shown(before[key])} -> {shown(now[key])}"
             for key in now
@@ -339,12 +361,12 @@ class Run:
             self.note_change(f"{LIBRARY_VERSION} {library} -> {library_version()}")
 
     def note_change(self, change: str) -> None:
-        """Log, and put into the history, what a resumed run may change."""
+        """Log a permitted change of a resumed run, and note it in the history."""
         self.remarks.append(f"resume: {change}")
         log.warning("%s", self.remarks[-1])
 
     def snapshot(self, grid: Grid) -> Checkpoint:
-        """Return all that another run needs to go on, but for the history."""
+        """Return all that a resume needs except the history."""
         session, half = self.session, self.half
         roster = session.roster
         manifest = {
@@ -353,7 +375,7 @@ class Run:
             "experiment": session.experiment,
             "round": session.round,
             "initial": session.initial.to_dict(),
-            "asked": self.asked,
+            "asked": self.requested,
             "settings": dict(half.settings()),
             **({MEAN_EXAMPLES: session.mean_examples} if session.mean_examples else {}),
             "trained": session.layout.names,
@@ -374,7 +396,7 @@ class Run:
         return means_privacy(self.half.settings())
 
     def question(self) -> Question:
-        """Return what every node is asked before it takes part."""
+        """Return the enrolment question that every node answers before it takes part."""
         masked, private = self.collector.masked, self.private
         return Question(
             self.half.name,
@@ -389,11 +411,11 @@ class Run:
 
     @property
     def _wanted(self) -> int:
-        """Nodes to wait for before the first round, 0 for those that are there."""
+        """Number of nodes to wait for before the first round; 0: those that are connected."""
         return max(self.options.num_agents, self.options.min_available_nodes)
 
     def _enrol(self, grid: Grid, patience: float = 0.0) -> None:
-        """Enrol the agents that are there; too few are waited for (raises ``RunError``)."""
+        """Enrol the connected agents; wait ``patience`` for enough (raises ``RunError``)."""
         options, roster = self.options, self.session.roster
         recovery = recovery_of(options.recover_by_name, grid)
         roster.recovery = self.collector.recovery(self.half, recovery)
@@ -413,7 +435,7 @@ class Run:
             log.info("agents work one by one, by message: %s", why)
 
     def _enrol_newcomers(self, grid: Grid) -> list[str]:
-        """Enrol who came since the last round, and return the new names."""
+        """Enrol nodes that connected since the last round, and return the new names."""
         options, roster = self.options, self.session.roster
         if least := options.min_available_nodes:
             wait_for_nodes(grid, least, least, options.wait_timeout)
@@ -424,26 +446,26 @@ class Run:
         return new
 
     def _take_in(self, new: Iterable[str]) -> None:
-        """Admit newcomers; nodes that took the place of others begin anew."""
+        """Admit newcomers, and reset the rows of agents whose place another node took."""
         for name in new:
             self.admit(name)
         for name in self.session.roster.pop_restarted():
             self.renew(name)
 
     def admit(self, name: str) -> None:
-        """Take a newcomer into the state."""
+        """Insert a newcomer into the state."""
         session, position = self.session, self.session.roster.positions[name]
         session.state = self.half.admit(session.state, position, session.start)
         self._place(position, name)
 
     def renew(self, name: str) -> None:
-        """Let the node that took a lost one's place begin as a newcomer does."""
+        """Reset the row of an agent whose place another node took: it starts as a newcomer."""
         session, position = self.session, self.session.roster.positions[name]
         session.state = self.collector.renew(self.half, session.state, position, session.start)
         self._place(position, name)
 
     def _place(self, position: int, name: str) -> None:
-        """Put an agent into its unit, where the half divides them."""
+        """Put an agent into its unit, if the half divides the agents into units."""
         units = grouped(self.half)
         if units is not None:
             unit = self.session.roster.agents[name].unit
@@ -460,19 +482,19 @@ class Run:
 
     @property
     def failed_tries(self) -> int:
-        """How often the round under way has failed so far."""
+        """The number of failed tries of the round under way."""
         pending = self._pending
         return 0 if pending is None or pending.outcome.folded else len(pending.outcome.failed)
 
     @property
     def failed(self) -> Pending | None:
-        """The round under way that could not be folded, None where there is no such."""
+        """The round under way if it could not be folded, else None."""
         return self._pending if self._pending and self._pending.outcome.failures else None
 
     def skip_to(self, number: int) -> list[Round]:
-        """Leave out the rounds before ``number`` and return their records.
+        """Skip the rounds before ``number`` and return their records.
 
-        Nobody is asked in them, and nothing is charged.
+        No agent is asked in them, and nothing is charged.
         """
         session = self.session
         missed = range(session.round + 1, number)
@@ -486,16 +508,17 @@ class Run:
         return skipped
 
     def open_round(self, number: int, grid: Grid) -> list[Message]:
-        """Begin a round: enrol who came, and ask who is chosen; return the messages to send.
+        """Begin a round: enrol newcomers, choose participants, and return the messages to send.
 
-        `collect` sends them and waits; `close_round` folds the uploads and records the round.
+        These are steps 1 to 3. `collect` sends the messages and waits; `close_round` folds the
+        uploads and records the round.
         """
         newcomers = self._enrol_newcomers(grid)
         self._pending = self._choose(number, newcomers)
         return self._ask(self._pending, grid)
 
     def _choose(self, number: int, newcomers: Iterable[str]) -> Pending:
-        """Choose who takes part, and make what they are sent."""
+        """Choose the participants, and encode the broadcast for them."""
         failed, options, session = self._pending, self.options, self.session
         chosen = options.participation.select(number, session.roster.names, options.seed)
         session.roster.compare_libraries(library_version())
@@ -510,7 +533,7 @@ class Run:
         return pending
 
     def _settings_sent(self) -> dict[str, Any]:
-        """Return the agents' settings of a round."""
+        """Return the settings that the agents are sent in a round."""
         settings, session = {**self.half.settings(), "seed": self.options.seed}, self.session
         if self.options.agent_weights == "examples":
             agents = session.roster.agents
@@ -520,61 +543,61 @@ class Run:
         return settings
 
     def _ask(self, pending: Pending, grid: Grid) -> list[Message]:
-        """Return the messages of a round; who can work without one has done so by then."""
+        """Return the messages of a round to the agents that the grid does not compute at once."""
         names = self.collector.open(pending)
         if working_together(self.half, grid) is None:
-            alone = names
+            remaining = names
         else:
-            request = self._write_down(names)
-            alone = pending.work_together(grid, names)
-            others = set(alone)
-            self._write_down([name for name in names if name not in others], request)
-        return list(pending.outgoing.messages_for(alone).values())
+            request = self._journal_request(names)
+            remaining = pending.work_together(grid, names)
+            others = set(remaining)
+            self._journal_request([name for name in names if name not in others], request)
+        return list(pending.outgoing.messages_for(remaining).values())
 
     def collect(self, grid: Grid, messages: Iterable[Message]) -> list[Message]:
-        """Send messages of the round and return all replies, also those of further tries."""
+        """Send messages of the round and return all replies, those of retries included."""
         pending, outgoing = self.pending, self.pending.outgoing
         names = {id(message): name for name, message in outgoing.messages.items()}
-        asked: dict[str, Message] = {}
+        to_send: dict[str, Message] = {}
         for message in messages:
             if id(message) not in names:
                 raise RunError(f"round {pending.round}: a message that is not one of the round's")
-            asked[names[id(message)]] = message
+            to_send[names[id(message)]] = message
         replies: list[Message] = []
         size = self.session.layout.dim * self.session.layout.dtype.itemsize
         take = partial(self.collector.take, pending) if outgoing.large(size) else None
         at_once = max(1, mapped.LIMIT // max(1, 4 * size))
-        while asked:
+        while to_send:
             timeout = self.collector.timeout(pending)
             pending.tries += 1
-            self._write_down(asked)
-            answers = send(grid, asked, timeout, take, outgoing.states, at_once)
+            self._journal_request(to_send)
+            answers = send(grid, to_send, timeout, take, outgoing.states, at_once)
             replies += answers.replies
             pending.missing.update(answers.missing)
-            asked = self.collector.retry(pending, replies, grid, self.question())
+            to_send = self.collector.retry(pending, replies, grid, self.question())
         return replies
 
-    def _write_down(self, names: Iterable[str], request: int = 0) -> int:
-        """Write into the journal who is asked, or was in an earlier request; return its number."""
+    def _journal_request(self, names: Iterable[str], request: int = 0) -> int:
+        """Write a request, or a correction of request ``request``; return its number."""
         if not request:
             self._requests += 1
             request = self._requests
         if self.journal is not None:
-            asked = tuple(names)
-            agents = max(1, len(asked)) if self.collector.masked else 1
+            recipients = tuple(names)
+            agents = max(1, len(recipients)) if self.collector.masked else 1
             settings = encode_settings(self.half.settings())
-            self.journal.add(request, Asked(self.pending.round, asked, agents, settings))
+            self.journal.add(request, Request(self.pending.round, recipients, agents, settings))
         return request
 
     def try_again(self, few: TooFewError, grid: Grid) -> list[Message]:
-        """Wait a while after a round that failed, and return the messages of the next try.
+        """Pause after a failed try of the round, and return the messages of the next try.
 
         An agent whose upload in clear was accepted is not asked again.
 
         Raises
         ------
         TooFewError
-            The given one, where the run's patience is over or there is nobody to wait for.
+            The given one, if the run's patience is over or there is no agent to wait for.
         """
         pending = self.pending
         pause = pending.pause(time.monotonic())
@@ -590,7 +613,7 @@ class Run:
         roster.online = frozenset(grid.get_node_ids())
         lost_keys = [
             name
-            for name in pending.asked
+            for name in pending.chosen
             if question.secure_sum and roster.connected(name) and not roster.agents[name].public_key
         ]
         roster.ask_again(grid, lost_keys, question, min(ENROL_TIMEOUT, self.options.round_timeout))
@@ -605,7 +628,7 @@ class Run:
         Raises
         ------
         TooFewError
-            If fewer uploads than ``min_agents`` (or than were asked) could be folded.
+            If fewer uploads than ``min_agents`` (or than agents were chosen) could be folded.
         RunError
             If the round is folded already.
         """
@@ -619,7 +642,7 @@ class Run:
             self.folding = False
             raise
         self.folding = False
-        self.arrays = ArrayRecord()  # the last goes before the next is made
+        self.arrays = ArrayRecord()  # freed before the next model is built
         self.arrays = self.session.restore(self.model)
         return done
 
@@ -637,6 +660,6 @@ class Run:
         return self.half.models(self.session.state)
 
 
-def _words(part: Any) -> str:
-    """Return a part of a run in one line that another process writes in the same way."""
+def _stable_repr(part: Any) -> str:
+    """Return the repr of a part in one line, without addresses: the same in every process."""
     return one_line(re.sub(r" at 0x[0-9a-f]+", "", repr(part)))

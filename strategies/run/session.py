@@ -1,4 +1,4 @@
-"""What a run knows between its rounds: its state, its agents, and the history of its rounds."""
+"""The state of a run between its rounds: the half's state, the agents, and the history."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Round:
     participants : tuple of str
         Agents whose upload was folded.
     failures : dict of str to Failure
-        Agents that were asked and not folded, with the reason.
+        Agents that were chosen and not folded, with the reason.
     notes : tuple of str
-        What else should be known, e.g. an agent that was sent its state again.
+        Further events, e.g. that an agent was sent its state again.
     loss, accuracy, stationarity : float
         From the server's monitor; without one loss and accuracy are those of ``evaluate_fn``, or
         of the agents' evaluation, if their metrics have these names. NaN where not evaluated.
@@ -53,10 +53,11 @@ class Round:
     epsilon : float
         Largest total epsilon an agent has reported; infinity where a reply was not private.
     measures : dict of str to float
-        What else the algorithm or the monitor measures, by kebab-case name.
+        Further numbers that the algorithm or the monitor measures, by kebab-case name.
     train_metrics_clientapp, evaluate_metrics_clientapp, evaluate_metrics_serverapp : dict
-        Of this round, as Flower's result has them of all: what came with the uploads, what the
-        agents say of the model, and what ``evaluate_fn`` does. Empty where there is nothing.
+        The metrics of this round, as Flower's result has them of all rounds: those that came with
+        the uploads, those of the agents' evaluation, and those of ``evaluate_fn``. Empty if there
+        are none.
     """
 
     round: int
@@ -79,7 +80,7 @@ class Round:
     def to_dict(self) -> dict[str, Any]:
         """Return the line of ``history.jsonl`` as JSON types: NaN is null, infinity "inf".
 
-        Measures and metrics have an entry where there are any.
+        Measures and metrics have an entry only if there are any.
         """
         line = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in ("measures", *METRICS):
@@ -151,85 +152,86 @@ class Session:
     round: int = 0
     history: list[Round] = field(default_factory=list)
     initial: Round = Round(0, (), epsilon=0.0)
-    """What was measured of the starting model: round 0, which is not in the history."""
+    """The measures of the starting model: round 0, which is not in the history."""
     settings_before: Mapping[str, Any] = field(default_factory=dict)
     """The agents' settings before a resume, empty in a run that was not resumed."""
     mean_examples: float = 0.0
-    """Of the agents of the first round, where they are weighted by their examples."""
+    """The mean number of examples of the first round's agents, if agents are weighted by them."""
     buffers: Layout | None = None
     statistics: NDArray[Any] | None = None
     """The numbers of ``buffers``, flat."""
     tied: Mapping[str, str] | None = None
-    """Further names that the starting model has its trained arrays under, each with the one that
-    is sent, whose values they come back with; None until an agent has stated them."""
-    settled: bool = False
-    """Whether an agent has said which arrays are trained."""
+    """Tied parameters: further names of trained arrays in the starting model, each with the name
+    that is sent and whose values it takes; None until an agent has stated them."""
+    arrays_fixed: bool = False
+    """Whether an agent has stated which arrays are trained."""
 
     @classmethod
     def of(cls, experiment: str, arrays: ArrayRecord) -> Session:
-        """Return the session of a run that starts from a model: without state and agents yet."""
+        """Return the session of a run that starts from a model, without state and agents."""
         return cls(experiment, Layout.of_floats(arrays), arrays, None, Roster())
 
     @property
     def start(self) -> NDArray[Any]:
-        """The trained arrays of the starting model, flat; made anew, as few rounds need it."""
+        """The trained arrays of the starting model, flat; not cached, as few rounds need it."""
         return self.layout.flatten(self.arrays)
 
-    def check(self, said: Enrolment) -> str:
-        """Return why an agent's model is not the run's, or nothing; see `adopt`."""
-        found = self._fit(said)
-        return found if isinstance(found, str) else ""
+    def check(self, enrolment: Enrolment) -> str:
+        """Return why an agent's model does not fit the run's, or an empty text; see `adopt`."""
+        fit = self._fit(enrolment)
+        return fit if isinstance(fit, str) else ""
 
-    def adopt(self, said: Enrolment) -> None:
-        """Take over what an agent that was enrolled says of its model.
+    def adopt(self, enrolment: Enrolment) -> None:
+        """Take over the model description of an enrolled agent.
 
-        The first that names its arrays settles which of the starting model's are trained.
+        The first agent that names its arrays fixes which of the starting model's are trained.
         """
-        found = self._fit(said)
-        if isinstance(found, str) or found is None:
+        fit = self._fit(enrolment)
+        if isinstance(fit, str) or fit is None:
             return
-        if not self.settled:
-            self.settle(found.trained, found.buffers)
-        self.tied = found.tied
+        if not self.arrays_fixed:
+            self.fix_arrays(fit.trained, fit.buffers)
+        self.tied = fit.tied
 
-    def _fit(self, said: Enrolment) -> _Fit | str | None:
-        """Return how an agent's model is the run's, or why it is not; None for one flat array."""
+    def _fit(self, enrolment: Enrolment) -> _Fit | str | None:
+        """Return how an agent's model fits the run's, or why not; None for one flat array."""
         try:
-            model, beside = (
-                Layout.from_json(text) if text else None for text in (said.layout, said.buffers)
+            model, held = (
+                Layout.from_json(text) if text else None
+                for text in (enrolment.layout, enrolment.buffers)
             )
         except ValueError as error:
             return one_line(str(error))
         trained, buffers = self.layout, self.buffers
-        if model is not None and not self.settled:
+        if model is not None and not self.arrays_fixed:
             trained = self.layout.chosen(model) or trained
-            buffers = beside and self.layout.chosen(beside)
-        if said.dim != trained.dim:
-            apart = "" if model is None else model.difference(trained)
-            numbers = f"its model has {said.dim} parameters, the server's {trained.dim}"
-            return f"{numbers}: {apart}" if apart else numbers
-        if model is not None and (apart := model.difference(trained)):
-            return f"its model has {apart} by the starting model"
-        if said.dtype != str(trained.dtype):
-            return f"computes in {said.dtype}, the server in {trained.dtype}"
-        if beside is not None and buffers is None and not self.settled:
+            buffers = held and self.layout.chosen(held)
+        if enrolment.dim != trained.dim:
+            difference = "" if model is None else model.difference(trained)
+            numbers = f"its model has {enrolment.dim} parameters, the server's {trained.dim}"
+            return f"{numbers}: {difference}" if difference else numbers
+        if model is not None and (difference := model.difference(trained)):
+            return f"its model has {difference} by the starting model"
+        if enrolment.dtype != str(trained.dtype):
+            return f"computes in {enrolment.dtype}, the server in {trained.dtype}"
+        if held is not None and buffers is None and not self.arrays_fixed:
             return (
-                f"it takes {beside.names[0]!r} from the server, which is not in the starting "
+                f"it takes {held.names[0]!r} from the server, which is not in the starting "
                 "model: begin with initial_arrays(model), or its state_dict()"
             )
-        if beside is None or buffers is None:
-            differ = beside is not None or buffers is not None
+        if held is None or buffers is None:
+            differ = held is not None or buffers is not None
         else:
-            differ = beside.dim != buffers.dim or bool(beside.difference(buffers))
+            differ = held.dim != buffers.dim or bool(held.difference(buffers))
         if differ:
-            return "handles its buffers (average, constant, local) otherwise than the other agents"
+            return "handles its buffers (average, constant, local) differently from other agents"
         if model is None:
             return None
         pairs = [*zip(model.names, trained.names, strict=False)]  # one flat array stands for any
-        if beside is not None and buffers is not None:
-            pairs += zip(beside.names, buffers.names, strict=True)
+        if held is not None and buffers is not None:
+            pairs += zip(held.names, buffers.names, strict=True)
         try:
-            tied = self._tied(said.tied, dict(pairs))
+            tied = self._tied(enrolment.tied, dict(pairs))
         except ValueError as error:
             return one_line(str(error))
         if self.tied not in (None, tied):
@@ -246,28 +248,28 @@ class Session:
         except RecursionError:
             stated = None
         if not isinstance(stated, dict) or not all(isinstance(n, str) for n in stated.values()):
-            raise ValueError("what it says of tied parameters is not a table of names")
-        found = {}
-        for other, own in stated.items():
-            if own not in names:
-                raise ValueError(f"it ties {other!r} to {own!r}, which it does not train")
-            name = names[own]
-            if own.endswith(name):  # one side may have a prefix more, as a wrapped module has
-                alias = other.removeprefix(own.removesuffix(name))
+            raise ValueError("its statement of tied parameters is not a table of names")
+        tied = {}
+        for other, target in stated.items():
+            if target not in names:
+                raise ValueError(f"it ties {other!r} to {target!r}, which it does not train")
+            name = names[target]
+            if target.endswith(name):  # one side may have a prefix more, as a wrapped module has
+                alias = other.removeprefix(target.removesuffix(name))
             else:
-                alias = name.removesuffix(own) + other
+                alias = name.removesuffix(target) + other
             if alias in names.values():
-                raise ValueError(f"it ties {alias!r} to {own!r}, but trains both")
+                raise ValueError(f"it ties {alias!r} to {target!r}, but trains both")
             if alias not in self.arrays:
-                continue  # a start without it, of which nothing comes back under this name
+                continue  # the starting model lacks this name, so nothing is returned under it
             if self.arrays[alias].shape != self.arrays[name].shape:
                 raise ValueError(f"it ties {alias!r} to {name!r}, of another shape in the start")
-            found[alias] = name
-        return found
+            tied[alias] = name
+        return tied
 
-    def settle(self, trained: Iterable[str], buffers: Iterable[str]) -> None:
-        """Take these arrays as the trained ones, and as those that the agents are sent beside."""
-        self.settled = True
+    def fix_arrays(self, trained: Iterable[str], buffers: Iterable[str]) -> None:
+        """Fix the trained arrays, and the buffers that the agents are sent in addition."""
+        self.arrays_fixed = True
         self.layout = Layout.of(ArrayRecord({name: self.arrays[name] for name in trained}))
         if named := {name: self.arrays[name] for name in buffers}:
             self.buffers = Layout.of(ArrayRecord(named))
@@ -275,7 +277,7 @@ class Session:
 
     @property
     def buffers_sent(self) -> dict[str, NDArray[Any]]:
-        """The statistics of the model's buffers, as the agents are sent them; none or one array."""
+        """The statistics of the model's buffers for the broadcast: an empty dict or one array."""
         return {} if self.statistics is None else {BUFFERS: self.statistics}
 
     def restore(self, vector: NDArray[Any]) -> ArrayRecord:
@@ -289,7 +291,7 @@ class Session:
             arrays[alias] = arrays[name] if same else Array(arrays[name].numpy().astype(kind))
         return ArrayRecord(arrays)
 
-    def statistics_of(self, found: NDArray[Any] | None) -> NDArray[Any] | None:
+    def statistics_of(self, sent: NDArray[Any] | None) -> NDArray[Any] | None:
         """Return a copy of an upload's statistics, if it has any.
 
         Raises
@@ -297,14 +299,14 @@ class Session:
         UploadError
             If they are not the model's, or not finite.
         """
-        own = self.statistics
-        if found is None:
+        expected = self.statistics
+        if sent is None:
             return None
-        if own is None or (found.shape, found.dtype) != (own.shape, own.dtype):
+        if expected is None or (sent.shape, sent.dtype) != (expected.shape, expected.dtype):
             raise UploadError("upload holds buffers that do not fit the model")
-        if not finite(found):
+        if not finite(sent):
             raise NotFiniteError("upload holds buffers that are not finite")
-        return found.copy()
+        return sent.copy()
 
     def average(self, statistics: Iterable[NDArray[Any] | None]) -> None:
         """Take the mean of the statistics that came with the uploads, if any did."""

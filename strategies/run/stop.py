@@ -1,4 +1,4 @@
-"""Why a run ends."""
+"""The reasons why a run ends."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Stop(StrEnum):
     """
 
     ROUNDS = "rounds"
-    """All rounds that were asked for are played."""
+    """All requested rounds are played."""
     TOLERANCE = "tolerance"
     """The stationarity is small enough."""
     REQUEST = "request"
-    """The operator asked for it: SIGTERM, ``control.toml`` or the strategy's ``stopping``."""
+    """The operator's request: SIGTERM, ``control.toml`` or the strategy's ``stopping``."""
     SHOULD_STOP = "should_stop"
     """The function of that name was true of a round."""
     DIVERGENCE = "divergence"
-    """The run blows up, and ``on-divergence`` is not ``warn``."""
+    """The run diverges, and ``on-divergence`` is not ``warn``."""

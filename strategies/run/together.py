@@ -1,8 +1,8 @@
-"""Agents whose local work a grid does together, without a message to each of them.
+"""Agents whose local work a grid computes together, without a message to each of them.
 
-The cohort engine (`privet.sim.cohort`) is such a grid, and so is the Ray engine. What the messages
-and replies would have been is known all the same: their sizes count, their digests are compared,
-and where an upload has to be looked at by itself, its reply is made.
+The cohort engine (`privet.sim.cohort`) is such a grid, and so is the Ray engine. The messages and
+replies are accounted for as if they had been sent: their sizes count, their digests are compared,
+and if an upload has to be checked by itself, its reply is built.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class WorksTogether(Protocol):
         nodes: Sequence[int],
         tags: Tags,
         states: Mapping[str, NDArray[Any]] | None,
-        besides: Mapping[str, NDArray[Any]],
+        per_agent: Mapping[str, NDArray[Any]],
         timeout: float,
     ) -> list[Trained]:
-        """Do a round's local work of those of these nodes that can, as `Cohort.train`.
+        """Do the local work of a round for those of these nodes that can, as `Cohort.train`.
 
         Nodes of other processes that take more than ``timeout`` seconds are left out.
         """
@@ -49,12 +49,12 @@ class WorksTogether(Protocol):
 
 
 def working_together(half: ServerHalf[Any], grid: Grid) -> WorksTogether | None:
-    """Return the grid as one that works together, None where it or the algorithm does not."""
+    """Return the grid if it and the algorithm can work without messages, else None."""
     return grid if isinstance(grid, WorksTogether) and not by_message(half) else None
 
 
 def by_message(half: ServerHalf[Any]) -> str:
-    """Return why all agents of a half are asked by message, empty where they need not be."""
+    """Return why all agents of a half are asked by message; empty if they need not be."""
     if half.masked:
         return "uploads are masked"
     if half.agent.codes:
@@ -63,7 +63,7 @@ def by_message(half: ServerHalf[Any]) -> str:
 
 
 class Together(NamedTuple):
-    """What agents did together in a round, in folding order.
+    """The results of agents that worked together in a round, in folding order.
 
     Attributes
     ----------
@@ -73,9 +73,9 @@ class Together(NamedTuple):
         Of objects where the arrays differ in length.
     digests, num_examples : array (k,)
     costs : list of Cost
-        What each has cost, by its own account; agents of one account share it.
+        The privacy cost of each agent by its own account; agents of one account share the object.
     size : int
-        Bytes of all uploads as they would have been sent.
+        Bytes of all uploads, as if they had been sent.
     """
 
     names: list[str]
@@ -90,7 +90,7 @@ class Together(NamedTuple):
     def of(
         cls, names: Sequence[str], positions: Sequence[int], done: Sequence[Trained]
     ) -> Together:
-        """Return the results of several blocks as one; ``names`` are those that were asked."""
+        """Return the results of several blocks as one; ``names`` are all agents that were given."""
         places = np.concatenate([one.places for one in done])
         order = np.argsort(places)
         places = places[order]
@@ -130,19 +130,19 @@ class Together(NamedTuple):
     def accepted(
         self, half: ServerHalf[Any], state: Any, sent: Arrays, expected: NDArray[np.int64]
     ) -> Uploads:
-        """Return what is folded of all uploads.
+        """Return all uploads, checked, for the fold.
 
         Parameters
         ----------
         sent : dict of str to array
-            What all agents were broadcast.
+            The arrays that all agents were sent.
         expected : array (k,) of int
             The numbers of examples that the agents are enrolled with.
 
         Raises
         ------
         UploadError, WireError
-            If one of them cannot be folded.
+            If one of the uploads cannot be folded.
         """
         block, agreed = half.accept(state, Block(self.positions, self.upload, sent))
         if not np.array_equal(agreed, self.digests):
@@ -160,7 +160,7 @@ class Together(NamedTuple):
         return made
 
     def updates(self, round_: int) -> dict[str, Update]:
-        """Return what the uploads say beside their arrays; agents of one account share one."""
+        """Return the uploads' metadata, without arrays; agents of one account share an object."""
         shared: dict[int, Update] = {}
         for row, one in enumerate(self.costs):
             if id(one) not in shared:
@@ -190,7 +190,7 @@ def _size(upload: Arrays) -> int:
 
 
 def _joined(parts: Sequence[NDArray[Any]], order: NDArray[np.intp]) -> NDArray[Any]:
-    """Return the rows of all parts in this order, as objects where not all are alike."""
+    """Return the rows of all parts in this order, as objects if their shapes differ."""
     if len({(part.shape[1:], part.dtype) for part in parts}) == 1:
         whole: NDArray[Any] = np.concatenate(parts)
     else:

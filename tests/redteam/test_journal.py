@@ -22,7 +22,7 @@ from privet.kernel import AgentLedger, Release
 from privet.server_apps import execute, read_config
 from privet.sim.engine import InlineGrid
 from privet.strategies.run.checkpoint import load, save
-from privet.strategies.run.journal import Asked, Journal, read_journal
+from privet.strategies.run.journal import Journal, Request, read_journal
 from privet.strategies.run.roster import Agent, Question, Roster
 from privet.wire import Enrolment
 from redteam.harness import spent
@@ -278,23 +278,23 @@ def test_the_journal_is_its_owners_alone_and_goes_back_to_the_checkpoint_before(
 ) -> None:
     journal = Journal(tmp_path / "asked.jsonl")
     journal.begin()
-    journal.add(1, Asked(3, ("a", "b"), 1))
+    journal.add(1, Request(3, ("a", "b"), 1))
     assert journal.path.stat().st_mode & 0o777 == 0o600
-    assert read_journal(journal.path, 2) == [Asked(3, ("a", "b"), 1)]
+    assert read_journal(journal.path, 2) == [Request(3, ("a", "b"), 1)]
     assert read_journal(journal.path, 3) == []  # the checkpoint has their cost
     journal.mark(3)
-    journal.add(2, Asked(4, ("a",), 1))
-    assert read_journal(journal.path, 3) == [Asked(4, ("a",), 1)]
+    journal.add(2, Request(4, ("a",), 1))
+    assert read_journal(journal.path, 3) == [Request(4, ("a",), 1)]
     journal.mark(4)
     assert journal.path.stat().st_mode & 0o777 == 0o600
     assert read_journal(journal.path, 4) == []
-    assert read_journal(journal.path, 3) == [Asked(4, ("a",), 1)]  # the checkpoint before
+    assert read_journal(journal.path, 3) == [Request(4, ("a",), 1)]  # the checkpoint before
     size = journal.path.stat().st_size
     for number in range(5, 9):
-        journal.add(number, Asked(number, ("a",), 1))
+        journal.add(number, Request(number, ("a",), 1))
         journal.mark(number)
     assert journal.path.stat().st_size == size
-    assert read_journal(journal.path, 7) == [Asked(8, ("a",), 1)]
+    assert read_journal(journal.path, 7) == [Request(8, ("a",), 1)]
 
 
 def test_requests_of_several_processes_all_count_and_a_cut_line_does_not(tmp_path: Path) -> None:
@@ -302,11 +302,11 @@ def test_requests_of_several_processes_all_count_and_a_cut_line_does_not(tmp_pat
     for _ in range(2):
         journal = Journal(path)
         journal.begin()
-        journal.add(1, Asked(4, ("a", "b"), 1))
-        journal.add(1, Asked(4, ("a",), 1))  # it was asked for fewer
+        journal.add(1, Request(4, ("a", "b"), 1))
+        journal.add(1, Request(4, ("a",), 1))  # it was asked for fewer
         with path.open("ab") as file:
             file.write(b'{"request":2,"round":4,"na')  # a lost process cut it
-    assert read_journal(path, 3) == [Asked(4, ("a",), 1)] * 2
+    assert read_journal(path, 3) == [Request(4, ("a",), 1)] * 2
 
 
 def test_a_damaged_journal_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -52,19 +52,19 @@ class Exits(NamedTuple):
         if self.private:
             raise BudgetRefused(f"declines {what}: it would be an un-noised release")
 
-    def line(self, error: BaseException, text: str, *, own: bool) -> str:
-        """Return the line that is sent of a failure.
+    def line(self, error: BaseException, text: str, *, library_error: bool) -> str:
+        """Return the line that is sent about a failure.
 
         Parameters
         ----------
         error : BaseException
         text : str
-            Its own, as one line.
-        own : bool
-            Whether its class is one of this library's whose texts name no record.
+            The error's text, as one line.
+        library_error : bool
+            Whether its class is one of this library's, whose texts name no record.
         """
         kind = type(error).__name__
-        if self.quiet and not (own and _raised_here(error.__traceback__)):
+        if self.quiet and not (library_error and _raised_here(error.__traceback__)):
             known = next(each for each in type(error).__mro__ if _is_known(each))
             return f"{known.__name__} (text withheld: private run)"
         if isinstance(error, KeyError):  # whose text is the key alone

@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord, Context, Message, MessageType
 from numpy.typing import NDArray
 
 from privet.client_apps import agent_name
-from privet.client_apps.cohort import Tags, Trained, begun, row_of
+from privet.client_apps.cohort import Tags, Trained, row_of, starting_rows
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App, NodeConfig
@@ -141,7 +141,7 @@ class AskedByMessage:
         free = np.array([(name, round_) not in self.fates for name in names], bool)
         places = np.flatnonzero(free)
         some = [nodes[place] for place in places.tolist()]
-        own = states and begun(states, free), row_of(besides, free)
+        own = states and starting_rows(states, free), row_of(besides, free)
         work: Any = super()
         done = work.train_together(shared, some, tags[free], *own, timeout)
         return [one._replace(places=places[one.places]) for one in done]

@@ -451,7 +451,7 @@ class Roster:
             unit=said.unit,
             public_key=said.public_key,
             facts=said.facts,
-            own=said.own,
+            own=said.own_settings,
             library=said.library,
             stated=said.ledger,
         )

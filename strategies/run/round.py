@@ -11,7 +11,7 @@ import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from privet.client_apps.cohort import begun
+from privet.client_apps.cohort import starting_rows
 from privet.wire import pack
 
 from ..half import ServerHalf, Turn
@@ -199,7 +199,7 @@ class Pending:
             parts.append(Together.of(some, places, done))
             size = payload_bytes(sent.record_for(some[0]))
             if states is not None:
-                size += len(pack(begun(states, 0)))
+                size += len(pack(starting_rows(states, 0)))
             sent.bytes += size * len(parts[-1].names)
         if not parts:
             return names

@@ -28,14 +28,15 @@ LIBRARY = __name__.partition(".")[0]
 
 
 class Exits(NamedTuple):
-    """What may leave a node in answer to one message.
+    """The rules for what may leave a node in answer to one message.
 
     Attributes
     ----------
     private : bool
         Whether the node has a budget, or was enrolled or has taken part in a private run.
     quiet : bool
-        Whether a text could be one too many: the same, and where the message asks for privacy.
+        Whether texts are withheld: where the node is private, and where the message asks for
+        privacy.
     """
 
     private: bool
@@ -89,7 +90,7 @@ def require_public(problem: Problem) -> None:
 
 
 def _raised_here(trace: TracebackType | None) -> bool:
-    """Whether it was code of this library that raised, not a user's who took one of its classes."""
+    """Whether this library's code raised the error, and not user code with one of its classes."""
     if trace is None:
         return False
     while trace.tb_next is not None:

@@ -166,7 +166,7 @@ class DataSettings:
 
 
 def _divisor_of(algorithm: str) -> str:
-    """Return what ``divisor = auto`` means for an algorithm."""
+    """Return the divisor that ``divisor = auto`` stands for with an algorithm."""
     known = algorithms()
     agent = known[algorithm].load_agent() if algorithm in known else None
     return str(getattr(agent, "divisor", "agent"))

@@ -29,7 +29,7 @@ MODS = {
 the older ones takes half a second."""
 
 _HEADLINE = "An exception was raised when processing a message by %s"
-"""What Flower's simulation logs before each traceback of a ClientApp."""
+"""Text that Flower's simulation logs before each traceback of a ClientApp."""
 
 
 def flat(config: dict[str, Any]) -> dict[str, Any]:
@@ -58,24 +58,24 @@ def copy_for(message: Message, node: int, content: RecordDict) -> Message:
 
 def reply_to(message: Message, content: RecordDict) -> Message:
     """Return the reply ``Message(content, reply_to=message)``, which takes Flower 6 us."""
-    asked, now = message.metadata.__dict__, time.time()
-    told = {
+    original, now = message.metadata.__dict__, time.time()
+    fields = {
         "_message_id": "",
-        "_src_node_id": asked["_dst_node_id"],
-        "_dst_node_id": asked["_src_node_id"],
-        "_src_task_id": asked["_dst_task_id"],
-        "_dst_task_id": asked["_src_task_id"],
-        "_reply_to_message_id": asked["_message_id"],
+        "_src_node_id": original["_dst_node_id"],
+        "_dst_node_id": original["_src_node_id"],
+        "_src_task_id": original["_dst_task_id"],
+        "_dst_task_id": original["_src_task_id"],
+        "_reply_to_message_id": original["_message_id"],
         "_created_at": now,
-        "_ttl": asked["_created_at"] + asked["_ttl"] - now,
+        "_ttl": original["_created_at"] + original["_ttl"] - now,
         "_delivered_at": "",
     }
-    return _with_metadata(message, told, content)
+    return _with_metadata(message, fields, content)
 
 
-def _with_metadata(message: Message, told: dict[str, Any], content: RecordDict) -> Message:
+def _with_metadata(message: Message, fields: dict[str, Any], content: RecordDict) -> Message:
     made, metadata = object.__new__(Message), object.__new__(Metadata)
-    metadata.__dict__.update(message.metadata.__dict__, **told)
+    metadata.__dict__.update(message.metadata.__dict__, **fields)
     made.__dict__.update({"_metadata": metadata, "_content": content, "_error": None})
     return made
 
@@ -87,8 +87,8 @@ def set_message_id(message: Message, message_id: str) -> None:
 
 def answers(reply: Message, message: Message) -> bool:
     """Whether a message is the reply to another; the ids have getters, at 1 us each."""
-    asked: str = message.metadata.__dict__["_message_id"]
-    return bool(reply.metadata.__dict__["_reply_to_message_id"] == asked)
+    original: str = message.metadata.__dict__["_message_id"]
+    return bool(reply.metadata.__dict__["_reply_to_message_id"] == original)
 
 
 def set_identity(run_id: int, node_id: int) -> None:

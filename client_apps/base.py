@@ -1,4 +1,4 @@
-"""Privacy-critical: what an agent does with messages, for every algorithm.
+"""Privacy-critical: an agent's message handlers, shared by every algorithm.
 
 The handlers obey the message and the node config, never ``run_config``, so that they work inside
 any Flower project. State is written last and only on success.
@@ -88,7 +88,7 @@ LOCAL_KEYS = (
 
 
 OWN = (PrivetError, NoCertificateError, NoiseError, MaskError, RecordsError, BudgetRefused)
-"""Failures whose texts are this library's own and name no record."""
+"""Exceptions whose texts are written by this library and name no record."""
 
 
 class _NoProblem(Exception):
@@ -106,7 +106,7 @@ def agent_name(context: Context) -> str:
 
 
 class Participant:
-    """What an agent does with the messages of any registered algorithm.
+    """Handles an agent's messages for any registered algorithm.
 
     Parameters
     ----------
@@ -117,8 +117,8 @@ class Participant:
     overrides : mapping, optional
         The agent's own values of ``LOCAL_KEYS``; its node config may override them again.
     noise_factory : callable, optional
-        Replaces the source of privacy noise; what it gives counts as explicit noise, and the
-        run as not private.
+        Replaces the source of privacy noise; its draws count as explicit noise, and the run as not
+        private.
     mask_factory : callable, optional
         Replaces the key agreement of secure sums; such a run is not private either.
     train_metrics : bool
@@ -147,7 +147,7 @@ class Participant:
         self.train_metrics = train_metrics
         self._problems: dict[tuple[int, int], Problem] = {}
         self._prepared: dict[tuple[int, int], tuple[Half, float, Held, Facts]] = {}
-        self._heard: tuple[bytes, bool, dict[str, Any]] = (b"", False, {})
+        self._decoded: tuple[bytes, bool, dict[str, Any]] = (b"", False, {})
 
     # ------------------------------------------------------------------ handlers
 
@@ -155,18 +155,18 @@ class Participant:
         """Answer the enrolment question.
 
         Privacy: the reply holds the agent's name, its declared number of examples (public), the
-        model's names, shapes and dtype, which rounds' states it holds, the version of this library,
-        what its ledger file has of the experiment (public numbers, as in every upload) and, for
-        secure sums, a fresh public key; nothing else.
+        model's names, shapes and dtype, the rounds whose states it holds, the version of this
+        library, the experiment's entries in its ledger file (public numbers, as in every upload)
+        and, for secure sums, a fresh public key; nothing else.
         """
         return self._guarded(self._query, message, context)
 
     def train(self, message: Message, context: Context) -> Message:
         """Do one round's local work and return the upload.
 
-        Privacy: the upload is one release; it is charged to the agent's ledger, and its budget
-        asked, before anything is computed from the data. In a run of secure sums it is masked;
-        what it costs is the same, as if the server saw it.
+        Privacy: the upload is one release. It is charged to the agent's ledger and checked against
+        its budget before anything is computed from the data. In a run of secure sums it is masked;
+        its cost is the same, as if the server saw it.
         """
         return self._guarded(self._train, message, context)
 
@@ -178,7 +178,7 @@ class Participant:
         """
         return self._guarded(self._evaluate, message, context)
 
-    # ------------------------------------------------------------------ what they do
+    # ------------------------------------------------------------------ implementation
 
     def _guarded(
         self,
@@ -188,9 +188,9 @@ class Participant:
     ) -> Message:
         """Run a handler; a failure becomes an error reply of one line naming the agent.
 
-        A message whose time to live is over, as one of a round that has ended, is not looked at.
-        Only this library's own texts are sent from an agent with privacy on: any other could
-        quote a record.
+        A message whose time to live has expired, such as one of a round that has ended, is not
+        processed. An agent with privacy on sends only texts that this library wrote: any other
+        could quote a record.
         """
         pin_blas_threads()
         name = agent_name(context)
@@ -200,30 +200,30 @@ class Participant:
             log.warning("%s: nothing is computed or charged", line)
             return Message(Error(FAILED, line), reply_to=message)
         try:
-            # Steps that are too long overflow; who gets the numbers says so in one line.
+            # Steps that are too long overflow; the code that receives the numbers reports it.
             with np.errstate(over="ignore", invalid="ignore"):
                 return Message(handler(message, context, name), reply_to=message)
         except Exception as error:
             return Message(self._failure(name, error, message, context), reply_to=message)
 
     def _failure(self, name: str, error: Exception, message: Message, context: Context) -> Error:
-        """Write a failure down on the node, and return what is sent of it."""
+        """Log a failure on the node, and return the error that is sent to the coordinator."""
         no_problem = isinstance(error, _NoProblem)
         if isinstance(error, _NoProblem):
             (error,) = error.args
-        own = isinstance(error, OWN)
-        text = str(error) if own else one_line(str(error))
+        library_error = isinstance(error, OWN)
+        text = str(error) if library_error else one_line(str(error))
         if isinstance(error, BudgetRefused):
             why = f" ({one_line(str(error.__cause__))})" if error.__cause__ else ""
             log.warning("agent %s refuses: %s%s", name, text, why)
-        elif own:
+        elif library_error:
             log.warning("agent %s: %s", name, text)
         elif no_problem or isinstance(error, ModelError):
-            # Most often a wrong data file, or a layer that says more than a traceback.
+            # Most often a wrong data file, or a layer whose error explains more than a traceback.
             log.error("agent %s: %s: %s", name, type(error).__name__, text)
         else:
             log.exception("agent %s failed", name)
-        line = self.exits(message, context).line(error, text, own=own)
+        line = self.exits(message, context).line(error, text, library_error=library_error)
         if isinstance(error, DataError) and error.told:
             line = error.told
         code = REFUSED if isinstance(error, BudgetRefused) else FAILED
@@ -232,7 +232,7 @@ class Participant:
         return Error(code, f"agent {name}: {line}")
 
     def exits(self, message: Message, context: Context) -> Exits:
-        """Return what may leave this node in answer to a message."""
+        """Return the rules for what may leave this node in answer to a message."""
         return exits(message, context)
 
     def _problem(self, context: Context) -> Problem:
@@ -254,8 +254,8 @@ class Participant:
     ) -> tuple[Held, Facts]:
         """Return the problem to work on and its public numbers.
 
-        In a private run it is divided by the declared number of examples, whatever the file holds;
-        where agents are weighted by their examples, by the mean number of them.
+        In a private run it is divided by the declared number of examples, whatever the file holds.
+        Where agents are weighted by their examples, it is divided by the mean number of them.
         """
         key = (context.run_id, context.node_id)
         known = self._prepared.get(key)
@@ -275,77 +275,80 @@ class Participant:
 
     @property
     def stackable(self) -> bool:
-        """Whether agents may work together: nobody replaced their noise, or wants more of them."""
+        """Whether agents may be batched: no replaced noise or masks, and no training metrics."""
         replaced = self.noise_factory or self.mask_factory or self.train_metrics
         return type(self) is Participant and not replaced
 
     def has_problem(self, context: Context) -> bool:
-        """Whether an agent's problem is made."""
+        """Whether an agent's problem has been built."""
         return (context.run_id, context.node_id) in self._problems
 
-    def prepared(self, asked: Instruction, context: Context) -> tuple[Half, Held, Facts]:
-        """Return what an agent works with in a round, beside its state."""
-        half = self.half(asked, context)
-        mean = self.settings(asked).get(MEAN_EXAMPLES, 0.0)
+    def prepared(self, instruction: Instruction, context: Context) -> tuple[Half, Held, Facts]:
+        """Return the half, the problem and the facts that an agent uses in a round."""
+        half = self.half(instruction, context)
+        mean = self.settings(instruction).get(MEAN_EXAMPLES, 0.0)
         return half, *self.prepared_problem(half, context, mean)
 
-    def half(self, asked: Instruction, context: Context) -> Half:
-        """Return the half that an agent is asked for (raises ``WireError``)."""
-        protocol = asked.protocol
+    def half(self, instruction: Instruction, context: Context) -> Half:
+        """Return the half that an instruction names (raises ``WireError``)."""
+        protocol = instruction.protocol
         if self._protocol not in (None, protocol):
             raise WireError(f"serves {self._protocol}, not {protocol}")
-        own = self._own(context)
-        typed = tuple([(key, value, type(value)) for key, value in own.items()])
-        half = _agent_half(protocol, asked.settings, typed)
-        if half.version != asked.version:
-            raise WireError(f"speaks {protocol} version {half.version}, asked for {asked.version}")
+        own_settings = self._own_settings(context)
+        typed = tuple([(key, value, type(value)) for key, value in own_settings.items()])
+        half = _agent_half(protocol, instruction.settings, typed)
+        if half.version != instruction.version:
+            raise WireError(
+                f"speaks {protocol} version {half.version}, the instruction is of version "
+                f"{instruction.version}"
+            )
         return half
 
     @staticmethod
-    def settings(asked: Instruction) -> Mapping[str, Any]:
-        """Return what an agent is asked with (raises ``ConfigError``)."""
-        return _settings(asked.settings)
+    def settings(instruction: Instruction) -> Mapping[str, Any]:
+        """Return an instruction's checked settings (raises ``ConfigError``)."""
+        return _settings(instruction.settings)
 
-    def _own(self, context: Context) -> dict[str, Any]:
-        """Return the settings that are this agent's own, by key."""
+    def _own_settings(self, context: Context) -> dict[str, Any]:
+        """Return the settings that this agent sets for itself, by key."""
         config = context.node_config
         return {**self._overrides, **{key: config[key] for key in LOCAL_KEYS if key in config}}
 
-    def broadcast(self, asked: Instruction, private: bool) -> Mapping[str, Any]:
-        """Return what all agents were sent; agents of one process read the same bytes once.
+    def broadcast(self, instruction: Instruction, private: bool) -> Mapping[str, Any]:
+        """Return the decoded broadcast; agents of one process decode the same bytes once.
 
-        But for large ones, which the next round does without.
+        A large broadcast is not cached beyond its round.
         """
-        payload, tame, arrays = self._heard
-        if payload is not asked.payload or tame is not private:
-            arrays = Received(asked.broadcast())
+        payload, checked, arrays = self._decoded
+        if payload is not instruction.payload or checked is not private:
+            arrays = Received(instruction.broadcast())
             if private:
                 require_tame(arrays.values())
-            if len(asked.payload) <= LARGE:
-                self._heard = (asked.payload, private, arrays)
+            if len(instruction.payload) <= LARGE:
+                self._decoded = (instruction.payload, private, arrays)
         return arrays
 
     def _query(self, message: Message, context: Context, name: str) -> RecordDict:
         rules = node_rules(context)  # rules that cannot be read close the node at once
         if refusal := mod_around():
             raise BudgetRefused(refusal)
-        asked = message.content[RECORD]
-        if not isinstance(asked, ConfigRecord) or asked.get("contract") != CONTRACT_VERSION:
+        question = message.content[RECORD]
+        if not isinstance(question, ConfigRecord) or question.get("contract") != CONTRACT_VERSION:
             raise WireError(f"enrolment question is not of contract version {CONTRACT_VERSION}")
-        protocol, experiment = str(asked["protocol"]), read_experiment(asked)
+        protocol, experiment = str(question["protocol"]), read_experiment(question)
         half = algorithm(protocol).load_agent()
         if self._protocol not in (None, protocol):
             raise WireError(f"serves {self._protocol}, not {protocol}")
-        if asked.get("quiet") or asked.get("secure-sum"):
+        if question.get("quiet") or question.get("secure-sum"):
             context.state[PRIVATE_RECORD] = ConfigRecord()
         problem = self._problem(context)
         facts = declared_facts(problem, rules)
-        if rules.limited or (asked.get("quiet") and not asked.get("secure-sum")):
+        if rules.limited or (question.get("quiet") and not question.get("secure-sum")):
             require_public(problem)
         held = read_state(context)
         layout, buffers = (getattr(problem, name, None) for name in ("layout", "buffers"))
         known = held.rounds if held.experiment == experiment else ()
-        said = Enrolment(
+        enrolment = Enrolment(
             agent=name,
             num_examples=facts.num_examples,
             dim=int(problem.dim),
@@ -355,16 +358,16 @@ class Participant:
             experiment=experiment if known else "",
             rounds=known,
             unit=str(context.node_config.get("unit", "")),
-            public_key=new_keys(context, experiment) if asked.get("secure-sum") else b"",
+            public_key=new_keys(context, experiment) if question.get("secure-sum") else b"",
             layout=layout.to_json() if isinstance(layout, Layout) else "",
             buffers=buffers.to_json() if isinstance(buffers, Layout) else "",
             facts=facts.to_json(),
             tied=json.dumps(tied) if (tied := getattr(problem, "tied", None)) else "",
-            own=encode_settings(own) if (own := self._own(context)) else "",
+            own_settings=encode_settings(extra) if (extra := self._own_settings(context)) else "",
             library=library_version(),
             ledger=rules.released(experiment, name),
         )
-        return record_dict({RECORD: enrolment_record(said)})
+        return record_dict({RECORD: enrolment_record(enrolment)})
 
     def _train(self, message: Message, context: Context, name: str) -> RecordDict:
         try:
@@ -395,15 +398,16 @@ def declared_facts(problem: Problem, rules: NodeRules) -> Facts:
         return facts
     if facts.num_examples > count:
         raise ConfigError(f"num-examples = {count}: this node holds more examples than it declares")
-    own = facts.divisor == facts.num_examples
-    return replace(facts, num_examples=count, divisor=float(count) if own else facts.divisor)
+    by_own_count = facts.divisor == facts.num_examples
+    divisor = float(count) if by_own_count else facts.divisor
+    return replace(facts, num_examples=count, divisor=divisor)
 
 
 def _weighted(problem: Problem, half: Half, mean: float) -> Problem:
     """Return the problem divided by the agents' mean number of examples.
 
-    So its f_i counts n_i / mean times. An example would then be worth more, at an agent that has
-    many, than the sensitivity of a mean over them says: no private run does so.
+    So its f_i counts n_i / mean times. At an agent with many examples, one example would then be
+    worth more than the sensitivity of a mean over them says: no private run does so.
     """
     divide = getattr(problem, "with_divisor", None)
     if half.private or divide is None:
@@ -414,7 +418,7 @@ def _weighted(problem: Problem, half: Half, mean: float) -> Problem:
 
 
 def _divided(problem: Problem, facts: Facts, rules: NodeRules) -> Problem:
-    """Return the problem divided by what its node declares.
+    """Return the problem divided by the number of examples that its node declares.
 
     Where a record may come or go, any other number could come from counting records, and whether
     a problem can be divided must not depend on how many it holds.
@@ -443,8 +447,10 @@ def _settings(text: str) -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _agent_half(protocol: str, settings: str, own: tuple[tuple[str, Any, type], ...]) -> Half:
+def _agent_half(
+    protocol: str, settings: str, own_settings: tuple[tuple[str, Any, type], ...]
+) -> Half:
     # With types, as True == 1 == 1.0.
-    merged = {**decode_settings(settings), **{key: value for key, value, _ in own}}
+    merged = {**decode_settings(settings), **{key: value for key, value, _ in own_settings}}
     half: Half = algorithm(protocol).load_agent().from_settings(merged)
     return half

@@ -1,13 +1,13 @@
-"""Privacy-critical: the local work of many agents of one process, done together.
+"""Privacy-critical: the local work of many agents of one process, in batches.
 
-An agent's round is cheap beside the messages that it takes. Agents who are asked the same thing are
-kept as a block: their states are rows of tables, and neither an instruction nor an upload is a
-message of its own. Where the half takes rows and the problems are of one `stack_key`, their local
-work is one call of their half; in other blocks it is one call after the other. Everything that
-`Participant` promises of a message holds for a row: it is screened and charged by the same `Guard`,
-once for all rows of one account, and its noise is that of the release that was charged. Who is
-refused, and nobody else, is asked by message and says so itself. Nobody is in a block whose node
-has rules or a state file, whose model is large, nor in a run that masks its uploads.
+An agent's round is cheap compared with the messages that it takes. Agents with the same instruction
+are kept as a block: their states are rows of tables, and no instruction or upload is a separate
+message. Where the half takes rows and the problems share a `stack_key`, the local work of a block
+is one call of its half; in other blocks it is one call per agent. Everything that `Participant`
+promises of a message holds for a row: it is screened and charged by the same `Guard`, once for all
+rows of one account, and its noise is that of the release that was charged. An agent whose release
+is refused, and no other, leaves the block and is asked by message. Nodes with rules or a state
+file, agents with a large model, and runs that mask their uploads are never batched.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Tags = NDArray[np.int64]
 
 
 class Cost(NamedTuple):
-    """What a reply says of its cost: the total so far at delta, a remark, the account."""
+    """The cost that a reply states: the total so far at delta, a remark, the account."""
 
     epsilon: float
     delta: float
@@ -66,17 +66,17 @@ class Cost(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """What agents of a block would have sent, one row each.
+    """The uploads of a block's agents, one row each.
 
     Attributes
     ----------
     places : array (k,) of int
-        Which of the agents that were asked.
+        Positions among the chosen agents.
     upload : dict of str to array (k, d)
     digests : array (k,) of uint64
     num_examples : array (k,) of int
     costs : list of Cost
-        What each has cost; agents of one account share it.
+        Cost of each upload; agents of one account share the object.
     """
 
     places: Places
@@ -87,12 +87,12 @@ class Trained(NamedTuple):
 
 
 class Cohort:
-    """The agents of one process that can work together.
+    """The agents of one process that can be batched.
 
     Parameters
     ----------
     participant : Participant
-        Who handles their messages.
+        Handles the agents' messages.
     contexts : mapping of node id to Context
         A state is in its context, or in a block until ``release``.
     """
@@ -110,26 +110,27 @@ class Cohort:
         nodes: Sequence[int],
         tags: Tags,
         states: Mapping[str, Vector] | None,
-        besides: Mapping[str, Vector],
+        per_agent: Mapping[str, Vector],
     ) -> list[Trained]:
-        """Do a round's local work of those of these agents who can do it together.
+        """Do a round's local work for those of these agents that can be batched.
 
         Parameters
         ----------
         shared : ConfigRecord
-            What all are told.
+            The record that all agents are sent.
         nodes : sequence of int
         tags : array of int
             The round of the upload last accepted from each.
         states : mapping of str to array (k, d) or (d,), optional
-            What they go on from; None for what they hold after the round of their tag.
-        besides : mapping of str to array (k, d)
-            What each is told besides; empty for nothing.
+            The states that the agents start from; None for those they hold after the round of
+            their tag.
+        per_agent : mapping of str to array (k, d)
+            Arrays for each agent alone, in addition to the broadcast; may be empty.
         """
-        asked = read_instruction(record_dict({RECORD: shared, AGENT_RECORD: agent_record(0)}))
-        if asked.roster:
+        instruction = read_instruction(record_dict({RECORD: shared, AGENT_RECORD: agent_record(0)}))
+        if instruction.roster:
             return []
-        self._place(asked, nodes)
+        self._place(instruction, nodes)
         where = [self._where[node] or (-1, 0) for node in nodes]
         block, rows = np.array(where, np.intp).reshape(-1, 2).T
         done = []
@@ -141,25 +142,26 @@ class Cohort:
             places = np.flatnonzero(block == number)
             given = None
             if states is not None:
-                given = begun(states, places)
+                given = starting_rows(states, places)
             try:
-                broadcast = self._participant.broadcast(asked, private=one.half.private)
+                broadcast = self._participant.broadcast(instruction, private=one.half.private)
                 round_ = _BlockRound(
                     one,
-                    asked,
+                    instruction,
                     places,
                     rows[places],
                     tags[places],
                     given,
                     broadcast,
-                    row_of(besides, places),
+                    row_of(per_agent, places),
                     verify=one.half not in verified,
                 )
                 trained = round_.play()
-            except Ended:  # nobody holds the state that is asked for, or may be charged
+            except Ended:  # no agent holds the requested state, or none may be charged
                 continue
-            except Exception as error:  # each agent then says itself what is wrong
-                log.warning("%s: agents work one by one: %s", asked.protocol, one_line(str(error)))
+            except Exception as error:  # asked by message, each agent reports its own error
+                reason = one_line(str(error))
+                log.warning("%s: agents work one by one: %s", instruction.protocol, reason)
                 self._alone.add(one.half)
                 continue
             done.append(trained)
@@ -170,7 +172,7 @@ class Cohort:
     def release(self, nodes: Iterable[int] | None = None, *, keep: bool = False) -> None:
         """Put states back into the contexts, all of them or those of some nodes.
 
-        They are read from there again unless they are kept as well.
+        With ``keep`` the block keeps its rows as well; otherwise they are read back from there.
         """
         for node in self._where if nodes is None else nodes:
             where = self._where.get(node)
@@ -179,46 +181,46 @@ class Cohort:
 
     # ------------------------------------------------------------------ blocks
 
-    def _place(self, asked: Instruction, nodes: Sequence[int]) -> None:
-        """Give every agent its place in a block, or None if it is to be asked by message."""
-        # Of every run anew: another one may have left an agent a ledger.
-        run = (asked.experiment, asked.protocol, asked.settings)
+    def _place(self, instruction: Instruction, nodes: Sequence[int]) -> None:
+        """Assign every agent a place in a block, or None if it is to be asked by message."""
+        # Repeated for every run: another one may have left an agent a ledger.
+        run = (instruction.experiment, instruction.protocol, instruction.settings)
         if run != self._run:
             self.release()
             self._blocks, self._where, self._run = [], {}, run
-        asked_now = set(nodes)
-        if self._where.keys() >= asked_now:
+        chosen = set(nodes)
+        if self._where.keys() >= chosen:
             return
-        # Those as well that are asked in a later round: blocks are to be large.
+        # Agents that a later round may choose are placed as well: blocks should be large.
         known = self._participant.has_problem
         new = [
             node
             for node, context in self._contexts.items()
-            if node not in self._where and (known(context) or node in asked_now)
+            if node not in self._where and (known(context) or node in chosen)
         ]
-        settings = checked_settings(asked.settings)
+        settings = checked_settings(instruction.settings)
         groups: dict[tuple[int, Facts | None, Hashable], list[_Member]] = {}
         for node in new:
             self._where[node] = None
-            member = self._member(asked, settings, node)
+            member = self._member(instruction, settings, node)
             if member is not None:
                 half = member.half
-                told = member.facts if half.private else None  # agents that are charged the same
+                charged = member.facts if half.private else None  # equal facts, equal charges
                 shape = stack_key(member.problem) if half.stacks else None
-                groups.setdefault((id(half), told, shape), []).append(member)
-        apart: dict[Hashable, list[_Member]] = {}
-        for (kind, told, shape), group in groups.items():
+                groups.setdefault((id(half), charged, shape), []).append(member)
+        separate: dict[Hashable, list[_Member]] = {}
+        for (kind, charged, shape), group in groups.items():
             if shape is None or len(group) < FEWEST:
                 for member in group:
                     vector = member.problem.dim, np.dtype(member.problem.dtype)
-                    apart.setdefault((kind, told, vector), []).append(member)
+                    separate.setdefault((kind, charged, vector), []).append(member)
                 continue
             size = cast("LinearModel[Any]", group[0].problem).features.nbytes
-            for some in _parts(group, BLOCK_BYTES // size, asked.round):
+            for some in _parts(group, BLOCK_BYTES // size, instruction.round):
                 stack = Stack([member.problem for member in some])
                 self._add(some, stack if stack.agrees() else None)
-        for group in apart.values():
-            for some in _parts(group, MOST_ROWS, asked.round):
+        for group in separate.values():
+            for some in _parts(group, MOST_ROWS, instruction.round):
                 self._add(some, None)
         alone = sum(self._where[node] is None for node in new)
         if alone:
@@ -230,7 +232,9 @@ class Cohort:
             self._where[member.node] = (len(self._blocks), row)
         self._blocks.append(block)
 
-    def _member(self, asked: Instruction, settings: Mapping[str, Any], node: int) -> _Member | None:
+    def _member(
+        self, instruction: Instruction, settings: Mapping[str, Any], node: int
+    ) -> _Member | None:
         context = self._contexts.get(node)
         try:
             if context is None or state_path(context) is not None:
@@ -238,10 +242,10 @@ class Cohort:
             rules, name = node_rules(context), agent_name(context)
             if rules.limited or settings.get("secure-sum", False):
                 return None
-            require_agreement(context, asked, masked=False)
-            half, held, facts = self._participant.prepared(asked, context)
-            Guard(context, rules, settings, name, asked.round).screen(half)
-        except Exception:  # which the agent says itself when it is asked by message
+            require_agreement(context, instruction, masked=False)
+            half, held, facts = self._participant.prepared(instruction, context)
+            Guard(context, rules, settings, name, instruction.round).screen(half)
+        except Exception:  # asked by message, the agent reports it
             return None
         if held.problem.dim * np.dtype(held.problem.dtype).itemsize > LARGEST_MODEL:
             return None
@@ -249,11 +253,11 @@ class Cohort:
 
 
 def _parts(group: list[_Member], most: int, round_: int) -> Iterator[list[_Member]]:
-    """Return the agents of one block after the other, at most so many."""
+    """Yield the members of one block after the other, at most ``most`` in each."""
     first = group[0]
     try:
         draws = first.half.release(first.facts, round_).draws * first.facts.dim
-    except Exception:  # a refusal, which each says by message, or noise that is seeded
+    except Exception:  # a refusal, which each agent reports by message, or seeded noise
         draws = 0
     rows = max(1, min(most, MOST_ROWS, MOST_DRAWS // max(1, draws)))
     for start in range(0, len(group), rows):
@@ -261,7 +265,7 @@ def _parts(group: list[_Member], most: int, round_: int) -> Iterator[list[_Membe
 
 
 class _DiffersError(Exception):
-    """A half does not give on rows what it gives alone."""
+    """A half computes on rows something else than on one agent alone."""
 
 
 class _Member(NamedTuple):
@@ -278,7 +282,7 @@ class _Member(NamedTuple):
 
 
 class _Block:
-    """Agents of one half, their stack if they are of one, and their states: rows of tables."""
+    """Agents of one half, their stack if they form one, and their states as rows of tables."""
 
     def __init__(
         self,
@@ -295,62 +299,62 @@ class _Block:
         self.num_examples = np.array([member.facts.num_examples for member in members])
         self._experiment = experiment
         self._here = np.zeros(len(members), bool)
-        # Of the last round that each agent took part in, and of what it went on from then.
+        # States after the last round that each agent took part in, and those it started from.
         self.now: dict[str, Vector] = {}
         self._before: dict[str, Vector] = {}
         self._tags = np.zeros((2, len(members)), np.int64)
-        # The account of each, and whether every round since it began was charged.
+        # The account of each agent, and whether every round since it began was charged.
         self._ledgers = [""] * len(members)
-        self._covered = np.zeros(len(members), bool)
+        self._fully_charged = np.zeros(len(members), bool)
 
     def release(self, rows: Iterable[int], *, keep: bool = False) -> None:
-        """Write the states of rows into their contexts; the rows hold them no more, or still."""
+        """Write the states of rows into their contexts; with ``keep`` the rows keep them too."""
         for row in rows:
             if not self._here[row]:
                 continue
             self._here[row] = keep
             now, before = self._tags[:, row].tolist()
-            if now != before:  # else it came from there
+            if now != before:  # otherwise it was read from there
                 states = tuple(pack(row_of(tables, row)) for tables in (self._before, self.now))
-                account = self._ledgers[row], bool(self._covered[row])
+                account = self._ledgers[row], bool(self._fully_charged[row])
                 state = AgentState(self._experiment, (before, now), states, *account)
                 write_state(self.members[row].context, state)
 
     def guard(self, round_: int) -> Guard:
-        """Return what stands before a round: the same for all, but for the name of the agent."""
+        """Return the guard of a round, the same for all agents except for the agent's name."""
         first = self.members[0]
         return Guard(first.context, node_rules(first.context), self._settings, first.name, round_)
 
     def charged(self, round_: int, rows: Places) -> list[Spent | None]:
-        """Charge a reply of each row; None where that is refused, which each says by message.
+        """Charge a reply of each row; None where it is refused, which the agent reports by message.
 
-        Nothing is written before the work is done, and no rule of a node is asked: those who have
-        any are not here.
+        Nothing is written before the work is done, and no rules of a node are checked: agents with
+        rules are never in a block.
         """
         guard, facts = self.guard(round_), self.members[0].facts
-        found: dict[str, Spent | None] = {}
+        spent: dict[str, Spent | None] = {}
         texts = [self._ledgers[row] for row in rows.tolist()]
         for text in dict.fromkeys(texts):
             try:
-                found[text] = guard.charge(self.half, facts, text)
+                spent[text] = guard.charge(self.half, facts, text)
             except Exception:
-                found[text] = None
-        return [found[text] for text in texts]
+                spent[text] = None
+        return [spent[text] for text in texts]
 
-    def bring_accounts(self, rows: Places) -> None:
-        """Bring the accounts of rows that begin here."""
+    def load_accounts(self, rows: Places) -> None:
+        """Load the accounts of rows that are new in the block."""
         for row in rows[~self._here[rows]].tolist():
             kept = read_state(self.members[row].context)
-            self._ledgers[row], self._covered[row] = kept.ledger, kept.covered
+            self._ledgers[row], self._fully_charged[row] = kept.ledger, kept.fully_charged
 
-    def bring_states(self, rows: Places, tags: Tags) -> NDArray[np.bool_]:
-        """Bring the states after these rounds into the tables; return which rows have one."""
+    def load_states(self, rows: Places, tags: Tags) -> NDArray[np.bool_]:
+        """Load the states after these rounds into the tables; return which rows have one."""
         self.release(rows[self._here[rows] & (self._tags[0, rows] != tags)].tolist())
         held = self._here[rows].copy()
         for place in np.flatnonzero(~held).tolist():
             row, tag = int(rows[place]), int(tags[place])
             kept = read_state(self.members[row].context)
-            self._ledgers[row], self._covered[row] = kept.ledger, kept.covered
+            self._ledgers[row], self._fully_charged[row] = kept.ledger, kept.fully_charged
             state = kept.at(self._experiment, tag)
             if state is None:
                 continue
@@ -379,15 +383,15 @@ class _Block:
         *,
         known: bool,
     ) -> None:
-        """Keep the states of a round and what it began with, in arrays of the block's own.
+        """Keep the states before and after a round, and the accounts, in the block's own arrays.
 
-        With the accounts; ``known`` says whether the server gave what the round began with.
+        ``known`` says whether the server sent the states that the round started from.
         """
-        self._covered[rows] = spent[0].covered and (known | self._covered[rows])
+        self._fully_charged[rows] = spent[0].fully_charged and (known | self._fully_charged[rows])
         for row, one in zip(rows.tolist(), spent, strict=True):
             self._ledgers[row] = one.ledger
         if self.covers(rows):
-            self.now = {name: _own(array, base) for name, array in new.items()}
+            self.now = {name: _writable(array, base) for name, array in new.items()}
             self._before = dict(base)
         else:
             if (new.keys(), base.keys()) != (self.now.keys(), self._before.keys()):
@@ -404,7 +408,7 @@ class _Block:
         self._here[rows] = True
 
     def _tables(self, state: Arrays) -> dict[str, Vector]:
-        """Return empty tables for the states of all members, like this one."""
+        """Return empty tables for the states of all members, shaped like this one."""
         count = len(self.members)
         return {name: np.zeros((count, *a.shape), a.dtype) for name, a in state.items()}
 
@@ -415,36 +419,36 @@ class _BlockRound(Round[Local, Trained]):
     Parameters
     ----------
     block : _Block
-    asked : Instruction
+    instruction : Instruction
     places, rows : array (k,) of int
-        Which of the agents that were asked, and where they are in the block.
+        Positions among the chosen agents, and in the block.
     tags : array (k,) of int
     states : mapping of str to array, optional
-        What they go on from, where it was sent.
-    broadcast, besides : mapping of str to array
-        What all are sent, and each, as a row.
+        The states that the rows start from, where they were sent.
+    broadcast, per_agent : mapping of str to array
+        Arrays sent to all agents, and a row for each agent alone.
     verify : bool
-        Whether to look at the first row of a stack alone.
+        Whether to compare the first row of a stack with the same agent alone.
     """
 
     def __init__(
         self,
         block: _Block,
-        asked: Instruction,
+        instruction: Instruction,
         places: Places,
         rows: Places,
         tags: Tags,
         states: Mapping[str, Vector] | None,
         broadcast: Mapping[str, Vector],
-        besides: Mapping[str, Vector],
+        per_agent: Mapping[str, Vector],
         *,
         verify: bool,
     ) -> None:
-        self._block, self._round, self._verify = block, asked.round, verify
+        self._block, self._round, self._verify = block, instruction.round, verify
         self.worker = block.half
         self._places, self._rows, self._tags = places, rows, tags
-        self._states, self._broadcast, self._besides = states, broadcast, besides
-        self._guard = block.guard(asked.round)
+        self._states, self._broadcast, self._per_agent = states, broadcast, per_agent
+        self._guard = block.guard(instruction.round)
         self._base: dict[str, Vector] = {}
 
     def screen(self) -> None:
@@ -453,32 +457,32 @@ class _BlockRound(Round[Local, Trained]):
     def receive(self) -> None:
         block = self._block
         if self._states is None:
-            self._narrow(block.bring_states(self._rows, self._tags))
+            self._narrow(block.load_states(self._rows, self._tags))
             every = block.covers(self._rows)
             self._base = block.now if every else row_of(block.now, self._rows)
         else:
-            block.bring_accounts(self._rows)
+            block.load_accounts(self._rows)
             shape = len(self._rows), block.members[0].problem.dim
             self._base = {n: np.array(_rows(array, shape)) for n, array in self._states.items()}
 
     def _narrow(self, which: NDArray[np.bool_]) -> None:
-        """Go on with some of the rows (raises ``Ended`` where that is none of them)."""
+        """Continue with some of the rows (raises ``Ended`` where there are none)."""
         if not which.any():
             raise Ended(None)
         if not which.all():
             self._places, self._rows = self._places[which], self._rows[which]
-            self._tags, self._besides = self._tags[which], row_of(self._besides, which)
+            self._tags, self._per_agent = self._tags[which], row_of(self._per_agent, which)
             self._base = row_of(self._base, which)
 
     def check(self) -> None:
         block = self._block
         if block.half.private:
-            require_tame([*self._base.values(), *self._besides.values()])
-            for arrays in (self._broadcast, row_of(self._besides, 0), row_of(self._base, 0)):
+            require_tame([*self._base.values(), *self._per_agent.values()])
+            for arrays in (self._broadcast, row_of(self._per_agent, 0), row_of(self._base, 0)):
                 require_vectors(arrays, block.members[self._rows[0]].problem)
 
     def charge(self) -> None:
-        """Charge every row; one that is refused is asked by message, and says so itself."""
+        """Charge every row; a row that is refused is asked by message, and reports it there."""
         spent = self._block.charged(self._round, self._rows)
         self._narrow(np.array([one is not None for one in spent]))
         self._spent = [one for one in spent if one is not None]
@@ -507,7 +511,7 @@ class _BlockRound(Round[Local, Trained]):
         sources: Callable[[], Sequence[NoiseSource]],
         release: Release,
     ) -> View:
-        """Return what all rows are given as one."""
+        """Return the view of all rows as one stack."""
         first = members[0]
         noise = Perturbers(release, len(members), sources, first.facts)
         names = tuple(one.name for one in members)
@@ -515,13 +519,13 @@ class _BlockRound(Round[Local, Trained]):
         sent = {name: _rows(array, stack.shape) for name, array in self._broadcast.items()}
         records = Records(first.held._replace(problem=cast(Any, stack)), noise)
         streams = StackedStreams(self._block.seed, "", self._round, names)
-        return View(self._base, {**sent, **self._besides}, records, streams)
+        return View(self._base, {**sent, **self._per_agent}, records, streams)
 
     def _alone(self, place: int, one: _Member, problem: Problem, noise: Perturber) -> View:
-        """Return what one row is given."""
+        """Return the view of one row."""
         return View(
             row_of(self._base, place),
-            {**self._broadcast, **row_of(self._besides, place)},
+            {**self._broadcast, **row_of(self._per_agent, place)},
             Records(one.held._replace(problem=problem), noise),
             Streams(self._block.seed, one.name, self._round),
         )
@@ -532,8 +536,8 @@ class _BlockRound(Round[Local, Trained]):
         Raises
         ------
         _DiffersError
-            If the first row of a stack, where it is to be verified, is not what its agent gives
-            alone.
+            If the first row of a stack, where it is to be verified, differs from the result of its
+            agent alone.
         """
         block = self._block
         local = done[0] if block.stack is not None else _joined(done)
@@ -563,7 +567,7 @@ class _BlockRound(Round[Local, Trained]):
 
 
 def _joined(each: Sequence[Local]) -> Local:
-    """Return what agents came to one by one as rows."""
+    """Return the results of single agents as rows."""
     first = each[0]
     return Local(
         {name: _stacked([one.state[name] for one in each]) for name in first.state},
@@ -586,18 +590,18 @@ def row_of(arrays: Arrays, row: Any) -> dict[str, Vector]:
     return {name: array[row] for name, array in arrays.items()}
 
 
-def begun(states: Mapping[str, Vector], which: Any) -> dict[str, Vector]:
-    """Return what some agents, or one, go on from: their rows, and what all have in common."""
+def starting_rows(states: Mapping[str, Vector], which: Any) -> dict[str, Vector]:
+    """Return the states that some agents, or one, start from: their rows, and the shared arrays."""
     return {name: array[which] if array.ndim > 1 else array for name, array in states.items()}
 
 
 def _rows(array: Vector, shape: tuple[int, int]) -> Vector:
-    """Return a model that several agents have in common as a row for each; others as they are."""
+    """Return an array shared by several agents as a row for each; others as they are."""
     return np.broadcast_to(array, shape) if array.shape == shape[1:] else array
 
 
-def _own(array: Vector, base: Arrays) -> Vector:
-    """Return an array that may be written into without changing what a round began with."""
+def _writable(array: Vector, base: Arrays) -> Vector:
+    """Return an array that may be written into without changing the base of a round."""
     shared = any(np.may_share_memory(array, before) for before in base.values())
     return array.copy() if shared or not array.flags.writeable else array
 

@@ -166,10 +166,10 @@ class Agent(ValueBits, BudgetSchedule, Half):
     def _moduli(self, records: Records | None, facts: Facts) -> Moduli:
         """Return moduli of f_p: public bounds in a private run, else those of the data."""
         if not self.private:
-            own = None if records is None else records.un_noised.moduli
-            if own is None:
+            moduli = None if records is None else records.un_noised.moduli
+            if moduli is None:
                 raise ConfigError("this problem does not know its moduli: give them")
-            return own
+            return moduli
         if not facts.linear:
             raise ConfigError(
                 f"a private run with eta-rule = {self.eta_rule} on a problem of your own needs the "
@@ -274,5 +274,5 @@ class Agent(ValueBits, BudgetSchedule, Half):
         """Return the program of a round whose noise no account covers."""
         if self._scaled_by_data and self.perturbation == "objective":
             return replace(self._inexact, largest=self.epsilon)
-        found = replace(self._inexact, scale=self.scale(facts))
-        return replace(found, largest=self.epsilon) if self._scaled_by_data else found
+        program = replace(self._inexact, scale=self.scale(facts))
+        return replace(program, largest=self.epsilon) if self._scaled_by_data else program

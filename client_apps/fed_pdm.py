@@ -10,7 +10,7 @@ The agent keeps lam_i; when it takes part it computes, starting at x = x0hat,
 
 and sends k of the coordinates of y, with noise. With the public dual lam_i is computed from what
 was sent instead (`public_dual`), so that the server knows it too. A private agent walks itself, a
-fixed number of steps, with what is public of the iterate apart from what is noised
+fixed number of steps, with the public part of the iterate separate from the noised part
 (`privet.kernel.programs.drift`).
 """
 
@@ -48,11 +48,11 @@ from .terms import BudgetSchedule, MessageTerms
 from .value_bits import ValueBits
 
 _BOUND = {"logistic": 1.0, "one-class-logistic": 1.0, "multinomial": math.sqrt(2.0)}
-"""Norm of an example's gradient at most, by loss, in units of the norm of its row."""
+"""Largest norm of an example's gradient, by loss, in units of the norm of its row."""
 
 
 def public_dual(lam: Vector, center: Vector, released: SparseVector, rho: float) -> Vector:
-    """Return the dual as it follows from what was released, shape (d,). Both sides compute it.
+    """Return the dual that follows from the released vectors, shape (d,). Both sides compute it.
 
     lam <- (lam + rho (x0hat - y)) / 2 at the coordinates that were sent, unchanged elsewhere. With
     y = x - lam_new / rho, all of it sent and no noise this is the paper's
@@ -309,10 +309,10 @@ class Agent(ValueBits, BudgetSchedule, GradientAgent):
         data = broadcast.get(ENCODED)
         if data is None:
             raise ConfigError("broadcast holds no sparse vector")
-        found = decode(data, max_dim=records.dim)
-        if found.dim != records.dim or found.values.dtype != records.dtype:
+        sparse = decode(data, max_dim=records.dim)
+        if sparse.dim != records.dim or sparse.values.dtype != records.dtype:
             raise ConfigError(
-                f"broadcast is of length {found.dim} in {found.values.dtype}, "
+                f"broadcast is of length {sparse.dim} in {sparse.values.dtype}, "
                 f"expected {records.dim} in {records.dtype}"
             )
-        return found.values if found.positions is None else found.to_dense()
+        return sparse.values if sparse.positions is None else sparse.to_dense()

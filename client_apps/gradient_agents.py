@@ -1,4 +1,4 @@
-"""What agent halves of local gradient steps share: batches, clipping, noise."""
+"""Base of agent halves that take local gradient steps: batches, clipping, noise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .step_rules import require_rounds, step_in, step_rounds, step_rule
 
 
 def noise(default: float, doc: str) -> Any:
-    """Declare a key of the size of a noise."""
+    """Declare a key for the size of a noise."""
     return setting(default, doc, low=0, floor=SMALLEST, high=LARGEST)
 
 

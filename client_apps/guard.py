@@ -1,8 +1,8 @@
-"""Privacy-critical: what stands between an agent's data and its reply.
+"""Privacy-critical: the guard between an agent's data and its reply.
 
 Everything an upload could reveal passes here once, before it is computed: the rules of the node's
-operator are asked, the release is charged to the ledgers, and the noise that was charged is handed
-out. The order is rules, ledger on the disk, computation, state, reply.
+operator are checked, the release is charged to the ledgers, and the noise that was charged is
+handed out. The order is rules, ledger on the disk, computation, state, reply.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from .terms import MessageTerms, PrivacyTerms
 NoiseFactory = Callable[[str, int], NoiseSource]
 
 _LONGEST_KEPT = 1 << 16
-"""Characters of an account at most that is kept with what it came to."""
+"""Longest account, in characters, whose charge is cached."""
 _NUMBERS = ("t", "rho", "indices")
 """Names of received arrays that hold one number; all others are vectors of the model's length."""
 TERMS = {key.name: key for owner in (MessageTerms, PrivacyTerms) for key in keys_of(owner).values()}
@@ -55,22 +55,22 @@ TERMS = {key.name: key for owner in (MessageTerms, PrivacyTerms) for key in keys
 
 
 class Received(dict[str, NDArray[Any]]):
-    """Arrays of a message; one that a half looks for in vain is the sender's fault."""
+    """Arrays of a message; one that a half needs and that is missing is the sender's fault."""
 
     def __missing__(self, name: str) -> NDArray[Any]:
         raise WireError(f"instruction holds no array {name!r}")
 
 
 class Spent(NamedTuple):
-    """What one reply costs: total epsilon so far at delta, and what to perturb it with."""
+    """The cost of one reply: total epsilon so far at delta, and the noise to perturb it with."""
 
     epsilon: float
     delta: float
     noise: Perturber
     ledger: str
     note: str = ""
-    covered: bool = False
-    """Whether noise that nobody can predict was charged."""
+    fully_charged: bool = False
+    """Whether the reply was charged for noise that nobody can predict."""
 
 
 class Guard(NamedTuple):
@@ -85,7 +85,7 @@ class Guard(NamedTuple):
     experiment: str = ""
 
     def screen(self, half: Half) -> None:
-        """Refuse what needs no look at the data, before anything is read, computed or written.
+        """Refuse a run that the rules alone forbid, before anything is read, computed or written.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class Guard(NamedTuple):
         )
 
     def charge(self, half: Half, facts: Facts, ledger: str, sent: str = "") -> Spent:
-        """Charge one reply to the ledgers and return what it has cost so far.
+        """Charge one reply to the ledgers and return the total cost so far.
 
         ``ledger`` is the agent's account of this run before the reply, as JSON, and ``sent`` the
         one that came with the message, which counts where it is longer: the agent may have lost
@@ -131,14 +131,14 @@ class Guard(NamedTuple):
         if release.mechanism == "none":
             return Spent(epsilon, delta, noise, ledger)
         if not (explicit or self._seed >= 0):
-            return Spent(epsilon, delta, noise, ledger, covered=True)
+            return Spent(epsilon, delta, noise, ledger, fully_charged=True)
         why = "noise is given" if explicit else "noise-seed is set"
         note = f"not private: {why}" if self.round == 1 else ""
         return Spent(math.inf, delta, noise, ledger, note)
 
     @staticmethod
     def _account(ledger: str, sent: str, release: Release, delta: float) -> tuple[str, float]:
-        """Return the run's account with one more release; it may come from the coordinator."""
+        """Return the run's account with one more release; the account may be the coordinator's."""
         if max(len(ledger), len(sent)) > LONGEST_ABOUT:
             raise WireError(f"the agent's account is longer than {LONGEST_ABOUT} characters")
         try:
@@ -149,9 +149,9 @@ class Guard(NamedTuple):
             raise WireError(f"the agent's account cannot be read: {one_line(str(error))}") from None
 
     def _release(self, half: Half, facts: Facts) -> Release:
-        """Return what the reply releases.
+        """Return the release of the reply.
 
-        Noise that is seeded or given is not private whatever it proves, so it needs no
+        Noise that is seeded or explicit is not private whatever is proven of it, so it needs no
         certificate: the reply counts as un-noised.
         """
         try:
@@ -180,7 +180,7 @@ class Guard(NamedTuple):
         return int(self.settings.get("noise-seed", -1))
 
     def source(self) -> NoiseSource:
-        """Return where the agent's noise of this round comes from."""
+        """Return the source of the agent's noise in this round."""
         if self.noise_factory is not None:
             return self.noise_factory(self.agent, self.round)
         if self._seed >= 0:
@@ -196,7 +196,7 @@ def _charged(ledger: str, release: Release, delta: float) -> tuple[str, float]:
 
 
 def checked_settings(text: str) -> dict[str, Any]:
-    """Return the settings of a message, those checked that no half reads.
+    """Return the settings of a message, with those checked that no half reads.
 
     Raises
     ------
@@ -233,21 +233,23 @@ def require_vectors(arrays: Mapping[str, NDArray[Any]], problem: Problem) -> Non
 
 
 def require_buffers(arrays: Mapping[str, NDArray[Any]], buffers: Layout | None) -> None:
-    """Refuse statistics that are not those which the agent enrolled with (raises ``WireError``)."""
-    found = arrays.get(BUFFERS)
-    if found is None:
+    """Refuse statistics of another layout than the agent enrolled with (raises ``WireError``)."""
+    received = arrays.get(BUFFERS)
+    if received is None:
         return
-    if buffers is None or found.shape != (buffers.dim,) or found.dtype != buffers.dtype:
+    if buffers is None or received.shape != (buffers.dim,) or received.dtype != buffers.dtype:
         expected = "none" if buffers is None else f"{buffers.dim} in {buffers.dtype}"
         raise WireError(
-            f"array {BUFFERS!r} is of shape {found.shape} in {found.dtype}, expected {expected}"
+            f"array {BUFFERS!r} is of shape {received.shape} in {received.dtype}, "
+            f"expected {expected}"
         )
 
 
 def require_tame(arrays: Iterable[NDArray[Any]]) -> None:
     """Refuse received numbers that overflow when they meet the data (raises ``NotFiniteError``).
-    What is not a number any more cannot be hidden by noise, and whether it arises depends on the
-    records: 0 times infinity does, 1 times infinity does not.
+
+    Noise cannot hide a value that is no longer a number, and whether one arises depends on the
+    records: 0 times infinity gives one, 1 times infinity does not.
     """
     for array in arrays:
         if array.dtype.kind != "f" or not array.size:
@@ -260,7 +262,7 @@ def require_tame(arrays: Iterable[NDArray[Any]]) -> None:
 
 
 def prepared(half: Half, problem: Problem, facts: Facts) -> Held:
-    """Return the problem that a half works on: with rows within its bound, and clipped as it asks.
+    """Return the problem that a half works on, with its bound on the rows and its clipping.
 
     Raises
     ------
@@ -273,7 +275,7 @@ def prepared(half: Half, problem: Problem, facts: Facts) -> Held:
 def node_rules(context: Context) -> NodeRules:
     """Return the rules of a node's config (raises ``ConfigError`` where they cannot be read)."""
     config = context.node_config
-    # Equal nodes share the work: what only tells them apart is no rule.
+    # Equal nodes share the work: a key that only identifies the node is no rule.
     return _rules(
         tuple([(*entry, type(entry[1])) for entry in config.items() if entry[0] not in OF_NODES])
     )
@@ -281,7 +283,7 @@ def node_rules(context: Context) -> NodeRules:
 
 @lru_cache(maxsize=1024)
 def _rules(entries: tuple[tuple[str, Any, type], ...]) -> NodeRules:
-    # With their types: True == 1 == 1.0, and a rule may take one of them alone.
+    # With their types: True == 1 == 1.0, and a rule may accept only one of them.
     try:
         return NodeRules.from_node_config({key: value for key, value, _ in entries})
     except ValueError as error:
@@ -296,7 +298,7 @@ def is_private(context: Context) -> bool:
 
 
 def exits(message: Message, context: Context) -> Exits:
-    """Return what may leave a node in answer to a message."""
+    """Return the rules for what may leave a node in answer to a message."""
     try:
         if is_private(context):
             return Exits(private=True, quiet=True)
@@ -306,5 +308,5 @@ def exits(message: Message, context: Context) -> Exits:
         settings = decode_settings(str(record.get("settings", "{}")))
         quiet = bool(record.get("quiet")) or means_privacy(settings)
         return Exits(private=False, quiet=quiet)
-    except Exception:  # whatever the message holds: no text of ours is worth a record
+    except Exception:  # an unreadable message is treated as private
         return Exits(private=True, quiet=True)

@@ -1,4 +1,4 @@
-"""What is derived of an algorithm's agent half; its author writes a `Method`.
+"""The derived part of an algorithm's agent half; its author writes a `Method`.
 
 ``client_apps/base.py`` binds any `Half` to Flower once, for all algorithms.
 """
@@ -25,29 +25,29 @@ from .value_bits import NOISE, NOISE_STEPS, NONE, Coder
 
 @dataclass(frozen=True)
 class Half(Method):
-    """The mathematics of an agent, without Flower: `Method` says what its author gives.
+    """The mathematics of an agent, without Flower: `Method` lists what its author defines.
 
-    Here is what few methods change, the first seven names, and what is derived for all of them,
-    which nobody writes. An author's own ``local_update`` ends with ``conclude``.
+    This class adds seven names that few methods override, and the rest, which is derived for all
+    of them and which nobody overrides. An author's own ``local_update`` ends with ``conclude``.
     """
 
     noise_settings: ClassVar[Mapping[str, Any]] = {}
-    """Run-config keys that the noise needs beside ``noise_key``."""
+    """Run-config keys that the noise needs in addition to ``noise_key``."""
     steady: ClassVar[bool] = False
-    """Whether a private round costs the same whatever its number: then it is worked out once."""
+    """Whether every private round costs the same, so that its release is computed once."""
 
     @property
     def noise_ratio(self) -> float:
-        """What the noise that `noised_release` says is multiplied with from round to round."""
+        """Factor from round to round of the noise that `noised_release` states for round 1."""
         return 1.0
 
     def noise_gain(self, round_: int) -> float:
-        """Return what a charged draw is multiplied with on its way to the upload, at least."""
+        """Return a lower bound of the factor by which a charged draw enters the upload."""
         return 1.0
 
     @property
     def noise_sharing(self) -> bool:
-        """Whether the noise hides a record in the masked sum of many agents' uploads alone.
+        """Whether the noise hides a record only in the masked sum of many agents' uploads.
 
         Only for halves whose uploads are made of what is broadcast and of noised gradients.
         """
@@ -55,7 +55,7 @@ class Half(Method):
 
     @property
     def dropouts(self) -> int:
-        """How many agents the planned noise of masked sums may lack."""
+        """Number of agents whose noise a masked sum may lack, as planned."""
         return 0
 
     def as_printed(self, facts: Facts, rounds: int, delta: float) -> float | None:
@@ -80,7 +80,7 @@ class Half(Method):
         return read(cls, settings)
 
     def __post_init__(self) -> None:
-        """Check every key (raises ``ConfigError``), and settle those that are automatic."""
+        """Check every key (raises ``ConfigError``), and resolve those that are automatic."""
         check_fields(self)
         if self.codes and self.secure_sum:
             raise ConfigError("value-bits: not with secure-sum, whose sums are of integers")
@@ -88,9 +88,9 @@ class Half(Method):
 
     @property
     def without_moduli(self) -> Mapping[str, Scalar]:
-        """Values, by key, of what was left open where no agent knows its problem's moduli."""
-        found: Mapping[str, Scalar] = self.__dict__["_without_moduli"]
-        return found
+        """Values of the automatic keys where no agent knows its problem's moduli."""
+        values: Mapping[str, Scalar] = self.__dict__["_without_moduli"]
+        return values
 
     def noise_growth(self, round_: int) -> float:
         """Return the noise of a round over that of round 1.
@@ -98,18 +98,18 @@ class Half(Method):
         Raises
         ------
         NoCertificateError
-            If the ratio is not settled.
+            If the ratio is automatic and not resolved yet.
         """
         ratio = self.noise_ratio
         if not ratio:
-            raise NoCertificateError("budget-ratio = 0: the ratio is not settled")
+            raise NoCertificateError("budget-ratio = 0: the ratio is not resolved yet")
         return ratio ** (round_ - 1)
 
     def release(self, facts: Facts, round_: int) -> Release:
-        """Return what a round's upload releases: the only place that knows what a round costs.
+        """Return the release of a round's upload, the only definition of a round's cost.
 
         The node's ledger, the calibration to a target, the account of a run and the planner all
-        ask here. The mechanism is "none" where the upload is not noised and bounded. Cached by
+        call it. The mechanism is "none" where the upload is not noised and bounded. Cached by
         facts, and by round unless ``steady``.
 
         Raises
@@ -136,7 +136,7 @@ class Half(Method):
     ) -> Local:
         """Do one round's local work, taking exactly the draws of the round's release.
 
-        By default the task, the built-in solver's walk, and what follows of it.
+        By default the task, the built-in solver's walk, and `finished`.
         """
         task = self.task(state, broadcast, records, streams)
         walked = records.walk(task, streams)
@@ -151,7 +151,7 @@ class Half(Method):
         records: Records,
         streams: Streams,
     ) -> Local:
-        """Return what a walk comes to: ``finish``, coded, and what follows of it."""
+        """Return the outcome of a walk: the upload of ``finish``, coded, and the new state."""
         upload = self.finish(state, broadcast, task, walk)
         return self.conclude(state, broadcast, upload, records, streams)
 
@@ -166,15 +166,14 @@ class Half(Method):
         hidden: Arrays | None = None,
         gain: float = 0.0,
     ) -> Local:
-        """Return what an upload leaves: it is coded where that is asked for, and followed.
+        """Code an upload where ``value-bits`` is set, and return it with the state that follows.
 
         Parameters
         ----------
         hidden : mapping of str to array, optional
-            What the agent keeps beside what both sides hold; it is lost with the agent's state.
+            State that the agent alone keeps; it is lost with the agent's state.
         gain : float
-            What a charged draw was multiplied with on its way to the upload; 0 takes
-            ``noise_gain``.
+            Factor by which a charged draw entered the upload; 0 takes ``noise_gain``.
         """
         sent = upload = {name: array.view() for name, array in upload.items()}
         if coder := self.coder(streams, records, gain or self.noise_gain(streams.round)):
@@ -200,10 +199,11 @@ class Half(Method):
         *,
         hidden: Arrays | None = None,
     ) -> Local:
-        """As ``conclude``, of some coordinates of one vector (d,), which a sparsifier chooses.
+        """As ``conclude``, for some coordinates of one vector (d,), which a sparsifier chooses.
 
-        ``follow`` is given what was sent of it as ``values`` (k,), and as ``places`` (k,) where,
-        unless that is everywhere; the reference of a coded one is called ``values`` as well.
+        ``follow`` is given the numbers that were sent as ``values`` (k,), and their coordinates as
+        ``places`` (k,) unless all were sent; the reference of a coded vector is called ``values``
+        as well.
         """
         coder = self.coder(streams, records, self.noise_gain(streams.round))
         near = self.reference(state, broadcast).get(VALUES)
@@ -222,9 +222,9 @@ class Half(Method):
         return self.value_bits != NONE
 
     def coder(self, streams: Streams, records: Records, gain: float = 1.0) -> Coder | None:
-        """Return how the round's upload is coded; None where it is not.
+        """Return the coder of the round's upload; None where it is not coded.
 
-        ``gain`` is what a charged draw is multiplied with on its way to the upload.
+        ``gain`` is the factor by which a charged draw enters the upload.
 
         Raises
         ------

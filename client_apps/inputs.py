@@ -1,4 +1,4 @@
-"""What an agent half is given besides its problem: arrays, and named random streams."""
+"""Array types of an agent half, and the blocks in which it works on large vectors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Vector = NDArray[Any]
 Arrays = Mapping[str, Vector]
 
 PART = 1 << 16
-"""Numbers of a large vector that are worked on together, so that they stay in the cache."""
+"""Entries of a large vector that are processed together, so that they stay in the cache."""
 
 
 def parts(size: int) -> Iterator[slice]:

@@ -1,10 +1,10 @@
-"""Privacy-critical: the round of an agent that Flower's own FedAvg or FedProx asks.
+"""Privacy-critical: the round of an agent in a run of Flower's own FedAvg or FedProx.
 
 H. B. McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data"
 (2017); T. Li et al., "Federated Optimization in Heterogeneous Networks" (2020): K steps
 w <- w - eta_t (g(w) + mu (w - x)) from w = x, where FedProx sends mu as ``proximal-mu``. Clipping,
 noise and account are those of the other rivals: every local gradient is noised and counted, and
-the node's budget is asked.
+the node's budget is checked.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ class LocalSGD(Participant):
 
     def __init__(self, problem_fn: ProblemFn, settings: Mapping[str, Any]) -> None:
         super().__init__(problem_fn)
-        own = {key.name for key in keys_of(Agent).values()}
-        for name in settings.keys() - own - TERMS.keys():
-            hint = did_you_mean(name, own | TERMS.keys())
+        agent_keys = {key.name for key in keys_of(Agent).values()}
+        for name in settings.keys() - agent_keys - TERMS.keys():
+            hint = did_you_mean(name, agent_keys | TERMS.keys())
             raise ConfigError(f"unknown setting {name!r}{hint}")
         self.agent = Agent.from_settings(settings)
         self.terms = checked_terms(settings)
 
     def exits(self, message: Message, context: Context) -> Exits:
-        # The messages are Flower's own: that the run is private is said here, not by them.
+        # Flower's own messages do not say that the run is private; the app's settings do.
         if self.agent.private:
             return Exits(private=True, quiet=True)
         return super().exits(message, context)
@@ -76,7 +76,7 @@ class LocalSGD(Participant):
 
 
 class FlowerRound(Round[Local, RecordDict]):
-    """One agent's round that Flower's own strategy asks for, whose upload is in clear."""
+    """One agent's round in a run of Flower's own strategy, whose upload is not masked."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class FlowerRound(Round[Local, RecordDict]):
 
     def keep(self) -> None:
         spent = self._spent
-        held = self._held._replace(ledger=spent.ledger, covered=spent.covered)
+        held = self._held._replace(ledger=spent.ledger, fully_charged=spent.fully_charged)
         write_state(self._context, held)
 
 
@@ -158,7 +158,7 @@ def local_sgd_app(
     Raises
     ------
     ConfigError
-        For a setting that there is not, or a value that does not fit.
+        For an unknown setting, or a value out of range.
     """
     named = {name.replace("_", "-"): value for name, value in settings.items()}
     participant = LocalSGD(problem_fn, named)

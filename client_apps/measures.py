@@ -1,4 +1,4 @@
-"""Privacy-critical: loss and metrics of a model, of an agent that is not private.
+"""Privacy-critical: loss and metrics of a model at an agent that is not private.
 
 Privacy: every number here is computed from the data and not noised. Private agents report none.
 """
@@ -27,7 +27,7 @@ MODELS = ("x", "y", "w")
 
 @runtime_checkable
 class MeasuredProblem(Problem, Protocol):
-    """A problem that can tell more of a model than its loss."""
+    """A problem that can compute metrics of a model in addition to its loss."""
 
     def metrics(self, x: Vector) -> Mapping[str, float]:
         """Return named numbers, averaged over the agents by their numbers of examples."""
@@ -36,18 +36,18 @@ class MeasuredProblem(Problem, Protocol):
 
 def measures(problem: Problem, x: Vector | None) -> MetricRecord:
     """Return ``num-examples`` and, where there is a model, ``loss`` and the problem's metrics."""
-    found: dict[str, Any] = {"num-examples": problem.num_examples}
+    numbers: dict[str, Any] = {"num-examples": problem.num_examples}
     if x is not None:
-        found["loss"] = float(problem.value(x))
+        numbers["loss"] = float(problem.value(x))
         if isinstance(problem, MeasuredProblem):
-            found.update({name: float(number) for name, number in problem.metrics(x).items()})
-    return MetricRecord(found)
+            numbers.update({name: float(number) for name, number in problem.metrics(x).items()})
+    return MetricRecord(numbers)
 
 
 def broadcast_model(broadcast: Arrays, problem: Problem) -> Vector | None:
-    """Return the model that the agents were sent, None for an algorithm that sends another thing.
+    """Return the model that the agents were sent, None for an algorithm that sends none.
 
-    Privacy: this model is what the server knows already.
+    Privacy: the server knows this model already.
     """
     if ENCODED in broadcast:
         return decode(broadcast[ENCODED], max_dim=problem.dim).to_dense()
@@ -73,5 +73,5 @@ def sent_model(content: RecordDict, problem: Problem) -> Vector:
 
 def _trained(arrays: ArrayRecord, problem: Problem) -> Vector:
     """Return the arrays of a model that the problem names, all of them where it names none."""
-    layout, own = Layout.of_floats(arrays), getattr(problem, "layout", None)
-    return ((own and layout.chosen(own)) or layout).flatten(arrays)
+    layout, expected = Layout.of_floats(arrays), getattr(problem, "layout", None)
+    return ((expected and layout.chosen(expected)) or layout).flatten(arrays)

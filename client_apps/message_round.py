@@ -1,7 +1,7 @@
 """Privacy-critical: the round of an agent that is asked by message, a block of one row.
 
-The order is that of `privet.kernel.round`; here is what each of its steps does with a message and
-with the agent's state in its context.
+The order is that of `privet.kernel.round`; this module defines its steps for a message and the
+agent's state in its context.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from .terms import MEAN_EXAMPLES
 
 
 class Host(Protocol):
-    """Who makes a node's problem and knows its halves: a `Participant`."""
+    """Builds a node's problem and its halves: a `Participant`."""
 
     noise_factory: NoiseFactory | None
     mask_factory: MaskFactory | None
     train_metrics: bool
 
-    def half(self, asked: Instruction, context: Context) -> Half:
-        """Return the half that is asked for."""
+    def half(self, instruction: Instruction, context: Context) -> Half:
+        """Return the half that an instruction names."""
         ...
 
-    def settings(self, asked: Instruction) -> Mapping[str, Any]:
-        """Return what is asked with."""
+    def settings(self, instruction: Instruction) -> Mapping[str, Any]:
+        """Return an instruction's checked settings."""
         ...
 
     def prepared_problem(
@@ -59,8 +59,8 @@ class Host(Protocol):
         """Return the problem to work on and its public numbers."""
         ...
 
-    def broadcast(self, asked: Instruction, private: bool) -> Mapping[str, Any]:
-        """Return what all agents were sent."""
+    def broadcast(self, instruction: Instruction, private: bool) -> Mapping[str, Any]:
+        """Return the decoded broadcast."""
         ...
 
 
@@ -69,23 +69,23 @@ class MessageRound(Round[Local, RecordDict]):
 
     Attributes
     ----------
-    asked : Instruction
+    instruction : Instruction
     half : Half
     problem, facts
-        What is worked on, and its public numbers; once it is open.
+        The problem of the round and its public numbers, once the round is open.
     spent : Spent
-        What the reply costs; once it is open.
+        The cost of the reply, once the round is open.
     """
 
     def __init__(self, participant: Host, message: Message, context: Context, name: str) -> None:
         self._participant, self._context, self._name = participant, context, name
-        self.asked = asked = read_instruction(message.content)
-        self.worker = self.half = participant.half(asked, context)
-        self.settings = participant.settings(asked)
+        self.instruction = instruction = read_instruction(message.content)
+        self.worker = self.half = participant.half(instruction, context)
+        self.settings = participant.settings(instruction)
         self._rules = node_rules(context)
         self._guard = Guard(
-            *(context, self._rules, self.settings, name, asked.round),
-            *(participant.noise_factory, asked.experiment),
+            *(context, self._rules, self.settings, name, instruction.round),
+            *(participant.noise_factory, instruction.experiment),
         )
         self.masking: Masking | None = None
         self.problem: Problem
@@ -96,22 +96,22 @@ class MessageRound(Round[Local, RecordDict]):
         self._guard.screen(self.half)
 
     def receive(self) -> None:
-        asked, half, context = self.asked, self.half, self._context
+        instruction, half, context = self.instruction, self.half, self._context
         held = read_state(context)
-        if self._rules.limited and not held.covered:
-            # Of rounds whose noise was not charged or can be predicted: it must not meet any
-            # that is charged.
+        if self._rules.limited and not held.fully_charged:
+            # The state comes from rounds whose noise was not charged or can be predicted: it must
+            # not meet noise that is charged.
             held = AgentState(ledger=held.ledger)
         mean = self.settings.get(MEAN_EXAMPLES, 0.0)
         self._prepared, self.facts = self._participant.prepared_problem(half, context, mean)
         self.problem = self._prepared.problem
-        broadcast = self._participant.broadcast(asked, half.private)
+        broadcast = self._participant.broadcast(instruction, half.private)
         require_buffers(broadcast, getattr(self.problem, "buffers", None))
-        base, self._public = _base_state(asked, held), asked.recovery is not None
+        base, self._public = _base_state(instruction, held), instruction.recovery is not None
         if base is not None and self._public:
-            require_buffers(base, None)  # those of an agent are never sent back to it
+            require_buffers(base, None)  # an agent's buffers are never sent back to it
         if base is None:
-            if asked.tag:
+            if instruction.tag:
                 self._ask_for_state()
             base, self._public = dict(half.restart(broadcast, self.facts)), True
         self._held, self._broadcast, self._base = held, broadcast, Received(base)
@@ -119,11 +119,11 @@ class MessageRound(Round[Local, RecordDict]):
 
     def _plan_masking(self) -> None:
         masked = bool(self.settings.get("secure-sum", False))
-        require_agreement(self._context, self.asked, masked)
+        require_agreement(self._context, self.instruction, masked)
         if not masked:
             return
         self.masking = plan_masking(
-            *(self._context, self.asked, self._name, self._participant.mask_factory),
+            *(self._context, self.instruction, self._name, self._participant.mask_factory),
             shared=self.half.noise_sharing,
         )
         if self.masking is None:
@@ -141,50 +141,52 @@ class MessageRound(Round[Local, RecordDict]):
                 require_vectors(arrays, self.problem)
 
     def charge(self) -> None:
-        asked, held = self.asked, self._held
-        self.spent = self._guard.charge(self.half, self.facts, held.ledger, asked.ledger)
-        if sum(map(len, held.states)) > LARGE:  # what is refused costs no state
-            self._held = held.only(asked.experiment, asked.tag)
+        instruction, held = self.instruction, self._held
+        self.spent = self._guard.charge(self.half, self.facts, held.ledger, instruction.ledger)
+        if sum(map(len, held.states)) > LARGE:  # a refused reply costs no state
+            self._held = held.only(instruction.experiment, instruction.tag)
             keep_state(self._context, self._held)
 
     def grant(self) -> list[View]:
         records = Records(self._prepared, self.spent.noise)
-        streams = Streams(int(self.settings.get("seed", 0)), self._name, self.asked.round)
+        streams = Streams(int(self.settings.get("seed", 0)), self._name, self.instruction.round)
         return [View(self._base, self._broadcast, records, streams)]
 
     def seal(self, done: list[Local]) -> RecordDict:
-        """Return the upload, masked where a sum is asked for.
+        """Return the upload, masked in a run of secure sums.
 
-        Each of the vectors, as large as the model, goes as soon as it is packed.
+        Each of the vectors, as large as the model, is freed as soon as it is packed.
         """
         local = done.pop()
-        asked, half, spent, masking = self.asked, self.half, self.spent, self.masking
+        instruction, half, spent, masking = self.instruction, self.half, self.spent, self.masking
         agreed = 0 if masking else joined_digest(map(digest, local.agreed))
         self._new = self._held.follow(
-            asked.experiment,
-            asked.tag,
-            asked.recovery or self._base,
-            asked.round,
+            instruction.experiment,
+            instruction.tag,
+            instruction.recovery or self._base,
+            instruction.round,
             local.state,
             spent.ledger,
-            spent.covered and (self._public or self._held.covered),
+            spent.fully_charged and (self._public or self._held.fully_charged),
         )
         upload = local.upload
         del local
         reply = Update(
             agent=self._name,
-            round=asked.round,
+            round=instruction.round,
             num_examples=self.facts.num_examples,
             digest=agreed,
             payload=masking.payload(upload) if masking else to_payload(upload),
             epsilon=spent.epsilon,
             delta=spent.delta,
-            note=_note(spent, masking, asked.round),
+            note=_note(spent, masking, instruction.round),
             ledger=spent.ledger,
         )
-        content = record_dict({RECORD: update_record(asked.protocol, asked.version, reply)})
-        told = self._participant.train_metrics and not masking
-        if told and not (half.private or is_private(self._context)):
+        content = record_dict(
+            {RECORD: update_record(instruction.protocol, instruction.version, reply)}
+        )
+        with_metrics = self._participant.train_metrics and not masking
+        if with_metrics and not (half.private or is_private(self._context)):
             problem = self.problem
             content[METRICS] = measures(problem, broadcast_model(self._broadcast, problem))
         return content
@@ -196,14 +198,14 @@ class MessageRound(Round[Local, RecordDict]):
 
 
 def _note(spent: Spent, masking: Masking | None, round_: int) -> str:
-    """Return what the server's log should say of an upload."""
+    """Return the note on an upload for the server's log."""
     if spent.note or masking is None or masking.source.private:
         return spent.note
     return "not private: masks are given" if round_ == 1 else ""
 
 
-def _base_state(asked: Instruction, held: AgentState) -> dict[str, Any] | None:
-    """Return the state to go on from: the one sent along, else the one held under the tag."""
-    if asked.recovery is not None:
-        return unpack(asked.recovery)
-    return held.at(asked.experiment, asked.tag)
+def _base_state(instruction: Instruction, held: AgentState) -> dict[str, Any] | None:
+    """Return the state to start from: the one in the message, else the one held under the tag."""
+    if instruction.recovery is not None:
+        return unpack(instruction.recovery)
+    return held.at(instruction.experiment, instruction.tag)

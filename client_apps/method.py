@@ -1,7 +1,7 @@
-"""What the author of an algorithm writes of its agent half: the contract, in twenty names.
+"""The contract of an algorithm's agent half, in twenty names.
 
-In this order: what every method gives, what it may give, what a private one gives. `Half` has what
-few methods change, and what is derived from these for all of them.
+In this order: the names that every method defines, those that it may define, and those of a
+private one. `Half` adds the names that few methods override, and the derived rest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .inputs import Arrays, Vector
 
 
 class Local(NamedTuple):
-    """What an agent's local work leaves: its new state, what it uploads, what both agree on."""
+    """The outcome of an agent's local work: new state, upload, and the arrays both sides digest."""
 
     state: Arrays
     upload: Arrays
@@ -43,13 +43,13 @@ class Method(ABC):
     Subclass `Half`, a frozen dataclass: its fields are the run-config keys of the same names, with
     hyphens.
 
-    *Every method* gives ``name``, ``task`` and ``finish`` (or ``local_update`` in place of both,
+    *Every method* defines ``name``, ``task`` and ``finish`` (or ``local_update`` in place of both,
     where the solver is part of the method); where agents keep a state, ``restart`` and ``follow``.
 
-    *It may give* ``version``, ``needs``, ``reference``, ``stacks``, ``steps_bind``,
+    *It may define* ``version``, ``needs``, ``reference``, ``stacks``, ``steps_bind``,
     ``custom_loop_ok``, ``row_bound``, ``divisor`` and ``upload``.
 
-    *A private method* gives ``noise_key``, ``private``, ``clip``, ``clipping`` and
+    *A private method* defines ``noise_key``, ``private``, ``clip``, ``clipping`` and
     ``noised_release``.
     """
 
@@ -63,24 +63,24 @@ class Method(ABC):
     ) -> LocalTask:
         """Return the round's local task; a pure function.
 
-        A half gives ``task`` and ``finish``, or ``local_update`` in place of both.
+        A half defines ``task`` and ``finish``, or ``local_update`` in place of both.
         """
         raise NotImplementedError(f"{type(self).__name__} defines neither task nor local_update")
 
     def finish(self, state: Arrays, broadcast: Arrays, task: LocalTask, walk: Walk) -> Arrays:
-        """Return the upload that a walk comes to; a pure function that a half gives with ``task``.
+        """Return the upload that a walk results in; a pure function, defined with ``task``.
 
-        Its arrays (d,) are coded on their way where `ValueBits` asks for it.
+        Its arrays (d,) are coded before they are sent where `ValueBits` asks for it.
         """
         raise NotImplementedError(f"{type(self).__name__} defines neither finish nor local_update")
 
     def follow(self, state: Arrays, broadcast: Arrays, upload: Arrays) -> Arrays:
         """Return the state that both sides hold after an upload: by default none.
 
-        Agent and server each compute it, from the agent's state before the round, what it was
-        broadcast and what it uploaded (as it decodes), and compare a digest of the outcome. A pure
-        function, entry by entry: the server gives it rows (N, d) of several agents' arrays beside
-        what they were all broadcast, (d,), or a part of one agent's.
+        Agent and server each compute it, from the agent's state before the round, the broadcast
+        and the decoded upload, and compare a digest of the outcome. A pure function, entry by
+        entry: the server gives it rows (N, d) of several agents' arrays with the broadcast (d,)
+        that they share, or a part of one agent's.
         """
         return {}
 
@@ -94,31 +94,31 @@ class Method(ABC):
     ) -> Local:
         """Do one round's local work, taking exactly the draws of the round's release.
 
-        By default the task, the built-in solver's walk, and what follows of it.
+        By default the task, the built-in solver's walk, and the state that follows.
         """
 
-    # ------------------------------------------------------------------ what it may give
+    # ------------------------------------------------------------------ optional
 
     needs: ClassVar[tuple[Need, ...]] = ()
-    """What ``finish`` needs of a walk besides its end."""
+    """Fields of a walk that ``finish`` needs in addition to its end."""
     custom_loop_ok: ClassVar[bool] = False
-    """Whether a half that gives ``local_update`` does without noise what ``task`` and ``finish``
-    say, so that a custom training loop can take the steps."""
+    """Whether a half that defines ``local_update`` equals, without noise, its ``task`` and
+    ``finish``, so that a custom training loop can take the steps."""
     steps_bind: ClassVar[bool] = False
-    """Whether the method counts on the number and length of the task's steps, and on no other."""
+    """Whether the method depends on exactly the number and length of the task's steps."""
 
     divisor: ClassVar[str] = "agent"
-    """What f_i is divided by unless the run config says otherwise: the agent's own examples, or
-    with "federation" those of all agents."""
+    """Divisor of f_i unless the run config sets another: the number of the agent's own examples,
+    or with "federation" that of all agents."""
     upload: ClassVar[str] = "upload"
-    """What an upload is, in the ledger."""
+    """Name of an upload in the ledger."""
 
     def reference(self, state: Arrays, broadcast: Arrays) -> Arrays:
-        """Return what both sides hold that an upload is near to, by the upload's names.
+        """Return arrays that both sides hold and that an upload is near to, by the upload's names.
 
-        ``state`` is what the server would send to restore the agent's. By default what was
-        broadcast under the same name; what is not there stands for 0. Only what is public of the
-        agent in a private run.
+        ``state`` is the state that the server would send to restore the agent. By default the
+        broadcast arrays of the same names; a missing array stands for 0. In a private run it holds
+        only what is public of the agent.
         """
         return broadcast
 
@@ -126,13 +126,14 @@ class Method(ABC):
     def stacks(self) -> bool:
         """Whether ``local_update`` takes the vectors of many agents as rows (N, d) of arrays.
 
-        With the records of a `privet.problems.stacks.Stack`, and every row as if it were alone:
-        so it is where a task and what follows of its walk are made entry by entry.
+        The records are those of a `privet.problems.stacks.Stack`, and every row has the result of
+        that agent alone. This holds where the task and the state that follows are computed entry
+        by entry.
         """
         return False
 
     def row_bound(self, facts: Facts) -> float:
-        """Return the l2 norm that the agent's rows are to be held to; 0 leaves them as they are.
+        """Return the bound on the l2 norm of the agent's rows; 0 leaves them as they are.
 
         Raises
         ------
@@ -141,32 +142,32 @@ class Method(ABC):
         """
         return 0.0
 
-    # ------------------------------------------------------------------ what a private one gives
+    # ------------------------------------------------------------------ private methods
 
     noise_key: ClassVar[str] = ""
     """The key that a target epsilon is solved for; empty for a half without a private form."""
 
     @property
     def private(self) -> bool:
-        """Whether this configuration means to be private: it is not."""
+        """Whether this configuration is meant to be private; by default it is not."""
         return False
 
     @property
     def clip(self) -> float:
-        """The norm bound of what ``clipping`` says: none."""
+        """The norm bound of the quantity that ``clipping`` names; 0 for none."""
         return 0.0
 
     @property
     def clipping(self) -> Clipping | Literal["update"]:
-        """What is clipped where ``clip`` is above 0: the gradient of every example.
+        """The quantity that is clipped where ``clip`` is above 0, by default "example".
 
-        Or "batch", that of a whole batch, or "update", all that the steps of a round come to
-        (`Records.update`), which takes no problem that can clip.
+        "example" clips the gradient of every example, "batch" that of a whole batch, and "update"
+        the sum of all steps of a round (`Records.update`), which takes no problem that can clip.
         """
         return "example"
 
     def noised_release(self, facts: Facts, round_: int) -> Release:
-        """Return what a round of a private configuration releases; a private half gives this.
+        """Return the release of a round of a private configuration; a private half defines this.
 
         Raises
         ------

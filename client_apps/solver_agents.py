@@ -1,4 +1,4 @@
-"""What agent halves with a choice of the local solver share: its settings, moduli and step size."""
+"""Base of agent halves with a choice of the local solver: settings, moduli and step size."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .half import Half, Streams, Vector
 from .step_rules import require_rounds, step_in, step_rounds, step_rule
 
 USUAL_SMOOTHNESS = 12.5
-"""Taken for the smoothness of a loss that nobody knows it of: a step of at most 0.16. Measured on
-a small network (docs/results/deep.md); a longer or shorter step is a matter of ``step-size``."""
+"""Assumed smoothness of a loss whose smoothness is unknown: a step of at most 0.16. Measured on a
+small network (docs/results/deep.md); set ``step-size`` for a longer or shorter step."""
 
 
 def solvers(*names: str) -> Any:
@@ -71,19 +71,19 @@ class SolverAgent(Half):
         Raises
         ------
         ConfigError
-            If ``agd``, whose momentum is made of them, would have to do with usual ones.
+            If ``agd``, whose momentum is computed from them, would have to use the usual ones.
         """
         if self.smoothness > 0:
             return Moduli(self.strong_convexity, self.smoothness)
-        own = records.un_noised.moduli
-        if own is not None:
-            return own
+        moduli = records.un_noised.moduli
+        if moduli is not None:
+            return moduli
         if self.local_solver == "agd":
             raise ConfigError("this problem does not know its moduli: agd needs smoothness")
         return Moduli(0.0, USUAL_SMOOTHNESS)
 
     def scheduled(self, step: Any, round_: int) -> Any:
-        """Return what a step size is in a round counted from 1: the same in all."""
+        """Return the step size of a round counted from 1: the same in all."""
         return step
 
     def local_task(
@@ -137,9 +137,9 @@ class ScheduledSteps(SolverAgent):
         require_rounds(self.step_size_rule, self.step_size_rounds)
         rule = self.step_size_rule
         if rule != "constant" and self.local_solver not in ("gd", "sgd"):
-            why = "agd's step is made of the moduli, noisy-gd's says what a round costs"
+            why = "agd's step is computed from the moduli, noisy-gd's sets the cost of a round"
             raise ConfigError(f"step-size-rule = {rule!r}: not with {self.local_solver}: {why}")
 
     def scheduled(self, step: Any, round_: int) -> Any:
-        """Return what is left of a step size in a round."""
+        """Return the step size of a round under the rule."""
         return step_in(step, self.step_size_rule, self.step_size_rounds, round_)

@@ -78,13 +78,13 @@ def sparse_mod(
         agent, k = agent_name(context), budget(count, share, layout.dim)
         drawn = sparsifier == "rand-k" and k < layout.dim
         number = _replies(context) if drawn or value_bits else 0
-        own = index_seed(seed, agent, number)
-        values = change[places := rand_k(own, layout.dim, k) if drawn else top_k(change, k)]
+        places_seed = index_seed(seed, agent, number)
+        values = change[places := rand_k(places_seed, layout.dim, k) if drawn else top_k(change, k)]
         code = b""
         if value_bits:
             values, code = Coder(Streams(seed, agent, number), value_bits)(values)
         if drawn:
-            data = encode(values, dim=layout.dim, seed=own, code=code)
+            data = encode(values, dim=layout.dim, seed=places_seed, code=code)
         else:
             data = encode(values, places, layout.dim, code=code)
         reply.content[name] = ConfigRecord({SPARSE_FIELD: data})
@@ -95,10 +95,10 @@ def sparse_mod(
 
 def only_arrays(message: Message) -> ArrayRecord:
     """Return the one ``ArrayRecord`` of a message (raises ``WireError``)."""
-    found = [v for v in message.content.values() if isinstance(v, ArrayRecord)]
-    if len(found) != 1:
-        raise WireError(f"message has {len(found)} ArrayRecords, sparse replies need exactly one")
-    return found[0]
+    records = [v for v in message.content.values() if isinstance(v, ArrayRecord)]
+    if len(records) != 1:
+        raise WireError(f"message has {len(records)} ArrayRecords, sparse replies need exactly one")
+    return records[0]
 
 
 def _replies(context: Context) -> int:

@@ -1,4 +1,4 @@
-"""What an agent sends of a vector: which coordinates, with what noise, in which bytes.
+"""Sparsified uploads of a vector: the choice of coordinates, their noise and their bytes.
 
 Charged noise is on all of the vector before anything is chosen; with it, only choices that cost
 nothing are certified (`privet.kernel.check_sparsifier`):
@@ -29,7 +29,7 @@ from .inputs import Arrays, Vector
 from .value_bits import Coder
 
 VALUES, PLACES = "values", "places"
-"""What a sparse vector is called array by array: its numbers, and where they are."""
+"""Names of the arrays of a sparse vector: its numbers and their coordinates."""
 
 
 def sparse_arrays(vector: SparseVector) -> dict[str, Vector]:
@@ -87,12 +87,12 @@ def choose(
     if coder is not None:
         near = reference if reference is None or places is None else reference[places]
         values, code = coder(values, near)
-    found = SparseVector(y.size, values, places)
+    sparse = SparseVector(y.size, values, places)
     if places is None:
-        return encode(values, code=code), found
+        return encode(values, code=code), sparse
     if seed is not None:
-        return encode(values, dim=y.size, seed=seed, code=code), found
-    return encode(values, places, y.size, code=code), found
+        return encode(values, dim=y.size, seed=seed, code=code), sparse
+    return encode(values, places, y.size, code=code), sparse
 
 
 def _chosen(

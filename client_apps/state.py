@@ -33,7 +33,7 @@ class AgentState(NamedTuple):
     rounds: tuple[int, ...] = ()
     states: tuple[bytes, ...] = ()
     ledger: str = ""
-    covered: bool = False
+    fully_charged: bool = False
     """Whether every round since the agent began was charged and noised by the system."""
 
     def at(self, experiment: str, round_: int) -> dict[str, NDArray[Any]] | None:
@@ -43,7 +43,7 @@ class AgentState(NamedTuple):
         return unpack(self.states[self.rounds.index(round_)])
 
     def only(self, experiment: str, round_: int) -> AgentState:
-        """Return the state that holds no other round than this one."""
+        """Return the state reduced to one round."""
         if experiment != self.experiment or round_ not in self.rounds:
             return self._replace(rounds=(), states=())
         return self._replace(rounds=(round_,), states=(self.states[self.rounds.index(round_)],))
@@ -56,11 +56,12 @@ class AgentState(NamedTuple):
         round_: int,
         new: Mapping[str, NDArray[Any]],
         ledger: str,
-        covered: bool,
+        fully_charged: bool,
     ) -> AgentState:
-        """Return the state that holds the base and the new round; ``covered`` is said of both.
+        """Return the state that holds the base and the new round.
 
-        ``base`` is packed where it was sent: it then counts, and not what is held of its round.
+        ``fully_charged`` applies to both. ``base`` is packed where it was sent: it then replaces
+        the state that is held of its round.
         """
         if isinstance(base, bytes):
             kept = base
@@ -68,7 +69,9 @@ class AgentState(NamedTuple):
             kept = self.states[self.rounds.index(base_round)]
         else:
             kept = pack(base)
-        return AgentState(experiment, (base_round, round_), (kept, pack(new)), ledger, covered)
+        return AgentState(
+            experiment, (base_round, round_), (kept, pack(new)), ledger, fully_charged
+        )
 
     def to_members(self) -> dict[str, NDArray[Any]]:
         """Return the state as named arrays, for a file or a checkpoint."""
@@ -76,7 +79,7 @@ class AgentState(NamedTuple):
             "experiment": self.experiment,
             "rounds": self.rounds,
             "ledger": self.ledger,
-            "covered": self.covered,
+            "covered": self.fully_charged,
         }
         members: dict[str, NDArray[Any]] = {"tag": np.frombuffer(json.dumps(tag).encode(), "u1")}
         for round_, blob in zip(self.rounds, self.states, strict=True):
@@ -89,13 +92,13 @@ class AgentState(NamedTuple):
         tag = json.loads(members["tag"].tobytes())
         rounds = tuple(int(round_) for round_ in tag["rounds"])
         states = tuple(members[f"round-{round_}"].tobytes() for round_ in rounds)
-        covered = tag.get("covered") is True
-        return cls(str(tag["experiment"]), rounds, states, str(tag["ledger"]), covered)
+        fully_charged = tag.get("covered") is True
+        return cls(str(tag["experiment"]), rounds, states, str(tag["ledger"]), fully_charged)
 
     def to_record(self) -> ConfigRecord:
-        """Return the state as it is kept in Flower's context."""
+        """Return the state as a record for Flower's context."""
         rounds = ",".join(map(str, self.rounds))
-        mark = "c" if self.covered else "u"
+        mark = "c" if self.fully_charged else "u"
         about = f"{mark}{rounds}:{len(self.experiment)}:{self.experiment}{self.ledger}"
         return config_record({"about": about, "states": list(self.states)})
 
@@ -137,7 +140,7 @@ def read_state(context: Context) -> AgentState:
 
 
 def write_state(context: Context, state: AgentState) -> None:
-    """Keep the state, in the file first: a reply never leaves before its state is safe."""
+    """Store the state, in the file first: a reply is never sent before its state is safe."""
     path = state_path(context)
     if path is not None:
         write_npz(path, state.to_members())
@@ -145,12 +148,12 @@ def write_state(context: Context, state: AgentState) -> None:
 
 
 LARGE = 1 << 20
-"""Bytes above which what a round goes on without is let go of: older states once it is charged, and
-a broadcast once it is read."""
+"""Size in bytes above which older states are dropped once a round is charged, and a broadcast is
+dropped once it is decoded."""
 
 
 def keep_state(context: Context, state: AgentState) -> None:
-    """Keep the state in the context alone."""
+    """Store the state in the context alone."""
     held_by(context.state)[STATE_RECORD] = state.to_record()
 
 

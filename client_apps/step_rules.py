@@ -1,4 +1,4 @@
-"""How a local step size falls from round to round."""
+"""Rules by which a local step size falls from round to round."""
 
 from __future__ import annotations
 

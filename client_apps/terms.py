@@ -1,4 +1,4 @@
-"""Privacy-critical: what a message says beside the algorithm's own settings."""
+"""Privacy-critical: the settings of a message that belong to no algorithm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MEAN_EXAMPLES = "mean-examples"
 
 @dataclass(frozen=True)
 class MessageTerms:
-    """What every message says, whatever the algorithm."""
+    """The settings of every message, whatever the algorithm."""
 
     seed: int = setting(0, "seed of all random draws except privacy noise", low=0)
     secure_sum: bool = setting(
@@ -28,7 +28,7 @@ class MessageTerms:
 
 @dataclass(frozen=True)
 class BudgetSchedule:
-    """How a run spreads its budget over the rounds, for algorithms with a private form.
+    """The schedule of a run's budget over the rounds, for algorithms with a private form.
 
     An error that is made in round t of K is worth c^(K - t) of itself in the end where a round
     contracts by c. With noise sigma_t in round t the squared error in the end is the sum of
@@ -57,18 +57,18 @@ class BudgetSchedule:
 
     @property
     def noise_ratio(self) -> float:
-        """What the noise is multiplied with from round to round; 0 before it is settled."""
+        """Factor of the noise from round to round; 0 before it is resolved."""
         return 1.0 if self.budget_schedule == "constant" else self.budget_ratio
 
 
 @dataclass(frozen=True)
 class NoiseTerms:
-    """What is said of a run's noise that no algorithm computes with.
+    """Settings of a run's noise that no algorithm computes with.
 
     Attributes
     ----------
     delta : float
-        At which the run's epsilon is stated.
+        The delta at which the run's epsilon is stated.
     noise_seed : int
         Seed of the privacy noise, which marks a run as not private; -1 draws from the system.
     """
@@ -86,12 +86,12 @@ class NoiseTerms:
 
 @dataclass(frozen=True)
 class PrivacyTerms(NoiseTerms):
-    """What agents are told of a run's privacy, where their algorithm has a private form.
+    """Privacy settings that agents are sent, where their algorithm has a private form.
 
     Attributes
     ----------
     target_epsilon : float
-        What no agent spends more than, 0 for no such bound; it then does not travel.
+        Upper bound on the epsilon that any agent spends; 0 for no bound, and then it is not sent.
     """
 
     target_epsilon: float = setting(
@@ -99,8 +99,8 @@ class PrivacyTerms(NoiseTerms):
     )
 
     def settings(self) -> Settings:
-        """Return the terms as they travel."""
-        said = values_of(self)
+        """Return the terms as the settings of a message."""
+        settings = values_of(self)
         if not self.target_epsilon:
-            del said["target-epsilon"]
-        return said
+            del settings["target-epsilon"]
+        return settings

@@ -1,10 +1,11 @@
-"""The numbers of uploads as a few bits each (`privet.wire.value_coding`).
+"""Quantised uploads, a few bits for each number (`privet.wire.value_coding`).
 
-What is coded is the difference to what both sides hold anyway, which goes to zero where the method
-converges, and with it the step: the limit stays exact. Both sides go on with the decoded numbers.
+An upload is coded as its difference to a reference that both sides hold. The difference goes to
+zero where the method converges, and the step with it, so the limit stays exact. Both sides go on
+with the decoded numbers.
 
-Privacy: only what would have been sent as it is, noise included, is coded, with a dither and a step
-that come from it and from public numbers: post-processing, which costs nothing.
+Privacy: only numbers that would have been sent anyway, noise included, are coded, with a dither and
+a step that come from them and from public numbers: post-processing, which costs nothing.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ class ValueBits:
 
 
 class Coder(NamedTuple):
-    """How the arrays of one agent's upload in one round are coded.
+    """The coder of the arrays of one agent's upload in one round.
 
     Attributes
     ----------
     streams : Streams
-        Whose seed, agent and round the dither is drawn for.
+        The seed, agent and round that the dither is drawn for.
     bits : int
-        Of a number, where the step is not given; with neither nothing is coded.
+        Bits of a number, where the step is not given; with neither nothing is coded.
     step : float
-        Of the quantiser, if above 0.
+        Step of the quantiser, if above 0.
     """
 
     streams: Streams
@@ -59,7 +60,7 @@ class Coder(NamedTuple):
     def __call__(
         self, values: Vector, reference: Vector | None = None, name: str = ""
     ) -> tuple[Vector, bytes]:
-        """Return the values to go on with, and their code: empty where they travel as they are."""
+        """Return the values to go on with, and their code: empty where they are sent uncoded."""
         streams = self.streams
         seed = dither_seed(streams.seed, streams.agent, streams.round, name)
         coded = None
@@ -68,6 +69,6 @@ class Coder(NamedTuple):
         return (values, b"") if coded is None else (coded.values, coded.data)
 
     def upload(self, values: Vector, reference: Vector | None, name: str) -> tuple[Vector, Vector]:
-        """Return the values to go on with, and the array that travels: of bytes where coded."""
+        """Return the values to go on with, and the array that is sent: of bytes where coded."""
         kept, data = self(values, reference, name)
         return kept, np.frombuffer(data, np.uint8) if data else values

@@ -1,4 +1,4 @@
-"""What every room uses: errors, run-config keys, the registry of algorithms."""
+"""The base of every package: errors, run-config keys, the registry of algorithms."""
 
 from .errors import ConfigError, NotFiniteError, PrivetError, RunError, UploadError, WireError
 from .key import Key, setting

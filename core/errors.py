@@ -10,12 +10,12 @@ INSTEAD_OF_FLOWERS = (
     "take it off, and use an algorithm's own clip with target-epsilon (or its noise), and "
     "secure-sum where the coordinator is to see sums alone"
 )
-"""What to use in place of Flower's parts for differential privacy and secure aggregation."""
+"""Replacements of Flower's parts for differential privacy and secure aggregation."""
 INSTEAD_OF_OTHER_APPS = (
     "this ClientApp is not Privet's: use client_app(...), LoopParticipant, or Participant with its "
     "query handler (docs/how-to/flower-project.md)"
 )
-"""What to use in place of a ClientApp of another strategy, such as FedAvg's."""
+"""Replacement of a ClientApp of another strategy, such as FedAvg's."""
 
 
 def one_line(text: str) -> str:
@@ -78,15 +78,15 @@ def listed(reasons: Iterable[str], most: int = 3) -> str:
     >>> listed(["agent 0: no data", "agent 1: gone", "agent 2: no data"])
     'agents 0, 2: no data; agent 1: gone'
     """
-    said: dict[tuple[str, str], list[str]] = {}
+    names_by_reason: dict[tuple[str, str], list[str]] = {}
     for reason in reasons:
         whose, _, why = reason.partition(": ")
         kind, _, name = whose.partition(" ")
         if kind in ("agent", "node") and why:
-            said.setdefault((kind, why), []).append(name)
+            names_by_reason.setdefault((kind, why), []).append(name)
         else:
-            said["", reason] = []
-    texts = [_of_all(kind, names, most) + why for (kind, why), names in said.items()]
+            names_by_reason["", reason] = []
+    texts = [_of_all(kind, names, most) + why for (kind, why), names in names_by_reason.items()]
     more = f"; and {len(texts) - most} more" if len(texts) > most else ""
     return "; ".join(texts[:most]) + more
 

@@ -100,7 +100,7 @@ class Key:
 
     @property
     def usual(self) -> Scalar:
-        """What the default stands for where the agents know their problems' moduli."""
+        """The value of the default where the agents know their problems' moduli."""
         return (
             self.automatic[0] if self.automatic and self.left_open(self.default) else self.default
         )
@@ -191,8 +191,8 @@ def _needs(
 def keys_of(owner: type) -> Mapping[str, Key]:
     """Return the run-config keys that a dataclass declares, by field name.
 
-    A subclass that declares a field anew without `setting` gives it another default, and keeps
-    what else the key is.
+    A subclass that redeclares a field without `setting` gives it another default, and keeps the
+    other properties of the key.
     """
     if owner not in _KEYS:
         declared = {entry: next(_declared(owner, entry.name), None) for entry in fields(owner)}
@@ -220,7 +220,7 @@ def same(
 ) -> Any:
     """Declare a dataclass field that is another owner's key: same default, range, meaning.
 
-    ``needs`` takes the place of the other's, where the key is used besides other keys here.
+    ``needs`` replaces the other owner's, where the key needs other keys here.
     """
     entry = next(entry for entry in fields(owner) if entry.name == name)
     if needs is None:

@@ -1,4 +1,4 @@
-"""How much of the log is shown while something is tried."""
+"""A context in which less of the log is shown."""
 
 from __future__ import annotations
 

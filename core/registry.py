@@ -21,7 +21,7 @@ log = logging.getLogger("flwr.privet")
 
 ENTRY_POINT_GROUP = "privet.algorithms"
 DEFAULT_ALGORITHM = "fed-plt"
-"""What runs where nothing is said."""
+"""The algorithm that runs where none is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,13 @@ BUILT_IN: tuple[Algorithm, ...] = (
 
 def algorithms() -> dict[str, Algorithm]:
     """Return all algorithms by name, the built-in ones and those of entry points."""
-    return _found()[0]
+    return _available()[0]
 
 
 @lru_cache(maxsize=1)
-def _found() -> tuple[dict[str, Algorithm], dict[str, str]]:
+def _available() -> tuple[dict[str, Algorithm], dict[str, str]]:
     """Return the algorithms by name, and by entry point why those of a package cannot be had."""
-    found, broken = {algorithm.name: algorithm for algorithm in BUILT_IN} | _REGISTERED, {}
+    available, broken = {algorithm.name: algorithm for algorithm in BUILT_IN} | _REGISTERED, {}
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         try:
             loaded = entry.load()
@@ -90,12 +90,12 @@ def _found() -> tuple[dict[str, Algorithm], dict[str, str]]:
             why = f"{entry.value} cannot be imported: {said_of(error)}"
         else:
             if isinstance(loaded, Algorithm):
-                found.setdefault(loaded.name, loaded)
+                available.setdefault(loaded.name, loaded)
                 continue
             why = f"{entry.value} is of type {type(loaded).__name__}, not an Algorithm"
         log.warning("algorithm %s is left out: %s", entry.name, why)
         broken[entry.name] = why
-    return found, broken
+    return available, broken
 
 
 def algorithm(name: str) -> Algorithm:
@@ -107,13 +107,15 @@ def algorithm(name: str) -> Algorithm:
         If no algorithm of this name is registered, or its package cannot be imported; the line
         lists those that are, and says where a strategy of Flower's own is.
     """
-    found, broken = _found()
-    if name not in found:
+    available, broken = _available()
+    if name not in available:
         if name in broken:
             raise ConfigError(f"algorithm {name!r}: {broken[name]}")
-        near = _of_flower(name) or did_you_mean(name, found)
-        raise ConfigError(f"unknown algorithm {name!r}: known are {', '.join(sorted(found))}{near}")
-    return found[name]
+        near = _of_flower(name) or did_you_mean(name, available)
+        raise ConfigError(
+            f"unknown algorithm {name!r}: known are {', '.join(sorted(available))}{near}"
+        )
+    return available[name]
 
 
 def _of_flower(name: str) -> str:
@@ -121,8 +123,8 @@ def _of_flower(name: str) -> str:
     from flwr.serverapp import strategy
 
     named = {one.lower(): one for one in strategy.__all__}
-    found = named.get(name.lower().replace("-", "").replace("_", ""))
-    return f"; {found} is Flower's own: flwr.serverapp.strategy.{found}" if found else ""
+    known = named.get(name.lower().replace("-", "").replace("_", ""))
+    return f"; {known} is Flower's own: flwr.serverapp.strategy.{known}" if known else ""
 
 
 _REGISTERED: dict[str, Algorithm] = {}
@@ -135,12 +137,12 @@ def registered(algorithm: Algorithm) -> Iterator[None]:
     Other processes, such as Ray's, know those of entry points alone.
     """
     _REGISTERED[algorithm.name] = algorithm
-    _found.cache_clear()
+    _available.cache_clear()
     try:
         yield
     finally:
         del _REGISTERED[algorithm.name]
-        _found.cache_clear()
+        _available.cache_clear()
 
 
 def _load(dotted: str | type) -> Any:

@@ -15,7 +15,7 @@ class NoKeys:
 
 
 class Row(Protocol):
-    """What every row has.
+    """The fields that every row has.
 
     Attributes
     ----------
@@ -52,12 +52,12 @@ def rows(package: str, folder: Iterable[str], kind: type[R]) -> dict[str, R]:
     ValueError
         For two rows of one name.
     """
-    found: dict[str, R] = {}
+    rows: dict[str, R] = {}
     for module in sorted(module.name for module in iter_modules(folder)):
         for value in vars(import_module(f"{package}.{module}")).values():
-            if isinstance(value, kind) and found.setdefault(value.name, value) is not value:
+            if isinstance(value, kind) and rows.setdefault(value.name, value) is not value:
                 raise ValueError(f"{package}.{module}: a second row has the name {value.name!r}")
-    return found
+    return rows
 
 
 def owners(*tables: dict[str, Any]) -> tuple[type, ...]:

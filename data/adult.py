@@ -102,7 +102,7 @@ def _rows(path: Path) -> list[list[str]]:
 def _codes(
     values: tuple[str, ...], known: dict[str, int], where: str, otherwise: str
 ) -> NDArray[np.int64]:
-    """Return the numbers of values; ``otherwise`` says what one is that has none."""
+    """Return the numbers of values; ``otherwise`` is the error text for an unlisted value."""
     try:
         return np.array([known[value] for value in values], dtype=np.int64)
     except KeyError as error:

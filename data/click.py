@@ -93,10 +93,10 @@ def _from_files(source: Source) -> tuple[Part, Part]:
 
 
 def _one(folder: Path, part: str) -> Path:
-    found = sorted(folder.glob(f"{part}*"))
-    if len(found) != 1:
-        raise DataError(f"{folder}: expected one file {part}*, got {len(found)}")
-    return found[0]
+    matches = sorted(folder.glob(f"{part}*"))
+    if len(matches) != 1:
+        raise DataError(f"{folder}: expected one file {part}*, got {len(matches)}")
+    return matches[0]
 
 
 def _read(files: list[Path], columns: int) -> list[Any]:
@@ -105,20 +105,20 @@ def _read(files: list[Path], columns: int) -> list[Any]:
 
     try:
         # A file without index 0 could be either kind: LIBSVM's own, from 1, is the only one.
-        found: list[Any] = load_svmlight_files(files, zero_based=False)
+        loaded: list[Any] = load_svmlight_files(files, zero_based=False)
     except (OSError, EOFError, ValueError, OverflowError, zlib.error) as error:
         raise DataError(_complaint(files, error)) from None
-    for file, labels in zip(files, found[1::2], strict=True):
+    for file, labels in zip(files, loaded[1::2], strict=True):
         if not len(labels):
             raise DataError(f"{file}: {_EXPECTED}, got an empty file")
-    widest = max(matrix.shape[1] for matrix in found[::2])
+    widest = max(matrix.shape[1] for matrix in loaded[::2])
     if columns and widest > columns:
         raise DataError(
             f"{files[0]}: index {widest} is above columns = {columns}; raise columns, or hash"
         )
-    for matrix in found[::2]:
+    for matrix in loaded[::2]:
         matrix.resize(matrix.shape[0], columns or widest)
-    return found
+    return loaded
 
 
 def _complaint(files: list[Path], error: Exception) -> str:
@@ -135,7 +135,7 @@ def _complaint(files: list[Path], error: Exception) -> str:
 
 
 def _mistake(line: bytes) -> str:
-    """Return what is wrong with a line, empty where it is a row or a remark."""
+    """Return the fault of a line, empty where it is a row or a comment."""
     label, *pairs = line.split(b"#")[0].split() or [b"0"]
     last = 0
     try:

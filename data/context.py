@@ -1,4 +1,4 @@
-"""Privacy-critical: the problem of the agent that a Flower node is, and who may name its data."""
+"""Privacy-critical: the problem of a Flower node's agent, and the rules for naming its data."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def problem_from_context(context: Context) -> LinearModel[Any]:
     """Return f_i of the node.
 
     The agent's number is ``partition-id``; the data are dealt to ``num-agents`` agents, or to
-    ``num-partitions`` where the run config does not say. A node that sets any data key of its own
+    ``num-partitions`` where the run config does not set it. A node that sets any data key itself
     takes none from the run config: which records it trains on, and how they are dealt, is then
-    its operator's choice alone. From a node without any, a run config may ask for the data sets
-    that need no path; a path or a table of the hub only where the operator says
+    its operator's choice alone. For a node without any, a run config may name the data sets
+    that need no path; a path or a table of the hub only where the operator sets
     ``allow-run-data = true`` in the node config, and in simulations.
 
     Raises
@@ -36,27 +36,31 @@ def problem_from_context(context: Context) -> LinearModel[Any]:
         If the node has no ``partition-id``, the run config names a path and may not, or data or
         keys cannot be used. Nothing is opened before the first two are checked.
     """
-    own = context.node_config
-    if "partition-id" not in own:
+    node_config = context.node_config
+    if "partition-id" not in node_config:
         raise DataError("node config has no partition-id: start the SuperNode with one")
-    if DATA_KEYS & own.keys():
-        config = dict(own)
-    elif context.run_config.get("data-path") and not _may_name_data(own):
+    if DATA_KEYS & node_config.keys():
+        config = dict(node_config)
+    elif context.run_config.get("data-path") and not _may_name_data(node_config):
         raise DataError(_REFUSED, told=_REFUSED)
     else:
-        config = {**context.run_config, **own}
-    count = int(config.get("num-agents", 0)) or int(own.get("num-partitions", 0))
+        config = {**context.run_config, **node_config}
+    count = int(config.get("num-agents", 0)) or int(node_config.get("num-partitions", 0))
     problem = problem_from_config(
-        config, int(own["partition-id"]), count, own=bool(own.get("data-path"))
+        config, int(node_config["partition-id"]), count, own=bool(node_config.get("data-path"))
     )
-    if own.get("data-path") and own.get("relation") == "add-remove" and _shares(config):
+    if (
+        node_config.get("data-path")
+        and node_config.get("relation") == "add-remove"
+        and _shares(config)
+    ):
         problem = copy.copy(problem)
         problem.data_dependent = problem.data_dependent or _RE_DEALT
     return problem
 
 
 def _shares(config: Mapping[str, Any]) -> bool:
-    """Whether a record less in the file changes more than its own contribution."""
+    """Whether removing a record from the file changes more than its own contribution."""
     return config.get("partition", "label") != "none" or config.get("divisor") == "federation"
 
 
@@ -72,16 +76,16 @@ _REFUSED = (
 )
 
 
-def _may_name_data(own: Mapping[str, Any]) -> bool:
-    """Whether a run config may say which file or table of the hub this node opens."""
+def _may_name_data(node_config: Mapping[str, Any]) -> bool:
+    """Whether a run config may name the file or table of the hub that this node opens."""
     try:
-        rules = NodeRules.from_node_config(own)
+        rules = NodeRules.from_node_config(node_config)
     except ValueError as error:
         raise DataError(str(error), told=UNUSABLE) from None
-    return rules.allow_run_data or _simulated_by_flower(own)
+    return rules.allow_run_data or _simulated_by_flower(node_config)
 
 
-def _simulated_by_flower(own: Mapping[str, Any]) -> bool:
+def _simulated_by_flower(node_config: Mapping[str, Any]) -> bool:
     """Whether this is a node of Flower's own simulation, in which nothing has a node config.
 
     Its nodes have the two keys that Flower gives them and live in Ray actors of the process that
@@ -89,6 +93,6 @@ def _simulated_by_flower(own: Mapping[str, Any]) -> bool:
     run config it gets.
     """
     ray: Any = sys.modules.get("ray")
-    if ray is None or own.keys() != {"partition-id", "num-partitions"}:
+    if ray is None or node_config.keys() != {"partition-id", "num-partitions"}:
         return False
     return bool(ray.is_initialized() and ray.get_runtime_context().get_actor_id())

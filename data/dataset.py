@@ -1,4 +1,4 @@
-"""What a loader returns, and the few array operations all loaders share."""
+"""The result of a loader, and the few array operations that all loaders share."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ DENSE_BYTES = 2**31
 
 
 UNUSABLE = "its data cannot be used; its own log says why"
-"""What a coordinator is told of data read from a path: the same whether the file is missing,
-unreadable or wrong, and nothing of what is in it."""
+"""The only text on data read from a path that a coordinator gets: the same whether the file is
+missing, unreadable or wrong, and nothing about its contents."""
 
 
 class DataError(ValueError):
@@ -29,10 +29,10 @@ class DataError(ValueError):
     Parameters
     ----------
     text : str
-        The line, for whoever holds the data.
+        The line, for the holder of the data.
     told : str, optional
-        What a coordinator is told in its place, in private runs too. Where it is empty, it is told
-        the text, but not in a private run.
+        The line that a coordinator gets instead, in private runs too. Where it is empty, the
+        coordinator gets the text, except in a private run.
     """
 
     def __init__(self, text: str, told: str = "") -> None:
@@ -47,7 +47,7 @@ def brief(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a loader is told: the arguments of `privet.data.load`, checked."""
+    """The arguments of a loader: those of `privet.data.load`, checked."""
 
     name: str
     path: str
@@ -88,7 +88,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceColumn:
-    """What one column of a table holds.
+    """The contents of one column of a table.
 
     Attributes
     ----------
@@ -121,14 +121,14 @@ class SourceColumn:
 
     @property
     def constant(self) -> bool:
-        """Whether it tells no row from another one."""
+        """Whether it has the same value in every row."""
         one = len(self.categories) == 1 if self.categories else self.low == self.high
         return one and not self.gap
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Encoding:
-    """How the columns of a table become the columns of the features, and its labels targets.
+    """The encoding of a table's columns as features, and of its labels as targets.
 
     A column of numbers becomes ``(x - origin) / unit``; one of k categories the last k - 1 columns
     of its one-hot code; a missing value, in columns where there may be one, ``filling``, and 1 in

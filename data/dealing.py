@@ -14,7 +14,7 @@ from privet.data.dataset import Indices
 
 
 class Pool(NamedTuple):
-    """What is dealt.
+    """The examples that are dealt to the agents.
 
     Attributes
     ----------

@@ -21,7 +21,7 @@ from privet.data.table_values import (
 )
 
 UNKNOWN = ("refuse", "missing")
-"""What a value may become that no row of the training had: nothing, or a missing one."""
+"""Treatments of a value that no training row had: an error, or a missing value."""
 
 
 def encoded_rows(table: Any, encoding: Encoding, *, unknown: str = "refuse") -> FloatArray:
@@ -60,9 +60,11 @@ def encoded_rows(table: Any, encoding: Encoding, *, unknown: str = "refuse") -> 
     parts = []
     for column in encoding.columns:
         try:
-            own = values[column.name]
-            own = own if column.categories else with_point(own, comma=comma)
-            coded = _encoded(own, table[column.name], column, encoding, unknown)
+            column_values = values[column.name]
+            column_values = (
+                column_values if column.categories else with_point(column_values, comma=comma)
+            )
+            coded = _encoded(column_values, table[column.name], column, encoding, unknown)
         except UnfitError as error:
             where = "" if error.row is None else f"row {error.row + 1}: "
             raise DataError(f"column {column.name}: {where}{error}") from None
@@ -73,21 +75,21 @@ def encoded_rows(table: Any, encoding: Encoding, *, unknown: str = "refuse") -> 
 def _encoded(
     values: Any, written: Any, column: SourceColumn, encoding: Encoding, unknown: str
 ) -> FloatArray:
-    """Return what a column becomes (raises ``UnfitError``)."""
+    """Return the features of a column (raises ``UnfitError``)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if column.categories:
         values, odd = _texts(values, written, column)
-        said = "{!r} is not one of the categories {}"
+        text = "{!r} is not one of the categories {}"
         known = _listed(column.categories)
     else:
         values, odd = _in_range(values, column)
-        said = "{!r} is outside of the range {}"
+        text = "{!r} is outside of the range {}"
         known = f"[{column.low:g}, {column.high:g}]"
     if odd.any() and unknown == "refuse":
         row = int(np.flatnonzero(odd)[0])
-        raise UnfitError(said.format(values[row].as_py(), known), row=row)
+        raise UnfitError(text.format(values[row].as_py(), known), row=row)
     missing = np.asarray(values.is_null(), dtype=bool) | odd
     if missing.any() and column.name not in encoding.optional:
         row = int(np.flatnonzero(missing)[0])
@@ -107,13 +109,13 @@ def _texts(values: Any, written: Any, column: SourceColumn) -> tuple[Any, Any]:
     import pyarrow.compute as pc
 
     listed = pa.array(column.categories)
-    found = as_texts(values)
+    texts = as_texts(values)
     as_written = as_texts(cells(written))
     if pa.types.is_boolean(values.type):  # "True" of a text file, as pandas reads it
-        as_written = pc.utf8_title(found)
-    found = pc.if_else(pc.is_in(as_written, listed), as_written, found)
-    odd = pc.and_(found.is_valid(), pc.invert(pc.is_in(found, listed)))
-    return found, np.asarray(odd, dtype=bool)
+        as_written = pc.utf8_title(texts)
+    texts = pc.if_else(pc.is_in(as_written, listed), as_written, texts)
+    odd = pc.and_(texts.is_valid(), pc.invert(pc.is_in(texts, listed)))
+    return texts, np.asarray(odd, dtype=bool)
 
 
 def _in_range(values: Any, column: SourceColumn) -> tuple[Any, Any]:

@@ -34,15 +34,15 @@ def train_and_test(source: str, seed: int | None, id_column: str = "") -> tuple[
         The library is not installed, the hub cannot be reached, or there is no such table, or
         one without rows.
     """
-    found = splits(source)
-    if "train" not in found:
-        raise DataError(f"{source}: expected a split train, got {', '.join(map(str, found))}")
+    tables = splits(source)
+    if "train" not in tables:
+        raise DataError(f"{source}: expected a split train, got {', '.join(map(str, tables))}")
     for name in ("train", "test"):
-        if name in found and not len(found[name]):
+        if name in tables and not len(tables[name]):
             raise DataError(f"{source}: expected rows in split {name}, got an empty table")
-    if "test" in found:
-        return found["train"], found["test"]
-    table = found["train"]
+    if "test" in tables:
+        return tables["train"], tables["test"]
+    table = tables["train"]
     named = None if seed is None else ids(table, id_column, source)
     train, test = hold_out(len(table), seed, named)
     return table.select(train), table.select(test)
@@ -55,7 +55,7 @@ def splits(source: str) -> Any:
     folder = Path(name)
     saved = any((folder / marker).is_file() for marker in ("dataset_dict.json", "state.json"))
     try:
-        found = library.load_from_disk(name) if saved else library.load_dataset(name)
+        tables = library.load_from_disk(name) if saved else library.load_dataset(name)
     except ConnectionError as error:
         raise DataError(
             f"{source}: the hub cannot be reached ({brief(error)}); expected a network, or hf: and "
@@ -64,7 +64,7 @@ def splits(source: str) -> Any:
     # What else it raises for a wrong name or file has no common class and changes by version.
     except Exception as error:
         raise DataError(f"{source}: cannot be loaded ({brief(error)})") from None
-    return found if isinstance(found, dict) else {"train": found}
+    return tables if isinstance(tables, dict) else {"train": tables}
 
 
 def column(table: Any, name: str, source: str) -> Any:

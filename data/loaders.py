@@ -31,7 +31,7 @@ FROM_PATH = {
 NAMES: tuple[str, ...] = (*BUILT_IN, "synthetic", "regression", *FROM_PATH)
 # What the system says of a file, which is worth reading.
 _DAMAGED = (MemoryError, OSError, EOFError, zlib.error)
-# What numpy, scikit-learn and the readers raise besides for data that no loader has thought of.
+# Other errors of numpy, scikit-learn and the readers, for data that no loader foresees.
 _UNUSABLE = (*_DAMAGED, ValueError, TypeError, OverflowError)
 
 

@@ -91,7 +91,7 @@ def problem_from_config(
 
     With partition none it has all rows of the data, or of their training set where they come with
     a test set; otherwise the split is that of `federation_from_config`. Data, split and problem
-    are cached per process: asking again costs microseconds, and gives the same object.
+    are cached per process: another call costs microseconds, and gives the same object.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def federation_from_config(config: Mapping[str, Any], num_agents: int) -> Federa
 
 @contextmanager
 def _kept(settings: DataSettings) -> Iterator[None]:
-    """Have a coordinator told nothing of what is wrong with records that were read from a path."""
+    """Hide from the coordinator what is wrong with records that were read from a path."""
     try:
         yield
     except DataError as error:
@@ -177,7 +177,7 @@ def planned_facts(config: Mapping[str, Any], num_agents: int, num_examples: int,
     """Return the public numbers that each of ``num_agents`` agents of equal size has.
 
     They are those of the problems that `federation_from_config` builds, without any data: with
-    loss "auto", which only the data can tell, the loss is "other".
+    loss "auto", which depends on the data, the loss is "other".
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def planned_facts(config: Mapping[str, Any], num_agents: int, num_examples: int,
 
 
 class _Agents:
-    """The problems of one federation, each built when it is first asked for."""
+    """The problems of one federation, each built when it is first needed."""
 
     def __init__(self, settings: DataSettings, num_agents: int, own: bool) -> None:
         self.settings = settings
@@ -269,7 +269,7 @@ class _Agents:
         *,
         divisor: int | None,
     ) -> LinearModel[Any]:
-        """Return the loss the settings ask for, on the given rows."""
+        """Return the loss of the settings on the given rows."""
         dataset, settings = self.dataset, self.settings
         task = dataset.task
         loss = LOSSES[_AUTO[task] if settings.loss == "auto" else settings.loss]

@@ -35,13 +35,13 @@ def read_schema(path: str) -> Schema:
     if not path:
         return Schema()
     try:
-        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"schema {path}: {error.strerror}") from None
     except ValueError as error:
         raise DataError(f"schema {path}: expected TOML ({brief(error)})") from None
-    columns, mark = found.get("columns"), found.get(MARK, False)
-    if not isinstance(columns, dict) or not columns or set(found) - {"columns", MARK}:
+    columns, mark = document.get("columns"), document.get(MARK, False)
+    if not isinstance(columns, dict) or not columns or set(document) - {"columns", MARK}:
         raise DataError(f"schema {path}: expected one table [columns]")
     if not isinstance(mark, bool):
         raise DataError(f"schema {path}: {MARK} = {mark!r}: expected true or false")
@@ -56,7 +56,7 @@ def read_schema(path: str) -> Schema:
 
 
 def _column(name: str, values: Any) -> SourceColumn | None:
-    """Return what a list of values says of a column, None where it is neither of the two kinds."""
+    """Return the column that a list of values describes, None where it is neither of two kinds."""
     known = [value for value in values if value != GAP] if isinstance(values, list) else []
     gap = isinstance(values, list) and values.count(GAP) == 1
     if not known or len(known) + gap != len(values):

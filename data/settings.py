@@ -166,7 +166,7 @@ class DataSettings:
 
 
 def _divisor_of(algorithm: str) -> str:
-    """Return what ``divisor = auto`` means for an algorithm."""
+    """Return the divisor that ``divisor = auto`` stands for with an algorithm."""
     known = algorithms()
     return str(known[algorithm].load_agent().divisor) if algorithm in known else "agent"
 

@@ -43,7 +43,7 @@ from privet.data.table_values import (
 log = logging.getLogger("flwr.privet")
 
 LABELS = ("label", "labels", "target", "outcome", "class", "y")
-"""Names by which the column of the labels is found where nobody says it, in any case."""
+"""Names, in any case, that identify the column of the labels where no key names it."""
 MISSING = ("refuse", "category", "mean", "drop", "zero")
 MOST_CLASSES = 20
 """Whole numbers of more values than this are a quantity, not classes."""
@@ -96,9 +96,9 @@ class TableError(DataError):
             self.keys["drop-columns"] = ",".join(names)
         if ways:
             self.keys["missing"] = "drop" if "drop" in ways else ways[0]
-        said = "; ".join(fault.text for fault in faults)
+        texts = "; ".join(fault.text for fault in faults)
         keys = " ".join(f"{key}={value}" for key, value in self.keys.items())
-        super().__init__(f"{source.path}: {said}{f': set {keys}' if keys else ''}")
+        super().__init__(f"{source.path}: {texts}{f': set {keys}' if keys else ''}")
 
 
 def load_table(source: Source) -> Dataset:
@@ -209,14 +209,14 @@ def _encoding(
 def _description(source: Source, inputs: list[SourceColumn], left_out: int) -> str:
     how = "scaled as the schema says" if source.schema else "standardised with training statistics"
     width = sum(column.width for column in inputs)
-    said = [f"{Path(source.path).name}: {width} columns, numbers {how}, categories one-hot"]
+    remarks = [f"{Path(source.path).name}: {width} columns, numbers {how}, categories one-hot"]
     if constant := [column.name for column in inputs if not column.width]:
-        said.append(f"left out, as every row has the same text: {', '.join(constant)}")
+        remarks.append(f"left out, as every row has the same text: {', '.join(constant)}")
     if zeros := _zeros(inputs):
-        said.append(zeros)
+        remarks.append(zeros)
     if left_out:
-        said.append(f"left out, as values are missing: {left_out} rows")
-    return "; ".join(said)
+        remarks.append(f"left out, as values are missing: {left_out} rows")
+    return "; ".join(remarks)
 
 
 def _zeros(inputs: list[SourceColumn]) -> str:
@@ -230,7 +230,7 @@ def _zeros(inputs: list[SourceColumn]) -> str:
 
 
 def _dependence(source: Source, schema: Schema) -> str:
-    """Return what of the rows depends on other records, and how to avoid it; else nothing."""
+    """Return the part of a row that depends on other records, and how to avoid it, if any."""
     if not schema.columns:
         return _FROM_RECORDS
     return _MARKED if schema.from_records else _OF_GAPS.get(source.missing, "")
@@ -316,9 +316,9 @@ def _names(source: Source, rows: Rows, schema: Schema) -> list[str]:
 
 
 def _usual_label(path: str, names: list[str]) -> str:
-    found = [name for name in names if name.lower() in LABELS]
-    if len(found) == 1:
-        return found[0]
+    labels = [name for name in names if name.lower() in LABELS]
+    if len(labels) == 1:
+        return labels[0]
     raise DataError(
         f"{path}: which column has the labels? Give label-column, one of {', '.join(names)}"
     )
@@ -332,7 +332,7 @@ def _columns(
     repeated: list[str],
     positions: Indices,
 ) -> tuple[list[SourceColumn], dict[str, Any]]:
-    """Return what the columns hold, that of the labels last, and the values of each.
+    """Return the contents of the columns, the labels last, and the values of each.
 
     Raises
     ------
@@ -341,7 +341,7 @@ def _columns(
     """
     *_, label = names
     read: dict[str, Any] = {}
-    found: list[SourceColumn] = []
+    columns: list[SourceColumn] = []
     faults: list[Fault] = []
     if not schema.columns:
         for name in sorted(set(repeated) - set(_dropped(source))):
@@ -356,28 +356,28 @@ def _columns(
                 column = _label_column(read[name], column)
             elif source.alone and not public and column.categories and column.constant:
                 column = replace(column, zeros=True)
-            found.append(column)
+            columns.append(column)
         except UnfitError as error:
             where = "" if error.row is None else f"row {positions[error.row] + 1}: "
             droppable = error.drop and name != label
             faults.append(Fault(f"column {name}: {where}{error}", drop=name if droppable else ""))
     if source.id_column and (count := table[source.id_column].null_count):
         faults.append(Fault(f"{count} rows have no {source.id_column}", missing="drop"))
-    faults += _faults_of_gaps(source, found, label)
+    faults += _faults_of_gaps(source, columns, label)
     if faults:
         raise TableError(source, faults)
     if source.missing == "category" and not schema.columns:
-        found = [replace(column, gap=column.missing > 0) for column in found]
-    if not any(column.width for column in found[:-1]):
+        columns = [replace(column, gap=column.missing > 0) for column in columns]
+    if not any(column.width for column in columns[:-1]):
         raise DataError(
             f"{source.path}: expected a column beside {label} that is not the same text in every "
             "row"
         )
-    return found, read
+    return columns, read
 
 
 def _column(name: str, values: Any, public: SourceColumn | None) -> SourceColumn:
-    """Return what a column holds (raises ``UnfitError`` where it cannot be used)."""
+    """Return the contents of a column (raises ``UnfitError`` where it cannot be used)."""
     import pyarrow as pa
 
     kind, missing = values.type, values.null_count
@@ -404,55 +404,56 @@ def _column(name: str, values: Any, public: SourceColumn | None) -> SourceColumn
                 drop=False,
             )
         return replace(public, missing=missing)
-    found = sorted(as_texts(values).unique().drop_null().to_pylist())
-    _check_categories(found, len(values) - missing)
-    return SourceColumn(name, missing, tuple(found))
+    categories = sorted(as_texts(values).unique().drop_null().to_pylist())
+    _check_categories(categories, len(values) - missing)
+    return SourceColumn(name, missing, tuple(categories))
 
 
-def _check_categories(found: list[str], rows: int) -> None:
+def _check_categories(categories: list[str], rows: int) -> None:
     """Raise ``UnfitError`` for texts of so many rows that are no categories, or that look alike."""
-    first = repr(found[0][:40])
-    if all(re.fullmatch(_DATE, text) for text in found):
+    first = repr(categories[0][:40])
+    if all(re.fullmatch(_DATE, text) for text in categories):
         raise UnfitError(f"dates or times, such as {first}; expected numbers or categories")
     folded: dict[str, str] = {}
-    for text in found:
+    for text in categories:
         if (other := folded.setdefault(text.casefold(), text)) != text:
             raise UnfitError(
                 f"{other!r} and {text!r} differ by case alone: write them alike", drop=False
             )
-    if len(found) <= MOST_CLASSES:
+    if len(categories) <= MOST_CLASSES:
         return
-    odd = [text for text in found if not re.fullmatch(_NUMBER, text)]
-    if 0 < len(odd) < len(found) / 2:
+    odd = [text for text in categories if not re.fullmatch(_NUMBER, text)]
+    if 0 < len(odd) < len(categories) / 2:
         raise UnfitError(
             f"numbers, but for {odd[0][:40]!r}: write it as one, or nothing if a value is missing"
         )
-    if len({re.sub(r"\d+([.,]\d+)*", "", text) for text in found}) == 1:
+    if len({re.sub(r"\d+([.,]\d+)*", "", text) for text in categories}) == 1:
         raise UnfitError(
             f"many numbers with a text, such as {first}: write the numbers alone, list the texts "
             "in a schema if they are categories, or leave it out if it tells whose a row is"
         )
-    if len(found) > min(MOST_CATEGORIES, rows / 2):
+    if len(categories) > min(MOST_CATEGORIES, rows / 2):
         raise UnfitError(
-            f"{len(found)} different texts in {rows} rows, such as {first}, are too many categories"
+            f"{len(categories)} different texts in {rows} rows, such as {first}, are too many "
+            "categories"
         )
 
 
 def _label_column(values: Any, label: SourceColumn) -> SourceColumn:
-    """Return what a column of labels holds: classes, where it has few whole numbers."""
+    """Return the contents of a column of labels: classes, where it has few whole numbers."""
     if label.gap:
         raise UnfitError(f"a label may not be missing, and the schema lists {GAP!r}", drop=False)
     if not label.categories and not label.public:
-        found = np.unique(as_numbers(values.drop_null()))
-        if len(found) <= MOST_CLASSES and (found == np.floor(found)).all():
-            label = replace(label, categories=tuple(str(int(one)) for one in found))
+        classes = np.unique(as_numbers(values.drop_null()))
+        if len(classes) <= MOST_CLASSES and (classes == np.floor(classes)).all():
+            label = replace(label, categories=tuple(str(int(one)) for one in classes))
     if label.constant:
         raise UnfitError("every row has the same label", drop=False)
     return label
 
 
 def _faults_of_gaps(source: Source, columns: list[SourceColumn], label: str) -> list[Fault]:
-    """Return what values that are missing cannot be, as the key ``missing`` has it."""
+    """Return the faults of missing values, as the key ``missing`` treats them."""
     if source.missing == "category" and source.alone and not source.schema:
         return [
             Fault(
@@ -490,7 +491,7 @@ def _faults_of_gaps(source: Source, columns: list[SourceColumn], label: str) -> 
 
 
 def _task(label: SourceColumn) -> tuple[Task, int]:
-    """Return what there is to learn, and the number of classes."""
+    """Return the task, and the number of classes."""
     count = len(label.categories)
     if not count:
         return "regression", 0

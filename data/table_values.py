@@ -10,7 +10,7 @@ import numpy as np
 from privet.data.dataset import FloatArray, LabelArray, SourceColumn
 
 EXACT = 2.0**53
-"""Whole numbers up to here are all apart in float64; longer ones are most often names of things."""
+"""Whole numbers up to here are distinct in float64; longer ones are most often identifiers."""
 _NO_VALUE = ["", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None"]
 _DECIMAL_COMMA = r"^[-+]?\d+(,\d+)?([eE][-+]?\d+)?$"
 _THOUSANDS = r"^[-+]?[1-9]\d{0,2},\d{3}$"
@@ -83,7 +83,7 @@ def _are_written(values: Any, pattern: str, sign: str) -> bool:
 
 
 def _numbers_or_texts(values: Any) -> Any:
-    """Return a column of texts as numbers where all of them are, and stay apart as float64."""
+    """Return a column of texts as numbers where all of them are, and stay distinct as float64."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -94,8 +94,8 @@ def _numbers_or_texts(values: Any) -> Any:
     except pa.ArrowInvalid:
         return values
     large = pc.greater(pc.abs(numbers), EXACT)
-    apart = [len(each.filter(large).drop_null().unique()) for each in (values, numbers)]
-    return numbers if apart[0] == apart[1] else values
+    distinct = [len(each.filter(large).drop_null().unique()) for each in (values, numbers)]
+    return numbers if distinct[0] == distinct[1] else values
 
 
 def with_point(values: Any, *, comma: bool = False) -> Any:
@@ -150,7 +150,7 @@ def as_numbers(values: Any) -> FloatArray:
 
 
 def encoded_column(values: Any, column: SourceColumn) -> FloatArray:
-    """Return what a column becomes, of shape (rows, width), NaN where a value is missing."""
+    """Return the features of a column, of shape (rows, width), NaN where a value is missing."""
     encoded: FloatArray
     if column.categories:
         codes, count = codes_of(values, column), len(column.categories)

@@ -1,4 +1,4 @@
-"""Privacy-critical: what releases cost, one figure (epsilon at a delta) whoever asks.
+"""Privacy-critical: the cost of releases, one figure (epsilon at a delta) for every caller.
 
 Gaussian releases compose to one Gaussian, adaptively and with differing scales: mu is the root of
 the sum of mu_i^2 and epsilon(delta) is known in closed form (`gaussian_epsilon`). Where Laplace
@@ -31,7 +31,7 @@ _DISTINCT_LAPLACE, _MANTISSA_BITS = 64, 10
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What an account needs of any number of releases: additive, and short however many there are.
+    """The totals that an account needs of its releases: additive, and short however many there are.
 
     Attributes
     ----------
@@ -48,8 +48,8 @@ class Totals:
     unnoised
         Whether anything left without noise, or with as good as none (loss above 1e100).
     colluders
-        How many other agents the figure allows to help the observer, where it rests on noise that
-        agents share; None where it holds however many do.
+        Number of other agents that the figure allows to help the observer, where it rests on noise
+        that agents share; None where it holds for any number.
     """
 
     relation: Relation | None = None
@@ -98,7 +98,7 @@ class Totals:
 
     @property
     def method(self) -> str:
-        """How epsilon is found: "gaussian" (exactly), "pld" (from above) or "none" (nothing)."""
+        """Method of computing epsilon: "gaussian" (exact), "pld" (an upper bound) or "none"."""
         if self.unnoised or self.relation is None:
             return "none"
         return "pld" if self.laplace else "gaussian"

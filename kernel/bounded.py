@@ -32,7 +32,7 @@ _SMALLEST_FACTOR = 2.0**-960
 
 
 class Clipped(NamedTuple):
-    """A clipped sum and what it may move by: all that noise needs to know.
+    """A clipped sum and its sensitivity: all that noise needs to know.
 
     Attributes
     ----------
@@ -169,11 +169,11 @@ def clipped_terms(
     sensitivity: float | None = None,
     silenced: bool = False,
 ) -> ClippedTerms:
-    """Return the function of a problem's clipped data term, to be noised, and of what comes after.
+    """Return the function of a problem's clipped data term, to be noised, and its regulariser.
 
     It is called with x (d,), and with the rows of a mini-batch, and returns the `Clipped` term and
     the regulariser's gradient at x in the problem's dtype, None where there is none. A problem
-    with a method ``clipped_term`` gives the two apart (see `ClippableProblem`); of another the
+    with a method ``clipped_term`` gives the two separately (see `ClippableProblem`); of another the
     value is its whole ``clipped_gradient``, whose sensitivity it vouches for. The sensitivity is
     worked out once, not at every step.
 
@@ -188,8 +188,8 @@ def clipped_terms(
     batch_size : int, optional
         Number of rows of every call, no example twice; None for calls on all examples.
     sensitivity : float, optional
-        What the value may move by, where public numbers say it (`Facts.sensitivity`): worked out
-        from the problem it depends on how many records that holds.
+        Sensitivity of the value, where it follows from public numbers (`Facts.sensitivity`):
+        computed from the problem, it depends on how many records the problem holds.
     silenced : bool
         Whether numpy's warnings of overflow are off already where the function is called.
 
@@ -247,7 +247,7 @@ def silently(method: Method) -> Method:
 
 
 def _whole_gradient(problem: Problem, clipping: Clipping) -> _Split:
-    """Return ``clipped_term`` of a problem that does not tell its regulariser apart."""
+    """Return ``clipped_term`` of a problem that does not give its regulariser separately."""
     if clipping == "batch":
         raise ValueError("clipping = 'batch': this problem cannot clip its gradient")
     if not isinstance(problem, ClippableProblem):
@@ -343,10 +343,10 @@ class Limits(NamedTuple):
     dropped: npt.NDArray[np.bool_] | None
 
     def of(self, rows: RowIndex) -> Limits:
-        """Return those of some examples, or of all for None."""
+        """Return the limits of some examples, or of all for None."""
         if rows is None:
             return self
-        # Of a stack: every model's own.
+        # For a stack, rows are indices within each model.
         of = rows if rows.ndim == 1 else (np.arange(len(rows))[:, None], rows)
         return Limits(self.most[of], None if self.dropped is None else self.dropped[of])
 

@@ -1,4 +1,4 @@
-"""Privacy-critical: what is proven of the losses by name, and moduli from public numbers alone."""
+"""Privacy-critical: proven properties of the losses by name, and moduli from public numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privet.kernel.records import Moduli
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """What is proven of a loss whatever its records are.
+    """Properties of a loss that are proven for all records.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ PROVEN: Mapping[str, Proven] = {
     # diag(p) - p p^T has eigenvalues in [0, 1/2] for every distribution p; 1/2 is attained by
     # two classes of probability 1/2.
     "multinomial": Proven((0.0, 0.5), "softmax"),
-    # A sum over classes of logistic losses, each of a score of its own.
+    # A sum over classes of logistic losses, each of a separate score.
     "one-vs-rest-logistic": Proven((0.0, 0.25)),
 }
 """The closed list of losses, by `LinearModel.kind`, of which more than their clip is known.

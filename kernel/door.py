@@ -1,10 +1,11 @@
-"""Privacy-critical: an agent's records in one round, behind what was charged for them.
+"""Privacy-critical: an agent's records in one round, bound to the release that was charged.
 
 An algorithm's half never holds the records. It is given `Records`, which answers from a closed list
-of programs (`privet.kernel.programs`). Where a mechanism was charged each of them gives noised
-values only, so that whatever a half, a sparsifier or a coder makes of them is post-processing.
-Of noise that agents share out that holds of the masked sum alone (`Half.noise_sharing`).
-Where none was, the reply counts as un-noised and `Records.un_noised` answers as well.
+of programs (`privet.kernel.programs`). Where a mechanism was charged, each program returns noised
+values only, so that whatever a half, a sparsifier or a coder computes from them is post-processing.
+Where agents share the noise, this holds of the masked sum alone (`Half.noise_sharing`).
+Where no mechanism was charged, the reply counts as un-noised and `Records.un_noised` answers as
+well.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from privet.kernel.streams import StackedStreams, Streams
 
 
 class Held(NamedTuple):
-    """A problem, or a stack of N agents', as its agent works on it.
+    """A problem, or a stack of N agents' problems, with the bound that its rows were clipped to.
 
     Attributes
     ----------
@@ -67,14 +68,14 @@ def within(
 
 
 class UnNoised:
-    """What may be asked of the records where nothing was charged: the reply is not private.
+    """Un-noised access to the records where nothing was charged: the reply is not private.
 
     Parameters
     ----------
     problem : Problem
-        The records, or a stack of N agents'.
+        The records, or a stack of N agents' records.
     noise : Perturber
-        Which charged nothing.
+        The noise of a release that charged nothing.
     """
 
     __slots__ = ("_noise", "_problem")
@@ -88,9 +89,9 @@ class UnNoised:
 
     @property
     def moduli(self) -> Moduli | None:
-        """Bounds of the Hessian of f_i, computed from the records; None where it knows none."""
-        found = getattr(self._problem, "moduli", None)
-        return found if isinstance(found, Moduli) else None
+        """Bounds of the Hessian of f_i, computed from the records; None where it has none."""
+        moduli = getattr(self._problem, "moduli", None)
+        return moduli if isinstance(moduli, Moduli) else None
 
     def perturb(self, value: FloatArray, scale: float, mechanism: str = "gaussian") -> FloatArray:
         """Return a value with noise of this scale that no account covers, in float64."""
@@ -98,14 +99,14 @@ class UnNoised:
 
 
 class Records:
-    """All that a half can do with an agent's records in one round.
+    """The closed list of operations on an agent's records in one round.
 
     Parameters
     ----------
     held : Held
         The problem; the vectors of a stack are rows (N, d).
     noise : Perturber
-        Of the release that was charged.
+        The noise of the release that was charged.
 
     Attributes
     ----------
@@ -138,11 +139,11 @@ class Records:
 
     @property
     def release(self) -> Release:
-        """What was charged."""
+        """The release that was charged."""
         return self._noise.release
 
     def walk(self, task: LocalTask, streams: Streams) -> Walk:
-        """Return what the solver of a local task comes to (see `privet.kernel.programs.steps`).
+        """Return the walk of a local task's solver (see `privet.kernel.programs.steps`).
 
         Raises
         ------
@@ -160,7 +161,7 @@ class Records:
             return walk(task, self._problem, self._row_norm, streams, self._noise)
 
     def gradient(self, gradients: Gradients, x: FloatArray, streams: Streams) -> FloatArray:
-        """Return one gradient at x, clipped and noised as is charged (`Gradients.oracle`)."""
+        """Return one gradient at x, clipped and noised as charged (`Gradients.oracle`)."""
         if not self.charged:
             require_model(x, self._problem)
             return gradients.oracle(self._problem, streams, self._noise)(x)
@@ -183,19 +184,20 @@ class Records:
         total : (d,) float64 array
             The sum over the step's examples of their clipped gradients.
         unit : float
-            What the noise is added in: -gamma where it goes onto a step of that size.
+            Factor of the value that the noise is added to: -gamma where it goes onto a step of
+            that size.
 
         Raises
         ------
         NoiseError
-            If nothing was charged, less was charged than the sum moves by, or all draws are taken.
+            If nothing was charged, less was charged than the sum moves by, or no draw is left.
 
         Notes
         -----
-        Privacy: one draw. What the caller must promise, as no code here sees the examples: total is
+        Privacy: one draw. The caller must guarantee, as no code here sees the examples: total is
         the sum of at most b vectors of l2 norm at most C, rounded no worse than
         `clipped_sensitivity` says, each a function of one record and of what was released before;
-        which records they are does not depend on what these hold, and none is there twice.
+        the choice of records does not depend on their contents, and no record occurs twice.
 
         Then replacing a record changes one of the vectors, and moves the sum by at most 2 C, C for
         add-remove; replacing all of an agent's changes all b, and moves it by at most 2 b C. Times
@@ -204,8 +206,8 @@ class Records:
         is no larger, as n / min(b, n) does not fall as n grows. The unit scales the sum and its
         sensitivity alike, and dividing by it follows the noise.
 
-        `privet.client_apps.adapters.torch_clipping` makes the promise true for PyTorch modules, but
-        for the batches, which are the training loop's.
+        `privet.client_apps.adapters.torch_clipping` gives this guarantee for PyTorch modules,
+        except for the batches, which the training loop chooses.
         """
         _require_kind(Gradients, gradients)
         if type(total) is not np.ndarray or total.dtype.kind != "f":
@@ -236,10 +238,10 @@ class Records:
         rho: float,
         eta: float,
     ) -> Inner:
-        """Return what DP-IADMM's inner steps come to (`privet.kernel.programs.inexact`)."""
-        asked = program, inner, w, lam, rho, eta, self._problem, self._row_norm, self._noise
+        """Return the result of DP-IADMM's inner steps (`privet.kernel.programs.inexact`)."""
+        arguments = program, inner, w, lam, rho, eta, self._problem, self._row_norm, self._noise
         if not self.charged:
-            return inexact_steps(*asked)
+            return inexact_steps(*arguments)
         _require_kind(Inexact, program)
         self._require_vectors(inner, w, lam)
         _require_plain(program, rho, eta)
@@ -247,25 +249,25 @@ class Records:
             "output" if program.perturbation == "output" else "gradients", program
         )
         with _silence():
-            return inexact_steps(*asked)
+            return inexact_steps(*arguments)
 
     def update(self, program: Update, task: LocalTask, streams: Streams) -> FloatArray:
         """Return the clipped difference that a task's steps make, noised as a whole.
 
-        See `privet.kernel.programs.update`; what it raises is there.
+        See `privet.kernel.programs.update`, also for the errors that it raises.
         """
-        asked = program, task, self._problem, self._row_norm, streams, self._noise
+        arguments = program, task, self._problem, self._row_norm, streams, self._noise
         if not self.charged:
-            return clipped_update(*asked)
+            return clipped_update(*arguments)
         _require_kind(Update, program)
         self._require_task(task, streams)
         _require_plain(program)
         self._require_program("update", program)
         with _silence():
-            return clipped_update(*asked)
+            return clipped_update(*arguments)
 
     def custom(self, name: str, streams: Streams, /, **arguments: Any) -> FloatArray:
-        """Return what another package's program gives (`privet.kernel.programs.custom`).
+        """Return the result of another package's program (`privet.kernel.programs.custom`).
 
         ``arguments`` are public numbers, texts and arrays.
 
@@ -298,7 +300,7 @@ class Records:
         """Raise ``NoiseError`` unless exactly the charged draws were taken."""
         self._noise.settle()
 
-    def _require_program(self, name: str, asked: Gradients | Inexact | Update) -> None:
+    def _require_program(self, name: str, requested: Gradients | Inexact | Update) -> None:
         """Refuse another program or relation than was charged (raises ``NoiseError``)."""
         charged = self.release
         if charged.program != name:
@@ -308,9 +310,9 @@ class Records:
             )
         if charged.steps > 1 and name != "iterate":
             raise NoiseError(f"program {name!r} has no steps that are not released")
-        if asked.relation != charged.relation:
+        if requested.relation != charged.relation:
             raise NoiseError(
-                f"relation = {asked.relation!r} was asked for, {charged.relation!r} was charged"
+                f"relation = {requested.relation!r} was asked for, {charged.relation!r} was charged"
             )
 
     def _require_task(self, task: LocalTask, streams: Streams) -> None:
@@ -328,7 +330,7 @@ class Records:
             self._require_plain(streams, gradients)
 
     def _require_vectors(self, *vectors: FloatArray) -> None:
-        """Refuse what is no vector of the problem's shape and dtype (raises ``RecordsError``).
+        """Refuse anything but vectors of the problem's shape and dtype (raises ``RecordsError``).
 
         Another shape may be answered by an error that says how many records there are, and other
         numbers by arithmetic that no sensitivity covers.
@@ -341,7 +343,7 @@ class Records:
                 raise RecordsError(f"vector in {each.dtype}, expected {self._problem.dtype}")
 
     def _require_plain(self, streams: Streams, *values: Any) -> None:
-        """Refuse streams of another class, which could choose the rows, and what is not plain."""
+        """Refuse streams of another class, which could choose the rows, and values not plain."""
         _require_kind(self._streams, streams)
         _require_plain(*_PARTS[self._streams](streams), *values)
 
@@ -352,11 +354,11 @@ _PARTS = {
     kind: attrgetter(*(each.name for each in fields(kind)))
     for kind in (Drift, Gradients, Inexact, Moduli, Streams, StackedStreams, Update)
 }
-"""Of what a program is made of, by its class."""
+"""Getter of the fields of a program, by its class."""
 
 
 def _silence() -> np.errstate:
-    """Keep from warnings, or errors that a half makes of them, that a record lets one overflow."""
+    """Silence warnings, or errors that a half makes of them: they could reveal an overflow."""
     return np.errstate(all="ignore")
 
 
@@ -367,7 +369,7 @@ def _require_kind(kind: type, value: Any) -> None:
 
 
 def _plain_numbers(streams: Streams, gradients: Gradients) -> bool:
-    """Whether these two are of numbers and texts alone, as they mostly are; quickly asked."""
+    """Whether these two hold numbers and texts alone, as they mostly do: a fast path."""
     return (
         type(streams) is Streams
         and type(streams.seed) in _NUMBERS
@@ -383,10 +385,10 @@ def _plain_numbers(streams: Streams, gradients: Gradients) -> bool:
 
 
 def _require_plain(*values: Any) -> None:
-    """Refuse what is no number, text, or program or tuple of these (raises ``NoiseError``).
+    """Refuse all but numbers, texts, and programs or tuples of these (raises ``NoiseError``).
 
-    An object of another class could keep what it is computed with, or answer otherwise when it is
-    asked again.
+    An object of another class could store what it is computed with, or return another value when
+    it is read again.
     """
     if _NUMBERS.issuperset(map(type, values)):
         return

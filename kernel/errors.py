@@ -16,7 +16,7 @@ class UnsupportedAccountError(ValueError):
 
 
 class RecordsError(ValueError):
-    """What is asked of the records cannot be computed; the text holds public numbers only."""
+    """The requested value of the records cannot be computed; the text holds public numbers only."""
 
 
 class LedgerError(ValueError):

@@ -1,4 +1,4 @@
-"""Privacy-critical: what left an agent, described so that an accountant needs nothing else.
+"""Privacy-critical: releases of an agent, described so that an accountant needs nothing else.
 
 The split follows dp_accounting's: events say what happened, `accountant` says what it costs.
 """
@@ -23,7 +23,7 @@ SMALLEST, LARGEST = 1e-100, 1e100
 GRID = 2.0**-12
 """Rounding to the grid moves a value by at most this share of min(sensitivity, scale)."""
 SHARED_GRID = 2.0**-16
-"""With noise that is shared out: by at most this share of the scale, which all agents know."""
+"""With shared noise: by at most this share of the scale, which all agents know."""
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "mechanism": get_args(Mechanism),
@@ -35,7 +35,7 @@ UNITS: Mapping[str, str] = {
     "add-remove": "one record of one agent",
     "replace-agent": "all records of one agent",
 }
-"""What an epsilon protects, by the neighbouring relation; their number is public."""
+"""The unit that an epsilon protects, by the neighbouring relation; their number is public."""
 _NORM_OF = {"gaussian": "l2", "laplace": "l1", "none": "l2"}
 _ALWAYS_WRITTEN = ("mechanism", "scale", "sensitivity", "relation")
 LONGEST_TEXT = 200
@@ -60,7 +60,7 @@ class Release:
     norm
         "l2" or "l1".
     count
-        How many times the mechanism was used within the message (E inner steps, for example).
+        Number of uses of the mechanism within the message (E inner steps, for example).
     relation
         Neighbouring relation: a neighbour differs by one record ("replace-one", "add-remove") or
         by all records of the agent ("replace-agent").
@@ -74,10 +74,10 @@ class Release:
         Agents in the masked sum that is all an observer sees of the message, this one included;
         each adds noise of this scale. 1 for an upload in clear; Gaussian noise in one step only.
     colluders
-        How many of the other agents may help the observer, or add no noise.
+        Number of the other agents that may help the observer, or add no noise.
     program
-        The program that does what is charged (`privet.kernel.programs`), and the only one that the
-        door then runs; not written to ledgers.
+        The program that is charged (`privet.kernel.programs`), and the only one that `Records` then
+        runs; not written to ledgers.
 
     Raises
     ------
@@ -184,12 +184,12 @@ class Release:
 
     @property
     def honest(self) -> int:
-        """How many agents' noise hides a record, this one's included."""
+        """Number of agents whose noise hides a record, this one included."""
         return max(self.agents - self.colluders, 1)
 
     @property
     def _spread(self) -> float:
-        """How much louder a record's influence is than the noise, beside one step's in clear."""
+        """A record's influence relative to the noise, over that of one step sent in clear."""
         if self.steps == 1:
             return 1.0 / math.sqrt(self.honest)
         chi = self.contraction
@@ -197,7 +197,7 @@ class Release:
 
     @property
     def draws(self) -> int:
-        """How many noise vectors the message takes: count * steps; 0 without noise."""
+        """Number of noise vectors that the message takes: count * steps; 0 without noise."""
         return 0 if self.mechanism == "none" else self.count * self.steps
 
     def to_dict(self) -> dict[str, Scalar]:

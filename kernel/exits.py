@@ -28,14 +28,15 @@ LIBRARY = __name__.partition(".")[0]
 
 
 class Exits(NamedTuple):
-    """What may leave a node in answer to one message.
+    """The rules for what may leave a node in answer to one message.
 
     Attributes
     ----------
     private : bool
         Whether the node has a budget, or was enrolled or has taken part in a private run.
     quiet : bool
-        Whether a text could be one too many: the same, and where the message asks for privacy.
+        Whether texts are withheld: where the node is private, and where the message asks for
+        privacy.
     """
 
     private: bool
@@ -52,19 +53,19 @@ class Exits(NamedTuple):
         if self.private:
             raise BudgetRefused(f"declines {what}: it would be an un-noised release")
 
-    def line(self, error: BaseException, text: str, *, own: bool) -> str:
-        """Return the line that is sent of a failure.
+    def line(self, error: BaseException, text: str, *, library_error: bool) -> str:
+        """Return the line that is sent about a failure.
 
         Parameters
         ----------
         error : BaseException
         text : str
-            Its own, as one line.
-        own : bool
-            Whether its class is one of this library's whose texts name no record.
+            The error's text, as one line.
+        library_error : bool
+            Whether its class is one of this library's, whose texts name no record.
         """
         kind = type(error).__name__
-        if self.quiet and not (own and _raised_here(error.__traceback__)):
+        if self.quiet and not (library_error and _raised_here(error.__traceback__)):
             known = next(each for each in type(error).__mro__ if _is_known(each))
             return f"{known.__name__} (text withheld: private run)"
         if isinstance(error, KeyError):  # whose text is the key alone
@@ -89,7 +90,7 @@ def require_public(problem: Problem) -> None:
 
 
 def _raised_here(trace: TracebackType | None) -> bool:
-    """Whether it was code of this library that raised, not a user's who took one of its classes."""
+    """Whether this library's code raised the error, and not user code with one of its classes."""
     if trace is None:
         return False
     while trace.tb_next is not None:

@@ -1,7 +1,7 @@
 """Privacy-critical: the public numbers of an agent that the cost of its releases rests on.
 
 They are the same whoever computes the cost: the agent takes them from its problem, the coordinator
-from what the agent said when it was enrolled, and a planner from the command line.
+from the agent's enrolment, and a planner from the command line.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from privet.kernel.errors import NoCertificateError
 from privet.kernel.records import Moduli
 
 OTHER = "other"
-"""Loss of a problem of which nothing is known but how its examples are clipped."""
+"""Loss of a problem of which nothing is known except how its examples are clipped."""
 _LONGEST = 2000
 _LARGEST = 1 << 53
 
 
 def proven_loss(kind: str) -> str:
-    """Return what a linear model's loss is in its facts: its name in `PROVEN`, else "other"."""
+    """Return the name of a linear model's loss in its facts: that in `PROVEN`, else "other"."""
     return kind if kind in PROVEN else OTHER
 
 
@@ -54,7 +54,7 @@ class Facts:
     moduli : bool
         Whether the problem knows its moduli.
     colluders : int
-        How many of the peers in a masked sum may collude, by the node's own config; -1 where it
+        Number of peers in a masked sum that may collude, by the node's own config; -1 where it
         trusts no sum.
     agents : int
         Agents in the masked sum that an upload goes into, the agent itself included; 1 where it
@@ -99,7 +99,7 @@ class Facts:
         clipping: Literal["example", "batch"] = "example",
         batch_size: int | None = None,
     ) -> float:
-        """Return what one record can move the clipped gradient by; see `clipped_sensitivity`.
+        """Return how far one record can move the clipped gradient; see `clipped_sensitivity`.
 
         Raises
         ------
@@ -159,12 +159,12 @@ class Facts:
         if len(text) > _LONGEST:
             raise ValueError(f"facts are longer than {_LONGEST} characters")
         try:
-            said: Any = json.loads(text)
+            decoded: Any = json.loads(text)
         except (ValueError, RecursionError):
             raise ValueError("facts are not JSON") from None
-        if not isinstance(said, Mapping) or said.keys() != _KINDS.keys():
+        if not isinstance(decoded, Mapping) or decoded.keys() != _KINDS.keys():
             raise ValueError("facts do not hold the names that are expected")
-        return cls(**said)
+        return cls(**decoded)
 
 
 @lru_cache(maxsize=64)  # agents of equal numbers share it

@@ -1,4 +1,4 @@
-"""Privacy-critical: what Laplace releases cost, with or without Gaussian ones beside them.
+"""Privacy-critical: the cost of Laplace releases, with or without Gaussian ones.
 
 One Laplace use of pure loss t has the privacy loss L with mass 1/2 at t, mass e^{-t}/2 at -t and
 density e^{(l - t)/2} / 4 between. Over a composition
@@ -6,7 +6,7 @@ density e^{(l - t)/2} / 4 between. Over a composition
     delta(epsilon) = E[delta_G(epsilon - sum of L)],
 
 where delta_G is that of the Gaussian releases, in closed form, and max(1 - e^epsilon, 0) without
-any. The law of the sum is found on a grid by Fourier transform. Everything rounds upwards: mass
+any. The law of the sum is computed on a grid by Fourier transform. Everything rounds upwards: mass
 between two grid points is split between them so that its probabilities under both neighbours are
 kept, which can be undone by merging and therefore costs more, never less (Doroshenko et al. 2022,
 "connect the dots"); what the transform cuts off or rounds is taken from delta first.

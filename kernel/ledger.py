@@ -5,10 +5,10 @@ exclusive lock before the reply it belongs to may leave, so a crash can lose a r
 entry. Nothing is ever rolled back: lost and replayed rounds were paid for.
 
 A last line that is torn (unreadable, after a power cut or on a full disk) belongs to a reply that
-cannot have left. It is still charged, as the costliest release in the file or the one being asked
-for, whichever is worse: the next append first seals the torn bytes with such a charge. Any other
-line that is not what was written means that somebody edited the file; then everything is refused
-until a human looks (`privet ledger FILE`). Truncation to a whole line cannot be noticed.
+cannot have left. It is still charged, as the costliest release in the file or the one being
+charged, whichever is worse: the next append first seals the torn bytes with such a charge. Any
+other line that is not what was written means that somebody edited the file; then everything is
+refused until a human looks (`privet ledger FILE`). Truncation to a whole line cannot be noticed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NOTE = re.compile(r"run (\S+) round (\d+) agent (.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a ledger says after an entry.
+    """The state of a ledger after an entry.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Spent:
 
 @dataclass(slots=True)
 class RunSpent:
-    """What one run spent, by the notes of its entries.
+    """The cost of one run, by the notes of its entries.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class RunSpent:
     first, last
         Times of the first and last entry (UTC, ISO 8601).
     messages, torn, totals
-        Messages, how many of them stand for torn lines, and what an account needs of them.
+        Messages, the number of them that stand for torn lines, and their totals for an account.
     custom
         The custom programs that they rest on, as their releases name them.
     """
@@ -96,8 +96,8 @@ class RunSpent:
         self.totals = self.totals.add(entry.release, times)
         self.first, self.last = self.first or entry.time, entry.time
         self.custom = custom_in((*self.custom, entry.release.what))
-        if found := _NOTE.fullmatch(entry.note):
-            number, agent = int(found[2]), found[3]
+        if matched := _NOTE.fullmatch(entry.note):
+            number, agent = int(matched[2]), matched[3]
             low, high = self.rounds or (number, number)
             self.rounds = min(low, number), max(high, number)
             if agent not in self.agents:
@@ -111,11 +111,12 @@ class Audit:
     Attributes
     ----------
     running
-        What the entries add up to.
+        The sum of the entries.
     open_torn
         Torn lines at the end that the next charge will seal.
     sealed
-        What the ledger counts as spent, those included; None if nothing tells what they cost.
+        The total that the ledger counts as spent, torn lines included; None if their cost is
+        unknown.
     runs
         By run, in the order of their first entries.
     """
@@ -147,7 +148,7 @@ class LedgerFile:
             raise ValueError(f"ledger-path is {str(path)!r}, expected an absolute path")
 
     def spent(self, delta: float) -> Spent:
-        """Return what has been spent, torn last lines charged as described above.
+        """Return the total spent, with torn last lines charged as described above.
 
         Reads the end of the file only, and changes nothing.
 
@@ -183,7 +184,7 @@ class LedgerFile:
         Parameters
         ----------
         release
-            What is about to leave.
+            The release of the reply that is about to leave.
         delta, limit
             The budget (limit, delta) over everything in the file; reaching it is allowed, passing
             it is not. No limit when None.
@@ -191,7 +192,7 @@ class LedgerFile:
             Free text for the operator, such as run and round; the run by which `privet ledger`
             groups, where the note does not name it.
         experiment
-            What `released` finds it by: a run and all that resume it.
+            The name that `released` looks it up by: a run and all that resume it.
 
         Raises
         ------
@@ -222,10 +223,10 @@ class LedgerFile:
         return total
 
     def released(self, experiment: str, agent: str) -> AgentLedger:
-        """Return what an agent was charged for in an experiment, over all runs that resumed it.
+        """Return the releases charged to an agent in an experiment, over all runs that resumed it.
 
-        The file is read whole; of its lines only those of the experiment are looked at. A node
-        without a file has released nothing.
+        The whole file is read, but only the lines of the experiment are decoded. A node without a
+        file has released nothing.
 
         Raises
         ------
@@ -241,8 +242,8 @@ class LedgerFile:
                 entry = decode(line) if wanted in line else None
                 if entry is None or entry.experiment != experiment:
                     continue
-                found = _NOTE.fullmatch(entry.note)
-                if found and found[3] == agent:
+                matched = _NOTE.fullmatch(entry.note)
+                if matched and matched[3] == agent:
                     counts[entry.release] += 1
         return AgentLedger.of(counts.items())
 
@@ -257,8 +258,8 @@ class LedgerFile:
         runs: dict[str, RunSpent] = {}
 
         def keep(entry: Entry) -> None:
-            found = _NOTE.fullmatch(entry.note)
-            run = entry.run or (found[1] if found else "")
+            matched = _NOTE.fullmatch(entry.note)
+            run = entry.run or (matched[1] if matched else "")
             runs.setdefault(run, RunSpent(run)).add(entry)
 
         with self._locked(os.O_RDONLY, fcntl.LOCK_SH) as (descriptor, size):
@@ -270,7 +271,7 @@ class LedgerFile:
     def _locked(self, flags: int, lock: int) -> Iterator[tuple[int, int]]:
         """Open and lock the file; yield its descriptor and size.
 
-        Whatever is wrong with the file leaves as one LedgerError that names it.
+        Any fault of the file is raised as one LedgerError that names it.
         """
         # A FIFO without a reader or writer must not hold the reply up before it is refused.
         flags |= os.O_CLOEXEC | os.O_NONBLOCK

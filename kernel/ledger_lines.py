@@ -1,4 +1,4 @@
-"""Privacy-critical: a ledger file's lines, what they say, how they are chained and read.
+"""Privacy-critical: the lines of a ledger file: contents, chaining and reading.
 
 They are JSON lines (version 2) that carry, beside a release, everything a charge needs of the past:
 running totals, a sequence number, the line's own byte offset and that of the line before, and
@@ -8,7 +8,7 @@ running totals, a sequence number, the line's own byte offset and that of the li
 The end of a file is therefore enough to charge: the last line is held against its predecessor,
 and its offset against all bytes before. Whoever edits, deletes, inserts or joins lines changes an
 offset, or else a hash that `read_all` finds. The hashes need no key: they show accidents and
-careless edits, not an operator who writes the whole file anew.
+careless edits, not an operator who rewrites the whole file.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _JOINED = b'}{"version":'
 
 
 class DamagedError(ValueError):
-    """A line is not what was written; the text says which, and how that is known."""
+    """A line differs from what was written; the text names the line and the evidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What has been charged up to some line.
+    """The charges up to some line.
 
     Attributes
     ----------
@@ -45,9 +45,9 @@ class Running:
     messages
         Number of messages, torn lines included.
     torn
-        How many of them are charges for torn lines.
+        Number of messages that are charges for torn lines.
     dearest
-        The costliest release so far, which is what a torn line is charged as.
+        The costliest release so far, as which a torn line is charged.
     """
 
     totals: Totals = field(default_factory=Totals)
@@ -91,13 +91,13 @@ class Entry:
     Attributes
     ----------
     release, torn
-        What was charged; `torn` is the number of torn lines it stands for, 0 for a message.
+        The release charged; `torn` is the number of torn lines it stands for, 0 for a message.
     time, run, note
-        When (UTC, ISO 8601) and what for.
+        Time (UTC, ISO 8601) and purpose.
     link
-        What binds the line to its place.
+        The numbers that bind the line to its place.
     experiment
-        The run and all that resume it; empty where that was not said.
+        The run and all that resume it; empty where none was given.
     """
 
     release: Release
@@ -111,7 +111,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What binds a line to its place: `running` counts the line itself."""
+    """The numbers that bind a line to its place; `running` includes the line itself."""
 
     sequence: int
     at: int
@@ -121,7 +121,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What the next line has to continue.
+    """The end of a ledger file, which the next line has to continue.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ class End:
     unreadable: int = 0
 
     def sealed(self, candidate: Release | None) -> Running | None:
-        """Return what is charged once the torn lines are, None if their cost is unknown.
+        """Return the state with the torn lines charged, None if their cost is unknown.
 
         Each costs as much as the costliest release in the file, or the candidate where that is
         dearer: the reply that it belonged to cannot have left.
@@ -153,7 +153,7 @@ class End:
         return None if worst is None else self.running.charged(worst, self.unreadable)
 
     def worst(self, candidate: Release | None) -> Release | None:
-        """Return what a torn line at the end is charged as."""
+        """Return the release that a torn line at the end is charged as."""
         return (
             self.running.dearest if candidate is None else dearer(self.running.dearest, candidate)
         )
@@ -215,7 +215,7 @@ def _hash(before: bytes, body: bytes) -> bytes:
 
 
 def decode(raw: bytes) -> Entry | None:
-    """Return what a line says, or None if it is torn.
+    """Return the entry of a line, or None if the line is torn.
 
     Raises
     ------
@@ -234,9 +234,9 @@ def decode(raw: bytes) -> Entry | None:
             raise ValueError(f"version {version!r:.20}, expected 2")
         torn = _count(mapping["torn"])
         release = Release.from_dict(mapping["release"])
-        told = str(mapping.get("time", "")), str(mapping.get("run", "")), str(mapping["note"])
+        texts = str(mapping.get("time", "")), str(mapping.get("run", "")), str(mapping["note"])
         experiment = str(mapping.get("experiment", ""))
-        return Entry(release, torn, *told, _link(mapping, release), experiment)
+        return Entry(release, torn, *texts, _link(mapping, release), experiment)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DamagedError(f"is not a ledger entry ({error!s:.100})") from None
 

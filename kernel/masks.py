@@ -22,8 +22,8 @@ Pinned keys. Between agents that hold each other's long-lived public key (`prive
     shared   = X25519(own private key, other's public key) | X25519(long-lived keys likewise)
 
 so that a server that replaces the keys of a run learns nothing: it lacks the second part, and
-agents who saw different keys in the roster share no mask. The keys of the run keep masks apart,
-which are fresh whenever an agent is enrolled.
+agents who saw different keys in the roster share no mask. The keys of the run, which are fresh
+whenever an agent is enrolled, make masks differ.
 
 Explicit masks. ``GivenMasks`` stands in for the key agreement when a worked instance is replayed::
 
@@ -61,7 +61,7 @@ Words: TypeAlias = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What a mask belongs to; a mask is used once.
+    """The context that a mask is bound to; a mask is used once.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Binding:
     roster : tuple of (name, public key)
         The agents whose uploads are added.
     task : bytes
-        Digest of what the agents are to compute and how: the settings, and what is broadcast.
+        Digest of the agents' instruction: the settings and the broadcast.
     """
 
     experiment: str
@@ -88,7 +88,7 @@ class Binding:
 
 
 class MaskSource(Protocol):
-    """Where an agent's masks come from."""
+    """The source of an agent's masks."""
 
     @property
     def private(self) -> bool:
@@ -161,15 +161,15 @@ class PairwiseMasks:
 
         number = f"privet-mask {binding.round} {binding.attempt} ".encode()
         bound = number + roster_digest(binding.roster) + binding.task
-        found: dict[str, bytes] = {}
+        derived: dict[str, bytes] = {}
         for other, public in binding.roster:
             if other == me:
                 continue
             secret = self._secret(other, public, binding) or b""
             pair = (me, other) if me < other else (other, me)
             info = bound + json.dumps(pair).encode()
-            found[other] = HKDFExpand(SHA256(), KEY_BYTES, info).derive(secret)
-        return found
+            derived[other] = HKDFExpand(SHA256(), KEY_BYTES, info).derive(secret)
+        return derived
 
     def _secret(self, other: str, public: bytes, binding: Binding) -> bytes | None:
         pairs = [(self.keys.private, public)]
@@ -201,7 +201,7 @@ class GivenMasks:
                 raise MaskError(f"no mask is given for agents {pair[0]} and {pair[1]}")
 
     def apply(self, words: Words, me: str, binding: Binding) -> None:
-        """Add or subtract the given words; those a mask does not cover stay as they are."""
+        """Add or subtract the given words; words beyond the mask's length stay as they are."""
         self.require(me, binding)
         for other in binding.names:
             if other == me:

@@ -24,14 +24,14 @@ TRUST = ("trust", "trust-colluders", "trust-key", "trust-peers")
 KEYS = (*LIMITS, "relation", "num-examples", ALLOW_RUN_DATA, *TRUST)
 _DEFAULT_DELTA = 1e-5
 _LIKENESS = 0.75
-"""How alike a key must be to one of ours to be taken for a mistyped one."""
+"""Similarity to a known key from which an unknown key is taken for a mistyped one."""
 OF_NODES = ("partition-id", "num-partitions", "agent", "unit", "state-path")
-"""Keys that say who a node is, and no rule."""
+"""Keys that identify a node and set no rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRules:
-    """What a node refuses, whatever the coordinator asks.
+    """The rules of a node, which hold whatever the coordinator asks.
 
     Any of ``max-epsilon``, ``delta``, ``ledger-path``, ``min-noise`` and ``max-clip`` makes it a
     *limited* node: it then also refuses replies without noise or account, seeded or given noise, a
@@ -137,15 +137,15 @@ class NodeRules:
         if self.trust_files is None:
             return None
         try:
-            found = Trust.read(*self.trust_files)
-            others = {name: key for name, key in found.peers.items() if name != agent}
-            if found.peers.get(agent, found.keys.public) != found.keys.public:
+            trust = Trust.read(*self.trust_files)
+            others = {name: key for name, key in trust.peers.items() if name != agent}
+            if trust.peers.get(agent, trust.keys.public) != trust.keys.public:
                 raise ValueError(f"trust-peers: the key of {agent} is not that of trust-key")
-            if found.keys.public in others.values():
+            if trust.keys.public in others.values():
                 raise ValueError("trust-peers: a peer has the key of trust-key")
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise BudgetRefused("trust: this node's keys cannot be read or used") from error
-        return replace(found, peers=others)
+        return replace(trust, peers=others)
 
     def screen(
         self,
@@ -157,7 +157,7 @@ class NodeRules:
         data_dependent_sensitivity: bool,
         clip: float | None,
     ) -> None:
-        """Refuse a run for what it asks, before anything is read, computed or written.
+        """Refuse a run that the rules forbid, before anything is read, computed or written.
 
         Parameters
         ----------
@@ -202,16 +202,16 @@ class NodeRules:
     def released(self, experiment: str, agent: str) -> str:
         """Return an agent's account of an experiment by the node's ledger file, as JSON.
 
-        Empty where there is no file, or nothing of the experiment in it. One that cannot be read
-        says nothing either: no reply is charged to it.
+        Empty where there is no file, or no entry of the experiment in it. A file that cannot be
+        read gives an empty account too: no reply is charged to it.
         """
         if self.ledger_path is None:
             return ""
         try:
-            found = LedgerFile(self.ledger_path).released(experiment, agent)
+            account = LedgerFile(self.ledger_path).released(experiment, agent)
         except (LedgerError, UnsupportedAccountError):
             return ""
-        return found.to_json() if found.entries else ""
+        return account.to_json() if account.entries else ""
 
     def charge(self, release: Release, note: str = "", experiment: str = "") -> None:
         """Charge a reply to the node's budget, or refuse it.
@@ -222,7 +222,7 @@ class NodeRules:
         Parameters
         ----------
         release
-            What the reply will release.
+            The release of the reply.
         note
             Free text for the ledger, such as run and round.
         experiment

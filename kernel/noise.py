@@ -43,7 +43,7 @@ _FEW = 512
 
 @runtime_checkable
 class NoiseSource(Protocol):
-    """What an agent needs to perturb a release.
+    """A source of noise for releases.
 
     Attributes
     ----------

@@ -16,7 +16,7 @@ the other half covers the arithmetic with which a whole iterate is computed wher
 are not released one by one; such values are held to 2^46 D (no two values are further apart
 afterwards), where eight operations of float64 err by less than D / 16 in all.
 
-Noise that agents share out (Kairouz, Liu, Steinke, "The Distributed Discrete Gaussian Mechanism
+Noise that agents share (Kairouz, Liu, Steinke, "The Distributed Discrete Gaussian Mechanism
 for Federated Learning with Secure Aggregation", 2021, with rounded Gaussians for discrete ones).
 Each of n agents uploads k_i = rint(u_i / D) + rint(g_i / D), with one D for all that follows from
 sigma and d alone, masked in the integers modulo 2^64, so that an observer sees the sum (and its
@@ -52,14 +52,14 @@ from privet.kernel.ziggurat import cell
 Vector = NDArray[np.float64]
 
 FINENESS = 8192.0
-"""min(s, sigma) over D sqrt(d), at least."""
+"""Lower bound of min(s, sigma) over D sqrt(d)."""
 FARTHEST = 2.0**46
-"""Magnitude of a perturbed value at most, in units of D."""
+"""Largest magnitude of a perturbed value, in units of D."""
 FARTHEST_SHARED = 2.0**45
 """The same where the noise is shared: 1e5 agents' values, and as much beside each, fit the ring."""
 _AT_ONCE = 1 << 20
 _SLACK = 1.0 + 1e-12
-"""What the order of a few products may make of the same sensitivity."""
+"""Margin for sensitivities whose products were computed in another order."""
 
 
 def spacing(release: Release, dim: int) -> float:
@@ -72,7 +72,7 @@ def spacing(release: Release, dim: int) -> float:
 
 
 def shared_spacing(scale: float, dim: int) -> float:
-    """Return D where noise of this scale is shared out: the same for all agents and the server."""
+    """Return D where agents share noise of this scale: the same for all agents and the server."""
     _, exponent = math.frexp(scale * SHARED_GRID / (2.0 * math.sqrt(dim)))
     return math.ldexp(1.0, exponent - 1)
 
@@ -86,14 +86,14 @@ def checked_spacing(release: Release, dim: int) -> float:
         If the noise is so much larger than what it hides that the grid would be finer than the
         sampler's cells: by a factor of about 1.6e7 / sqrt(d) for Gaussian noise.
     """
-    found = spacing(release, dim)
-    if found < 2.0 * cell(release.mechanism, release.scale):  # type: ignore[arg-type]
+    unit = spacing(release, dim)
+    if unit < 2.0 * cell(release.mechanism, release.scale):  # type: ignore[arg-type]
         raise NoiseError(
             f"noise of scale {release.scale:.3g} is too large for a sensitivity of "
             f"{release.sensitivity:.3g} in {dim} dimensions: the grid would be finer than the "
             "noise's own digits"
         )
-    return found
+    return unit
 
 
 class Perturber:
@@ -102,11 +102,11 @@ class Perturber:
     Parameters
     ----------
     release : Release
-        What is charged for this reply.
+        The release that is charged for this reply.
     source : NoiseSource
-        Where the draws come from.
+        The source of the draws.
     facts : Facts
-        What the charge rests on.
+        The public numbers that the charge rests on.
     given : bool
         Whether the draws were handed in from outside, as when worked instances are replayed: they
         are added as they are, off the grid, and the reply is not private.
@@ -150,8 +150,8 @@ class Perturber:
         Raises
         ------
         NoiseError
-            If nothing was charged, the value may move further than was charged, or all draws that
-            were charged are taken.
+            If nothing was charged, the value may move further than was charged, or no charged draw
+            is left.
         """
         release = self.release
         if not self.charged:
@@ -179,13 +179,14 @@ class Perturber:
 
     @property
     def shared(self) -> bool:
-        """Whether what is noised stays on the grid until it is summed with others'."""
+        """Whether noised values stay on the grid until they are summed with other agents'."""
         return self.release.agents > 1
 
     def beside(self, public: NDArray[Any]) -> NDArray[Any]:
-        """Return numbers that no record enters as they are added to what has been noised.
+        """Return numbers that depend on no record, ready to be added to a noised value.
 
-        On the grid, where it is summed: the integers of the noise must stay what they are.
+        They are rounded to the grid where the value is summed: the integers of the noise must not
+        change.
 
         Raises
         ------
@@ -213,15 +214,15 @@ class Perturber:
         return noised
 
     def require_magnitude(self, *public: NDArray[Any], steps: int = 1) -> None:
-        """Refuse public numbers beside which float64 would round more than the account covers.
+        """Refuse public numbers next to which float64 would round more than the account covers.
 
-        Give it only what the server knows or what has been noised before, so that the refusal
+        Pass only numbers that the server knows or that were noised before, so that the refusal
         reveals nothing.
 
         Parameters
         ----------
         public : arrays
-            In the units of what is perturbed.
+            In the units of the perturbed value.
         steps : int
             Steps between them and the noise, whose rounding adds up: less than D / 16 each at
             2^46 D, of which 8 fill the D / 2 that a value may be off by; more need smaller numbers.
@@ -270,20 +271,20 @@ class Perturber:
 
 
 class Perturbers(Perturber):
-    """The noise of several agents who were charged the same, as one: values are rows (N, d).
+    """The noise of several agents with equal charges, as one: values are rows (N, d).
 
     Every agent's draws are those of its own source, in the order in which it takes them alone.
 
     Parameters
     ----------
     release : Release
-        What is charged for each agent's reply.
+        The release that is charged for each agent's reply.
     count : int
         N.
     sources : callable
-        Returns every agent's source; called when noise is first asked for.
+        Returns every agent's source; called when noise is first needed.
     facts : Facts
-        What each charge rests on.
+        The public numbers that each charge rests on.
     """
 
     def __init__(
@@ -300,9 +301,9 @@ class Perturbers(Perturber):
         self._of_first: list[Vector] = []
 
     def first(self) -> Perturber:
-        """Return the first agent's own, whose draws are those that it has had here.
+        """Return the first agent's `Perturber`, which repeats the draws that it has had here.
 
-        Privacy: for the same values alone, of which it tells nothing that was not told.
+        Privacy: only for the same values, so that the result reveals nothing new about them.
         """
         return Perturber(self.release, _Again(self._of_first), self.facts)
 
@@ -331,7 +332,7 @@ def perturbers(
     Parameters
     ----------
     release : Release
-        What is charged for each agent's reply.
+        The release that is charged for each agent's reply.
     sources : sequence of NoiseSource
     facts : sequence of Facts
         Of one dimension.
@@ -345,7 +346,7 @@ def perturbers(
 
 
 class _Again:
-    """Gives draws that were given before, in their order."""
+    """Repeats draws that were made before, in their order."""
 
     private = False
 
@@ -368,7 +369,7 @@ def _within(array: NDArray[Any], most: float) -> bool:
 
 
 def _held(value: Vector, farthest: float) -> Vector:
-    """Return a value, or rows, held to 2^46 units; what is not finite anywhere counts as zero."""
+    """Return a value, or rows, held to 2^46 units; one that is not finite counts as zero."""
     if value.ndim > 1:
         return np.stack([_held(row, farthest) for row in value])
     if not np.isfinite(value).all():

@@ -1,4 +1,4 @@
-"""Privacy-critical: what the kernel asks of an agent's records: clipped sums, values, gradients."""
+"""Privacy-critical: the interface of an agent's records: clipped sums, values, gradients."""
 
 from __future__ import annotations
 
@@ -86,8 +86,9 @@ class ClippableProblem(Problem, Protocol):
 
         clipped_term(x, clip, norm, rows, clipping) -> (value, rest)
 
-    which gives the clipped data term in float64 apart from what does not depend on the data, the
-    regulariser's gradient in the problem's dtype or None: noise then meets the data term alone.
+    which gives the clipped data term in float64, and separately the part that does not depend on
+    the data: the regulariser's gradient in the problem's dtype, or None. Noise then meets the data
+    term alone.
     ``clipping`` is "example" or "batch" (the data term is scaled to l2 norm ``clip`` as a whole),
     and ``value`` + ``rest`` is ``clipped_gradient``. Every number must be finite, whatever the
     records are: examples whose gradient is not count as zero.

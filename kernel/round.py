@@ -1,13 +1,13 @@
 """Privacy-critical: the order of an agent's round, one for a message and for a block of agents.
 
     screen      what the node's own rules forbid is refused before anything is read
-    receive     state and broadcast are brought up, and checked, before anything is charged
+    receive     state and broadcast are read, and checked, before anything is charged
     charge      the reply is charged, in the ledger on the disk, before anything is computed
-    grant       the records are handed out behind what was charged
+    grant       the records are handed out, bound to the release that was charged
     (work)      by the algorithm's half, or by a training loop of the user's
     settle      exactly the draws that were charged are taken
     seal        the reply is made
-    keep        the new state is written, last, so that it stays as it was wherever this fails
+    keep        the new state is written, last, so that a failure leaves the old one
     (reply)     what `Round.close` returns is sent
 
 A charge is never taken back. A reply that is lost, or a process that ends after the charge, costs
@@ -27,21 +27,21 @@ from privet.kernel.streams import Streams
 
 Arrays = Mapping[str, NDArray[Any]]
 Work = TypeVar("Work")
-"""What the local work of one view comes to."""
+"""The result of the local work on one view."""
 Reply = TypeVar("Reply")
 
 
 class View(NamedTuple):
-    """What the work is given of one agent, or of the rows of a stack.
+    """The inputs of the local work of one agent, or of the rows of a stack.
 
     Attributes
     ----------
     state, broadcast : mapping of str to array
-        What the agent goes on from, and what all were sent.
+        The state that the agent starts from, and the arrays sent to all agents.
     records : Records
-        Behind what was charged.
+        The records, bound to the release that was charged.
     streams : Streams
-        Of all draws but noise.
+        Random streams of all draws but noise.
     """
 
     state: Arrays
@@ -51,12 +51,12 @@ class View(NamedTuple):
 
 
 class Worker(Protocol):
-    """An algorithm's half, or what else makes something of the records."""
+    """An algorithm's half, or another computation on the records."""
 
     def local_update(
         self, state: Arrays, broadcast: Arrays, records: Records, streams: Streams
     ) -> Any:
-        """Return what the work of a view comes to."""
+        """Return the result of the work on a view."""
         ...
 
 
@@ -65,7 +65,7 @@ class Ended(Exception):
 
 
 class Round(ABC, Generic[Work, Reply]):
-    """A round of agents that do the same work; the subclasses say who is asked, and how.
+    """A round of agents that do the same work; subclasses define which agents, and how they reply.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class Round(ABC, Generic[Work, Reply]):
         return self.close([self.worker.local_update(*view) for view in self.views])
 
     def open(self) -> None:
-        """Do all that comes before the work.
+        """Do every step that comes before the work.
 
         Raises
         ------
@@ -99,7 +99,7 @@ class Round(ABC, Generic[Work, Reply]):
         self.views = self.grant()
 
     def close(self, done: list[Work]) -> Reply:
-        """Return the reply of the work of all views, and keep what it leaves; ``done`` is emptied.
+        """Return the reply to the work on all views, and keep the new state; ``done`` is emptied.
 
         Raises
         ------
@@ -114,11 +114,11 @@ class Round(ABC, Generic[Work, Reply]):
 
     @abstractmethod
     def screen(self) -> None:
-        """Refuse what the rules forbid, without a look at anything (raises ``BudgetRefused``)."""
+        """Refuse what the rules forbid, before anything is read (raises ``BudgetRefused``)."""
 
     @abstractmethod
     def receive(self) -> None:
-        """Bring up the state and the broadcast (raises ``Ended``)."""
+        """Read the state and the broadcast (raises ``Ended``)."""
 
     @abstractmethod
     def check(self) -> None:
@@ -130,11 +130,11 @@ class Round(ABC, Generic[Work, Reply]):
 
     @abstractmethod
     def grant(self) -> list[View]:
-        """Return what the work is given."""
+        """Return the inputs of the work."""
 
     @abstractmethod
     def seal(self, done: list[Work]) -> Reply:
-        """Return the reply; what it is made of is taken out of the list."""
+        """Return the reply; the results are removed from the list as they are used."""
 
     @abstractmethod
     def keep(self) -> None:

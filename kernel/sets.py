@@ -118,7 +118,7 @@ def _length(x: FloatArray) -> float:
     """Return the l2 norm, also where squares leave the range of the dtype.
 
     A projection that takes a long vector for endless, or a short one for zero, moves two points
-    apart, which the certificate of output perturbation rules out.
+    further apart, which the certificate of output perturbation rules out.
     """
     length = float(np.linalg.norm(x))
     most = 2.0**400 if x.dtype == np.float64 else 2.0**50

@@ -20,7 +20,7 @@ def stream(seed: int, purpose: str, agent: str = "", round_: int = 0) -> np.rand
     seed : int
         The run's seed.
     purpose : str
-        What the numbers are for, e.g. ``"participation"`` or ``"batches"``.
+        Purpose of the numbers, e.g. ``"participation"`` or ``"batches"``.
     agent : str
         The agent's stable name, empty for the server.
     round_ : int
@@ -31,7 +31,7 @@ def stream(seed: int, purpose: str, agent: str = "", round_: int = 0) -> np.rand
 
 
 def hash_of(size: int, seed: int, purpose: str, agent: str, round_: int, *more: str) -> bytes:
-    """Return ``size`` bytes that a name has to itself; the arguments are those of `stream`."""
+    """Return ``size`` bytes that are unique to a name; the arguments are those of `stream`."""
     name = "\x1f".join(("privet", str(seed), purpose, agent, str(round_), *more))
     return blake2b(name.encode(), digest_size=size).digest()
 
@@ -51,10 +51,10 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class StackedStreams(Streams):
-    """The streams of several agents in one round; it has none of its own."""
+    """The streams of several agents in one round; open those of `each`, not its own."""
 
     agents: tuple[str, ...] = ()
 
     def each(self) -> list[Streams]:
-        """Return every agent's own."""
+        """Return the streams of every agent."""
         return [Streams(self.seed, agent, self.round) for agent in self.agents]

@@ -1,7 +1,7 @@
-"""Privacy-critical: whom a node trusts to share its noise, by keys that its operator has pinned.
+"""Privacy-critical: the peers that a node trusts to share its noise, by keys its operator pinned.
 
-An operator makes a long-lived X25519 key, and gives its public part to the other operators by a
-way of their own, never through the coordinator::
+An operator makes a long-lived X25519 key, and gives its public part to the other operators through
+a separate channel, never through the coordinator::
 
     openssl genpkey -algorithm X25519 -out sum.key          # trust-key: this file, for no one else
     openssl pkey -in sum.key -pubout                        # what the others pin
@@ -11,8 +11,8 @@ of what the second command prints::
 
     "site-2" = "MCowBQYDK2VuAyEAi9..."
 
-Beside the key the node keeps a file of the same name with ``.used`` at its end, an SQLite table of
-the masks of all uploads: one that is there is never used again, however many there are. Two uploads
+Next to the key the node keeps a file of the same name with the suffix ``.used``, an SQLite table of
+the masks of all uploads: a mask in it is never used again, however many there are. Two uploads
 under one mask would let a coordinator average the noise of a peer away at no cost to the others;
 and what a node remembers in Flower's context can be lost by a process that is killed, or that has
 sent its upload and not yet stored its context.
@@ -69,7 +69,7 @@ class Trust:
 
     @classmethod
     def read(cls, colluders: int, key: str, peers: str) -> Trust:
-        """Return what two files say.
+        """Read the node's key and its peers from two files.
 
         Raises
         ------
@@ -82,8 +82,8 @@ class Trust:
             if mode & (stat.S_IRWXG | stat.S_IRWXO):
                 raise ValueError(f"trust-key is open to others (mode {mode:04o}), expected 0600")
             text = file.read()
-        found = _read(colluders, text, Path(peers).read_bytes())
-        return replace(found, used=Path(f"{key}.used"))
+        trust = _read(colluders, text, Path(peers).read_bytes())
+        return replace(trust, used=Path(f"{key}.used"))
 
     def use(self, mask: bytes) -> None:
         """Write down that a mask is used, once for all processes of the node.
@@ -93,7 +93,7 @@ class Trust:
         Parameters
         ----------
         mask : bytes
-            What names it: never the mask itself.
+            An identifier of the mask, never the mask itself.
 
         Raises
         ------
@@ -140,5 +140,5 @@ def _read(colluders: int, key: bytes, peers: bytes) -> Trust:
         pinned[name] = public.public_bytes_raw()
     if len(set(pinned.values())) != len(pinned):
         raise ValueError("trust-peers: two agents have one key")
-    own = private.public_key().public_bytes_raw()
-    return Trust(colluders, KeyPair(private.private_bytes_raw(), own), pinned)
+    public_bytes = private.public_key().public_bytes_raw()
+    return Trust(colluders, KeyPair(private.private_bytes_raw(), public_bytes), pinned)

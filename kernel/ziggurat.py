@@ -87,7 +87,7 @@ def total_variation(mechanism: Mechanism, dim: int, spacing: float, scale: float
     """Return how far `dim` draws on a grid are from the ideal law, in total variation.
 
     The bound is `dim (2^-56 + 2^-51 c / D)`, derived above; it holds for `rint(g / D)` and whatever
-    is computed from it, and for a byte stream that cannot be told from random bits.
+    is computed from it, and for a byte stream that is indistinguishable from random bits.
 
     Parameters
     ----------
@@ -294,21 +294,21 @@ class Ziggurat:
         return cells, product > self._limits.take(layer)
 
     def _look_at_many(self, words: Words, some: NDArray[np.int64], ratio: float) -> Vector:
-        """Settle which points are under the curve, drawing anew for those that are not."""
+        """Decide which points are under the curve, and redraw those that are not."""
         tails: list[int] = []
         layer, position = some & _LAYER, _positions(some)
         open_ = (np.abs(position) >= self.inner.take(layer)).nonzero()[0]
         while open_.size:
-            asked = layer.take(open_)
-            if not asked.all():
-                tails += open_[asked == 0].tolist()
+            layers = layer.take(open_)
+            if not layers.all():
+                tails += open_[layers == 0].tolist()
             bits, new = words(2 * open_.size).reshape(2, -1)
             share = np.abs(position.take(open_)) * _UNIT
-            above = _uniforms(bits) >= self._threshold(asked, share)
+            above = _uniforms(bits) >= self._threshold(layers, share)
             open_, new = open_[above], new[above]
-            asked, place = new & _LAYER, _positions(new)
-            layer[open_], position[open_] = asked, place
-            open_ = open_[np.abs(place) >= self.inner.take(asked)]
+            layers, place = new & _LAYER, _positions(new)
+            layer[open_], position[open_] = layers, place
+            open_ = open_[np.abs(place) >= self.inner.take(layers)]
         cells, unsure = self._cells(layer, position, self.widths * (ratio * _BITS))
         unsure[tails] = True
         index = unsure.nonzero()[0]

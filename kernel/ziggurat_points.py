@@ -1,4 +1,4 @@
-"""Privacy-critical: points of a ziggurat settled one by one, without rounding where it matters.
+"""Privacy-critical: points of a ziggurat decided one by one, without rounding where it matters.
 
 The few points of a draw that are near the curve, or whose first 53 bits leave their cell open.
 Python's floats give what arrays would give, bit for bit; its whole numbers have any length.
@@ -23,7 +23,7 @@ class Layer(NamedTuple):
     gain: float
     floor: float
     limit: float
-    """How far from the middle of a cell a point may be so that 53 bits decide on the cell."""
+    """Distance from the middle of a cell up to which 53 bits decide on the cell."""
 
 
 def point(word: int, layers: int) -> tuple[int, float]:

@@ -1,4 +1,4 @@
-"""What is minimised: the agents' losses f_i, the shared term h and the set W.
+"""The optimisation problem: the agents' losses f_i, the shared term h and the set W.
 
 The federation minimises sum_i f_i(x) + h(x) over x in W, where
 

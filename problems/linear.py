@@ -205,7 +205,7 @@ class LinearModel(ClippedSums, Generic[Target]):
     dtype: np.dtype[Any]
     num_examples: int
     data_dependent: str = ""
-    """What of the features' preparation depends on the records, empty where nothing does."""
+    """The part of the features' preparation that depends on the records; empty for none."""
     kind: ClassVar[str]
     """Name of the loss, as the kernel's `PROVEN` knows it where it lists it."""
     constants: Mapping[str, Any] = {}
@@ -248,9 +248,9 @@ class LinearModel(ClippedSums, Generic[Target]):
     def with_features(self, features: FloatArray, targets: Target | None = None) -> Self:
         """Return the same problem on other features, and targets, of the same shape."""
         model: Any = type(self)
-        own = self._targets if targets is None else targets
+        chosen = self._targets if targets is None else targets
         other: Self = model(
-            features, own, regularizer=self.regularizer, divisor=self.divisor, **self.constants
+            features, chosen, regularizer=self.regularizer, divisor=self.divisor, **self.constants
         )
         return other
 
@@ -286,8 +286,8 @@ class LinearModel(ClippedSums, Generic[Target]):
     def score_curvature(self) -> tuple[float, float]:
         """Extreme eigenvalues, over all scores, of the loss's Hessian in the scores.
 
-        They are the kernel's, and a loss that it does not list gives its own, of its constants.
-        Moduli of the data come of them; a certificate has the kernel's alone.
+        They are the kernel's; a loss that the kernel does not list computes them from its
+        constants. Moduli of the data follow from them; a certificate uses the kernel's alone.
         """
         return loss_curvature(self.kind)
 
@@ -354,9 +354,9 @@ class LinearModel(ClippedSums, Generic[Target]):
         if known is not None and known[:2] == (clip, norm):
             return known[2]
         norms = row_norms(self._design, norm)
-        found = residual_limits(norms, check_positive("clip", clip), self.dtype)
-        self._limits = (clip, norm, found)
-        return found
+        limits = residual_limits(norms, check_positive("clip", clip), self.dtype)
+        self._limits = (clip, norm, limits)
+        return limits
 
 
 def _drop_unsound(design: FloatArray, residuals: FloatArray) -> None:
@@ -443,9 +443,9 @@ class MatrixScoreModel(LinearModel[npt.NDArray[np.intp]]):
     def with_features(
         self, features: FloatArray, targets: npt.NDArray[np.intp] | None = None
     ) -> Self:
-        own = self.labels if targets is None else targets
+        chosen = self.labels if targets is None else targets
         return type(self)(
-            *(features, own, self.classes),
+            *(features, chosen, self.classes),
             regularizer=self.regularizer,
             divisor=self.divisor,
             **self.constants,

@@ -56,7 +56,7 @@ class Loss:
         self,
         features: FloatArray,
         labels: npt.NDArray[Any],
-        own: Any,
+        keys: Any,
         *,
         task: str,
         classes: int,
@@ -70,7 +70,7 @@ class Loss:
         features : (n, d) array
         labels : (n,) array
             As the data set has them: -1 and +1 where ``task`` is "binary".
-        own : keys
+        keys : dataclass
             Values of the loss's own keys.
         task : str
             One of ``tasks``.
@@ -89,6 +89,6 @@ class Loss:
         if self.targets == "classes":
             targets = ((labels + 1) // 2 if task == "binary" else labels, classes)
         model: LinearModel[Any] = kind(
-            features, *targets, regularizer=regularizer, divisor=divisor, **asdict(own)
+            features, *targets, regularizer=regularizer, divisor=divisor, **asdict(keys)
         )
         return model

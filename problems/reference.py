@@ -21,7 +21,7 @@ _PATIENCE = 4
 
 @dataclass(frozen=True, slots=True)
 class Minimum:
-    """What `minimize` found.
+    """The result of `minimize`.
 
     Attributes
     ----------
@@ -87,17 +87,17 @@ def minimize(
     iterations, patience = 0, _PATIENCE
     while residual > tolerance and iterations < max_iterations and patience:
         candidate = search.newton_step(best, tolerance)
-        found = math.inf if candidate is None else search.residual(candidate)
-        if candidate is not None and found <= 0.5 * residual:
+        new_residual = math.inf if candidate is None else search.residual(candidate)
+        if candidate is not None and new_residual <= 0.5 * residual:
             x = best = candidate
-            residual, iterations = found, iterations + 1
+            residual, iterations = new_residual, iterations + 1
             continue
         x, taken = search.descend(x, tolerance, min(_BLOCK, max_iterations - iterations))
         iterations += taken
-        found = search.residual(x)
-        patience = _PATIENCE if found < 0.99 * residual else patience - 1
-        if found < residual:
-            best, residual = x, found
+        new_residual = search.residual(x)
+        patience = _PATIENCE if new_residual < 0.99 * residual else patience - 1
+        if new_residual < residual:
+            best, residual = x, new_residual
     return Minimum(best, search.value(best), residual, iterations)
 
 
@@ -197,12 +197,12 @@ def _fista(
 def _total_moduli(agents: Sequence[Problem]) -> Moduli:
     total = Moduli(0.0, 0.0)
     for agent in agents:
-        own = getattr(agent, "moduli", None)
-        if own is None:
+        moduli = getattr(agent, "moduli", None)
+        if moduli is None:
             raise ValueError(
                 f"{type(agent).__name__} has no moduli: pass minimize the moduli of the sum"
             )
-        total += own
+        total += moduli
     return total
 
 

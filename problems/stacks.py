@@ -29,7 +29,7 @@ LARGEST_MEMBER = 1 << 18
 
 
 class Observed:
-    """A problem that tells of every point x at which its gradient is taken: ``seen(x)``."""
+    """A problem that reports every point x at which its gradient is taken: ``seen(x)``."""
 
     __slots__ = ("problem", "seen")
 
@@ -47,10 +47,10 @@ class Observed:
 
 
 def stack_key(problem: object) -> Hashable | None:
-    """Return what models of one stack have in common, None for a problem that is in none.
+    """Return the key that models of one stack share, None for a problem that cannot be stacked.
 
-    That is one of a class of its own, a large one, and one of a single row or parameter, whose
-    sums numpy takes in another order.
+    That is one of another class, a large one, and one of a single row or parameter, whose sums
+    numpy takes in another order.
     """
     if isinstance(problem, Observed):
         problem = problem.problem
@@ -90,10 +90,10 @@ class Stack(ClippedSums):
     @property
     def divisor(self) -> float:
         """D (raises ``ValueError`` for models that do not have the same)."""
-        found = float(self._divisors[0, 0])
-        if not (self._divisors == found).all():
+        divisor = float(self._divisors[0, 0])
+        if not (self._divisors == divisor).all():
             raise ValueError("the models of the stack have divisors of their own")
-        return found
+        return divisor
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -123,7 +123,7 @@ class Stack(ClippedSums):
 
     @cached_property
     def moduli(self) -> Moduli:
-        """Those of the models, as arrays (N, 1)."""
+        """The moduli of the models, as arrays (N, 1)."""
         each = [model.moduli for model in self.models]
         low: Any = np.array([[one.strong_convexity] for one in each])
         high: Any = np.array([[one.smoothness] for one in each])
@@ -185,8 +185,8 @@ class Stack(ClippedSums):
             if any(one.dropped is not None for one in each):
                 none = np.zeros(self.num_examples, bool)
                 dropped = np.stack([none if one.dropped is None else one.dropped for one in each])
-            found = Limits(np.stack([one.most for one in each]), dropped)
-            self._limits = clip, norm, found
+            limits = Limits(np.stack([one.most for one in each]), dropped)
+            self._limits = clip, norm, limits
         return self._limits[2]
 
     def _clip_residuals(self, residuals: FloatArray, limits: Limits, norm: Norm) -> None:

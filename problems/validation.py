@@ -1,4 +1,4 @@
-"""Checks of an agent's data, each with one line that says what was found."""
+"""Checks of an agent's data, each with a one-line error that describes the fault."""
 
 from __future__ import annotations
 

@@ -28,14 +28,14 @@ from .subject import (
     CheckFailed,
     Played,
     Subject,
-    begins_anew,
     require,
     require_same,
+    says_restart,
 )
 
 
 def absent_agents_are_not_waited_for(subject: Subject) -> None:
-    """Who is not chosen is not asked and not missed; or absences are refused with a reason."""
+    """An agent that is not chosen gets no message and is not missed, or absences are refused."""
     absent = subject.absent
     if absent is None:
         return
@@ -45,12 +45,12 @@ def absent_agents_are_not_waited_for(subject: Subject) -> None:
             done.participants == expected,
             f"round {number}: participants are {done.participants}, chosen were {expected}",
         )
-        require(not done.failures, f"round {number}: an agent that was not asked has failed")
+        require(not done.failures, f"round {number}: an agent that was not chosen has failed")
     require(bool(np.isfinite(absent.model).all()), "the model is not finite with absent agents")
 
 
 def disconnected_agent_is_an_absent_one(subject: Subject) -> None:
-    """A node that is away is named, and the run is the one in which it was not asked."""
+    """A node that is away is named, and the run is the one in which it was not chosen."""
     _costs_its_agent_only(subject, disconnect, "a disconnected node")
 
 
@@ -79,7 +79,7 @@ def _require_made_good(subject: Subject, participants: dict[str, Any], whole: Pl
         losses.append((participants_then[number % len(participants_then)], number))
     settings = {**subject.settings, **participants}
     played = subject.play(settings, fates=dict.fromkeys(losses, lose_state))
-    begun_anew = False
+    restarted = False
     for name, number in losses:
         done = played.result.history[number - 1]
         require(
@@ -94,18 +94,18 @@ def _require_made_good(subject: Subject, participants: dict[str, Any], whole: Pl
             last.recovery is not None or last.tag == 0,
             f"agent {name} goes on from a state of round {last.tag} that it does not hold",
         )
-        said = [note for note in done.notes if note.startswith(f"agent {name} ")]
+        agent_notes = [note for note in done.notes if note.startswith(f"agent {name} ")]
         require(
-            any("state" in note for note in said),
+            any("state" in note for note in agent_notes),
             f"no note of round {number} says that agent {name} lost its state",
         )
-        anew = begins_anew(done, name)
+        restarts = says_restart(done, name)
         require(
-            anew or last.recovery is not None,
+            restarts or last.recovery is not None,
             f"agent {name} starts again in round {number}, which no note says",
         )
-        begun_anew = begun_anew or anew
-    if not begun_anew:
+        restarted = restarted or restarts
+    if not restarted:
         require_same(played.result, whole.result, "lost states that were sent back")
     require(bool(np.isfinite(played.model).all()), "the model is not finite after a lost state")
 
@@ -207,7 +207,7 @@ def _spoilt_gradients_cost_their_agent_only(subject: Subject, value: float) -> N
 
 
 GRADIENTS = ("gradient", "clipped_gradient", "batch_clipped_gradient")
-"""What agent halves ask a problem for."""
+"""Methods of a problem that agent halves call for gradients."""
 
 
 def _spoilt(problem: Problem, value: float) -> Problem:
@@ -226,7 +226,7 @@ def _spoilt(problem: Problem, value: float) -> Problem:
 def _costs_its_agent_only(subject: Subject, fate: Fate, what: str) -> None:
     """Require that a fate costs its agent that round: it is named, and as if it had been absent.
 
-    Not so where a note says that what followed made the agent begin anew.
+    The models are not compared where a note says that the agent restarted.
     """
     require(len(subject.plain.failures) == ROUNDS, "the run in which nothing is wrong ended early")
     fates = dict.fromkeys(FAULTS.items(), fate)
@@ -234,7 +234,7 @@ def _costs_its_agent_only(subject: Subject, fate: Fate, what: str) -> None:
         played = subject.play(fates=fates)
     _require_named(played, what)
     require(bool(np.isfinite(played.model).all()), f"{what}: the model is not finite")
-    if subject.absent is not None and not any(map(begins_anew, played.result.history)):
+    if subject.absent is not None and not any(map(says_restart, played.result.history)):
         require_same(played.result, subject.absent.result, f"{what}, beside the run without it")
 
 

@@ -27,9 +27,9 @@ SAME = (
     absences.reply_of_nan_is_dropped,
     absences.reply_of_wrong_shape_is_dropped,
 )
-"""What holds of coded uploads as well."""
+"""Checks that coded uploads pass as well."""
 CLOSE = 0.05
-"""How far coding with eight bits may move the model of a short run, of how far the run moved it."""
+"""Largest change of a short run's model by eight-bit coding, relative to the run's own change."""
 
 
 def coded_uploads_are_shorter_and_agreed_upon(subject: Subject) -> None:
@@ -92,7 +92,7 @@ def _wide(subject: Subject) -> Subject:
 def _numbers_sent(subject: Subject) -> int:
     """Return how many numbers the longest array of an upload has, where nothing is coded."""
     reply = subject.plain.grid.exchanges[0].reply
-    require(reply is not None, "the first agent that is asked does not answer")
+    require(reply is not None, "the first agent that is sent a message does not answer")
     arrays = absences.uploaded(cast(Message, reply))
     if ENCODED in arrays:
         return decode(arrays[ENCODED].tobytes(), max_dim=1 << 20).values.size

@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord, Context, Message, MessageType
 from numpy.typing import NDArray
 
 from privet.client_apps import agent_name
-from privet.client_apps.cohort import Tags, Trained, begun, row_of
+from privet.client_apps.cohort import Tags, Trained, row_of, starting_rows
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App, NodeConfig
@@ -40,7 +40,7 @@ class Fated(Protocol):
 
 
 Fate = Callable[[Any, Message], Message | None]
-"""What becomes of a training message on a `Fated` grid: the reply, or None for one that never
+"""Treatment of a training message on a `Fated` grid: returns the reply, or None for one that never
 arrives."""
 
 Fates = Mapping[tuple[str, int], Fate]
@@ -64,7 +64,7 @@ class WatchedGrid(InlineGrid):
     nodes : sequence of mappings
         One node config each.
     fates : mapping, optional
-        What becomes of chosen messages; all others are delivered.
+        Treatment of chosen messages; all others are delivered.
     keeps_states : bool
         Whether checkpoints hold the nodes' states. Nodes that come back have lost theirs if not.
     """
@@ -83,7 +83,7 @@ class WatchedGrid(InlineGrid):
         self.exchanges: list[Exchange] = []
 
     def deliver(self, message: Message) -> Message | None:
-        """Deliver a message, or let it meet its fate, and keep what was said."""
+        """Deliver a message, or let it meet its fate, and record the exchange."""
         if message.metadata.message_type != MessageType.TRAIN:
             return super().deliver(message)
         agent = agent_name(self.contexts[message.metadata.dst_node_id])
@@ -110,7 +110,7 @@ class WatchedGrid(InlineGrid):
         return super().node_states() if self.keeps_states else {}
 
     def sent_to(self, agent: str, round_: int) -> list[Instruction]:
-        """Return what an agent was sent in a round; twice where it asked for its state."""
+        """Return the instructions sent to an agent in a round; two where it asked for its state."""
         return [
             exchange.instruction
             for exchange in self.exchanges
@@ -130,10 +130,10 @@ class AskedByMessage:
         nodes: Sequence[int],
         tags: Tags,
         states: Mapping[str, NDArray[Any]] | None,
-        besides: Mapping[str, NDArray[Any]],
+        per_agent: Mapping[str, NDArray[Any]],
         timeout: float,
     ) -> list[Trained]:
-        """Do a round's local work of those that nothing happens to."""
+        """Do a round's local work of the agents that meet no fate."""
         round_ = read_instruction(
             record_dict({RECORD: shared, AGENT_RECORD: agent_record(0)})
         ).round
@@ -141,14 +141,14 @@ class AskedByMessage:
         free = np.array([(name, round_) not in self.fates for name in names], bool)
         places = np.flatnonzero(free)
         some = [nodes[place] for place in places.tolist()]
-        own = states and begun(states, free), row_of(besides, free)
+        inputs = states and starting_rows(states, free), row_of(per_agent, free)
         work: Any = super()
-        done = work.train_together(shared, some, tags[free], *own, timeout)
+        done = work.train_together(shared, some, tags[free], *inputs, timeout)
         return [one._replace(places=places[one.places]) for one in done]
 
 
 class WatchedCohort(AskedByMessage, WatchedGrid, CohortGrid):
-    """The same on the cohort engine."""
+    """A `WatchedGrid` on the cohort engine."""
 
 
 def forget_all(context: Context) -> None:
@@ -158,7 +158,7 @@ def forget_all(context: Context) -> None:
 
 
 def lose_reply(grid: Fated, message: Message) -> None:
-    """Let the agent work and lose what it answers."""
+    """Let the agent work and lose its reply."""
     grid.deliver_as_is(message)
 
 

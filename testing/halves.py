@@ -1,4 +1,4 @@
-"""Checks of what an algorithm says of itself: names, settings, keys, arguments."""
+"""Checks of an algorithm's declarations: names, settings, keys, arguments."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def halves_agree_on_name_and_version(subject: Subject) -> None:
 
 
 def settings_make_equal_agent_halves(subject: Subject) -> None:
-    """What travels makes an agent half, and the same one after another trip as JSON."""
+    """The settings of a message make an agent half, and an equal one after a round trip as JSON."""
     made = subject.registered.load_agent().from_settings
     private = [subject.private_settings] if subject.noise_key else []
     for settings in (subject.settings, *private):
@@ -77,14 +77,14 @@ def unknown_arguments_are_refused(subject: Subject) -> None:
 
 
 def keys_are_documented(subject: Subject) -> None:
-    """Every key of the algorithm's own has a text, and a default that passes its own check."""
-    for own in subject.registered.load_strategy().config_keys().values():
-        require(bool(own.doc.strip()), f"key {own.name!r} has no doc")
+    """Every key of the algorithm has a doc, and a default that passes the key's check."""
+    for key in subject.registered.load_strategy().config_keys().values():
+        require(bool(key.doc.strip()), f"key {key.name!r} has no doc")
         try:
-            checked = own.check(own.default)
+            checked = key.check(key.default)
         except ConfigError as error:
-            raise CheckFailed(f"key {own.name!r} refuses its own default: {error}") from None
-        require(checked == own.default, f"the default of key {own.name!r} is of another type")
+            raise CheckFailed(f"key {key.name!r} refuses its own default: {error}") from None
+        require(checked == key.default, f"the default of key {key.name!r} is of another type")
 
 
 def noise_has_its_key(subject: Subject) -> None:
@@ -99,7 +99,7 @@ def noise_has_its_key(subject: Subject) -> None:
 
 
 def what_is_searched_is_there(subject: Subject) -> None:
-    """What a Strategy says of its search, its local steps and its conditions names its keys."""
+    """A Strategy's search, local steps and conditions name existing keys."""
     strategy = subject.registered.load_strategy()
     keys = strategy.config_keys()
     named = {axis.key: "search" for axis in strategy.search}

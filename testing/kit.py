@@ -25,13 +25,13 @@ PROMISES: tuple[Promise, ...] = (
     *noise.CHECKS,
     *coded.CHECKS,
 )
-"""What is checked of every algorithm."""
+"""Checks of every algorithm."""
 PRIVATE_PROMISES: tuple[Promise, ...] = noise.PRIVATE_CHECKS + coded.PRIVATE_CHECKS
-"""What else is checked of one with a private form."""
+"""Further checks of an algorithm with a private form."""
 
 
 class SubjectArguments(TypedDict, total=False):
-    """What `checks` can be told of an algorithm."""
+    """Optional arguments of `checks`."""
 
     settings: Mapping[str, Any] | None
     private: Mapping[str, Any] | None
@@ -49,7 +49,7 @@ class Check:
     algorithm, name : str
         Of the algorithm and of the promise.
     doc : str
-        What is promised.
+        Text of the promise.
     """
 
     algorithm: str
@@ -73,8 +73,8 @@ class Check:
         except CheckFailed as failure:
             raise CheckFailed(f"{self}: {one_line(str(failure))}") from None
         except Exception as error:
-            said = said_of(error)
-            raise CheckFailed(f"{self}: {said}") from error
+            reason = said_of(error)
+            raise CheckFailed(f"{self}: {reason}") from error
 
     def __str__(self) -> str:
         """Return algorithm, name, and variant if it is of one, as pytest shows them."""
@@ -142,11 +142,11 @@ def checks(name: str, **subject: Unpack[SubjectArguments]) -> tuple[Check, ...]:
     for engine in tested.engines:
         if engine not in ENGINES:
             raise ValueError(f"engine {engine!r}: choose of {', '.join(ENGINES)}")
-    found = _checks(tested)
+    collected = _checks(tested)
     for variant, more in variants.items():
         settings = {**tested.settings, **more}
-        found += _checks(replace(tested, settings=settings, variant=variant))
-    return found
+        collected += _checks(replace(tested, settings=settings, variant=variant))
+    return collected
 
 
 def _checks(subject: Subject) -> tuple[Check, ...]:

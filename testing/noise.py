@@ -1,4 +1,4 @@
-"""Checks of what a reply costs: nodes say no, what is charged is drawn, accounts agree."""
+"""Checks of the cost of replies: nodes refuse, charged noise is drawn, accounts agree."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LIMITED = "1"
 
 
 class Scripted(Perturber):
-    """Notes what is to be noised, and answers with values that were settled beforehand."""
+    """Records the values to be noised, and answers with values that were fixed beforehand."""
 
     def __init__(self, release: Release, facts: Facts) -> None:
         super().__init__(release, SeededNoise(0), facts)
@@ -44,7 +44,7 @@ class Scripted(Perturber):
 
 
 class CountedNoise(SeededNoise):
-    """Noise that can be repeated, and what was drawn of it."""
+    """Repeatable noise that counts its draws."""
 
     __slots__ = ("numbers", "scales")
 
@@ -110,7 +110,7 @@ def charge_is_what_is_drawn(subject: Subject) -> None:
 
 
 def uploads_tell_only_what_was_noised(subject: Subject) -> None:
-    """Where the noised values are settled beforehand, agents with other data send the same."""
+    """Where the noised values are fixed beforehand, agents with other data send the same."""
     for number, one, two in _scripted(subject, *subject.problems[:2]):
         require(one.uploads.keys() == two.uploads.keys(), "the data decide what is in an upload")
         for name, array in one.uploads.items():
@@ -121,7 +121,7 @@ def uploads_tell_only_what_was_noised(subject: Subject) -> None:
 
 
 def a_record_moves_no_more_than_is_charged(subject: Subject) -> None:
-    """One record, however large, moves what is noised by what was charged at most.
+    """One record, however large, moves a noised value by at most what was charged.
 
     Where the problems are of a linear model, of which a record can be exchanged.
     """
@@ -129,7 +129,7 @@ def a_record_moves_no_more_than_is_charged(subject: Subject) -> None:
 
 
 def an_agent_moves_no_more_than_is_charged(subject: Subject) -> None:
-    """All records of an agent, exchanged, move what is noised by what was charged at most.
+    """All records of an agent, exchanged, move a noised value by at most what was charged.
 
     With ``relation = replace-agent``, where the algorithm has that key.
     """
@@ -166,37 +166,44 @@ class Sent(NamedTuple):
 def _scripted(
     subject: Subject, *problems: Problem, relation: str = ""
 ) -> Iterator[tuple[int, Sent, Sent]]:
-    """Yield, round by round, what the first agent would send with either data.
+    """Yield, round by round, the uploads of the first agent with either data.
 
-    It is told the same as in one private run of all, and holds what follows of its own rounds.
+    It is sent the same as in one private run of all agents, and goes on from its own rounds.
     """
-    own = {"relation": relation} if relation else {}
+    node_keys = {"relation": relation} if relation else {}
     played = subject.play(
-        subject.private_settings | own,
-        nodes=[{**node, **own} for node in subject.nodes()],
+        subject.private_settings | node_keys,
+        nodes=[{**node, **node_keys} for node in subject.nodes()],
         rounds=ROUNDS,
     )
     name, made = subject.names[0], subject.registered.load_agent()
     states: list[Any] = [None] * len(problems)
-    for agent, asked, _ in played.grid.exchanges:
+    for agent, instruction, _ in played.grid.exchanges:
         if agent != name:
             continue
-        settings, broadcast = decode_settings(asked.settings), Received(asked.broadcast())
+        settings, broadcast = (
+            decode_settings(instruction.settings),
+            Received(instruction.broadcast()),
+        )
         half, sent = made.from_settings(settings), list[Sent]()
-        streams = Streams(int(settings.get("seed", 0)), name, asked.round)
+        streams = Streams(int(settings.get("seed", 0)), name, instruction.round)
         for place, problem in enumerate(problems):
             facts, state = public_facts(problem), states[place]
             if state is None:
-                state = unpack(asked.recovery) if asked.recovery else half.restart(broadcast, facts)
-            noise = Scripted(half.release(facts, asked.round), facts)
+                state = (
+                    unpack(instruction.recovery)
+                    if instruction.recovery
+                    else half.restart(broadcast, facts)
+                )
+            noise = Scripted(half.release(facts, instruction.round), facts)
             records = Records(prepared(half, problem, facts), noise)
             local = half.local_update(Received(state), broadcast, records, streams)
             noise.settle()
             states[place] = local.state
             sent.append(Sent(dict(local.upload), noise.noised, noise.release))
         one, other = sent
-        yield asked.round, one, other
-    require(states[0] is not None, f"agent {name} was not asked in a private run")
+        yield instruction.round, one, other
+    require(states[0] is not None, f"agent {name} was not chosen in a private run")
 
 
 def noise_is_the_only_chance(subject: Subject) -> None:

@@ -17,10 +17,10 @@ from .subject import (
     ROUNDS,
     Played,
     Subject,
-    begins_anew,
     first_failure,
     require,
     require_same,
+    says_restart,
 )
 
 LONG = 3 * ROUNDS
@@ -31,7 +31,7 @@ CONVERGED, EXACT = 150, 1e-9
 OWN_STEPS = {"local-epochs": 7, "step-size": 0.05}
 """Keys that a node may set for itself, at other values than a run has."""
 MASKED_ERROR = 256 * 2.0**-40
-"""What a few rounds make of the rounding of masked numbers, on problems of the size used here."""
+"""Error of the model after a few rounds of rounded masked numbers, on problems of this size."""
 ARITHMETIC_ERROR = 16
 """Roundings of the arithmetic itself, where that is coarser (float32)."""
 
@@ -53,18 +53,21 @@ def run_is_finite_and_makes_progress(subject: Subject) -> None:
 
 
 def steps_of_a_nodes_own_move_no_limit(subject: Subject) -> None:
-    """Where runs converge exactly, a node with local steps of its own changes the way, not the end.
+    """Where runs converge exactly, a node with other local steps changes the path, not the limit.
 
-    What both sides must agree on is sent, not computed from keys that a node may set for itself.
+    Values that both sides must agree on are sent, not computed from keys that a node may set for
+    itself.
     """
     if _slope(subject, subject.play(rounds=CONVERGED).model) > EXACT:
         return
     first, *others = subject.nodes()
     played = subject.play(rounds=CONVERGED, nodes=[first | OWN_STEPS, *others])
-    own = " ".join(f"{key}={value}" for key, value in OWN_STEPS.items())
-    require(not any(played.failures), f"with {own} at one node: {first_failure(played)}")
+    settings = " ".join(f"{key}={value}" for key, value in OWN_STEPS.items())
+    require(not any(played.failures), f"with {settings} at one node: {first_failure(played)}")
     slope = _slope(subject, played.model)
-    require(slope <= EXACT, f"with {own} at one node the mean gradient ends at {slope:.3g}, not 0")
+    require(
+        slope <= EXACT, f"with {settings} at one node the mean gradient ends at {slope:.3g}, not 0"
+    )
 
 
 def same_seed_gives_the_same_bits(subject: Subject) -> None:
@@ -82,13 +85,13 @@ def order_of_nodes_changes_nothing(subject: Subject) -> None:
 
 
 def agents_share_nothing(subject: Subject) -> None:
-    """Agents of one process are as if each had one: nobody writes into what another reads."""
+    """Agents of one process act as if each had its own: none writes into data of another."""
     apps = {name: subject.app() for name in subject.names}
 
-    def apart(message: Message, context: Context) -> Message:
+    def one_app_each(message: Message, context: Context) -> Message:
         return apps[str(context.node_config["partition-id"])](message, context)
 
-    played = subject.play(app=apart)
+    played = subject.play(app=one_app_each)
     require_same(played.result, subject.plain.result, "every agent in a process of its own")
 
 
@@ -120,7 +123,7 @@ def resumed_run_is_the_uninterrupted_one(subject: Subject) -> None:
 def run_goes_on_when_all_nodes_restart(subject: Subject) -> None:
     """Nodes that lost everything are sent their states, and the run has the same bits.
 
-    Where the server does not hold all of a state, the history says who begins anew.
+    Where the server does not hold all of a state, the history says which agents restart.
     """
     after = ROUNDS // 2
     resumed = _resumed(subject, {}, after, keeps_states=False)
@@ -128,10 +131,10 @@ def run_goes_on_when_all_nodes_restart(subject: Subject) -> None:
     require(bool(np.isfinite(resumed.model).all()), "the model is not finite after a restart")
     for name in subject.names:
         require(
-            begins_anew(done, name) or not _starts_again(resumed, name, after + 1),
+            says_restart(done, name) or not _starts_again(resumed, name, after + 1),
             f"no note says that agent {name} starts again",
         )
-    if not begins_anew(done):
+    if not says_restart(done):
         require_same(resumed.result, subject.plain.result, "all nodes restarted")
 
 
@@ -182,7 +185,7 @@ def _resumed(
 
 
 def _starts_again(played: Played, agent: str, round_: int) -> bool:
-    """Return whether an agent was last asked to go on from no state, and was sent none."""
+    """Return whether an agent's last instruction named no state and brought none."""
     sent = played.grid.sent_to(agent, round_)
     return bool(sent) and sent[-1].tag == 0 and sent[-1].recovery is None
 

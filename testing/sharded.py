@@ -43,9 +43,9 @@ class WatchedRay(AskedByMessage, RayGrid):
 
     def dispatch(self, messages: list[Message]) -> None:
         """Send the messages to the actors, or let them meet their fates."""
-        asked = [(message, self._fate(message)) for message in messages]
-        super().dispatch([message for message, fate in asked if fate is None])
-        for message, fate in asked:
+        fated = [(message, self._fate(message)) for message in messages]
+        super().dispatch([message for message, fate in fated if fate is None])
+        for message, fate in fated:
             reply = None if fate is None else fate(self, message)
             if reply is not None:
                 self.arrived(message, reply)
@@ -117,11 +117,11 @@ def kept_actors() -> Iterator[None]:
 
 def _answer_with(shard: Any, app: App, packed: bytes) -> bytes:
     nodes = shard._nodes
-    own, nodes.client_app = nodes.client_app, app
+    usual, nodes.client_app = nodes.client_app, app
     try:
         return pack([nodes.answer(message) for message in unpack(packed, None)], None)
     finally:
-        nodes.client_app = own
+        nodes.client_app = usual
 
 
 def _forget(shard: Any, node: int) -> None:

@@ -33,11 +33,11 @@ PATIENCE = 0.02
 RAY_PATIENCE = 2.0
 """The same where replies come from other processes."""
 FAULTS = {"1": 3, "2": 4}
-"""Which agent something happens to, and in which round: two in a row, as a method may alternate."""
+"""Round of the fault by agent: two rounds in a row, as a method may alternate."""
 CODED = "value-bits"
 """The key of coded uploads."""
 HALF = {"participation": "fraction", "fraction": 0.5}
-"""Run-config keys that let half of the agents take part in each round, drawn anew."""
+"""Run-config keys that let half of the agents take part, drawn afresh in each round."""
 
 
 class CheckFailed(AssertionError):
@@ -77,7 +77,7 @@ class Played:
 
     @property
     def failures(self) -> list[dict[str, str]]:
-        """Agents that were asked and not folded, with the reason, by round from the first."""
+        """Chosen agents whose upload was not used, with the reason, by round from the first."""
         return [
             {name: why.text for name, why in done.failures.items()} for done in self.result.history
         ]
@@ -120,13 +120,13 @@ class Subject:
 
     def config(self, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the resolved run config (raises ``ConfigError``)."""
-        asked = {
+        requested = {
             "algorithm": self.name,
             "num-agents": len(self.problems),
             "seed": 3,
             **(self.settings if settings is None else settings),
         }
-        return read_config(asked)
+        return read_config(requested)
 
     def strategy(self, settings: Mapping[str, Any] | None = None, **options: Any) -> Any:
         """Return the Strategy that a run config makes (raises ``ConfigError``)."""
@@ -169,29 +169,29 @@ class Subject:
         """
         patience = RAY_PATIENCE if "ray" in self.engines else PATIENCE
         timeouts = {"round-timeout": patience} if fates else {}
-        asked = {**(self.settings if settings is None else settings), **timeouts}
+        requested = {**(self.settings if settings is None else settings), **timeouts}
 
         def played(kind: Any, made: Any) -> Played:
             grid = kind(made, nodes or self.nodes(), fates, keeps_states=keeps_states)
             with grid if isinstance(grid, AbstractContextManager) else nullcontext():
-                strategy = self.strategy(asked, **(options or {}))
+                strategy = self.strategy(requested, **(options or {}))
                 return Played(strategy.start(grid, self.start(), num_rounds=rounds, **start), grid)
 
-        found = played(WatchedGrid, app or self.app())
+        result = played(WatchedGrid, app or self.app())
         if app is not None or any("ledger-path" in node for node in nodes or ()):
-            return found
-        drawn = self.noise_key in asked and asked.get("noise-seed", -1) < 0
-        coded = asked.get(CODED, NONE) != NONE
+            return result
+        drawn = self.noise_key in requested and requested.get("noise-seed", -1) < 0
+        coded = requested.get(CODED, NONE) != NONE
         alike = {"models": not drawn, "sizes": not (drawn and coded)}
         if "cohort" in self.engines:
             again = played(WatchedCohort, self.app()).result
-            require_alike(again, found.result, "cohort", **alike)
+            require_alike(again, result.result, "cohort", **alike)
         if "ray" in self.engines:
             from .sharded import WatchedRay
 
             again = played(WatchedRay, partial(app_of, self.name, self.problems)).result
-            require_alike(again, found.result, "ray", **alike)
-        return found
+            require_alike(again, result.result, "ray", **alike)
+        return result
 
     @cached_property
     def plain(self) -> Played:
@@ -209,7 +209,7 @@ class Subject:
 
     @cached_property
     def absent(self) -> Played | None:
-        """The run in which each agent of ``FAULTS`` is not asked in its round; None if refused."""
+        """The run in which each agent of ``FAULTS`` is not chosen in its round; None if refused."""
         rounds = [
             ",".join(name for name in self.names if FAULTS.get(name) != number)
             for number in range(1, ROUNDS + 1)
@@ -237,14 +237,14 @@ class Subject:
         ConfigError
             If it refuses both: with the reason of this one.
         """
-        own, other = self._refusals if private else reversed(self._refusals)
-        if own is not None and other is not None:
-            raise own
-        return own is None
+        refusal, other = self._refusals if private else reversed(self._refusals)
+        if refusal is not None and other is not None:
+            raise refusal
+        return refusal is None
 
     @cached_property
     def _refusals(self) -> tuple[ConfigError | None, ConfigError | None]:
-        """Why private and un-noised runs of a variant are refused."""
+        """The refusals of a variant's private and un-noised runs; None where it is accepted."""
         return self._refusal(self.private_settings), self._refusal(self.settings)
 
     def _refusal(self, settings: Mapping[str, Any]) -> ConfigError | None:
@@ -266,8 +266,8 @@ class Subject:
         return grid.exchanges[0].instruction
 
 
-def begins_anew(done: Round, agent: str = "") -> bool:
-    """Return whether a note of a round says that an agent (any by default) begins anew."""
+def says_restart(done: Round, agent: str = "") -> bool:
+    """Return whether a note of a round says that an agent (any by default) restarts."""
     about = f"agent {agent} " if agent else "agent "
     return any(
         note.startswith(about) and ("restarts" in note or "starts again" in note)
@@ -283,15 +283,17 @@ def first_failure(played: Played) -> str:
     return "none"
 
 
-def require_same(found: PrivetResult, expected: PrivetResult, what: str) -> None:
+def require_same(result: PrivetResult, expected: PrivetResult, what: str) -> None:
     """Raise ``CheckFailed`` unless two runs have the same models and history, to the bit."""
-    require(found.models.keys() == expected.models.keys(), f"{what}: the models are of other names")
-    for name in found.models:
-        ours, theirs = (run.models[name]["x"].numpy() for run in (found, expected))
+    require(
+        result.models.keys() == expected.models.keys(), f"{what}: the models are of other names"
+    )
+    for name in result.models:
+        ours, theirs = (run.models[name]["x"].numpy() for run in (result, expected))
         gap = float(np.abs(ours - theirs).max())
         require(ours.tobytes() == theirs.tobytes(), f"{what}: model {name!r} differs by {gap:.3g}")
-    require(len(found.history) == len(expected.history), f"{what}: the histories differ in length")
-    for ours_done, theirs_done in zip(found.history, expected.history, strict=True):
+    require(len(result.history) == len(expected.history), f"{what}: the histories differ in length")
+    for ours_done, theirs_done in zip(result.history, expected.history, strict=True):
         for part in ("round", "participants", "residual"):
             # As text, so that a residual that is no number equals itself.
             one, other = (repr(getattr(done, part)) for done in (ours_done, theirs_done))
@@ -299,7 +301,7 @@ def require_same(found: PrivetResult, expected: PrivetResult, what: str) -> None
 
 
 def require_alike(
-    found: PrivetResult, inline: PrivetResult, engine: str, *, models: bool, sizes: bool
+    result: PrivetResult, inline: PrivetResult, engine: str, *, models: bool, sizes: bool
 ) -> None:
     """Raise ``CheckFailed`` unless another engine's run says what the in-process one says.
 
@@ -307,11 +309,11 @@ def require_alike(
     ``sizes``, as where the length of a code depends on the noise, of all but the bytes.
     """
     if models:
-        require_same(found, inline, f"the {engine} engine")
+        require_same(result, inline, f"the {engine} engine")
     parts = ["participants", "failures", "notes", "epsilon"]
     if sizes:
         parts += ["bytes_up", "bytes_down"]
-    for ours, theirs in zip(found.history, inline.history, strict=True):
+    for ours, theirs in zip(result.history, inline.history, strict=True):
         for part in parts:
             one, other = (repr(getattr(done, part)) for done in (ours, theirs))
             require(

@@ -1,4 +1,4 @@
-"""How vectors travel: the message contract, payloads and their codes."""
+"""The wire format: the message contract, payloads and their codes."""
 
 from .contract import (
     AGENT_RECORD,

@@ -168,7 +168,7 @@ def read_instruction(content: RecordDict) -> Instruction:
         If the records are missing, malformed or of another contract version.
     """
     shared = read_record(content, RECORD)
-    own = read_record(content, AGENT_RECORD)
+    agent_fields = read_record(content, AGENT_RECORD)
     masked = "attempt" in shared
     if shared.get("contract") != CONTRACT_VERSION:
         raise WireError(
@@ -185,9 +185,11 @@ def read_instruction(content: RecordDict) -> Instruction:
         round=round_,
         settings=read_field(shared, "settings", str),
         payload=read_field(shared, "payload", bytes),
-        tag=read_field(own, "tag", int),
-        recovery=read_field(own, "recovery", bytes) if "recovery" in own else None,
-        ledger=read_field(own, "ledger", str, ""),
+        tag=read_field(agent_fields, "tag", int),
+        recovery=read_field(agent_fields, "recovery", bytes)
+        if "recovery" in agent_fields
+        else None,
+        ledger=read_field(agent_fields, "ledger", str, ""),
         attempt=read_field(shared, "attempt", int, 0),
         roster=parse_roster(read_field(shared, "names", str), read_field(shared, "keys", bytes))
         if masked
@@ -219,7 +221,7 @@ def update_record(protocol: str, version: int, update: Update) -> ConfigRecord:
 
 
 def need_state_record(agent: str) -> ConfigRecord:
-    """Return the reply of an agent that does not hold the state it was asked to go on from."""
+    """Return the reply of an agent that does not hold the state that the instruction names."""
     return ConfigRecord({"kind": "need-state", "agent": agent})
 
 
@@ -243,10 +245,10 @@ def read_update(content: RecordDict, protocol: str, version: int, round_: int) -
     about = parse_json(
         read_field(record, "about", str), "message field 'about' is", dict, LONGEST_ABOUT
     )
-    said = (about.get("protocol"), about.get("version"))
-    if said != (protocol, version):
+    spoken = (about.get("protocol"), about.get("version"))
+    if spoken != (protocol, version):
         raise WireError(
-            f"reply speaks {said[0]} version {said[1]}, expected {protocol} version {version}"
+            f"reply speaks {spoken[0]} version {spoken[1]}, expected {protocol} version {version}"
         )
     if about.get("round") != round_:
         raise WireError(f"reply is of round {about.get('round')}, expected {round_}")

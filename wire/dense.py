@@ -136,7 +136,7 @@ def _unpack(data: bytes) -> dict[str, NDArray[Any]]:
 class Digest:
     """A 63-bit checksum of an array's bytes that is made part by part.
 
-    Not cryptographic: it guards against two honest copies that drifted apart. It is the sum of
+    Not cryptographic: it detects two honest copies that have diverged. It is the sum of
     the bytes taken as 64-bit words, mixed with the rest and the length, at the speed of memory.
     """
 

@@ -1,4 +1,4 @@
-"""What a node says about itself when it is asked, before its first round."""
+"""The enrolment record: a node's description of itself, sent before its first round."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST_LAYOUT = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Enrolment:
-    """What a node says about itself when asked."""
+    """A node's description of itself, in answer to the enrolment question."""
 
     agent: str
     num_examples: int
@@ -36,16 +36,16 @@ class Enrolment:
     unit: str = ""
     """The unit (of several servers) that the node config names; empty for none."""
     public_key: bytes = b""
-    """For the secure sums of ``experiment``, if it was asked for."""
+    """Public key for the secure sums of ``experiment``, if it was requested."""
     layout: str = ""
     """Names and shapes of its model's arrays, as JSON; empty where it knows none."""
     buffers: str = ""
-    """Those of the statistics that it takes from the server, as JSON; mostly empty."""
+    """Layout of the statistics that it takes from the server, as JSON; mostly empty."""
     tied: str = ""
     """Further names that its state dict has of these arrays, each with the first, as JSON."""
     facts: str = ""
-    """What else it says of itself, as JSON; not looked into here."""
-    own: str = ""
+    """Its public numbers as JSON, not parsed here."""
+    own_settings: str = ""
     """The settings that its operator gave it in place of the run's, as JSON; empty for none."""
     library: str = ""
     """The version of this library that it runs; empty where it does not say."""
@@ -65,7 +65,7 @@ def enrolment_record(enrolment: Enrolment) -> ConfigRecord:
         "buffers": enrolment.buffers,
         "tied": enrolment.tied,
         "facts": enrolment.facts,
-        "own-settings": enrolment.own,
+        "own-settings": enrolment.own_settings,
         LIBRARY_VERSION: enrolment.library,
         "ledger": enrolment.ledger,
     }
@@ -104,9 +104,11 @@ def read_enrolment(content: RecordDict) -> Enrolment:
     facts = read_field(record, "facts", str, "")
     if len(facts) > LONGEST_FACTS:
         raise WireError(f"facts have {len(facts)} characters, at most {LONGEST_FACTS} are read")
-    own = read_field(record, "own-settings", str, "")
-    if len(own) > LONGEST_FACTS:
-        raise WireError(f"own settings have {len(own)} characters, at most {LONGEST_FACTS}")
+    own_settings = read_field(record, "own-settings", str, "")
+    if len(own_settings) > LONGEST_FACTS:
+        raise WireError(
+            f"own settings have {len(own_settings)} characters, at most {LONGEST_FACTS}"
+        )
     ledger = read_field(record, "ledger", str, "")
     if len(ledger) > LONGEST_ABOUT:
         raise WireError(f"account has {len(ledger)} characters, at most {LONGEST_ABOUT} are read")
@@ -130,7 +132,7 @@ def read_enrolment(content: RecordDict) -> Enrolment:
         buffers=buffers,
         tied=tied,
         facts=facts,
-        own=own,
+        own_settings=own_settings,
         library=one_line(read_field(record, LIBRARY_VERSION, str, ""))[:LONGEST_NAME],
         ledger=ledger,
     )

@@ -28,7 +28,7 @@ MODS = {
 the older ones takes half a second."""
 
 _HEADLINE = "An exception was raised when processing a message by %s"
-"""What Flower's simulation logs before each traceback of a ClientApp."""
+"""Text that Flower's simulation logs before each traceback of a ClientApp."""
 
 
 def flat(config: dict[str, Any]) -> dict[str, Any]:

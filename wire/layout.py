@@ -71,13 +71,13 @@ class Layout:
             zip(self.names, self.shapes, strict=True),
             zip(expected.names, expected.shapes, strict=True),
         )
-        for own, other in pairs:
-            if own is None or other is None:
-                return f"{_described(own)} where {_described(other)} is expected"
-            (name, shape), (known, planned) = own, other
+        for ours, other in pairs:
+            if ours is None or other is None:
+                return f"{_described(ours)} where {_described(other)} is expected"
+            (name, shape), (known, planned) = ours, other
             alike = f".{name}".endswith(f".{known}") or f".{known}".endswith(f".{name}")
             if not alike or shape != planned:
-                return f"{_described(own)} where {_described(other)} is expected"
+                return f"{_described(ours)} where {_described(other)} is expected"
         return ""
 
     def chosen(self, part: Layout) -> Layout | None:

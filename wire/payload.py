@@ -1,4 +1,4 @@
-"""What a half hands over as arrays, as the one bytes value of a message, and back.
+"""The arrays of a half as the one bytes value of a message, and back.
 
 Named arrays travel in the dense format. A half that has encoded its numbers itself (as a sparse
 vector) hands over a single uint8 array named ``ENCODED``; its bytes travel as they are.

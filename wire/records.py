@@ -55,7 +55,7 @@ def own_record(record: Record) -> Record:
 
 
 def read_record(content: RecordDict, name: str) -> dict[str, Any]:
-    """Return what a ConfigRecord of a message holds (raises ``WireError`` if it is not there)."""
+    """Return the fields of a message's ConfigRecord (raises ``WireError`` if it is missing)."""
     record = held_by(content).get(name)
     if not isinstance(record, ConfigRecord):
         raise WireError(f"message has no record {name!r}: not a message of this library")

@@ -16,7 +16,7 @@ distribution less: the normal one has the largest entropy for its variance. The 
 ||v - r||^2 is (2 pi e / 12) 4^-b.
 
 An integer c is numbered in the order of |c - u|: 0, 1, -1, 2, ... where u > 0, else 0, -1, 1, ...
-The numbers are in Golomb-Rice code, its parameter chosen anew for every block of 1024. Layout,
+The numbers are in Golomb-Rice code, its parameter chosen for each block of 1024. Layout,
 little endian::
 
     "PVV" | u8 version | u32 count | f64 step | u64 seed
@@ -161,11 +161,11 @@ def decode_values(
     most = max(count * dtype.itemsize, _HEADER.size + 1)
     if raw.ndim != 1 or not _HEADER.size <= raw.size < most:
         raise WireError(f"coded values: {raw.size} bytes cannot be {count} values in {dtype}")
-    magic, version, said, step, seed = _HEADER.unpack_from(raw.data)
+    magic, version, declared, step, seed = _HEADER.unpack_from(raw.data)
     if magic != MAGIC or version != VERSION:
         raise WireError("coded values are of no known format")
-    if said != count or not 0.0 <= step < math.inf:
-        raise WireError(f"coded values: {said} with step {step:.3g}, expected {count}")
+    if declared != count or not 0.0 <= step < math.inf:
+        raise WireError(f"coded values: {declared} with step {step:.3g}, expected {count}")
     decoded, at, dither = np.empty(count, dtype), _HEADER.size, _Dither(seed)
     if step == 0.0:
         decoded[:] = 0.0 if reference is None else reference
@@ -184,7 +184,7 @@ def decode_values(
 
 
 def length_of(data: Buffer) -> int:
-    """Return how many values a code says that it holds (raises ``WireError`` for none)."""
+    """Return the number of values that a code declares (raises ``WireError`` if it is no code)."""
     raw = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
     if raw.size < _HEADER.size or raw[: len(MAGIC)].tobytes() != MAGIC:
         raise WireError("coded values are of no known format")
@@ -264,10 +264,10 @@ def _code(numbers: NDArray[np.int64], most: int) -> list[bytes] | None:
         split = rows.view(np.uint8).reshape(*rows.shape, -1)
         split = np.ascontiguousarray(np.moveaxis(split[..., : (int(chosen.max()) + 7) // 8], 2, 0))
         for width, at, having in _planes(chosen):
-            own = split[at // 8] if having.all() else split[at // 8, having]
+            plane = split[at // 8] if having.all() else split[at // 8, having]
             if width == 1:
-                own = np.packbits((own >> (at % 8)) & 1, axis=1, bitorder="little")
-            planes.append(own.tobytes())
+                plane = np.packbits((plane >> (at % 8)) & 1, axis=1, bitorder="little")
+            planes.append(plane.tobytes())
     ones += 1
     np.cumsum(ones, out=ones)
     length = (int(ones[-1]) + 7) // 8
@@ -313,9 +313,9 @@ def _read(raw: NDArray[np.uint8], at: int, count: int) -> tuple[NDArray[np.int64
     parameters = raw[at : at + blocks].astype(np.int64)
     (length,) = _LENGTH.unpack_from(raw.data, at + blocks)
     planes = 0
-    for _, own, size in _blocks(count):
-        planes += int((parameters[own] // 8).sum()) * size
-        planes += int((parameters[own] % 8).sum()) * ((size + 7) // 8)
+    for _, block, size in _blocks(count):
+        planes += int((parameters[block] // 8).sum()) * size
+        planes += int((parameters[block] % 8).sum()) * ((size + 7) // 8)
     at, end = head + length, head + length + planes
     # Longer than float64 themselves no code is; so is what is unpacked here.
     if end > raw.size or parameters.max() >= 64 or length > 8 * count:
@@ -323,9 +323,9 @@ def _read(raw: NDArray[np.uint8], at: int, count: int) -> tuple[NDArray[np.int64
     ones = unpack_ones(raw[head:at], count, "values")
     numbers: NDArray[np.int64] = np.diff(ones, prepend=-1)
     numbers -= 1
-    for values, own, size in _blocks(count):
+    for values, block, size in _blocks(count):
         rows: NDArray[np.int64] = numbers[values].reshape(-1, size)
-        shifts: NDArray[np.int64] = parameters[own]
+        shifts: NDArray[np.int64] = parameters[block]
         if (rows.max(axis=1) * 2.0**shifts >= 2 * _MOST).any() or shifts.max() > 53:
             raise WireError("coded values are too large")
         np.left_shift(rows, shifts[:, None], out=rows)

@@ -69,8 +69,8 @@ class FiniteSum(ABC):
         other.divisor = _positive_divisor(divisor)
         if self.moduli is not None:
             # H' = s H + (1 - s) H_r with s = D / D', H the Hessian of f and H_r that of r.
-            share, own = self.divisor / other.divisor, self.regularizer.moduli
-            ends = (own.strong_convexity, own.smoothness)
+            share, regularizer = self.divisor / other.divisor, self.regularizer.moduli
+            ends = (regularizer.strong_convexity, regularizer.smoothness)
             low, high = ends if share <= 1.0 else ends[::-1]
             other.moduli = Moduli(
                 share * self.moduli.strong_convexity + (1.0 - share) * low,

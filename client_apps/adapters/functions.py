@@ -98,13 +98,13 @@ class CallableProblem(FiniteSum):
             yield from super()._example_gradients(x, rows)
             return
         wanted = np.arange(self.num_examples) if rows is None else np.asarray(rows)
-        found = np.asarray(self._per_example(x, wanted))
-        if found.shape != (len(wanted), self.dim):
+        gradients = np.asarray(self._per_example(x, wanted))
+        if gradients.shape != (len(wanted), self.dim):
             raise ConfigError(
-                f"per_example_gradient has shape {found.shape}, "
+                f"per_example_gradient has shape {gradients.shape}, "
                 f"expected ({len(wanted)}, {self.dim})"
             )
-        yield found
+        yield gradients
 
     def _clip(self, x: Vector, clip: float, norm: Norm = "l2", rows: RowIndex = None) -> Vector:
         return self._joined(*self.clipped_term(x, clip, norm, rows))

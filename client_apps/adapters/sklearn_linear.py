@@ -101,7 +101,7 @@ class OneVsRestLogistic(MatrixScoreModel):
 
 @dataclass(frozen=True, eq=False)
 class SklearnModel:
-    """What server and agents must agree on to train one of scikit-learn's linear estimators.
+    """The settings that server and agents share to train a linear estimator of scikit-learn.
 
     f_i is the mean over the agent's examples of
 

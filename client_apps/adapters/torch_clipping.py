@@ -86,9 +86,9 @@ def clipped_gradients(
     for block in zip(*(part.split(rows) for part in batch), strict=True):
         if memory is not None:
             memory.block()
-        found = _run(gradient, parameters, list(block), memory).values()
+        gradients = _run(gradient, parameters, list(block), memory).values()
         with torch.no_grad(), torch.autocast(first.device.type, enabled=False):
-            total += _clipped_block([part.reshape(len(part), -1) for part in found], clip, norm)
+            total += _clipped_block([part.reshape(len(part), -1) for part in gradients], clip, norm)
     if memory is not None:
         memory.require_none()
     return total
@@ -118,8 +118,8 @@ def _run(
 def _where(error: Exception) -> str:
     """Return the innermost layer that an error came from, by name and type."""
     torch = importlib.import_module("torch")
-    own = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
-    layers = [each for each in own if isinstance(each, torch.nn.Module)]
+    owners = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    layers = [each for each in owners if isinstance(each, torch.nn.Module)]
     if not layers:
         return "the loss"
     outer, inner = layers[0], layers[-1]

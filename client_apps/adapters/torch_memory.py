@@ -29,7 +29,7 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleT
 
 
 class Memory:
-    """What a module and its loss could carry from one example to another.
+    """State that a module and its loss could carry from one example to another.
 
     Parameters
     ----------
@@ -97,9 +97,9 @@ class Memory:
             def __torch_function__(
                 self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None
             ) -> Any:
-                found = function(*args, **(kwargs or {}))
-                made.extend(map(weakref.ref, tensors_in(found)))
-                return found
+                result = function(*args, **(kwargs or {}))
+                made.extend(map(weakref.ref, tensors_in(result)))
+                return result
 
         with Noting():
             yield
@@ -171,8 +171,8 @@ def tensors_in(held: Any) -> Iterator[Any]:
             waiting += [one.__self__, one.__func__]
         elif isinstance(one, functools.partial):
             waiting += [one.func, one.args, one.keywords, vars(one)]
-        elif isinstance(own := getattr(one, "__dict__", None), dict):
-            waiting.append(own)
+        elif isinstance(attributes := getattr(one, "__dict__", None), dict):
+            waiting.append(attributes)
 
 
 def _of_function(function: types.FunctionType) -> Iterator[Any]:

@@ -46,7 +46,7 @@ class TorchProblem(ClippableSum):
     regularizer, divisor, moduli
         As in `FiniteSum`.
     metrics : callable, optional
-        ``(outputs, targets) -> {"accuracy": ...}``, reported besides the loss by federated
+        ``(outputs, targets) -> {"accuracy": ...}``, reported with the loss by federated
         evaluation.
     per_example : {"vmap", "loop"}
         How the clipped gradient gets the gradient of every example: through ``torch.func.vmap``,
@@ -138,10 +138,10 @@ class TorchProblem(ClippableSum):
         with self._torch.no_grad():
             flat = self._flat(self._checked(x))
             outputs = [self._outputs(flat, inputs) for inputs, _ in self._chunks(None)]
-            found = self._metrics(self._torch.cat(outputs), self._targets)
-        return {name: float(number) for name, number in found.items()}
+            metrics = self._metrics(self._torch.cat(outputs), self._targets)
+        return {name: float(number) for name, number in metrics.items()}
 
-    # ------------------------------------------------------------------ what the base asks for
+    # ------------------------------------------------------------------ methods of the base class
 
     def _mean_loss(self, x: Vector) -> float:
         self._pin()
@@ -179,8 +179,8 @@ class TorchProblem(ClippableSum):
             return self._loss(outputs, targets[None])
 
         for chunk in self._chunks(rows):
-            found = clipped_gradients(loss, parameters, chunk, clip, norm, memory=memory)
-            total += found.cpu().numpy()
+            gradients = clipped_gradients(loss, parameters, chunk, clip, norm, memory=memory)
+            total += gradients.cpu().numpy()
             count += len(chunk[0])
         total *= self.num_examples / (self.divisor * count)
         return total
@@ -200,9 +200,9 @@ class TorchProblem(ClippableSum):
             for one in zip(*chunk, strict=True):
                 memory.block()
                 with memory.watched():
-                    found = gradient(parameters, one).values()
+                    gradients = gradient(parameters, one).values()
                 memory.require_none()
-                yield self._vector(found)
+                yield self._vector(gradients)
 
     # ------------------------------------------------------------------ tensors
 
@@ -257,8 +257,8 @@ class TorchProblem(ClippableSum):
                 ) from error
             if tuple(both.shape) != ():
                 raise ConfigError(f"loss gives shape {tuple(both.shape)}, expected its mean")
-            apart = (float(first), float(second))
-        mean = sum(apart) / 2
+            halves = (float(first), float(second))
+        mean = sum(halves) / 2
         finite = math.isfinite(mean) and math.isfinite(float(both))
         if finite and not math.isclose(float(both), mean, rel_tol=1e-3, abs_tol=1e-5):
             raise ConfigError(

@@ -18,23 +18,23 @@ from .parameters import (
 )
 
 BUFFERS_ARE = ("average", "local", "constant")
-"""What becomes of a module's buffers. Averaged: the mean of those with which the agents of a round
-end is what the next one begins with, as in FedAvg. Local: an agent goes on from its own, as in
-M. Andreux et al., "Siloed Federated Learning for Multi-Centric Histopathology Datasets" (2020).
-Constant: every round begins, and ends, with those of the starting model."""
+"""The treatments of a module's buffers. Average: a round begins with the mean of the
+buffers that the agents ended the round before with, as in FedAvg. Local: an agent goes on from its
+own, as in M. Andreux et al., "Siloed Federated Learning for Multi-Centric Histopathology Datasets"
+(2020). Constant: every round begins, and ends, with those of the starting model."""
 
 
 def initial_arrays(model: Model) -> ArrayRecord:
-    """Return what a run of this model begins with: its trained parameters and buffers by name.
+    """Return the start of a run of this model: its trained parameters and buffers by name.
 
-    Of a module ``ArrayRecord(model.state_dict())`` serves as well, which has its frozen parameters
-    besides; parameters of bfloat16, which an `ArrayRecord` cannot hold, are float32 here.
+    For a module ``ArrayRecord(model.state_dict())`` serves as well, with its frozen parameters in
+    addition. Parameters of bfloat16, which an `ArrayRecord` cannot hold, are float32 here.
     """
     return ArrayRecord({**parameters_of(model).record(), **Buffers(model, "local").record()})
 
 
 class Buffers:
-    """The persistent buffers of a model that a run says something of.
+    """The persistent buffers of a model that a run treats.
 
     Those of floats, and with "local" also those of integers.
 

@@ -124,11 +124,11 @@ class Parameters(ABC):
     def correct(
         self, gradients: Mapping[str, Any] | None, names: Collection[str] | None = None
     ) -> None:
-        """Add shift - center / rho + w / rho to gradients, and sum them up where asked.
+        """Add shift - center / rho + w / rho to gradients, and sum them up where required.
 
-        No vector is made on the way. Where gamma / rho <= 1, as it must be for the steps to
-        converge, the rounding of w / rho apart from center / rho moves an iterate by no more than
-        its own does.
+        No temporary vector is made. Where gamma / rho <= 1, as it must be for the steps to
+        converge, rounding w / rho separately from center / rho moves an iterate by no more than
+        its own rounding does.
         """
         names = self.names if names is None else names
         held = [self.gradient(name, gradients) for name in names]
@@ -269,7 +269,7 @@ class ModuleParameters(Parameters):
         parameter = self.parameters[name]
         if hasattr(parameter, "summed_grad") and not hasattr(parameter.summed_grad, "_processed"):
             raise ConfigError(
-                "an optimizer of Opacus writes .grad anew in its step: make correct() its step "
+                "an optimizer of Opacus rewrites .grad in its step: make correct() its step "
                 "hook, optimizer.attach_step_hook(lambda _: local.correct(model))"
             )
         if parameter.grad is None:
@@ -288,15 +288,15 @@ def as_numpy(values: Any) -> Vector:
     return wide if wide.dtype == np.float64 else wide.astype(np.float32, copy=False)
 
 
-def require_same(found: Layout, expected: Layout) -> None:
+def require_same(layout: Layout, expected: Layout) -> None:
     """Refuse the model of a round that is not the participant's (raises ``ConfigError``)."""
-    if len(found.names) != len(expected.names):
+    if len(layout.names) != len(expected.names):
         raise ConfigError(
-            f"the model of this round has {len(found.names)} trained parameters, the "
+            f"the model of this round has {len(layout.names)} trained parameters, the "
             f"participant's {len(expected.names)}: requires_grad must not change between rounds"
         )
-    if apart := found.difference(expected):
-        raise ConfigError(f"the model of this round has {apart} by the participant")
+    if difference := layout.difference(expected):
+        raise ConfigError(f"the model of this round has {difference} by the participant")
 
 
 def parameters_of(model: Model) -> Parameters:

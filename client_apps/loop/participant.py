@@ -1,4 +1,4 @@
-"""Privacy-critical: who opens the rounds of a training loop, and lets out what they packed."""
+"""Privacy-critical: the participant that opens a training loop's rounds and sends their uploads."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ NOT_SENT = {
     "arrays": "participant.round(...) gives the model its start",
     "config": "take local.step_size, or a key of context.run_config",
 }
-"""Records that a training message of Flower's own strategies has, with what there is instead."""
+"""Records that only training messages of Flower's own strategies have, with their replacement."""
 
 
 Count = Callable[[Context], int]
 
 
 class _Call:
-    """What this library knows of one message, whatever the user's code does with it.
+    """The library's record of one message, whatever the user's code does with it.
 
     Attributes
     ----------
@@ -65,19 +65,19 @@ class _Call:
         self.sent: dict[str, Any] | None = None
 
     def packed(self, content: RecordDict) -> RecordDict:
-        """Return a reply's content, of which the record is noted."""
+        """Note the record of a reply, and return the reply's content."""
         self.sent = dict(content[RECORD])
         return content
 
-    def lets(self, content: RecordDict) -> bool:
-        """Whether the content of a reply may leave: of a private agent what was packed alone."""
+    def allows(self, content: RecordDict) -> bool:
+        """Whether the content of a reply may leave: of a private agent only what was packed."""
         if not self.quiet:
             return True
         return content.keys() == {RECORD} and dict(content[RECORD]) == self.sent
 
 
 class LoopParticipant(Participant):
-    """What an agent with a training loop of its own does with an algorithm's messages.
+    """Handles an algorithm's messages for an agent with a custom training loop.
 
     Parameters
     ----------
@@ -86,15 +86,15 @@ class LoopParticipant(Participant):
         ``scaffold``, ``led`` and ``tamuna`` need plain gradient steps of exactly ``steps`` and
         ``step_size``.
     model : callable or model
-        What is trained, or a function without arguments that makes one: its layout is compared with
-        the run's, and with that of every round's model. Of a module, the parameters with
-        ``requires_grad`` are trained; the others stay with the agent.
+        The model that is trained, or a function without arguments that makes one. Its layout is
+        compared with the run's, and with that of every round's model. Of a module, the parameters
+        with ``requires_grad`` are trained; the others stay with the agent.
     num_examples : callable
         ``context -> int``, public.
     buffers : {"average", "local", "constant"}
-        What becomes of a module's persistent buffers of floats, such as the running statistics of
-        BatchNorm: `BUFFERS_ARE`. Those of integers stay as the model has them, with "local" as the
-        agent has them.
+        Treatment of a module's persistent buffers of floats, such as the running statistics of
+        BatchNorm: `BUFFERS_ARE`. Buffers of integers stay as the model has them, with "local" as
+        the agent has them.
 
     Raises
     ------
@@ -103,8 +103,8 @@ class LoopParticipant(Participant):
 
     Notes
     -----
-    Privacy: statistics are made of the records and not noised. An agent with a budget, one in a
-    private run and one of a secure sum refuse to have theirs averaged.
+    Privacy: statistics are computed from the records and not noised. An agent with a budget, one in
+    a private run and one in a secure sum refuse to have theirs averaged.
 
     Examples
     --------
@@ -166,8 +166,8 @@ class LoopParticipant(Participant):
     def check(self, loss_fn: LossFn, batch: Any) -> None:
         """Try `LocalRound.private_step` on up to eight examples of a batch; nothing is charged.
 
-        Call it where the app is made, with zeros or examples that you made up: what does not work
-        is then an error before the first round. The model is the participant's.
+        Call it where the app is made, with zeros or examples that you made up: a failure is then
+        reported before the first round. The model is the participant's.
 
         Parameters
         ----------
@@ -177,7 +177,7 @@ class LoopParticipant(Participant):
         Raises
         ------
         ConfigError
-            For what a private step refuses, and a loss that is no mean over examples.
+            If a private step would refuse the model or batch, or the loss is no mean over examples.
         VmapError
             A RuntimeError: for a layer or a loss that does not run under ``torch.func.vmap``.
         """
@@ -196,19 +196,19 @@ class LoopParticipant(Participant):
     def round(
         self, message: Message, context: Context, model: Model, *, hook: bool = False
     ) -> Iterator[LocalRound]:
-        """Open a round: the model is given the start, and `LocalRound` what goes with it.
+        """Open a round: write the start into the model, and yield its `LocalRound`.
 
         With ``hook`` every step of a PyTorch optimizer of the model's parameters within the block
         begins with what `LocalRound.correct` does, which the loop then leaves out. A step that
         takes a closure, as that of L-BFGS, sees the corrected objective, its value too; however
         often it evaluates it, it is one step.
 
-        Everything that is asked before the work comes first: the node's rules, the ledger,
-        the agent's state. What ends the round there raises, and `app` sends the right reply.
+        All checks come before the work: the node's rules, the ledger, the agent's state. A round
+        that ends there raises an exception, and `app` sends the right reply.
         """
         require_same(parameters_of(model).layout(), self._layout)
         buffers = Buffers(model, self._kind)
-        if buffers.shared != self._shared:  # of which nobody was asked whether they may leave
+        if buffers.shared != self._shared:  # not those that were checked for leaving the node
             raise ConfigError("the model of this round has other buffers than the participant's")
         settings = decode_settings(read_instruction(message.content).settings)
         call = self._calls.get(id(message), _Call(False))
@@ -243,7 +243,7 @@ class LoopParticipant(Participant):
         buffers.write(given)
         if isinstance(problem, LoopProblem) and not charged:
             weight = problem.num_examples / problem.divisor
-        local = LocalRound(half, records, opened.asked.round, task, model, weight)
+        local = LocalRound(half, records, opened.instruction.round, task, model, weight)
         del task
         with local.hooked() if hook else local._watched():
             yield local
@@ -264,7 +264,7 @@ class LoopParticipant(Participant):
                 raise ConfigError(
                     "reply(metrics=...) of a private agent would be an un-noised release"
                 )
-            # No name is given to what the steps came to: it goes as soon as it is packed.
+            # The outcome has no name here, so that it is freed as soon as it is packed.
             content = call.packed(opened.close([local._local(left)]))
             if metrics:
                 numbers = {name: float(value) for name, value in metrics.items()}
@@ -285,7 +285,7 @@ class LoopParticipant(Participant):
         Buffers(model, self._kind).write(state.get(BUFFERS))
 
     def _round(self, message: Message, context: Context, name: str) -> MessageRound:
-        """Return the round, where its buffers may leave."""
+        """Return the round (raises ``ConfigError`` if its buffers must not leave)."""
         if self._kind == "average" and self._shared is not None:
             settings = decode_settings(read_instruction(message.content).settings)
             if settings.get("secure-sum") or self.exits(message, context).quiet:
@@ -296,12 +296,12 @@ class LoopParticipant(Participant):
         return super()._round(message, context, name)
 
     def _answer(self, message: Message, context: Context, call_next: Any) -> Message:
-        """Turn what a round raises into the reply that the server understands.
+        """Turn an exception of a round into the reply that the server understands.
 
         Privacy: evaluations, and queries of the user's, are un-noised releases, so a private agent
         declines.
         """
-        # Asked before the user's code, which could change what the answer rests on.
+        # Decided before the user's code runs, which could change what the decision rests on.
         call = self._calls[id(message)] = _Call(self.exits(message, context).quiet)
         try:
             kind = message.metadata.message_type
@@ -315,7 +315,7 @@ class LoopParticipant(Participant):
     def _handled(
         self, call: _Call, call_next: Any
     ) -> Callable[[Message, Context, str], RecordDict]:
-        """Return what gives the content of a reply of the user's handler."""
+        """Return a function that checks and returns the content of the user's reply."""
 
         def content(message: Message, context: Context, name: str) -> RecordDict:
             kind = message.metadata.message_type.partition(".")[0]
@@ -340,7 +340,7 @@ class LoopParticipant(Participant):
                 )
             if reply.has_error():  # the user's text, which could quote a record
                 raise RuntimeError(reply.error.reason)
-            if not call.lets(reply.content):
+            if not call.allows(reply.content):
                 raise ConfigError("a private agent sends what local.reply() returned alone")
             return reply.content
 

@@ -119,8 +119,8 @@ class PrivateSteps:
         total, named = summed(self._model, self._parameters, loss_fn, rows, build, clip)
         if not self._begun:
             self._begun = True
-            if apart := not_a_mean(self._model, self._parameters, loss_fn, rows, build):
-                _warn_once(apart)
+            if warning := not_a_mean(self._model, self._parameters, loss_fn, rows, build):
+                _warn_once(warning)
         noised = self._records.clipped_sum(self._gradient, total.cpu().numpy(), self._unit)
         parts = self._torch.from_numpy(noised).split([part.numel() for part in named.values()])
         return [
@@ -174,8 +174,8 @@ def dry_run(model: Any, parameters: Mapping[str, Any], loss_fn: LossFn, batch: A
     rows, build = _rows(batch)
     rows = [part[:FEW] for part in rows]
     summed(model, parameters, loss_fn, rows, build, 1.0)
-    if apart := not_a_mean(model, parameters, loss_fn, rows, build):
-        raise ConfigError(apart)
+    if problem := not_a_mean(model, parameters, loss_fn, rows, build):
+        raise ConfigError(problem)
 
 
 def not_a_mean(
@@ -185,10 +185,11 @@ def not_a_mean(
     rows: list[Any],
     build: Callable[[list[Any]], Any],
 ) -> str:
-    """Return what is to be said of a loss of a few examples that is not their mean, or nothing.
+    """Return a warning if the loss of a few examples is not their mean, else an empty text.
 
-    Gradients are compared, as losses are all alike where a network begins with equal outputs. In
-    evaluation mode and under vmap, so that what module or loss keep of the examples is found.
+    Gradients are compared, as losses are all alike where a network begins with equal outputs. This
+    is done in evaluation mode and under vmap, so that state that module or loss keep of the
+    examples is detected.
     """
     torch = importlib.import_module("torch")
     memory = Memory(model, loss_fn, "model.")
@@ -206,8 +207,8 @@ def not_a_mean(
         """Return the mean over batches of the gradient, flat."""
         memory.block()
         each = torch.func.vmap(torch.func.grad(loss), (None, 0), randomness="different")
-        found = each(named, batches)
-        return torch.cat([part.double().mean(0).reshape(-1) for part in found.values()])
+        gradients = each(named, batches)
+        return torch.cat([part.double().mean(0).reshape(-1) for part in gradients.values()])
 
     modes = [(layer, layer.training) for layer in model.modules()]
     try:
@@ -224,8 +225,8 @@ def not_a_mean(
         memory.require_none()
     coarseness = max(1e-2, *(8 * torch.finfo(value.dtype).eps for value in named.values()))
     size = torch.maximum(whole.norm(), mean.norm())
-    apart = (whole - mean).norm() > coarseness * size + 1e-6  # false where one is not finite
-    if not bool(apart & (whole == again).all()):  # of a random loss this says nothing
+    differs = (whole - mean).norm() > coarseness * size + 1e-6  # false where one is not finite
+    if not bool(differs & (whole == again).all()):  # a random loss proves nothing
         return ""
     return (
         "the loss of some examples is not the mean of their losses (class weights, a sum, ignored "
@@ -322,7 +323,7 @@ def _objective(torch: Any, model: Any, loss_fn: LossFn) -> Any:
 
 
 def _rows(batch: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
-    """Return the tensors of a batch in a list, and what makes a batch of such a list again."""
+    """Return a batch as a list of tensors, and a function that rebuilds it from such a list."""
     if hasattr(batch, "detach"):
         if not batch.dim():
             raise ConfigError("a tensor of a private step's batch has no dimension of examples")
@@ -336,14 +337,14 @@ def _rows(batch: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
             "a batch of a private step is a tensor, or a tuple, list or mapping of tensors, one "
             f"example a row, found {type(batch).__name__}"
         )
-    found = [_rows(value) for value in values]
-    lengths = [len(rows) for rows, _ in found]
+    readers = [_rows(value) for value in values]
+    lengths = [len(rows) for rows, _ in readers]
 
     def build(parts: list[Any]) -> Any:
         pieces, begin = [], 0
-        for length, (_, make) in zip(lengths, found, strict=True):
+        for length, (_, make) in zip(lengths, readers, strict=True):
             pieces.append(make(parts[begin : begin + length]))
             begin += length
         return tuple(pieces) if keys is None else dict(zip(keys, pieces, strict=True))
 
-    return [row for rows, _ in found for row in rows], build
+    return [row for rows, _ in readers for row in rows], build

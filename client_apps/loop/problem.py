@@ -1,4 +1,4 @@
-"""What is known of an agent's problem whose gradients the library never sees."""
+"""The problem of an agent whose gradients the library never sees."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..half import Vector
 
 
 class LoopProblem:
-    """What is known of an agent's problem whose gradients the library never sees."""
+    """The public numbers of a problem whose gradients the library never sees."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class LoopProblem:
 
 
 class ClippableLoopProblem(LoopProblem):
-    """That of a module, whose examples' gradients `LocalRound.private_step` can clip."""
+    """The problem of a module, whose examples' gradients `LocalRound.private_step` can clip."""
 
     def clipped_gradient(
         self, x: Vector, clip: float, norm: Norm = "l2", rows: Vector | None = None

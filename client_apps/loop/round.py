@@ -1,6 +1,6 @@
-"""Privacy-critical: one round around a training loop of one's own.
+"""Privacy-critical: one round around a custom training loop.
 
-The loop steps, and `LocalRound` corrects its gradients, or takes its charged steps.
+The loop takes the steps, and `LocalRound` corrects its gradients, or takes its charged steps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .parameters import (
 from .private_steps import LossFn, PrivateSteps
 
 MOST_APART = 2.0
-"""Factor by which a loop may move further, or less far, than steps that its method counts on."""
+"""Factor by which a loop may move further, or less far, than the steps that its method assumes."""
 
 
 class LocalRound:
@@ -64,7 +64,7 @@ class LocalRound:
             if not isinstance(self._parameters, ModuleParameters):
                 raise ConfigError("a private round trains a torch.nn.Module")
             self._private = PrivateSteps(model, self._parameters.parameters, task, records)
-        # What is as large as the model and of no more use goes at once.
+        # Vectors as large as the model are freed as soon as they are not needed.
         self._task = task if half.steps_bind else task._replace(shift=None, center=None)
         self._corrects = (
             bool(task.needs) or task.shift is not None or task.rho < math.inf or weight != 1
@@ -113,7 +113,7 @@ class LocalRound:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Look out for what makes a correction wrong that the loop calls for itself."""
+        """Watch for scaled gradients, which would make the loop's own corrections wrong."""
         if isinstance(self._parameters, ModuleParameters) and self._private is None:
             self._scaled = ScaledGradients(self._parameters.parameters)
             with self._scaled.watched():
@@ -201,7 +201,7 @@ class LocalRound:
         return self._send(self, metrics or {})
 
     def _local(self, finish: Callable[[LocalTask, Walk], Local]) -> Local:
-        """Return what the half makes of the steps; nothing else keeps its vectors."""
+        """Return the half's outcome of the steps; nothing else keeps its vectors."""
         half, task = self._half, self._task
         if self._private is not None:
             self._private.require_kept()
@@ -221,11 +221,11 @@ class LocalRound:
             )
         walk = self._parameters.walk(self._taken)
         if half.steps_bind:
-            apart = length(task, walk, self._parameters.coarseness())
-            if apart > MOST_APART or apart < 1.0 / MOST_APART:
+            ratio = length(task, walk, self._parameters.coarseness())
+            if ratio > MOST_APART or ratio < 1.0 / MOST_APART:
                 raise ConfigError(
                     f"{half.name} counts on {task.steps} plain gradient steps of "
-                    f"{task.step_size:.3g}, this loop moved {apart:.2g} times as far: train with "
+                    f"{task.step_size:.3g}, this loop moved {ratio:.2g} times as far: train with "
                     "SGD of local.step_size, or set the strategy's step size to the loop's"
                 )
         task = self._task = task._replace(shift=None, center=None)

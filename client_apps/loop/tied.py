@@ -28,8 +28,8 @@ def tied_names(model: Any, chosen: Mapping[str, Any]) -> dict[str, str]:
     for name, each in model.state_dict(keep_vars=True).items():
         if name in chosen or not hasattr(each, "detach"):
             continue
-        if own := names.get(_identity(each)):
-            tied[name] = own
+        if first := names.get(_identity(each)):
+            tied[name] = first
         else:
             others[name] = each
     _require_apart(chosen, others)

@@ -33,8 +33,8 @@ class DirichletKeys:
     )
 
 
-def _deal(pool: Pool, own: DirichletKeys) -> list[Indices]:
-    labels, num_agents, alpha, source = (*pool[:2], own.dirichlet_alpha, pool.source)
+def _deal(pool: Pool, keys: DirichletKeys) -> list[Indices]:
+    labels, num_agents, alpha, source = (*pool[:2], keys.dirichlet_alpha, pool.source)
     generator = np.random.Generator(source)
     order = permutation(len(labels), source)
     members = [order[labels[order] == value] for value in np.unique(labels)]

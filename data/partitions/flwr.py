@@ -29,22 +29,22 @@ def _iid(pool: Pool, _: NoKeys) -> list[Indices]:
     return _dealt("flwr-iid", pool, why, "IidPartitioner")
 
 
-def _dirichlet(pool: Pool, own: DirichletKeys) -> list[Indices]:
+def _dirichlet(pool: Pool, keys: DirichletKeys) -> list[Indices]:
     return _dealt(
         "flwr-dirichlet",
         pool,
-        f"with dirichlet-alpha = {own.dirichlet_alpha:g} an agent has no example in 10 draws; "
+        f"with dirichlet-alpha = {keys.dirichlet_alpha:g} an agent has no example in 10 draws; "
         "expected a larger dirichlet-alpha or fewer agents",
         "DirichletPartitioner",
         partition_by="label",
-        alpha=own.dirichlet_alpha,
+        alpha=keys.dirichlet_alpha,
         min_partition_size=1,
         seed=pool.seed,
     )
 
 
-def _pathological(pool: Pool, own: LabelKeys) -> list[Indices]:
-    known, wanted = len(np.unique(pool.values)), own.classes_per_agent
+def _pathological(pool: Pool, keys: LabelKeys) -> list[Indices]:
+    known, wanted = len(np.unique(pool.values)), keys.classes_per_agent
     if wanted > known:
         raise DataError(
             f"partition flwr-pathological: classes-per-agent must be in 1 ... {known}, the number "

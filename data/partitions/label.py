@@ -29,8 +29,8 @@ class LabelKeys:
     )
 
 
-def _deal(pool: Pool, own: LabelKeys) -> list[Indices]:
-    labels, per_agent, source = pool.values, own.classes_per_agent, pool.source
+def _deal(pool: Pool, keys: LabelKeys) -> list[Indices]:
+    labels, per_agent, source = pool.values, keys.classes_per_agent, pool.source
     shards = pool.num_agents * per_agent
     if shards > len(labels):
         raise DataError(

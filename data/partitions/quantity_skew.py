@@ -29,10 +29,10 @@ class Keys:
     )
 
 
-def _deal(pool: Pool, own: Keys) -> list[Indices]:
+def _deal(pool: Pool, keys: Keys) -> list[Indices]:
     count, num_agents, _ = len(pool.values), *pool[1:]
     ranks = np.arange(1, num_agents + 1)
-    sums = np.cumsum(ranks**-own.quantity_power)
+    sums = np.cumsum(ranks**-keys.quantity_power)
     spare = np.rint(sums * (count / sums[-1])) - ranks  # beside one example each
     ends = ranks + np.clip(np.maximum.accumulate(spare), 0, count - num_agents)
     return np.split(permutation(count, pool.source), ends[:-1].astype(np.intp))

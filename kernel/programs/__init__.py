@@ -5,11 +5,11 @@
     gradients   noises every clipped gradient                       DP-FedSGD, SCAFFOLD, FedDyn,
                 (`gradients`, `steps`, `inexact`)                   DP-IADMM, `private_step`
     iterate     noises hidden steps, and releases the last (`steps`)          Fed-PLT
-    drift       takes steps with the public part apart (`drift`)              FedPDM
+    drift       takes steps with the public part separate (`drift`)           FedPDM
     output      noises the mean of hidden inner steps (`inexact`)             DP-IADMM
-    update      noises all that un-noised steps come to (`update`)            DP-FedAvg
+    update      noises the whole difference of un-noised steps (`update`)     DP-FedAvg
     custom      does what another package vouches for (`custom`)              others
 
-A program says what it is charged as, ``release``, from public numbers; `privet.kernel.door.Records`
-runs the one that was charged, and no other.
+A program states its charge, ``release``, from public numbers; `privet.kernel.door.Records` runs the
+one that was charged, and no other.
 """

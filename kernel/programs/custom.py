@@ -2,16 +2,16 @@
 
     PROGRAM = register_program("my-program", proof="A. Author (2025), Theorem 2", run=run)
 
-where ``run(problem, noise, streams, **arguments)`` returns an array, and a half that says
+where ``run(problem, noise, streams, **arguments)`` returns an array, and a half that returns
 ``PROGRAM.release(...)`` in ``noised_release`` calls ``records.custom("my-program", streams, ...)``.
 
 Privacy: a custom program is code that holds records, as those of `privet.kernel.programs` do; an
-auditor reads it too. Nothing here knows whether it keeps what it promises: that every value it
-hands to ``noise.perturb`` moves by no more between neighbours than the `Clipped` says, that what it
-returns is made of these noised values and of its arguments alone, that it keeps nothing else, and
-that no error depends on the records. What holds all the same is that the noise is drawn that was
-charged, that no value may move by more than was charged, and that whoever reads a ledger, an
-account or a report of it sees the program's name and its proof.
+auditor reads it too. Nothing here checks its promises: that every value it hands to
+``noise.perturb`` moves by no more between neighbours than the `Clipped` says, that its result is
+computed from these noised values and its arguments alone, that it keeps nothing else, and that no
+error depends on the records. It holds all the same that the noise that was charged is drawn, that
+no value may move by more than was charged, and that whoever reads a ledger, an account or a report
+of it sees the program's name and its proof.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Run = Callable[..., FloatArray]
 """``run(problem, noise, streams, **arguments)``: arguments are public numbers, texts and arrays."""
 
 NAMED = "custom program "
-"""What the description of a custom program's release begins with."""
+"""Prefix of the description of a custom program's release."""
 BUILT_IN = (
     "clipped-sum",
     "custom",
@@ -57,7 +57,7 @@ class Program:
     ----------
     name : str
     proof : str
-        Why it is as private as its releases say, or where that is proved.
+        The reason why it is as private as its releases say, or where that is proved.
     run : callable
         ``run(problem, noise, streams, **arguments) -> array``. Where nothing is charged
         ``noise.charged`` is false, and it gives its value without noise.
@@ -69,14 +69,14 @@ class Program:
 
     @property
     def what(self) -> str:
-        """What its releases are called, in every ledger and account."""
+        """The description of its releases in every ledger and account."""
         return f"{NAMED}{self.name}: {self.proof}"
 
     def release(self, mechanism: Mechanism, **numbers: Any) -> Release:
         """Return a release that names the program.
 
         ``numbers`` are the other arguments of `Release`: scale, sensitivity, count, relation, ...
-        It raises what that raises.
+        It raises the same errors.
         """
         return Release(mechanism, what=self.what, program=f"{NAMED}{self.name}", **numbers)
 
@@ -84,8 +84,8 @@ class Program:
 def register_program(name: str, *, proof: str, run: Run) -> Program:
     """Register a custom program, once for all halves of a process, and return it.
 
-    Called where a package's agent half is defined, so that whoever loads the half has it. To
-    register the same once more, as when a module is imported anew, takes the place of the former.
+    Called where a package's agent half is defined, so that it is registered whenever the half is
+    loaded. Registering the same program again, as when a module is reloaded, replaces the former.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def _identity(program: Program) -> tuple[Any, ...]:
 def custom(
     name: str, problem: Problem, noise: Perturber, streams: Streams, **arguments: Any
 ) -> FloatArray:
-    """Return what a registered program gives.
+    """Return the result of a registered program.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def custom(
 
 
 def custom_in(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return those that begin as the description of a custom program, in order, each once."""
+    """Return the texts that describe a custom program's release, in order, each once."""
     return tuple(dict.fromkeys(text for text in texts if text.startswith(NAMED)))
 
 

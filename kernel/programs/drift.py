@@ -1,4 +1,4 @@
-"""Privacy-critical: local steps with the drift of the records apart, noised once at their end.
+"""Privacy-critical: local steps that track the drift of the records, noised once at their end.
 
 FedPDM's program. From a public center x0hat and a public dual lam, Q steps on
 
@@ -73,10 +73,10 @@ class Drift:
         bound = self.gradients.clip
         largest = math.sqrt(2.0) * row_norm if facts.loss == "multinomial" else 0.0
         if self.clipping == "none":
-            apart = self.gradients.clipping != "example" or not bound >= largest
+            differs = self.gradients.clipping != "example" or not bound >= largest
         else:
-            apart = self.clipping != self.gradients.clipping
-        if apart:
+            differs = self.clipping != self.gradients.clipping
+        if differs:
             raise NoCertificateError(
                 f"FedPDM's gain for clipping {self.clipping!r} is not that of gradients held to "
                 f"{bound:g} by {self.gradients.clipping!r}"

@@ -1,4 +1,4 @@
-"""Privacy-critical: how a local step takes the gradient of f_i: on which rows, clipped, noised.
+"""Privacy-critical: the gradient of f_i in a local step: its rows, clipping and noise.
 
 The program ``gradients``: every gradient that is taken is clipped, on each example or as a whole,
 and noised before anything else sees it. One record moves a clipped mean by at most
@@ -35,7 +35,7 @@ def require_model(x: FloatArray, problem: Problem) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """What the gradient of a local step is.
+    """The gradient of a local step: rows, clipping and noise.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Gradients:
     clip : float
         Gradient norm bound C, 0 for none.
     clipping : {"example", "batch"}
-        What is clipped.
+        The quantity that is clipped: every example's gradient, or that of the whole batch.
     relation : {"replace-one", "add-remove"}
         Neighbouring data that the sensitivity is stated for.
     noise_scale : float
@@ -61,7 +61,7 @@ class Gradients:
     noise_scale: float = 0.0
 
     def sensitivity(self, facts: Facts) -> float:
-        """Return what one record can move a clipped gradient by.
+        """Return how far one record can move a clipped gradient.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class Gradients:
     def oracle(
         self, problem: Problem, streams: Streams, noise: Perturber, steps: int = 1
     ) -> Gradient:
-        """Return what gives the gradient of one local step after the other, at most ``steps``.
+        """Return a function that gives one local step's gradient after the other, up to ``steps``.
 
         Privacy: where a mechanism is charged, every gradient is one of its draws, with the noise on
         the clipped data term and nothing else.
@@ -132,7 +132,7 @@ class Gradients:
     ) -> FloatArray:
         """Return a step's sum of clipped gradients as its gradient, noised (`Records.clipped_sum`).
 
-        n and b are those that are held, of which there are no more than declared.
+        n and b count the examples that are held, of which there are no more than declared.
         """
         facts = noise.facts
         count = min(problem.num_examples, facts.num_examples)
@@ -162,7 +162,7 @@ class Gradients:
         return (rng.choice(count, size, replace=False, shuffle=False) for _ in repeat(None))
 
     def charged_terms(self, problem: Problem, noise: Perturber) -> ClippedTerms:
-        """Return the clipped data term, which moves by what public numbers say of it.
+        """Return the clipped data term, with the sensitivity that public numbers give.
 
         Raises
         ------

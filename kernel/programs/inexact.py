@@ -46,7 +46,7 @@ class Inexact:
         The norm that is clipped in.
     relation : str
     perturbation : {"none", "objective", "output"}
-        What noise is added to.
+        The quantity that noise is added to.
     mechanism : {"gaussian", "laplace"}
     scale : float
         Of the noise on a gradient where none is charged; 0 takes ``largest``.
@@ -67,7 +67,7 @@ class Inexact:
     largest: float = 0.0
 
     def sensitivity(self, facts: Facts) -> float:
-        """Return what one record can move a clipped gradient by, in the norm that is clipped in.
+        """Return how far one record can move a clipped gradient, in the norm of the clip.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class Inexact:
     def release(
         self, facts: Facts, row_norm: float, scale: float, eta: float, what: str = ""
     ) -> Release:
-        """Return what a round of these steps is charged as.
+        """Return the release that a round of these steps is charged as.
 
         Objective perturbation: E adaptive uses of the mechanism on clipped gradients. Output
         perturbation: one use, on the mean in units of what a gradient moves it by, so that the
@@ -114,7 +114,7 @@ class Inexact:
         )
 
     def output_gain(self, facts: Facts, row_norm: float, rho: float, eta: float) -> float:
-        """Return G, what a change of the gradients is scaled by on its way to the mean.
+        """Return G, the factor by which a change of the gradients enters the mean.
 
         Raises
         ------
@@ -149,7 +149,7 @@ class Inexact:
 
 
 class Inner(NamedTuple):
-    """What the inner steps came to.
+    """The result of the inner steps.
 
     Attributes
     ----------
@@ -158,7 +158,7 @@ class Inner(NamedTuple):
     last : array (d,)
         The last inner iterate; the mean with output perturbation.
     gain : float
-        What a charged draw is multiplied with on its way to the mean, at least.
+        Lower bound of the factor by which a charged draw enters the mean.
     """
 
     mean: FloatArray

@@ -1,11 +1,11 @@
-"""Privacy-critical: what an agent does between receiving and sending, and the solvers that do it.
+"""Privacy-critical: the local task between receiving and sending, and its solvers.
 
 Every method takes a few steps on the local task
 
     minimise over w   f_i(w) + <shift, w> + ||w - center||^2 / (2 rho)       from w = start
 
-and makes its new state and its upload of the `Walk`. With g the gradient of f_i, gamma the step
-size and N_e the number of steps, the solvers are
+and computes its new state and its upload from the `Walk`. With g the gradient of f_i, gamma the
+step size and N_e the number of steps, the solvers are
 
     gd, sgd     w <- w - gamma (g(w) + shift + (w - center) / rho)     g on all rows, or on a batch
     agd         the same from an extrapolated point, with constant momentum
@@ -19,7 +19,7 @@ Privacy: gd and sgd with noise are the program ``gradients``. noisy-gd is the pr
 the noise of every step stays on the iterate and the last one alone is released, so that where a
 clipped step contracts by chi < 1 what a record did in earlier steps has shrunk by the time it is
 seen (`NoisySteps`, `privet.kernel.events.Release.loss`). Where it does not contract every step is a
-release of its own.
+separate release.
 
 The vectors may be those of a `Stack` of N agents, arrays (N, d), with moduli and step
 sizes (N, 1): every row is then what its agent's own walk gives, to the bit.
@@ -46,10 +46,10 @@ from privet.kernel.sensitivity import fed_plt_contraction
 from privet.kernel.streams import Streams
 
 Need = Literal["mean_gradient", "end_gradient"]
-"""What a method can need of a walk besides its end: a field of `Walk`."""
+"""A field of `Walk` that a method can need in addition to its end."""
 
 MOST_STEPS = 100_000
-"""Local steps of a round at most: no message keeps a node at work for days."""
+"""Largest number of local steps in a round: no message keeps a node at work for days."""
 WHOLE = Gradients()
 """The gradient on all examples, as it is."""
 UNKNOWN = Moduli(0.0, 0.0)
@@ -57,7 +57,7 @@ UNKNOWN = Moduli(0.0, 0.0)
 
 
 class LocalTask(NamedTuple):
-    """An agent's local problem beside f_i in one round, and how it is to be solved.
+    """An agent's local problem in one round, except f_i, and the method to solve it.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class LocalTask(NamedTuple):
         The walk ends with the first step whose whole gradient, that of all terms, has a squared
         norm of at most this; 0 takes all steps.
     needs : tuple of Need
-        What the walk has to supply besides its end.
+        Fields that the walk has to supply in addition to its end.
     """
 
     start: FloatArray
@@ -190,7 +190,7 @@ def contraction(facts: Facts, row_norm: float, step_size: float, rho: float, sol
 
 
 class Walk(NamedTuple):
-    """What the steps on a local task came to; the vectors that nobody needs are None.
+    """The result of the steps on a local task; vectors that the task does not need are None.
 
     Attributes
     ----------
@@ -220,7 +220,7 @@ class Walk(NamedTuple):
 def walk(
     task: LocalTask, problem: Problem, row_norm: float, streams: Streams, noise: Perturber
 ) -> Walk:
-    """Return what the task's solver makes of it.
+    """Return the walk of the task's solver.
 
     ``row_norm`` is the l2 norm that the rows were held to, 0 where they are as they came.
 
@@ -251,9 +251,9 @@ def _require_contraction(task: LocalTask, row_norm: float, noise: Perturber) -> 
     charged = noise.release.contraction
     if task.steps != noise.release.steps:
         raise NoiseError(f"{task.steps} hidden steps, {noise.release.steps} were charged")
-    found = contraction(noise.facts, row_norm, task.step_size, task.rho, task.solver)
-    if not found <= charged < 1.0:
-        raise NoiseError(f"a step contracts by {found:.6g}, {charged:.6g} was charged")
+    chi = contraction(noise.facts, row_norm, task.step_size, task.rho, task.solver)
+    if not chi <= charged < 1.0:
+        raise NoiseError(f"a step contracts by {chi:.6g}, {charged:.6g} was charged")
 
 
 def gradient_steps(task: LocalTask, problem: Problem, streams: Streams, noise: Perturber) -> Walk:
@@ -345,7 +345,7 @@ def noisy_steps(task: LocalTask, problem: Problem, streams: Streams, noise: Pert
 def _charged_move(
     task: LocalTask, problem: Problem, streams: Streams, noise: Perturber
 ) -> Gradient:
-    """Return what gives -gamma (clipped gradient + regulariser's) with noise on the former."""
+    """Return a function for -gamma (clipped gradient + regulariser's) with noise on the former."""
     terms = clipped_terms(problem, task.gradients.clip, sensitivity=_moved(task, noise))
 
     def move(w: FloatArray) -> FloatArray:
@@ -359,12 +359,12 @@ def _charged_move(
 
 
 def _moved(task: LocalTask, noise: Perturber) -> float:
-    """Return what a record moves a noisy step's gradient by: of all examples, each clipped."""
+    """Return how far a record moves a noisy step's gradient: of all examples, each clipped."""
     return noise.facts.sensitivity(task.gradients.clip, relation=noise.release.relation)
 
 
 def _free_move(task: LocalTask, problem: Problem, streams: Streams, noise: Perturber) -> Gradient:
-    """Return what gives -gamma gradient with noise that no account covers."""
+    """Return a function for -gamma gradient with noise that no account covers."""
     variance: Any = 2.0 * task.step_size * task.noise_variance
     scale = math.sqrt(variance) if isinstance(variance, float) else np.sqrt(variance)
     gradient = task.gradients.oracle(problem, streams, noise, task.steps)
@@ -450,6 +450,6 @@ SOLVERS: Mapping[str, tuple[Solver, tuple[Need, ...]]] = {
     "agd": (accelerated_steps, ("end_gradient",)),
     "noisy-gd": (noisy_steps, ()),
 }
-"""The solvers, each with what it supplies besides the end."""
+"""The solvers, each with the fields that it supplies in addition to the end."""
 
 __all__ = ["SOLVERS", "LocalTask", "Need", "NoisySteps", "Walk", "walk"]

@@ -49,7 +49,7 @@ from privet.kernel.streams import Streams
 log = logging.getLogger("flwr.privet")
 
 _WITHIN = 1.0 - 2.0**-20
-"""What a clip is multiplied with, so that no rounding brings a norm above it."""
+"""Factor of a clip, so that no rounding brings a norm above it."""
 _GRADIENTS = ("gradient", "clipped_gradient", "batch_clipped_gradient")
 
 
@@ -60,7 +60,7 @@ class Update:
     Attributes
     ----------
     clip : float
-        C, 0 for none, which nothing can be charged for.
+        C; 0 for none, and then nothing can be charged.
     relation : {"replace-one", "add-remove", "replace-agent"}
         Neighbouring data that the release is stated for.
     """
@@ -74,7 +74,7 @@ class Update:
         return 2.0 * self.clip
 
     def release(self, facts: Facts, scale: float, what: str) -> Release:
-        """Return what one upload releases with noise of this scale: one use of a Gaussian.
+        """Return the release of one upload with noise of this scale: one use of a Gaussian.
 
         No number of ``facts`` enters it.
 
@@ -155,8 +155,8 @@ class _Sheltered:
         self._problem, self._begun = problem, False
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._problem, name)
-        return partial(self._gradient, found) if name in _GRADIENTS else found
+        attribute = getattr(self._problem, name)
+        return partial(self._gradient, attribute) if name in _GRADIENTS else attribute
 
     def _gradient(
         self, gradient: Callable[..., FloatArray], x: FloatArray, *rest: Any, **options: Any

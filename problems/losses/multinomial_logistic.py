@@ -49,14 +49,14 @@ class MultinomialLogistic(MatrixScoreModel):
 
     def _centred(self, scores: FloatArray) -> FloatArray:
         """Subtract, in place, the largest score (..., K, n) of each example."""
-        own = scores[..., : self.classes, :]
-        own -= own.max(axis=-2, keepdims=True)
+        class_scores = scores[..., : self.classes, :]
+        class_scores -= class_scores.max(axis=-2, keepdims=True)
         return scores
 
     def _losses(self, x: FloatArray) -> FloatArray:
         scores = self._scores(x, self._design)[: self.classes]
-        own = scores[self._targets, np.arange(self.num_examples)]
-        result: FloatArray = np.log(np.exp(scores).sum(axis=0)) - own
+        label_scores = scores[self._targets, np.arange(self.num_examples)]
+        result: FloatArray = np.log(np.exp(scores).sum(axis=0)) - label_scores
         return result
 
     def _residuals(
@@ -73,10 +73,10 @@ class MultinomialLogistic(MatrixScoreModel):
         self._to_probabilities(result[..., : self.classes, :])
         # One flat index is five times faster than a pair.
         count = result.shape[-1]
-        own = targets * count + np.arange(count)
+        label_places = targets * count + np.arange(count)
         if result.ndim > 2:
-            own += np.arange(0, result.size, result[0].size)[:, None]
-        result.reshape(-1)[own] -= 1.0
+            label_places += np.arange(0, result.size, result[0].size)[:, None]
+        result.reshape(-1)[label_places] -= 1.0
         return result
 
     @staticmethod

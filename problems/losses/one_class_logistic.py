@@ -60,8 +60,10 @@ class OneClassLogistic(MatrixScoreModel):
         weights = (1.0 - tanh * tanh) / (4.0 * self.divisor)
         result = np.zeros((self.classes, self.num_features) * 2, self.dtype)
         for k in range(self.classes):
-            own = self._targets == k
-            result[k, :, k, :] = (self._design[own].T * weights[own]) @ self._design[own]
+            members = self._targets == k
+            result[k, :, k, :] = (self._design[members].T * weights[members]) @ self._design[
+                members
+            ]
         flat: FloatArray = result.reshape(self.dim, self.dim)
         flat[np.diag_indices(self.dim)] += self.regularizer.curvature(x)
         return flat

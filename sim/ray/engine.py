@@ -18,7 +18,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Error, Message
 from numpy.typing import NDArray
 
-from privet.client_apps.cohort import Tags, Trained, begun, row_of
+from privet.client_apps.cohort import Tags, Trained, row_of, starting_rows
 from privet.core import ConfigError
 from privet.sim.grid import CRASHED, LocalGrid, NodeConfig
 from privet.sim.ray.actors import Actors, Seat
@@ -244,7 +244,7 @@ class RayGrid(LocalGrid):
         asked: dict[Any, NDArray[np.intp]] = {}
         for number, share in shares.items():
             own = np.array(share)
-            rows = states and begun(states, own), row_of(besides, own)
+            rows = states and starting_rows(states, own), row_of(besides, own)
             actor = self._actors.seats[number].actor
             asked[actor.train.remote(shared, [nodes[one] for one in share], tags[own], *rows)] = own
         if not asked:

@@ -452,7 +452,7 @@ class Roster:
             unit=enrolment.unit,
             public_key=enrolment.public_key,
             facts=enrolment.facts,
-            own=enrolment.own,
+            own=enrolment.own_settings,
             library=enrolment.library,
             stated=enrolment.ledger,
         )

@@ -23,7 +23,7 @@ import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from privet.client_apps.cohort import begun
+from privet.client_apps.cohort import starting_rows
 from privet.wire import pack
 
 from ..half import ServerHalf, Turn
@@ -210,7 +210,7 @@ class Pending:
             parts.append(Together.of(batch, places, done))
             size = payload_bytes(sent.record_for(batch[0]))
             if states is not None:
-                size += len(pack(begun(states, 0)))
+                size += len(pack(starting_rows(states, 0)))
             sent.bytes += size * len(parts[-1].names)
         if not parts:
             return names

@@ -32,18 +32,21 @@ def test_a_private_node_sends_no_numbers() -> None:
 def test_a_quiet_node_sends_no_text_of_others(make: type[Exception], own: bool) -> None:
     error = caught(make)
     for exits in (QUIET, CLOSED):
-        assert exits.line(error, SECRET, own=own) == f"{make.__name__} (text withheld: private run)"
-    assert SECRET in OPEN.line(error, SECRET, own=own)
+        assert (
+            exits.line(error, SECRET, library_error=own)
+            == f"{make.__name__} (text withheld: private run)"
+        )
+    assert SECRET in OPEN.line(error, SECRET, library_error=own)
 
 
 def test_a_quiet_node_sends_what_the_library_says_itself() -> None:
     with pytest.raises(ValueError, match="rho") as raised:
         positive(rho=-1.0)
     text = str(raised.value)
-    assert CLOSED.line(raised.value, text, own=True) == text
-    assert "withheld" in CLOSED.line(raised.value, text, own=False)
+    assert CLOSED.line(raised.value, text, library_error=True) == text
+    assert "withheld" in CLOSED.line(raised.value, text, library_error=False)
 
 
 def test_an_error_without_a_text_has_its_name() -> None:
-    assert OPEN.line(ValueError(), "", own=False) == "ValueError"
-    assert OPEN.line(KeyError("x"), "'x'", own=False) == "KeyError: 'x'"
+    assert OPEN.line(ValueError(), "", library_error=False) == "ValueError"
+    assert OPEN.line(KeyError("x"), "'x'", library_error=False) == "KeyError: 'x'"

@@ -176,6 +176,6 @@ def test_a_state_that_was_sent_is_what_is_kept_of_its_round() -> None:
     """One that is held of that round may be of noise that can be predicted."""
     held = AgentState("e", (1, 2), (pack({"x": np.zeros(2)}), pack({"x": np.ones(2)})))
     sent = pack({"x": np.full(2, 7.0)})
-    new = held.follow("e", 2, sent, 3, {"x": np.zeros(2)}, "", covered=True)
+    new = held.follow("e", 2, sent, 3, {"x": np.zeros(2)}, "", fully_charged=True)
     assert new.states[0] == sent
-    assert held.follow("e", 2, {}, 3, {}, "", covered=False).states[0] == held.states[1]
+    assert held.follow("e", 2, {}, 3, {}, "", fully_charged=False).states[0] == held.states[1]

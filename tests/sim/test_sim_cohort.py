@@ -331,7 +331,7 @@ def test_accounts_of_the_systems_noise_are_those_of_messages(name: str, tmp_path
     assert len(lines[0]) == len(lines[1]) > 0
     own, others = states(grids[1]), states(grids[0])
     assert [one.ledger for one in own] == [one.ledger for one in others]
-    assert [one.covered for one in own] == [one.covered for one in others]
+    assert [one.fully_charged for one in own] == [one.fully_charged for one in others]
     assert grids[1].sent == 4
     assert together.arrays["x"].numpy().tobytes() != alone.arrays["x"].numpy().tobytes()
     if name == "fed-plt":  # no two agents, and no two runs, have the same noise

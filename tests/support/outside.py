@@ -31,6 +31,6 @@ def installed(project: Path) -> Iterator[None]:
         (about / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines, ""]))
         patch.syspath_prepend(str(project))
         patch.syspath_prepend(folder)
-        registry._found.cache_clear()
+        registry._available.cache_clear()
         yield
-    registry._found.cache_clear()
+    registry._available.cache_clear()

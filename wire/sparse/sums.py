@@ -65,7 +65,7 @@ class SparseSum:
 
     @property
     def counts(self) -> NDArray[Any]:
-        """How many vectors held each coordinate, shape (d,), in the dtype of the sums."""
+        """Number of vectors that held each coordinate, shape (d,), in the dtype of the sums."""
         total: NDArray[Any] = np.full(self.dim, self._whole, self.dtype)
         if self._sparse is not None:
             total += self._sparse.imag

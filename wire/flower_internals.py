@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from flwr.app import Message, Metadata, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.common.config import flatten_dict
 
 Record = TypeVar("Record")
@@ -47,14 +47,6 @@ def holding(record: Record, held: dict[str, Any]) -> Record:
     made = object.__new__(record.__class__)
     made.__dict__ = inside = record.__dict__.copy()
     inside["_data"] = held
-    return made
-
-
-def copy_for(message: Message, node: int, content: RecordDict) -> Message:
-    """Return a message to another node, made like one by Flower's constructor, which takes 4 us."""
-    made, metadata = object.__new__(Message), object.__new__(Metadata)
-    metadata.__dict__.update(message.metadata.__dict__, _dst_node_id=node)
-    made.__dict__.update({"_metadata": metadata, "_content": content, "_error": None})
     return made
 
 

@@ -12,7 +12,6 @@ from flwr.app import ConfigRecord, Message, MessageType
 from privet.core import mapped
 from privet.wire import AGENT_RECORD, RECORD, pack
 from privet.wire.contract import agent_record, shared_record
-from privet.wire.flower_internals import copy_for
 from privet.wire.records import record_dict
 
 from ..half import Arrays, ServerHalf, Turn, grouped
@@ -122,7 +121,6 @@ class Outgoing:
         agent_records: dict[tuple[int, bytes | None, str], ConfigRecord] = {}
         sizes: dict[int, int] = {}
         built: dict[str, Message] = {}
-        first: Message | None = None
         for name in names:
             agent = session.roster.agents[name]
             recovery, ledger = None, ""
@@ -152,10 +150,7 @@ class Outgoing:
                 own_record = agent_record(tag, packed, ledger)
                 agent_records[tag, packed, ledger] = own_record
             content = record_dict({RECORD: record, AGENT_RECORD: own_record})
-            if first is None:
-                built[name] = first = Message(content, agent.node, MessageType.TRAIN)
-            else:
-                built[name] = copy_for(first, agent.node, content)
+            built[name] = Message(content, agent.node, MessageType.TRAIN)
             if id(record) not in sizes:
                 sizes[id(record)] = payload_bytes(record)
             self.bytes += sizes[id(record)]

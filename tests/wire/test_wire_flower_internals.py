@@ -86,19 +86,6 @@ def told(message: Message) -> dict[str, object]:
     return metadata | {"expires": round(made + ttl, 3), "content": message.content}
 
 
-def test_messages_are_what_flowers_constructor_makes() -> None:
-    with of_this_flower():
-        flower_internals.set_identity(7, 1)
-        content, other = RecordDict({"a": ConfigRecord({"b": 1})}), RecordDict()
-        sent = Message(content, 2, "train", ttl=30.0, group_id="3")
-        copied = flower_internals.copy_for(sent, 4, other)
-        made = Message(other, 4, "train", ttl=30.0, group_id="3")
-        assert vars(copied).keys() == vars(made).keys()
-        assert told(copied) | {"expires": 0} == told(made) | {"expires": 0}
-        assert copied.has_content()
-        assert not copied.has_error()
-
-
 def test_flowers_simulation_is_known_by_its_grid() -> None:
     with of_this_flower():
         assert flower_internals.in_flowers_simulation(InMemoryGrid.__new__(InMemoryGrid))

@@ -41,7 +41,7 @@ from privet.wire.ring import rounded
 from .arithmetic import distance
 from .gradient_agents import ClippedGradients, noise
 from .half import Arrays, Streams, Vector
-from .solver_agents import ScheduledSteps, SolverAgent, penalty, solvers
+from .solver_agents import SolverAgent, StepSchedule, penalty, solvers
 from .terms import BudgetSchedule, MessageTerms
 from .value_bits import ValueBits
 
@@ -110,7 +110,7 @@ class SplittingAgent(ValueBits, SolverAgent):
 
 
 @dataclass(frozen=True)
-class Agent(BudgetSchedule, ScheduledSteps, SplittingAgent):
+class Agent(BudgetSchedule, StepSchedule, SplittingAgent):
     """Agent half of Fed-PLT; the fields are the run-config keys of the same names."""
 
     name: ClassVar[str] = "fed-plt"

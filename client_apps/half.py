@@ -20,7 +20,8 @@ from privet.wire.payload import encoded
 from .inputs import Arrays, Vector
 from .method import Local, Method, agreed_on
 from .sparsifiers import VALUES, Choice, choose, sparse_arrays
-from .value_bits import NOISE, NOISE_STEPS, NONE, Coder
+from .terms import BudgetSchedule
+from .value_bits import NOISE, NOISE_STEPS, NONE, Coder, ValueBits
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,12 @@ class Half(Method):
 
     @property
     def noise_ratio(self) -> float:
-        """Factor from round to round of the noise that `noised_release` states for round 1."""
+        """Factor from round to round of the noise that `noised_release` states for round 1.
+
+        With `BudgetSchedule` among the keys; 0 before it is resolved.
+        """
+        if isinstance(self, BudgetSchedule) and self.budget_schedule != "constant":
+            return self.budget_ratio
         return 1.0
 
     def noise_gain(self, round_: int) -> float:
@@ -66,11 +72,6 @@ class Half(Method):
     def secure_sum(self) -> bool:
         """Whether the agents mask their uploads: for methods with the key alone."""
         return False
-
-    @property
-    def value_bits(self) -> str:
-        """How uploads are coded: as they are, but for halves with `ValueBits`."""
-        return NONE
 
     # ------------------------------------------------------------------ derived
 
@@ -219,7 +220,7 @@ class Half(Method):
     @cached_property
     def codes(self) -> bool:
         """Whether uploads are coded (`ValueBits`)."""
-        return self.value_bits != NONE
+        return isinstance(self, ValueBits) and self.value_bits != NONE
 
     def coder(self, streams: Streams, records: Records, gain: float = 1.0) -> Coder | None:
         """Return the coder of the round's upload; None where it is not coded.
@@ -231,7 +232,7 @@ class Half(Method):
         ConfigError
             If the step is to be tied to a noise and none is charged.
         """
-        if not self.codes:
+        if not (isinstance(self, ValueBits) and self.codes):
             return None
         if self.value_bits != NOISE:
             return Coder(streams, bits=int(self.value_bits))

@@ -32,6 +32,17 @@ def penalty(default: float, doc: str, automatic: tuple[float, float] | None = No
 
 
 @dataclass(frozen=True)
+class StepSchedule:
+    """Keys of a local step size that may fall from round to round.
+
+    For methods whose limit does not depend on the length of the local steps.
+    """
+
+    step_size_rule: str = step_rule()
+    step_size_rounds: int = step_rounds()
+
+
+@dataclass(frozen=True)
 class SolverAgent(Half):
     """Settings of the local solver; the fields are the run-config keys of the same names.
 
@@ -82,9 +93,21 @@ class SolverAgent(Half):
             raise ConfigError("this problem does not know its moduli: agd needs smoothness")
         return Moduli(0.0, USUAL_SMOOTHNESS)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self, StepSchedule):
+            return
+        rule = self.step_size_rule
+        require_rounds(rule, self.step_size_rounds)
+        if rule != "constant" and self.local_solver not in ("gd", "sgd"):
+            why = "agd's step is computed from the moduli, noisy-gd's sets the cost of a round"
+            raise ConfigError(f"step-size-rule = {rule!r}: not with {self.local_solver}: {why}")
+
     def scheduled(self, step: Any, round_: int) -> Any:
-        """Return the step size of a round counted from 1: the same in all."""
-        return step
+        """Return the step size of a round counted from 1: the same in all but by `StepSchedule`."""
+        if not isinstance(self, StepSchedule):
+            return step
+        return step_in(step, self.step_size_rule, self.step_size_rounds, round_)
 
     def local_task(
         self,
@@ -120,26 +143,3 @@ class SolverAgent(Half):
             noise_variance,
             needs=self.needs,
         )
-
-
-@dataclass(frozen=True)
-class ScheduledSteps(SolverAgent):
-    """Agents whose step size may fall from round to round.
-
-    For methods whose limit does not depend on the length of the local steps.
-    """
-
-    step_size_rule: str = step_rule()
-    step_size_rounds: int = step_rounds()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_rounds(self.step_size_rule, self.step_size_rounds)
-        rule = self.step_size_rule
-        if rule != "constant" and self.local_solver not in ("gd", "sgd"):
-            why = "agd's step is computed from the moduli, noisy-gd's sets the cost of a round"
-            raise ConfigError(f"step-size-rule = {rule!r}: not with {self.local_solver}: {why}")
-
-    def scheduled(self, step: Any, round_: int) -> Any:
-        """Return the step size of a round under the rule."""
-        return step_in(step, self.step_size_rule, self.step_size_rounds, round_)

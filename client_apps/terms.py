@@ -55,11 +55,6 @@ class BudgetSchedule:
         needs={"budget_schedule": "geometric"},
     )
 
-    @property
-    def noise_ratio(self) -> float:
-        """Factor of the noise from round to round; 0 before it is resolved."""
-        return 1.0 if self.budget_schedule == "constant" else self.budget_ratio
-
 
 @dataclass(frozen=True)
 class NoiseTerms:

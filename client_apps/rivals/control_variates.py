@@ -20,12 +20,12 @@ from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..arithmetic import ascend
 from ..half import Arrays, Streams, Vector
-from ..solver_agents import ScheduledSteps
+from ..solver_agents import SolverAgent, StepSchedule
 from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)
-class ControlledAgent(ValueBits, ScheduledSteps):
+class ControlledAgent(ValueBits, StepSchedule, SolverAgent):
     """Agent half with a control variate; its state is h_i and, until x' is known, x_i."""
 
     steps_bind: ClassVar[bool] = True

@@ -17,12 +17,12 @@ from privet.kernel import Facts, Records
 from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..half import Arrays, Local, Streams
-from ..solver_agents import ScheduledSteps, solvers
+from ..solver_agents import SolverAgent, StepSchedule, solvers
 from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, ScheduledSteps):
+class Agent(ValueBits, StepSchedule, SolverAgent):
     """Agent half of FedLin; its state is x and g_i. Round A is an exchange without a local task."""
 
     name: ClassVar[str] = "fed-lin"

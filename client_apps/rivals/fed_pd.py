@@ -18,12 +18,12 @@ from privet.kernel.programs.steps import LocalTask, Walk
 
 from ..arithmetic import ascend
 from ..half import Arrays, Streams
-from ..solver_agents import ScheduledSteps, penalty
+from ..solver_agents import SolverAgent, StepSchedule, penalty
 from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, ScheduledSteps):
+class Agent(ValueBits, StepSchedule, SolverAgent):
     """Agent half of FedPD; ``rho`` is the paper's eta."""
 
     name: ClassVar[str] = "fed-pd"

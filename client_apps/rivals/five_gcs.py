@@ -24,12 +24,12 @@ from privet.kernel import Facts, Records
 from privet.kernel.programs.steps import LocalTask, Need, Walk
 
 from ..half import Arrays, Streams
-from ..solver_agents import ScheduledSteps, penalty, solvers
+from ..solver_agents import SolverAgent, StepSchedule, penalty, solvers
 from ..value_bits import ValueBits
 
 
 @dataclass(frozen=True)
-class Agent(ValueBits, ScheduledSteps):
+class Agent(ValueBits, StepSchedule, SolverAgent):
     """Agent half of 5GCS; ``rho`` is 1 / (n tau) and ``common_convexity`` mu of the paper."""
 
     name: ClassVar[str] = "five-gcs"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -16,6 +16,9 @@ from privet.client_apps.rivals.fed_lin import Agent as FedLin
 from privet.client_apps.rivals.fed_pd import Agent as FedPD
 from privet.client_apps.rivals.fed_split import Agent as FedSplit
 from privet.client_apps.rivals.led import Agent as LED
+from privet.client_apps.solver_agents import SolverAgent, StepSchedule
+from privet.client_apps.terms import BudgetSchedule
+from privet.client_apps.value_bits import ValueBits
 from privet.core import ConfigError
 from privet.kernel import Facts, Perturber, Records, Release
 from privet.kernel.door import Held
@@ -156,3 +159,30 @@ def test_distance_is_the_norm_up_to_what_can_be_summed() -> None:
     far = distance(np.full(3, 1e30), np.zeros(3))
     assert float(far) == FARTHEST <= ring.largest(MOST_MEMBERS)
     ring.encode({"distance": far}, MOST_MEMBERS)
+
+
+@dataclass(frozen=True)
+class KeysLast(SolverAgent, StepSchedule, ValueBits, BudgetSchedule):
+    """The groups of keys stand behind the base here, and before it elsewhere."""
+
+    name: ClassVar[str] = "keys-last"
+
+
+@dataclass(frozen=True)
+class KeysFirst(BudgetSchedule, ValueBits, StepSchedule, SolverAgent):
+    name: ClassVar[str] = "keys-first"
+
+
+@pytest.mark.parametrize("kind", [KeysLast, KeysFirst])
+def test_groups_of_keys_do_the_same_in_any_order(kind: Any) -> None:
+    half = kind(
+        step_size_rule="inverse-sqrt",
+        value_bits="8",
+        budget_schedule="geometric",
+        budget_ratio=0.5,
+    )
+    assert half.scheduled(1.0, 4) == 0.5
+    assert half.codes
+    assert half.noise_growth(3) == 0.25
+    with pytest.raises(ConfigError, match="step-size-rule = cosine: needs step-size-rounds"):
+        kind(step_size_rule="cosine")

@@ -124,6 +124,6 @@ def test_a_large_search_says_that_it_runs_and_a_larger_one_is_left_out(
     monkeypatch.setattr("privet.server_apps.evaluation._LARGEST_WORK", 17)
     assert math.isnan(evaluation(MIXED, 0.5).distance(np.zeros(3)))
     assert caplog.messages == [
-        "no centralised optimum to compare with: 2 agents and 3 parameters, found up to "
+        "no centralised optimum to compare with: 2 agents and 3 parameters, computed up to "
         "agents x parameters^2 = 17"
     ]

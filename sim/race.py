@@ -98,7 +98,7 @@ class Task:
         Raises
         ------
         ConfigError
-            If a key or the data cannot be used, or the measure does not fit what is asked for.
+            If a key or the data cannot be used, or the measure does not fit the run.
         """
         config = read_searched(given)
         for key, idle in (("h", "zero"), ("clip", 0.0), ("resume", ""), ("unit", "")):

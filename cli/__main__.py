@@ -1,4 +1,4 @@
-"""Where the ``privet`` command begins, also as ``python -m privet.cli``."""
+"""Entry point of the ``privet`` command and of ``python -m privet.cli``."""
 
 import os
 import signal
@@ -8,19 +8,19 @@ from typing import Any
 
 def main() -> None:
     """Load the command and run it."""
-    # Until the command is loaded there is nothing to be saved, and no place that a
-    # KeyboardInterrupt could be caught at. Ignored signals, as under nohup, stay ignored.
-    heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if heard:
+    # Until the command is loaded there is nothing to save, and no code that would catch a
+    # KeyboardInterrupt. Ignored signals, as under nohup, stay ignored.
+    handled = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if handled:
         signal.signal(signal.SIGINT, _leave)
     from privet.cli.main import main as run
 
-    if heard:
+    if handled:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         run()
     finally:
-        if heard:  # all is written and said: one more ends the process without a word
+        if handled:  # all output is written: another interrupt ends the process silently
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -88,8 +88,8 @@ def _print(config: dict[str, Any], planned: Planned) -> None:
         table.add_column(column, justify="left" if column == "to" else "right")
     for entry in planned.account["accounts"]:
         printed = entry["as-printed"]
-        said = "" if printed is None else f"{printed:.6g}"
-        table.add_row(entry["to"], fmt.epsilon(entry["epsilon"]), said)
+        figure = "" if printed is None else f"{printed:.6g}"
+        table.add_row(entry["to"], fmt.epsilon(entry["epsilon"]), figure)
     if planned.account["private"]:
         table.add_row("coordinator, costliest round", fmt.epsilon(planned.per_round), "")
     if table.row_count:

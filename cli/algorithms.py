@@ -33,7 +33,7 @@ def algorithms(json_lines: JsonLinesOption = False) -> None:
 
 
 def described(algorithm: Algorithm) -> dict[str, Any]:
-    """Return what an algorithm says of itself: name, title, keys of its noise and local steps."""
+    """Return the description of an algorithm: name, title, keys of its noise and local steps."""
     strategy, agent = algorithm.load_strategy(), algorithm.load_agent()
     return {
         "name": algorithm.name,
@@ -44,6 +44,6 @@ def described(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def title(strategy: type) -> str:
-    """Return what the first line of the Strategy's module says of it."""
+    """Return the title from the first line of the Strategy's module."""
     first = (inspect.getdoc(inspect.getmodule(strategy)) or "").partition("\n")[0]
     return re.sub(r"[,;] the (server half|strategy)(?=[.:])", "", first).removesuffix(".")

@@ -48,7 +48,7 @@ def audit(
 ) -> None:
     """Attack a private run with canaries, and print the epsilon that is proven beside its own.
 
-    The exit code is 1 if more is proven than is said, and 2 if this audit could not have proven
+    The exit code is 1 if more is proven than the run states, and 2 if the audit could not prove
     more whatever the run does. The agents' records are replaced by canaries; of the data only the
     public numbers count.
     """
@@ -70,60 +70,60 @@ def audit(
     if folders:
         earlier, written = _run(Path(folders[0]))
         raw = {**earlier, **raw}
-    found = audited(raw, canaries=canaries, false_alarms=false_alarms, colluders=colluders)
-    broken = found.broken or found.bound > written
-    promised = min(found.epsilon, written)
+    result = audited(raw, canaries=canaries, false_alarms=false_alarms, colluders=colluders)
+    broken = result.broken or result.bound > written
+    promised = min(result.epsilon, written)
     if as_json:
-        said = {key.replace("_", "-"): value for key, value in asdict(found).items()}
-        said |= {"written": written, "broken": broken, "reach": found.reach}
-        print(json.dumps(to_json(said), allow_nan=False))
+        record = {key.replace("_", "-"): value for key, value in asdict(result).items()}
+        record |= {"written": written, "broken": broken, "reach": result.reach}
+        print(json.dumps(to_json(record), allow_nan=False))
     else:
         if folders and math.isfinite(written):
             print(f"epsilon in the run's account: {written:.6g}")
-        print(f"epsilon by its account: {found.epsilon:.6g} at delta {found.delta:g}")
+        print(f"epsilon by its account: {result.epsilon:.6g} at delta {result.delta:g}")
         print(
-            f"proven by guesses: {found.guessed:.4g} ({found.correct} of {found.guesses} right, "
-            f"{found.canaries} canaries, {found.runs} {'run' if found.runs == 1 else 'runs'}), "
-            f"and {found.provable:.4g} at most, had all been right"
+            f"proven by guesses: {result.guessed:.4g} ({result.correct} of {result.guesses} right, "
+            f"{result.canaries} canaries, {result.runs} {'run' if result.runs == 1 else 'runs'}), "
+            f"and {result.provable:.4g} at most, had all been right"
         )
-        if not math.isnan(found.measured):
-            print(f"proven by the gap of Gaussian means: {found.measured:.4g}")
-        if not math.isnan(found.spread):
-            print(f"proven by the spread of Laplace noise: {found.spread:.4g}")
-        if found.repeated:
+        if not math.isnan(result.measured):
+            print(f"proven by the gap of Gaussian means: {result.measured:.4g}")
+        if not math.isnan(result.spread):
+            print(f"proven by the spread of Laplace noise: {result.spread:.4g}")
+        if result.repeated:
             print("played again, the run sent an upload of the same bits: no noise is on it")
-        print(_verdict(found, broken=broken, promised=promised))
+        print(_verdict(result, broken=broken, promised=promised))
     if broken:
         raise typer.Exit(1)
-    if found.reach < promised:
+    if result.reach < promised:
         raise typer.Exit(2)
 
 
-def _verdict(found: Audit, *, broken: bool, promised: float) -> str:
-    error = f"(a false alarm has a chance of at most {found.false_alarms:g})"
+def _verdict(result: Audit, *, broken: bool, promised: float) -> str:
+    error = f"(a false alarm has a chance of at most {result.false_alarms:g})"
     if broken:
-        return f"BROKEN: more is proven than is said {error}"
-    if found.reach < promised:
+        return f"BROKEN: more is proven than the run states {error}"
+    if result.reach < promised:
         return (
-            f"UNDECIDED: this audit proves {found.reach:.4g} at most, whatever the run does; a "
+            f"UNDECIDED: this audit proves {result.reach:.4g} at most, whatever the run does; a "
             f"smaller delta or a larger --false-alarms lets it prove more {error}"
         )
     return f"nothing more is proven {error}"
 
 
 def _run(folder: Path) -> tuple[Mapping[str, Any], float]:
-    """Return the settings of a run and the epsilon that it wrote down, infinity where none."""
+    """Return the settings of a run and its recorded epsilon, infinity if there is none."""
     from privet.core import ConfigError
     from privet.server_apps.config import changed, is_idle
 
     try:
         config = json.loads((folder / "summary.json").read_text())["config"]
         accounts = json.loads((folder / "privacy.json").read_text())["accounts"]
-        said = float(accounts[0]["epsilon"]) if accounts else math.inf
+        epsilon = float(accounts[0]["epsilon"]) if accounts else math.inf
         if not isinstance(config, dict):
             raise TypeError
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         raise ConfigError(
             f"{folder}: expected the folder of a finished run, with summary.json and privacy.json"
         ) from None
-    return {key: value for key, value in changed(config).items() if not is_idle(key)}, said
+    return {key: value for key, value in changed(config).items() if not is_idle(key)}, epsilon

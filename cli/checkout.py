@@ -1,4 +1,4 @@
-"""What only a checkout has beside the library: its benchmarks and the studies of the papers."""
+"""Access to packages that only a checkout has: benchmarks and the studies of the papers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from privet.core import ConfigError
 ROOT = Path(__file__).resolve().parents[1]
 """The checkout, where the library is installed from one."""
 FOLDERS = ("tests", "papers")
-"""Where its packages are that no wheel has."""
+"""Folders of the packages that are not in the wheel."""
 
 
 def in_checkout() -> bool:
-    """Whether the library runs from a checkout."""
+    """Return whether the library runs from a checkout."""
     return (ROOT / "papers" / "studies" / "__init__.py").is_file()
 
 
 def from_checkout(command: str) -> None:
-    """Make a checkout's own packages importable, here and in the processes that are started.
+    """Make a checkout's packages importable, in this process and its children.
 
     Raises
     ------
@@ -32,7 +32,7 @@ def from_checkout(command: str) -> None:
             f"{command}: what it runs is in a checkout only: `make venv` there, then "
             f".venv/bin/privet {command}"
         )
-    # First: what is installed may have packages of these names, as Opacus has one of benchmarks.
+    # At the front, as installed packages may have these names: Opacus has one of benchmarks.
     folders = [str(ROOT / folder) for folder in FOLDERS]
     sys.path[:0] = [folder for folder in folders if folder not in sys.path]
     known = filter(None, [os.environ.get("PYTHONPATH")])

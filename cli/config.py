@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 APP_TABLE = ("tool", "flwr", "app", "config")
-"""Where a Flower app's pyproject.toml has its run config."""
+"""Path of the run config in a Flower app's pyproject.toml."""
 
 
 def given_keys(
@@ -94,7 +94,7 @@ def parse_assignments(pairs: list[str]) -> dict[str, Any]:
 
 
 def _number_or_text(text: str) -> float | str:
-    """Return what TOML does not know as a number but everybody else does, such as .5, as one."""
+    """Return a number that TOML does not accept as one, such as .5, and other text unchanged."""
     try:
         return float(text) if text[:1] in "+-.0123456789" else text
     except ValueError:
@@ -109,30 +109,30 @@ def read_config_file(path: Path) -> dict[str, Any]:
     from privet.server_apps.config import without_stand_ins
 
     try:
-        found: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+        content: Any = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except RecursionError:
         raise ConfigError(f"{path}: expected a flat table, found nested ones") from None
     except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         raise ConfigError(f"{path}: expected TOML ({error})") from None
-    if APP_TABLE[0] not in found:
-        for name, value in found.items():
+    if APP_TABLE[0] not in content:
+        for name, value in content.items():
             if isinstance(value, dict):
                 raise ConfigError(
                     f"{path}: found a table [{name}]; expected keys alone, or "
                     f"[{'.'.join(APP_TABLE)}]"
                 )
-        return dict(found)
+        return dict(content)
     for name in APP_TABLE:
-        found = found.get(name) if isinstance(found, dict) else None
-    if not isinstance(found, dict):
+        content = content.get(name) if isinstance(content, dict) else None
+    if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected a table [{'.'.join(APP_TABLE)}]")
-    return without_stand_ins(found)
+    return without_stand_ins(content)
 
 
 def named_callable(name: str) -> Callable[..., Any]:
-    """Return what ``MODULE:FUNCTION`` names, as seen from the working directory.
+    """Return the function ``MODULE:FUNCTION``, imported from the working directory.
 
     Raises
     ------
@@ -151,19 +151,19 @@ def named_callable(name: str) -> Callable[..., Any]:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(import_module(module), attribute, None)
+        attribute_value = getattr(import_module(module), attribute, None)
     except ImportError as error:
         raise ConfigError(f"{name!r}: {one_line(str(error))}") from None
     except Exception as error:
         raise ConfigError(f"{name!r}: {where_raised(error)}") from None
-    if not callable(found):
+    if not callable(attribute_value):
         raise ConfigError(f"{name!r}: {module} has no function {attribute}")
-    function: Callable[..., Any] = found
+    function: Callable[..., Any] = attribute_value
     return function
 
 
 def where_raised(error: Exception) -> str:
-    """Return an error of the user's own code as one line, with the file and line it comes from."""
+    """Return an error of the user's code as one line, with its file and line."""
     from traceback import extract_tb
 
     from privet.core.errors import one_line

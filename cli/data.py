@@ -72,7 +72,7 @@ def data(
         _list_faults(error, files, given)
         raise typer.Exit(2) from None
     except DataError as error:
-        # What is read is worth a look where it cannot be dealt as asked.
+        # Show the table even if it cannot be partitioned as requested.
         unfit, whole = ConfigError(str(error)), {**resolved, "partition": "iid"}
         try:
             federation = federation_from_config(whole, 1)
@@ -123,7 +123,7 @@ def _list_faults(error: TableError, files: list[str], given: Mapping[str, Any]) 
 
 
 def _task(dataset: Dataset) -> str:
-    """Return what is learnt, in words."""
+    """Return a description of the target."""
     label = dataset.source_columns[-1] if dataset.source_columns else None
     of = f" of column {label.name}" if label else ""
     if dataset.task == "regression":
@@ -148,7 +148,7 @@ def _columns(columns: Iterable[SourceColumn]) -> Table:
 
 
 def _holds(column: SourceColumn) -> str:
-    """Return what a column holds, in words."""
+    """Return a description of a column's values."""
     if column.constant:
         return f"{(*column.categories, f'{column.low:g}')[0]} in every row"
     if not column.categories:
@@ -158,7 +158,7 @@ def _holds(column: SourceColumn) -> str:
 
 
 def _agents(federation: Federation) -> Table:
-    """Return how many examples each agent has, by class where there are few."""
+    """Return the number of examples of each agent, by class if there are few."""
     from rich.table import Table
 
     dataset = federation.dataset

@@ -117,18 +117,18 @@ def keys(
             show([word])
             continue
         if word in algorithms():
-            found = [(key.default, key) for key in keys_of_algorithm(word).values()]
+            matches = [(key.default, key) for key in keys_of_algorithm(word).values()]
         else:
             entries = [(one.default, next(iter(one.owners.values()))) for one in table().values()]
-            found = [(d, key) for d, key in entries if word in f"{key.name} {key.doc}".lower()]
-        if not found:
+            matches = [(d, key) for d, key in entries if word in f"{key.name} {key.doc}".lower()]
+        if not matches:
             raise ConfigError(unknown(word, algorithms()))
-        for default, key in found:
+        for default, key in matches:
             print(f"{key.name:20} {'-' if default == '' else shown(default):>14}  {key.doc}")
 
 
-def asked(arguments: Sequence[str]) -> list[str]:
-    """Return the keys whose help a command line asks for: the words after its ``--help``."""
+def keys_to_explain(arguments: Sequence[str]) -> list[str]:
+    """Return the keys that a command line requests help on: the words after ``--help``."""
     flag = next((word for word in arguments if word in ("-h", "--help")), "")
     if not flag or arguments[0] not in COMMANDS:
         return []
@@ -137,7 +137,7 @@ def asked(arguments: Sequence[str]) -> list[str]:
 
 
 def as_key(option: str, arguments: Sequence[str]) -> str:
-    """Return how to write an unknown option that is the name of a key, empty where it is none."""
+    """Return a hint for an unknown option that is the name of a key, else an empty string."""
     from privet.server_apps.config import table
 
     name = option.lstrip("-").replace("_", "-")
@@ -150,7 +150,7 @@ def as_key(option: str, arguments: Sequence[str]) -> str:
 
 
 def show(names: Sequence[str]) -> None:
-    """Print what there is to say of each key.
+    """Print the documentation of each key.
 
     Raises
     ------
@@ -165,10 +165,10 @@ def show(names: Sequence[str]) -> None:
         if entry is None:
             raise ConfigError(unknown(name))
         print(name)
-        said: dict[str, list[str]] = {}
+        descriptions: dict[str, list[str]] = {}
         for owner, key in entry.owners.items():
-            said.setdefault(described(key), []).append(owner)
-        for text, owners in said.items():
+            descriptions.setdefault(described(key), []).append(owner)
+        for text, owners in descriptions.items():
             users = "" if "" in owners else f" ({', '.join(sorted(owners))})"
             print(f"  {text}{users}")
         if name == "algorithm":
@@ -183,7 +183,7 @@ def described(key: Key) -> str:
 
 
 def uses(key: Key) -> list[str]:
-    """Return beside which values of other keys a key is used."""
+    """Return the values of other keys with which a key is used."""
     return [
         f"used with {other}" + ("" if used is None else f" = {' or '.join(map(shown, used))}")
         for other, used in key.needs.items()

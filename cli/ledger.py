@@ -110,7 +110,7 @@ def _print(total: Spent, relation: str | None, open_torn: int, runs: tuple[RunSp
 
 
 def _printable(text: str) -> str:
-    """Replace control characters: names in notes are not the reader's own."""
+    """Replace control characters: names in notes come from others."""
     return "".join(one if one.isprintable() else "?" for one in text)
 
 

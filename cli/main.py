@@ -22,7 +22,7 @@ from .audit import audit
 from .bench import bench
 from .checkout import in_checkout
 from .data import data
-from .keys import KeysCommand, as_key, asked, keys, show
+from .keys import KeysCommand, as_key, keys, keys_to_explain, show
 from .ledger import ledger
 from .new import new
 from .predict import export, predict
@@ -52,21 +52,21 @@ class _Interrupted(click.ClickException):
 def _add(
     name: str, function: Callable[..., Any], stopped: str = "", *, panel: str, **options: Any
 ) -> None:
-    """Add a sub-command; ``stopped`` says what there is to know where Ctrl-C has ended it."""
+    """Add a sub-command; ``stopped`` is the message if Ctrl-C ends it."""
 
     @wraps(function)
     def command(*arguments: Any, **named: Any) -> Any:
         try:
             return function(*arguments, **named)
         except KeyboardInterrupt as interrupt:
-            said = _advice(interrupt) or "; ".join(filter(None, ("interrupted", stopped)))
-            raise _Interrupted(said) from None
+            message = _advice(interrupt) or "; ".join(filter(None, ("interrupted", stopped)))
+            raise _Interrupted(message) from None
 
     app.command(name, rich_help_panel=panel, **options)(command)
 
 
 def _advice(interrupt: BaseException | None) -> str:
-    """Return what the first of several interrupts says; each came while one was handled."""
+    """Return the message of the first in a chain of interrupts."""
     return str(interrupt) or _advice(interrupt.__context__) if interrupt else ""
 
 
@@ -119,7 +119,7 @@ def root(
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit with its code."""
     try:
-        if names := asked(sys.argv[1:] if arguments is None else arguments):
+        if names := keys_to_explain(sys.argv[1:] if arguments is None else arguments):
             show(names)
             code = 0
         else:
@@ -131,10 +131,12 @@ def main(arguments: list[str] | None = None) -> None:
         code = 2
     except click.NoSuchOption as problem:
         words = sys.argv[1:] if arguments is None else arguments
-        said = as_key(problem.option_name, words) or _said_once(problem.format_message())
-        code = _wrong_usage(problem, said)
+        message = as_key(problem.option_name, words) or _without_repeated_hint(
+            problem.format_message()
+        )
+        code = _wrong_usage(problem, message)
     except click.UsageError as problem:
-        code = _wrong_usage(problem, _said_once(problem.format_message()))
+        code = _wrong_usage(problem, _without_repeated_hint(problem.format_message()))
     except _Interrupted as problem:
         code = fail(problem.message, INTERRUPTED)
     except ConfigError as problem:
@@ -149,13 +151,13 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _wrong_usage(problem: click.UsageError, said: str) -> int:
+def _wrong_usage(problem: click.UsageError, message: str) -> int:
     """Print one line on how a command was called, and return the exit code."""
     where = problem.ctx.command_path if problem.ctx else "privet"
-    return fail(f"{said.removesuffix('.').removesuffix('?')}; see {where} --help", 2)
+    return fail(f"{message.removesuffix('.').removesuffix('?')}; see {where} --help", 2)
 
 
-def _said_once(text: str) -> str:
+def _without_repeated_hint(text: str) -> str:
     """Drop the second of two equal hints: click and typer add one each."""
     head, hint, tail = text.partition(" Did you mean ")
     first = f"{hint}{tail.partition(' Did you mean ')[0]}" if hint else ""

@@ -1,4 +1,4 @@
-"""``privet new``: a Flower app of the user's own to start from."""
+"""``privet new``: write a Flower app to start from."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ NAME = re.compile(r"[a-z][a-z0-9-]{,31}", re.IGNORECASE)
 TAKEN = ("flwr", "numpy", "privet", "sklearn", "torch")
 """Names of packages that the app imports itself."""
 
-OWN = {"num-server-rounds": 20, "local-epochs": 10, "min-nodes": 2}
-"""Run config of the apps with a model of their own."""
+MODEL_CONFIG = {"num-server-rounds": 20, "local-epochs": 10, "min-nodes": 2}
+"""Run config of the apps that define their model."""
 
 
 def new(
@@ -60,8 +60,8 @@ def new(
     # Its ServerApp runs in the folder in which the SuperLink was started, maybe another project's.
     runs = str(folder.resolve() / "runs")
     table = {**defaults(), "num-agents": 2, "output-dir": runs}
-    config: Mapping[str, Any] = table if model == "table" else {**OWN, "output-dir": runs}
-    said = {
+    config: Mapping[str, Any] = table if model == "table" else {**MODEL_CONFIG, "output-dir": runs}
+    substitutions = {
         "name": name.lower(),
         "module": module,
         "dependencies": json.dumps(needed),
@@ -82,13 +82,13 @@ def new(
     for path, source in texts.items():
         text = source.read_text(encoding="utf-8")
         is_code = path.endswith(".py")
-        (folder / path).write_text(text if is_code else Template(text).substitute(said))
+        (folder / path).write_text(text if is_code else Template(text).substitute(substitutions))
     there = quote(str(folder))
     print(f"{folder}: a Flower app. Next: cd {there} && pip install -e . && flwr run . --stream")
 
 
 def toml(config: Mapping[str, str | int | float | bool]) -> str:
-    """Return a flat TOML document; JSON's scalars are TOML's, infinities and nan apart."""
+    """Return a flat TOML document; JSON's scalars are TOML's, except infinities and nan."""
     return "".join(
         f"{key if BARE.fullmatch(key) else _scalar(key)} = "
         f"{value if isinstance(value, float) else _scalar(value)}\n"
@@ -102,10 +102,10 @@ def _scalar(value: str | int) -> str:
 
 def _library(extras: str) -> str:
     """Return the requirement of this library, from where it was installed itself (PEP 610)."""
-    own = distribution("flwr-privet")
-    name, index = f"flwr-privet[{extras}]", f"flwr-privet[{extras}]>={own.version}"
+    library = distribution("flwr-privet")
+    name, index = f"flwr-privet[{extras}]", f"flwr-privet[{extras}]>={library.version}"
     try:
-        origin = json.loads(own.read_text("direct_url.json") or "{}")
+        origin = json.loads(library.read_text("direct_url.json") or "{}")
         url = str(origin["url"])
     except (ValueError, KeyError):
         return index

@@ -44,13 +44,15 @@ def predict(
     try:
         table = read_rows(str(rows)).table
         named = model.columns or tuple(table.column_names)
-        found = model.predicted(table if model.columns else table.to_pandas(), unknown=unknown)
+        predictions = model.predicted(
+            table if model.columns else table.to_pandas(), unknown=unknown
+        )
     except DataError as error:
         at = "" if str(error).startswith(str(rows)) else f"{rows}: "
         raise ConfigError(f"{at}{error}") from None
     if others := [name for name in table.column_names if name not in named]:
         print(f"not used by the model: {', '.join(others)}", file=sys.stderr)
-    text = _csv(found)
+    text = _csv(predictions)
     if out is None:
         print(text, end="")
         return

@@ -31,7 +31,7 @@ def replay(
     quiet()
     exact = True
     for file in files:
-        found = replay_file(file)
-        print(json.dumps(found.to_dict()), flush=True)
-        exact = exact and found.max_abs_error <= TOLERANCE
+        result = replay_file(file)
+        print(json.dumps(result.to_dict()), flush=True)
+        exact = exact and result.max_abs_error <= TOLERANCE
     raise typer.Exit(0 if exact else 1)

@@ -69,11 +69,11 @@ def reproduce(
     if data_path is not None and not data_path.is_dir():
         raise ConfigError(f"--data-path {data_path}: no such folder")
     options = Options(full, None if data_path is None else data_path.resolve())
-    found = run_studies(
+    outcomes = run_studies(
         wanted, options, output, workers=workers, address=ray_address or None, fresh=fresh
     )
     for study in wanted:
-        outcome = found[study.name]
+        outcome = outcomes[study.name]
         write_study(study, outcome, output, full=full)
         if not json_lines:
             print(f"\n{study.name}: {study.title}")

@@ -59,7 +59,7 @@ def run(
         raise ConfigError("--colluders is not of the Ray engine")
     raw = given_keys(settings, config, preset)
     quiet() if json_line else plain()
-    # The process id keeps runs apart that are started in the same second.
+    # The process id distinguishes runs that are started in the same second.
     name = f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}-{raw.get('algorithm', DEFAULT_ALGORITHM)}"
     if engine == "ray":
         finished = run_ray(raw, name, actors=actors, address=ray_address or None)

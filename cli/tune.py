@@ -150,16 +150,16 @@ def tune(
     if by_theory:
         factor = 1e-3 if reduction is None else reduction
         query = _query(given, problem_fn, max_local_epochs or 0, factor, costs)
-        found = _by_theory(kind.theory(query), given, kind if app else None, processes)
+        result = _by_theory(kind.theory(query), given, kind if app else None, processes)
     else:
         plan = Budget(budget or SETTINGS, *costs)
-        own = kind if app else None
-        found = _by_runs(given, problem_fn, plan, max_local_epochs or 0, own, processes)
-    found.show(top, json_lines)
+        shown_as = kind if app else None
+        result = _by_runs(given, problem_fn, plan, max_local_epochs or 0, shown_as, processes)
+    result.show(top, json_lines)
 
 
 def _problem_fn(name: str) -> ProblemFn:
-    """Return the function that is named, whose failures are one line that names it."""
+    """Return the named function, wrapped so that its errors are one line that names it."""
     from privet.core import ConfigError, PrivetError
     from privet.kernel import Problem
 
@@ -167,23 +167,23 @@ def _problem_fn(name: str) -> ProblemFn:
 
     def problem(context: Any) -> Any:
         try:
-            found = function(context)
+            result = function(context)
         except PrivetError:
             raise
         except Exception as error:
             raise ConfigError(f"{name}: {where_raised(error)}") from error
-        if not isinstance(found, Problem):
-            raise ConfigError(f"{name}: expected a problem, found {type(found).__name__}")
-        return found
+        if not isinstance(result, Problem):
+            raise ConfigError(f"{name}: expected a problem, found {type(result).__name__}")
+        return result
 
     return problem
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What a search found: a line that says how it went; settings with figures, the best first.
+class _SearchResult:
+    """The result of a search: a summary line, and settings with their figures, the best first.
 
-    ``use`` is a line to copy that runs the best, empty where none is good.
+    ``use`` is a command that runs the best settings, or empty if none is good.
     """
 
     summary: str
@@ -221,7 +221,7 @@ class _Found:
 def _use(
     given: Mapping[str, Any], best: Mapping[str, Any], kind: type[PrimalDualStrategy] | None
 ) -> str:
-    """Return the command that runs the best settings, or of a problem of one's own the strategy."""
+    """Return the command that runs the best settings, or the strategy if ``kind`` is given."""
     keys = {**{key: given[key] for key in ("algorithm",) if key in given}, **given, **best}
     if kind is None:
         return shlex.join(["privet", "run", *(f"{key}={shown(keys[key])}" for key in keys)])
@@ -253,7 +253,7 @@ def _query(
     reduction: float,
     costs: tuple[float, float],
 ) -> Query:
-    """Return what the theory is asked; data are read where the keys do not say the moduli."""
+    """Return the query to the theory; data are read if the keys do not give the moduli."""
     from privet.core import ConfigError
     from privet.sim.race import problems_of, read_searched
     from privet.sim.tuning import UNKNOWN_MODULI, given_moduli, moduli_of
@@ -273,17 +273,17 @@ def _by_theory(
     given: Mapping[str, Any],
     kind: type[PrimalDualStrategy] | None,
     processes: Mapping[str, Any],
-) -> _Found:
+) -> _SearchResult:
     """Return all settings of the theory's grid, the cheapest first."""
     from privet.sim.sweep import sweep
 
     parts = sweep(theory.search, theory.parts(), **processes)
-    found = sorted(chain.from_iterable(parts), key=lambda one: one.rank)
-    stable = sum(one.converges for one in found)
-    summary = f"{stable} of {len(found)} settings contract"
-    rows = [(one.settings, one.figures) for one in found]
-    use = _use(given, found[0].settings, kind) if found[0].converges else ""
-    return _Found(summary, theory.query.moduli, rows, use)
+    ranked = sorted(chain.from_iterable(parts), key=lambda one: one.rank)
+    stable = sum(one.converges for one in ranked)
+    summary = f"{stable} of {len(ranked)} settings contract"
+    rows = [(one.settings, one.figures) for one in ranked]
+    use = _use(given, ranked[0].settings, kind) if ranked[0].converges else ""
+    return _SearchResult(summary, theory.query.moduli, rows, use)
 
 
 def _by_runs(
@@ -293,8 +293,8 @@ def _by_runs(
     most_epochs: int,
     kind: type[PrimalDualStrategy] | None,
     processes: Mapping[str, Any],
-) -> _Found:
-    """Return the settings that were run, those that arrive first."""
+) -> _SearchResult:
+    """Return the settings that were run, the fastest to the tolerance first."""
     from privet.sim.race import Task
     from privet.sim.tuning import tune_task
 
@@ -304,18 +304,18 @@ def _by_runs(
     summary = f"{reached} of {len(trials)} settings reach {task.tolerance:g}"
     rows = [(one.settings, _figures(one, budget)) for one in trials]
     use = _use(given, trials[0].settings, kind) if reached else ""
-    return _Found(summary, moduli, rows, use)
+    return _SearchResult(summary, moduli, rows, use)
 
 
 def _by_halving(
     folder: Path, algorithm: str, given: dict[str, Any], budget: Budget, out: Path, metric: str
-) -> _Found:
-    """Return what became of the settings of an app's strategy, the best first."""
+) -> _SearchResult:
+    """Return the tuned settings of an app's strategy, the best first."""
     from privet.core import ConfigError
     from privet.sim.tuning_apps import Search, Started, components
 
-    nodes, own = given.pop("num-agents", 0), components(folder)[2]
-    config = {key: given.pop(key) for key in own.keys() & given.keys()}
+    nodes, defaults = given.pop("num-agents", 0), components(folder)[2]
+    config = {key: given.pop(key) for key in defaults.keys() & given.keys()}
     started = Started.of(folder, config, nodes)
     if (name := started.strategy.half.name) != (algorithm or given.pop("algorithm", name)):
         raise ConfigError(f"cannot tune that: the app of {folder} starts {name}")
@@ -329,11 +329,11 @@ def _by_halving(
     ]
     best = rows[0][0] if "settings" not in rows[0][0] else {}
     use = _use({}, best, type(started.strategy)) if best else "the app's own settings are the best"
-    return _Found(f"{name}: {len(rows)} trials; {out / 'tuning.html'}", None, rows, use)
+    return _SearchResult(f"{name}: {len(rows)} trials; {out / 'tuning.html'}", None, rows, use)
 
 
 def _figures(trial: Trial, budget: Budget) -> dict[str, Any]:
-    """Return what a setting took."""
+    """Return the cost figures of a trial."""
     (one,) = trial.outcomes
     return {
         "reached": one.reached,

@@ -38,9 +38,9 @@ VOUCHED = "{}; its package vouches for this proof, and an auditor reads its code
 
 
 def _custom(ledgers: Iterable[AgentLedger]) -> list[str]:
-    """Return what an account says of the custom programs that it rests on."""
-    told = (release.what for ledger in ledgers for release, _ in ledger.entries)
-    return [VOUCHED.format(one_line(what)) for what in custom_in(told)]
+    """Return an account's statements on the custom programs that it rests on."""
+    statements = (release.what for ledger in ledgers for release, _ in ledger.entries)
+    return [VOUCHED.format(one_line(what)) for what in custom_in(statements)]
 
 
 def _against(ledger: AgentLedger) -> str:
@@ -55,34 +55,34 @@ def _against(ledger: AgentLedger) -> str:
 
 
 def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what goes into ``privacy.json``.
+    """Return the content of ``privacy.json``.
 
     ``private``, ``reason``, ``accounts`` (towards the coordinator, and for the final model, which
     is post-processing of the same messages) and ``agents`` (each one's releases and epsilons; the
     largest is the run's). A run in which anything left without noise, now or before a resume, or in
     which an agent's account cannot be read, claims nothing. An account whose method is "gaussian"
-    says the Gaussian-DP parameter ``mu`` of the releases; elsewhere it is None.
+    states the Gaussian-DP parameter ``mu`` of the releases; elsewhere it is None.
     """
     session = strategy.session
     agents = {} if session is None else session.roster.agents
-    own = strategy.account(config, lambda: first_facts(agents.items()))
-    if own is not None:
-        return own
-    found = privacy_of(strategy.half, session)
-    if not found.private:
-        return {"private": False, "reason": found.reason, "accounts": []}
+    special = strategy.account(config, lambda: first_facts(agents.items()))
+    if special is not None:
+        return special
+    result = privacy_of(strategy.half, session)
+    if not result.private:
+        return {"private": False, "reason": result.reason, "accounts": []}
     printed = as_printed(strategy, config)
-    in_place = [IN_PLACE] if found.relation == "add-remove" else []
-    worst = found.agents[found.worst]
+    in_place = [IN_PLACE] if result.relation == "add-remove" else []
+    worst = result.agents[result.worst]
     against = _against(worst)
-    said = [line.format(UNITS[found.relation]) for line in ASSUMPTIONS]
+    stated = [line.format(UNITS[result.relation]) for line in ASSUMPTIONS]
     in_sums = [IN_SUMS.format(against)] if against else []
-    assumptions = [*said, *in_place, *in_sums, *_custom(found.agents.values())]
+    assumptions = [*stated, *in_place, *in_sums, *_custom(result.agents.values())]
     accounts = [
         {
             "to": to,
-            "epsilon": found.epsilon,
-            "delta": found.delta,
+            "epsilon": result.epsilon,
+            "delta": result.delta,
             "method": worst.totals.method,
             "mu": worst.totals.mu if worst.totals.method == "gaussian" else None,
             "assumptions": assumptions,
@@ -92,17 +92,17 @@ def privacy_account(strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> 
     ]
     return {
         "private": True,
-        "reason": f"epsilon {fmt.epsilon(found.epsilon)} at delta {found.delta:g} "
-        f"({found.relation})" + (f", towards {against}" if against else ""),
+        "reason": f"epsilon {fmt.epsilon(result.epsilon)} at delta {result.delta:g} "
+        f"({result.relation})" + (f", towards {against}" if against else ""),
         "accounts": accounts,
         "agents": {
             name: {
-                "epsilon": ledger.spent(found.delta),
+                "epsilon": ledger.spent(result.delta),
                 "releases": [
                     {**release.to_dict(), "times": times} for release, times in ledger.entries
                 ],
             }
-            for name, ledger in found.agents.items()
+            for name, ledger in result.agents.items()
         },
     }
 

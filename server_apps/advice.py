@@ -1,4 +1,4 @@
-"""What may help a run that did not go well: said by its page and on the terminal alike."""
+"""Advice on runs that failed or did not improve, for the report and the terminal."""
 
 from __future__ import annotations
 

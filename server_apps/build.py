@@ -1,4 +1,4 @@
-"""From a run config to what a run is made of: strategy, evaluation and starting model."""
+"""Build the parts of a run from its config: strategy, evaluation and starting model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .evaluation import Evaluation
 
 
 def build_strategy(config: Config, **options: Any) -> PrimalDualStrategy:
-    """Return the strategy that a resolved config asks for.
+    """Return the strategy of a resolved config.
 
     ``options`` are further arguments of the algorithm's ``from_config``.
     """
@@ -44,7 +44,7 @@ def require_public_data(strategy: PrimalDualStrategy, federation: Federation) ->
     if not means_privacy(strategy.half.settings()):
         return
     try:
-        require_public(federation.problems[0])  # what depends on the records does so for all agents
+        require_public(federation.problems[0])  # preparation is the same for all agents
     except NoCertificateError as error:
         raise ConfigError(str(error)) from None
 
@@ -58,7 +58,7 @@ def agents_of(config: Mapping[str, Any]) -> int:
 
 
 def build_evaluation(config: Mapping[str, Any]) -> Evaluation:
-    """Return the server's measure of models (raises ``ConfigError`` for unusable data)."""
+    """Return the server's evaluation of models (raises ``ConfigError`` for unusable data)."""
     federation = build_federation(config)
     kind = algorithm(config["algorithm"]).load_strategy()
     evaluation = Evaluation(federation, kind.objective_h(config))

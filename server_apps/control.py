@@ -1,4 +1,4 @@
-"""What an operator may ask of a run under way, by a file or SIGTERM, and what it warns them of."""
+"""Control of a run under way, by a file or SIGTERM, and alarms to its operator."""
 
 from __future__ import annotations
 
@@ -49,31 +49,31 @@ class Control(Observer):
         self._apply(run)
 
     def on_round(self, run: Run, done: Round) -> str | None:
-        """Read the file anew."""
+        """Read the file again."""
         return Stop.REQUEST if self._apply(run) else None
 
     def on_try(self, run: Run) -> None:
-        """Read the file anew: who asks to stop need not wait for a round that succeeds."""
+        """Read the file again, so that a stop need not wait for a round that succeeds."""
         if self._apply(run):
             run.stopping.set()
 
     def _apply(self, run: Run) -> bool:
-        asked = {**self.given, **self._read()}
+        requested = {**self.given, **self._read()}
         roster = run.session.roster
-        roster.excluded = _names(asked["exclude"])
+        roster.excluded = _names(requested["exclude"])
         unknown = set(roster.excluded) - roster.agents.keys()
         if unknown - self._unknown:
             log.warning("exclude: no agent is called %s", ", ".join(sorted(unknown)))
         self._unknown = unknown
         if self.mixer is not None:
-            self.mixer.leave_out(_names(asked["exclude-units"]))
-        return bool(asked.get("stop"))
+            self.mixer.leave_out(_names(requested["exclude-units"]))
+        return bool(requested.get("stop"))
 
     def _read(self) -> dict[str, Any]:
         try:
-            asked = tomllib.loads(self.path.read_text())
+            requested = tomllib.loads(self.path.read_text())
             kinds = {"stop": bool, "exclude": str, "exclude-units": str}
-            for key, value in asked.items():
+            for key, value in requested.items():
                 if not isinstance(value, kinds.get(key, ())):
                     raise ValueError(f"{key} = {value!r}: expected stop, exclude or exclude-units")
         except FileNotFoundError:
@@ -85,7 +85,7 @@ class Control(Observer):
             self._refused = refused
             return {}
         self._refused = ""
-        return asked
+        return requested
 
 
 class Alarms(Observer):

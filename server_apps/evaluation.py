@@ -1,7 +1,7 @@
-"""What the server measures after a round, and the centralised optimum it is compared with.
+"""The server's evaluation of models, and the centralised optimum they are compared with.
 
-The server evaluates on data it holds itself: the held-out set, and in a simulation everybody's
-training data. Nothing is asked of the agents.
+The server evaluates on data it holds itself: the held-out set, and in a simulation all agents'
+training data. It sends the agents no message.
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ from privet.strategies.hooks import Monitor
 log = logging.getLogger("flwr.privet")
 
 _LOCATED_WITHIN = 0.01
-"""Largest error of the optimum, in parts of 1 + its norm, that it is compared with at."""
+"""Largest error at which the optimum is used, relative to 1 + its norm."""
 
 _LARGEST_DIM = 5000
-"""Parameters up to which scikit-learn's solver is used, whose Hessian is then 200 MB."""
+"""Most parameters for which scikit-learn's solver is used; its Hessian is then 200 MB."""
 
 _LARGEST_WORK, _LONG_WORK = 5e9, 2e8
-"""Agents x d^2 up to which the optimum is sought, and from which on the log says that it is: a
-Hessian costs that times the examples of an agent."""
+"""Agents x d^2 up to which the optimum is computed, and from which the computation is logged.
+
+A Hessian costs that times the examples of an agent.
+"""
 
 Vector = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Measures models against a federation whose data the server can see.
+    """Evaluates models on a federation whose data the server can see.
 
-    ``measures`` are what an algorithm has measured beside the numbers common to all.
+    ``measures`` are the monitors that an algorithm adds to the numbers common to all.
     """
 
     federation: Federation
@@ -72,34 +74,36 @@ class Evaluation:
         return numbers
 
     def optimum(self) -> Vector | None:
-        """Return the centralised optimum, None where it cannot be had; the log says why.
+        """Return the centralised optimum, or None, with the reason logged, if there is none.
 
-        scikit-learn's LogisticRegression where it solves the same problem (binary logistic loss,
-        l2 of positive weight, no h, labels of both classes) and converges; otherwise this
-        library's own centralised solver. There is none where the objective is not convex, has
-        more parameters, or agents x parameters^2, than is affordable, or is so flat that no
-        minimiser stands out, as that of separable examples without a regulariser.
+        It is computed by scikit-learn's LogisticRegression where that solves the same problem
+        (binary logistic loss, l2 of positive weight, no h, labels of both classes) and converges,
+        and by this library's centralised solver otherwise. There is none where the objective is not
+        convex, has more parameters, or agents x parameters^2, than is affordable, or is so flat
+        that no minimiser stands out, as that of separable examples without a regulariser.
         """
         with np.errstate(all="ignore"):
             try:
-                self._say_how_large()
-                found = self._by_scikit_learn()
-                if found is None or not self._is_located(found):
-                    found = self._by_own_solver()
-            except Exception as error:  # whatever it is, the run is what it was
-                said = str(error) if isinstance(error, _NoOptimumError) else repr(error)
-                log.info("no centralised optimum to compare with: %s", one_line(said))
+                self._check_size()
+                optimum = self._by_scikit_learn()
+                if optimum is None or not self._is_located(optimum):
+                    optimum = self._by_minimize()
+            except Exception as error:  # the run does not depend on it
+                reason = str(error) if isinstance(error, _NoOptimumError) else repr(error)
+                log.info("no centralised optimum to compare with: %s", one_line(reason))
                 return None
-        return found
+        return optimum
 
-    def _say_how_large(self) -> None:
-        """Log a long search before it begins, and refuse one that is too long."""
+    def _check_size(self) -> None:
+        """Log a long computation before it begins; raise if it would be too long."""
         agents, dim = len(self.federation.problems), self.federation.dim
         size = f"{agents:,} agents and {dim:,} parameters"
         if agents * dim**2 > _LARGEST_WORK:
-            raise _NoOptimumError(f"{size}, found up to agents x parameters^2 = {_LARGEST_WORK:g}")
+            raise _NoOptimumError(
+                f"{size}, computed up to agents x parameters^2 = {_LARGEST_WORK:g}"
+            )
         if agents * dim**2 >= _LONG_WORK:
-            log.info("looking for the centralised optimum of %s; this can take minutes", size)
+            log.info("computing the centralised optimum of %s; this can take minutes", size)
 
     def distance(self, model: Vector) -> float:
         """Return ||x - x*||, NaN where there is no unique optimum."""
@@ -122,26 +126,26 @@ class Evaluation:
             return None
         return _scikit_learn_optimum(problems, strength)
 
-    def _by_own_solver(self) -> Vector:
+    def _by_minimize(self) -> Vector:
         problems, dim = self.federation.problems, self.federation.dim
         if problems[0].regularizer.moduli.strong_convexity < 0:
             raise _NoOptimumError("the objective is not convex")
         if dim > NEWTON_UP_TO:
-            raise _NoOptimumError(f"{dim} parameters, found for {NEWTON_UP_TO} at most")
-        found = minimize(problems, self.h).x
-        if not np.isfinite(found).all():
+            raise _NoOptimumError(f"{dim} parameters, computed for {NEWTON_UP_TO} at most")
+        optimum: Vector = minimize(problems, self.h).x
+        if not np.isfinite(optimum).all():
             raise _NoOptimumError("the solver's numbers are not finite")
-        if isinstance(self.h, Zero) and not self._is_located(found):
+        if isinstance(self.h, Zero) and not self._is_located(optimum):
             raise _NoOptimumError("no unique minimiser could be located")
-        return found
+        return optimum
 
-    def _is_located(self, found: Vector) -> bool:
-        """Say whether the minimiser without h must be near a point.
+    def _is_located(self, candidate: Vector) -> bool:
+        """Return whether the minimiser without h is certified to be near a candidate.
 
         Where the curvature is at least m > 0, it is within the norm of the gradient / m.
         """
         problems: Sequence[Any] = self.federation.problems
-        point = found.astype(problems[0].dtype)
+        point = candidate.astype(problems[0].dtype)
         slope = float(np.linalg.norm(self.federation.gradient(point)))
         near = _LOCATED_WITHIN * (1.0 + float(np.linalg.norm(point)))
         curvature = float(sum(problem.moduli.strong_convexity for problem in problems))
@@ -153,7 +157,7 @@ class Evaluation:
 
 
 class _NoOptimumError(Exception):
-    """The text is why there is no optimum to compare with."""
+    """There is no optimum to compare with; the text is the reason."""
 
 
 def _labels(problems: Sequence[Any]) -> Vector:
@@ -177,7 +181,7 @@ def _scikit_learn_optimum(problems: Sequence[Any], strength: float) -> Vector | 
         max_iter=1000,
     )
     with warnings.catch_warnings():
-        # Where it does not converge it warns, and returns some point.
+        # Without convergence scikit-learn warns and returns its last iterate.
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", ConvergenceWarning)
         try:

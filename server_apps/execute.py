@@ -1,4 +1,4 @@
-"""From a run config to a finished run: build, run, evaluate, save, report."""
+"""Execute a run config: build the strategy, run it, evaluate, save and report."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class Finished:
 
 
 def execute(grid: Grid, config: Config, run_id: str) -> Finished:
-    """Run what the config asks for on a grid, and leave a run folder behind.
+    """Run a resolved config on a grid and write a run folder.
 
     Parameters
     ----------
     grid : Grid
-        Flower's, of any engine.
+        A Flower grid, of any engine.
     config : Config
-        What ``privet.server_apps.read_config`` returns of a run config.
+        A resolved run config, from ``privet.server_apps.read_config``.
     run_id : str
         Name of the run folder.
 
@@ -75,11 +75,11 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
     ConfigError
         If values do not fit together, or cannot be used with the data.
     RunError
-        If the run cannot go on. What was done until then is in the run folder.
+        If the run cannot go on. The run folder holds the rounds completed until then.
     """
     pin_blas_threads()
     with _missing_named(config):
-        strategy = build_strategy(config)  # before anything is read: settings may not fit together
+        strategy = build_strategy(config)  # before any data are read: settings may not fit together
     earlier, saved = None, config["resume"] or None
     if saved == NEWEST:
         private = means_privacy(strategy.half.settings()) or config.get("target-epsilon", 0.0) > 0
@@ -90,15 +90,15 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
         _require_rounds_left(config, read_manifest(Path(config["resume"])))
     with json_log(run_id) if config["log-json"] else nullcontext():
         evaluation = build_evaluation(config)
-        if in_simulation(grid):  # elsewhere nodes have data of their own
+        if in_simulation(grid):  # in a deployment the nodes read their data themselves
             require_public_data(strategy, evaluation.federation)
-        with hosted_unit(config, evaluation.federation.dim) as (own, options):
+        with hosted_unit(config, evaluation.federation.dim) as (unit_config, options):
             folder = earlier or RunFolder.create(config["output-dir"], run_id)
             about = (config["algorithm"], config["dataset"], config["num-agents"])
             log.info("%s on %s, %d agents", *about)
             log.info("run folder: %s", folder.path.absolute())
             if options:
-                strategy = build_strategy(own, **options)
+                strategy = build_strategy(unit_config, **options)
             strategy.monitor = evaluation
             strategy.options = replace(strategy.options, config=decisive(config))
             control = Control(folder.path, config["exclude"], options.get("mixer"))
@@ -107,7 +107,7 @@ def execute(grid: Grid, config: Config, run_id: str) -> Finished:
 
 
 def _missing_named(config: Config) -> AbstractContextManager[None]:
-    """Have a refusal of a private run name all keys that are missing."""
+    """Make a ``ConfigError`` of a private run name all keys that are missing."""
     private = config.get("target-epsilon", 0.0) > 0 or means_privacy(config)
     return missing_named(config, {}) if private else nullcontext()
 
@@ -127,29 +127,29 @@ def _execute(
             watching = (control, *watched)
             result = _run(strategy, grid, config, folder, evaluation, watching, saved)
         seconds = time.monotonic() - began
-        with _full_disk_in_one_line(folder):
+        with _write_errors_in_one_line(folder):
             folder.write_model(
                 result, about_run(strategy, config, evaluation.federation, folder.path.name, grid)
             )
         outcome = _outcome(strategy, result, evaluation, seconds)
     except KeyboardInterrupt:
-        how = _to_go_on(folder, strategy, config)
-        with suppress(KeyboardInterrupt):  # a second one ends what is written here, no more
+        hint = _resume_hint(folder, strategy, config)
+        with suppress(KeyboardInterrupt):  # a second interrupt ends only the writing of the summary
             _finish_failed(folder, strategy, config, {"status": "interrupted"})
-        raise KeyboardInterrupt(how) from None
+        raise KeyboardInterrupt(hint) from None
     except SystemExit:  # as `flwr stop` ends a ServerApp
         _finish_failed(folder, strategy, config, {"status": "stopped", "stopped": Stop.REQUEST})
         raise
     except BaseException as error:
         _finish_failed(folder, strategy, config, {"status": "failed", "cause": _cause(error)})
         raise
-    with _full_disk_in_one_line(folder):
+    with _write_errors_in_one_line(folder):
         summary = _finish(folder, strategy, config, outcome)
     return Finished(folder.path, result, summary)
 
 
 def _require_rounds_left(config: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
-    """Refuse to go on in a new folder where no round is left (raises ``ConfigError``)."""
+    """Raise ``ConfigError`` if the checkpoint to resume from has played every round."""
     done, last = int(manifest.get("round", 0)), config["num-server-rounds"]
     if done >= last:
         raise ConfigError(
@@ -160,7 +160,7 @@ def _require_rounds_left(config: Mapping[str, Any], manifest: Mapping[str, Any])
 
 @contextmanager
 def _watched(config: Mapping[str, Any]) -> Iterator[tuple[Observer, ...]]:
-    """Give the observers that warn, and that answer on a port where there is one."""
+    """Yield the alarms and, if ``metrics-port`` is set, the metrics served on that port."""
     target = float(config.get("target-epsilon", 0.0))
     alarms, port = Alarms(target), int(config["metrics-port"])
     if not port:
@@ -172,7 +172,7 @@ def _watched(config: Mapping[str, Any]) -> Iterator[tuple[Observer, ...]]:
 
 
 @contextmanager
-def _full_disk_in_one_line(folder: RunFolder) -> Iterator[None]:
+def _write_errors_in_one_line(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -213,10 +213,10 @@ def _status(result: PrivetResult) -> str:
     return "stopped" if result.stopped == Stop.REQUEST else "completed"
 
 
-def _fate(diverged: str, no_better: str) -> dict[str, str]:
-    """Return what a summary says of a run that blew up, or has come to nothing."""
-    said = {"diverged": diverged, "no-better": no_better}
-    return {key: text for key, text in said.items() if text}
+def _bad_ends(diverged: str, no_better: str) -> dict[str, str]:
+    """Return the summary's entries on a run that diverged or did not improve on its start."""
+    texts = {"diverged": diverged, "no-better": no_better}
+    return {key: text for key, text in texts.items() if text}
 
 
 def _outcome(
@@ -241,17 +241,21 @@ def _finish_failed(
     config: Mapping[str, Any],
     outcome: Mapping[str, Any],
 ) -> None:
-    """Write what there is of a run that was ended; whatever fails here does not hide the cause."""
+    """Write the summary of a run that ended early; an error in doing so is only logged."""
     try:
         summary = _finish(folder, strategy, config, outcome)
         if outcome["status"] == "failed" and (hint := advice(summary)):
             log.warning("%s", hint)
     except Exception as error:
-        log.warning("%s: the failed run is not summed up: %s", folder.path, one_line(_cause(error)))
+        log.warning(
+            "%s: the summary of the failed run could not be written: %s",
+            folder.path,
+            one_line(_cause(error)),
+        )
 
 
-def _to_go_on(folder: RunFolder, strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> str:
-    """Return what is said of an interrupted run: how far it came, and how to go on."""
+def _resume_hint(folder: RunFolder, strategy: PrimalDualStrategy, config: Mapping[str, Any]) -> str:
+    """Return the message for an interrupted run: its last round and how to resume."""
     done, saved = (strategy.session.round, strategy.run.saved.round) if strategy.session else (0, 0)
     text = f"interrupted after round {done} of {config['num-server-rounds']}"
     if not folder.checkpoint.exists():
@@ -268,11 +272,11 @@ def _finish(
     config: Mapping[str, Any],
     outcome: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Write summary, account and report; also for a run that failed."""
+    """Write the summary, privacy account and report, also of a run that failed."""
     history = strategy.session.history if strategy.session is not None else []
     failed = strategy.run.failed if strategy.session is not None else None
     if strategy.session is not None:
-        outcome = {**_fate(strategy.run.diverged, strategy.run.no_better), **outcome}
+        outcome = {**_bad_ends(strategy.run.diverged, strategy.run.no_better), **outcome}
     if failed is not None:
         failures = {name: why.to_json() for name, why in failed.outcome.failures.items()}
         outcome = {**outcome, "failed-round": failed.round, "failures": failures}
@@ -312,7 +316,7 @@ def _saved(strategy: PrimalDualStrategy) -> dict[str, Any]:
 
 
 def _report(folder: RunFolder) -> None:
-    """Write the page; without it the run is what it was, so a failure is one line of the log."""
+    """Write the report page; the run does not depend on it, so an error is only logged."""
     page = folder.path / PAGE
     try:
         write_report([folder.path], page)
@@ -325,7 +329,7 @@ def _cause(error: BaseException) -> str:
 
 
 def headline(summary: Mapping[str, Any]) -> dict[str, str]:
-    """Return the figures a run ends with, in words."""
+    """Return a run's final figures, formatted, by their labels."""
     shown: dict[str, str] = {}
     for key, label, form in (
         ("accuracy", "test accuracy", "{:.4f}".format),

@@ -105,11 +105,11 @@ def _of_categories(
 ) -> FloatArray:
     """Return the weights of a one-hot code with all categories, then None and NaN."""
     count, outputs = len(column.categories), w.shape[1]
-    found = [np.zeros((1, outputs)), w[: count - 1]]
+    rows = [np.zeros((1, outputs)), w[: count - 1]]
     if optional:
         missing = filling @ w + (w[-1] if column.gap else 0.0)
-        found.append(np.tile(missing, (2, 1)))
-    return np.vstack(found)
+        rows.append(np.tile(missing, (2, 1)))
+    return np.vstack(rows)
 
 
 def _linear(model: Model, coef: FloatArray, bias: FloatArray) -> Any:
@@ -201,7 +201,7 @@ FORMATS: dict[str, tuple[str, Callable[[Model], bytes]]] = {
     "safetensors": (".safetensors", _safetensors),
     "onnx": (".onnx", _onnx),
 }
-"""How a file of each format is called, and what makes it."""
+"""Suffix and writer of each format."""
 
 
 def export_model(model: Model, to: str, out: Path | None = None) -> Path:

@@ -64,7 +64,7 @@ _UNTOLD = ("data-path", "schema", "noise-seed")
 
 
 def write_model(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
-    """Write the arrays with what is said of them, whole or not at all (raises ``OSError``)."""
+    """Write the arrays with their description, whole or not at all (raises ``OSError``)."""
     shapes = {
         name: {"shape": list(array.shape), "dtype": str(array.dtype)}
         for name, array in arrays.items()
@@ -74,7 +74,7 @@ def write_model(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[s
 
 
 def about_arrays(run: Mapping[str, Any], privacy: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is said of a model of the user's own: the run, and its account."""
+    """Return the description of a user-defined model: the run, and its account."""
     return {
         "format": FORMAT,
         LIBRARY_VERSION: library_version(),
@@ -97,7 +97,7 @@ def about_run(
     """
     dataset, model = federation.dataset, federation.held_out
     usual = {**defaults(), "algorithm": ""}
-    told = {
+    recorded = {
         name: value
         for name, value in decisive(config).items()
         if value != usual.get(name) and name not in _UNTOLD
@@ -108,8 +108,8 @@ def about_run(
     if encoding is not None and dependent and (private or not in_simulation(grid)):
         encoding, withheld = None, _PRIVATE if private else _SEVERAL
     width = model.num_features
-    asked = INTERCEPT[config["intercept"]]
-    intercept = dataset.name in WITH_INTERCEPT if asked is None else asked
+    configured = INTERCEPT[config["intercept"]]
+    intercept = dataset.name in WITH_INTERCEPT if configured is None else configured
     return {
         "format": FORMAT,
         LIBRARY_VERSION: library_version(),
@@ -119,7 +119,7 @@ def about_run(
             "id": run_id,
             "algorithm": config["algorithm"],
             "dataset": dataset.name,
-            "config": told,
+            "config": recorded,
         },
         "privacy": _account(privacy_account(strategy, config), config),
         "dtype": str(model.dtype),
@@ -140,9 +140,9 @@ def _account(privacy: Mapping[str, Any], config: Mapping[str, Any] | None = None
     if not privacy["private"] or not privacy["accounts"]:
         return {"private": False, "reason": privacy["reason"]}
     first = privacy["accounts"][0]
-    found = {key: first[key] for key in ("epsilon", "delta", "method") if key in first}
+    claim = {key: first[key] for key in ("epsilon", "delta", "method") if key in first}
     relation = {"relation": config["relation"]} if config and "relation" in config else {}
-    return {"private": True, **found, **relation, "reason": privacy["reason"]}
+    return {"private": True, **claim, **relation, "reason": privacy["reason"]}
 
 
 def _to_json(encoding: Encoding) -> dict[str, Any]:
@@ -171,9 +171,9 @@ def _to_json(encoding: Encoding) -> dict[str, Any]:
     return {"columns": columns, "label": target}
 
 
-def _from_json(found: Mapping[str, Any]) -> Encoding:
+def _from_json(document: Mapping[str, Any]) -> Encoding:
     columns, origin, unit, filling = [], [], [], []
-    for one in found["columns"]:
+    for one in document["columns"]:
         low, high = one.get("range", (0.0, 0.0))
         column = SourceColumn(
             one["name"],
@@ -190,14 +190,14 @@ def _from_json(found: Mapping[str, Any]) -> Encoding:
         unit += [one.get("unit", 1.0)] * rest + [1.0] * (column.width - rest)
         filling += one.get("missing", [0.0] * column.width)
         columns.append(column)
-    label = found["label"]
+    label = document["label"]
     return Encoding(
         tuple(columns),
         np.array(origin, float),
         np.array(unit, float),
         np.array(filling, float),
         SourceColumn(label["name"], 0, tuple(label["classes"])),
-        optional=tuple(one["name"] for one in found["columns"] if "missing" in one),
+        optional=tuple(one["name"] for one in document["columns"] if "missing" in one),
         target=(label.get("origin", 0.0), label.get("unit", 1.0)),
     )
 
@@ -265,9 +265,9 @@ class Model:
 
     @cached_property
     def encoding(self) -> Encoding | None:
-        """How rows of the table become features; None where the file does not hold it."""
-        found = self.about.get("encoding")
-        return None if found is None else _from_json(found)
+        """The encoding of the table's rows as features; None if the file does not hold it."""
+        encoding = self.about.get("encoding")
+        return None if encoding is None else _from_json(encoding)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -381,12 +381,12 @@ class Model:
     def predicted(self, rows: Any, *, unknown: str = "refuse") -> dict[str, NDArray[Any]]:
         """Return predictions and, where there are any, probabilities, as named columns (n,)."""
         scores = self.scores(rows, unknown=unknown)
-        found = {"prediction": self._predicted(scores)}
+        predictions = {"prediction": self._predicted(scores)}
         if self.has_probabilities:
             each = self._probabilities(scores).T
             names = (f"probability {name}" for name in self.classes)
-            found |= dict(zip(names, each, strict=True))
-        return found
+            predictions |= dict(zip(names, each, strict=True))
+        return predictions
 
     def describe(self) -> str:
         """Return what the file says, in lines to be read."""
@@ -430,13 +430,13 @@ class Model:
         """Return rows of a model without an encoding."""
         width = self.about["features"]
         try:
-            found = np.asarray(rows, dtype=np.float64)
+            features = np.asarray(rows, dtype=np.float64)
         except (TypeError, ValueError):
-            found = np.empty(0)
-        if found.ndim != 2 or found.shape[1] != width or not np.isfinite(found).all():
+            features = np.empty(0)
+        if features.ndim != 2 or features.shape[1] != width or not np.isfinite(features).all():
             why = self.about["withheld"] or f"of data set {self.about['run']['dataset']}"
             raise DataError(f"expected rows of {width} finite features, as an array; {why}")
-        return found
+        return features
 
 
 def _said(one: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What a run would cost: its account as if every planned round had happened.
+"""The planned privacy account of a run, as if every round had happened.
 
 The numbers are those of a run with the same config, because they come from the same places: the
 calibration, the agent half's releases and the account that a run writes into ``privacy.json``.
@@ -31,7 +31,7 @@ from .build import agents_of, build_federation, build_strategy, require_public_d
 from .config import changed
 
 FACT_KEYS = ("num-examples", "dim", "colluders")
-"""Public numbers that stand in for the data, beside the run-config keys."""
+"""Public numbers that replace the data, in addition to the run-config keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Planned:
     noise : mapping
         The noise key of the algorithm and its value, as given or as calibrated.
     delta, relation
-        At which epsilon is stated, and between which data sets.
+        The delta at which epsilon is stated, and the neighbouring relation.
     """
 
     account: Mapping[str, Any]
@@ -62,25 +62,25 @@ _BOUNDS: Mapping[str, Any] = {
     "row-norm": 1.0,
     "loss": "binary-logistic",
 }
-"""What a private run may need besides its noise, with values at which it is there."""
+"""Keys that a private run may need in addition to its noise, with example values."""
 
 
 def plan_account(config: Config, public: Mapping[str, Any]) -> Planned:
-    """Return the account of the run that a resolved config asks for.
+    """Return the planned account of a resolved config.
 
     Parameters
     ----------
     config : Config
         A resolved run config.
     public : mapping
-        ``num-examples`` (and ``dim``) of every agent where the account is not for the config's own
-        data; empty reads these. ``colluders`` of every node that trusts sums.
+        ``num-examples`` (and ``dim``) of every agent, in place of the config's data, which are
+        read if it is empty. ``colluders`` of every node that trusts sums.
 
     Raises
     ------
     ConfigError
-        If the run cannot be private as configured, or the data cannot be read; the line has all
-        keys that are missing.
+        If the run cannot be private as configured, or the data cannot be read; the error names
+        all keys that are missing.
     """
     with missing_named(config, public):
         return _plan(config, public)
@@ -88,7 +88,7 @@ def plan_account(config: Config, public: Mapping[str, Any]) -> Planned:
 
 @contextmanager
 def missing_named(config: Config, public: Mapping[str, Any]) -> Iterator[None]:
-    """Add all keys that a private run lacks to the ``ConfigError`` that names the first."""
+    """Extend a ``ConfigError`` that names one missing key of a private run by all others."""
     try:
         yield
     except ConfigError as error:
@@ -97,9 +97,9 @@ def missing_named(config: Config, public: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _missing(config: Config, public: Mapping[str, Any]) -> list[str]:
-    """Return the keys without which a run cannot be private and with which it could.
+    """Return the keys that a run lacks to be private, with example values.
 
-    With values at which it is, but for a schema, which has to be written first.
+    A schema has no example value: it has to be written first.
     """
     given = changed(config)
     absent = {key: _BOUNDS[key] for key in _BOUNDS if key in config and key not in given}
@@ -125,7 +125,7 @@ def _missing(config: Config, public: Mapping[str, Any]) -> list[str]:
 
 
 def _plan(config: Config, public: Mapping[str, Any], *, any_data: bool = False) -> Planned:
-    """Return the plan; ``any_data`` takes data too that a private run refuses."""
+    """Return the plan; ``any_data`` also accepts data that a private run refuses."""
     strategy = build_strategy(config)
     if "colluders" in public and not strategy.half.agent.noise_sharing:
         raise ConfigError("colluders: not used without noise-sharing = true")
@@ -152,7 +152,7 @@ def _facts(
     *,
     any_data: bool,
 ) -> list[Facts]:
-    """Return every agent's public numbers: those given, else those of the config's data."""
+    """Return every agent's public facts: those given, else those of the config's data."""
     count, colluders = agents_of(config), int(public.get("colluders", -1))
     if "num-examples" not in public:
         if "dim" in public:
@@ -170,17 +170,17 @@ def _facts(
 
 
 def _session(config: Mapping[str, Any], facts: list[Facts]) -> Session:
-    """Return a session of agents that have been enrolled and asked for nothing yet."""
+    """Return a session whose agents are enrolled and have taken part in no round."""
     start = ArrayRecord({"x": Array(np.zeros(facts[0].dim, config["dtype"]))})
     agents = {
-        str(place): Agent(place, own.num_examples, facts=own.to_json())
-        for place, own in enumerate(facts)
+        str(place): Agent(place, known.num_examples, facts=known.to_json())
+        for place, known in enumerate(facts)
     }
     return replace(Session.of("", start), roster=Roster(agents))
 
 
 def _complete(strategy: PrimalDualStrategy, rounds: int, session: Session) -> set[Release]:
-    """Note every planned release as made and all rounds as played; return the releases."""
+    """Charge every planned release, mark all rounds as played and return the releases."""
     half, agents = strategy.half.agent, session.roster.agents
     planned: set[Release] = set()
     if half.private:

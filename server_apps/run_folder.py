@@ -1,4 +1,4 @@
-"""What a run leaves behind: one folder, written as the run goes, so that nothing is lost."""
+"""The folder of a run, written as the run goes, so that nothing is lost."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ class RunFolder:
         RunError
             If that folder is in use, or in a private run the newest checkpoint cannot be read.
         """
-        found = sorted(
+        folders = sorted(
             _base(output_dir).glob(f"*/{FILE_NAME}"), key=lambda path: path.stat().st_mtime
         )
-        for path in reversed(found):
+        for path in reversed(folders):
             folder = cls(path.parent)
             with folder.held():
                 try:
@@ -101,7 +101,7 @@ class RunFolder:
 
     @property
     def checkpoint(self) -> Path:
-        """Where the checkpoint is."""
+        """Path of the checkpoint."""
         return self.path / FILE_NAME
 
     def write_model(self, result: PrivetResult, about: Mapping[str, Any]) -> None:

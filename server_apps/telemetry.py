@@ -129,7 +129,7 @@ class _Silent(WSGIRequestHandler):
     timeout = IDLE_TIMEOUT
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Keep what is asked out of the run's log."""
+        """Do not write requests to the run's log."""
 
 
 @contextmanager

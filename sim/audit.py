@@ -1,7 +1,7 @@
-"""What a coordinator can prove of a run's promise: the run itself, with canaries for records.
+"""Audit the privacy of a run: the run itself, with canaries in place of records.
 
-Every agent's records are replaced by canaries: one row each with a single entry, in a column of its
-own, whose clipped gradient has the largest norm there is. The toss of a coin says whether its
+Every agent's records are replaced by canaries: one row each with a single entry, in a separate
+column, whose clipped gradient has the largest possible norm. A coin toss decides whether its
 neighbour is there instead: the row with the other sign, or none (relation add-remove), so that the
 gradient moves by as much as a record can move it. The other rows are zero; where a whole agent is
 the unit (relation replace-agent), they are copies of its one canary. Numbers that the account
@@ -9,13 +9,13 @@ rests on - examples, divisor, loss, regulariser, clip, noise, rounds - are those
 participants, the strategy, masks and accounts are the real ones.
 
 The coordinator sees every upload in clear, or every masked sum, and every model. From half of the
-canaries, whose coins it is told, it learns which weights of the rounds tell the two apart (a linear
-discriminant), and guesses the coins of the others. No choice of it can make the bounds wrong, only
-weak. Colluding agents of a shared noise add none.
+canaries, whose coins are revealed to it, it learns which weights of the rounds separate the two (a
+linear discriminant), and guesses the coins of the others. No choice of weights can make the bounds
+wrong, only weak. Colluding agents of a shared noise add none.
 
-Two more looks need no guess. The first run is played again: an upload that then has the same bits
-had no noise. And where Laplace noise is charged, what each upload is away from itself without noise
-is measured in units of what is charged (`privet.sim.residuals`).
+Two more checks need no guess. The first run is repeated: an upload that then has the same bits had
+no noise. And where Laplace noise is charged, the distance of each upload from the same upload
+without noise is measured in units of the charged scale (`privet.sim.residuals`).
 """
 
 from __future__ import annotations
@@ -63,38 +63,38 @@ Signs = NDArray[np.float64]
 CANARIES = 2000
 FALSE_ALARMS = 1e-3
 CODED = "value-bits"
-"""The key that an audit leaves out: codes of noised numbers, from which no more can be proven."""
+"""The key that an audit ignores: it encodes noised numbers, which proves nothing more."""
 SHARES = (0.005, 0.02, 0.1, 0.3, 1.0)
 """Of the canaries that are guessed on, the surest of them and all: those that delta lets prove."""
 FEWEST_NUMBERS = 4
 """Of an upload that is compared with itself: grids and noise are such that the chance of one equal
 number is below 2^-12, and so below 2^-48 for the whole."""
 SMOOTH = 3
-"""Degree of the polynomials in what a round tells of a canary."""
+"""Degree of the polynomials that fit a canary's signal over the rounds."""
 LOUD = 8.0
 """Entry of a canary, in units of the clip: its gradient is beyond the clip, and stays there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was proven of a run, beside what it says.
+    """The bounds proven for a run, and the privacy it claims.
 
     Attributes
     ----------
     epsilon, delta : float
-        What the run says of itself, by its own account.
+        The privacy that the run claims by its account.
     guessed : float
         Lower bound on epsilon by the guesses on canaries (`privet.sim.empirical`).
     provable : float
-        What ``guessed`` would be had every guess been right.
+        The value of ``guessed`` had every guess been right.
     measured : float
         Lower bound on epsilon by the gap of the means, exact where what is seen is Gaussian; NaN
         where the noise is not.
     spread : float
         Epsilon of the account with the largest scale that Laplace noise may have by what was seen
-        of it; NaN where there is none, or it cannot be told apart in the uploads.
+        of it; NaN where there is none, or it cannot be separated in the uploads.
     repeated : bool
-        Whether an upload had the same bits when the first run was played again.
+        True if an upload had the same bits when the first run was repeated.
     canaries, guesses, correct : int
         Canaries that were guessed on, how many guesses the bound is of, and how many were right.
     runs : int
@@ -125,7 +125,7 @@ class Audit:
 
     @property
     def broken(self) -> bool:
-        """Whether more is proven than the run says."""
+        """True if a bound is above the claimed epsilon, or an upload was repeated."""
         return self.repeated or self.bound > self.epsilon
 
     @property
@@ -143,7 +143,7 @@ def audit(
     colluders: int | None = None,
     rng: np.random.Generator | None = None,
 ) -> Audit:
-    """Audit what a run config promises, in this process.
+    """Audit the privacy that a run config promises, in this process.
 
     Parameters
     ----------
@@ -151,13 +151,13 @@ def audit(
         Run config; the keys are those of ``privet.server_apps.config``. Its data give their public
         numbers alone.
     canaries : int
-        At least so many, in as many runs as it takes.
+        Least number of canaries, over as many runs as needed.
     false_alarms : float
         The chance of an alarm that the two bounds may have together, where the run keeps its word.
     colluders : int, optional
         Nodes pin each other's keys and trust all but so many, as in ``run_inline``.
     rng : Generator, optional
-        Of the coins; the system's by default.
+        Generator of the coins; by default seeded by the system.
 
     Raises
     ------
@@ -218,8 +218,8 @@ def _spread(seen: _Seen, error: float) -> float:
         (replace(release, scale=release.scale * share), times)
         for release, times in seen.ledger.entries
     )
-    found = AgentLedger.of(entries).spent(seen.delta)
-    return found if share < 1 else min(found, seen.epsilon)
+    spent = AgentLedger.of(entries).spent(seen.delta)
+    return spent if share < 1 else min(spent, seen.epsilon)
 
 
 # ------------------------------------------------------------------ canaries
@@ -244,11 +244,11 @@ def _coins(
     colluders: int,
     rng: np.random.Generator,
 ) -> list[_Planted]:
-    """Return every agent's canaries; those of a sum have columns of their own."""
-    apart = bool(config.get("secure-sum"))
+    """Return every agent's canaries, in disjoint columns where uploads are summed."""
+    disjoint = bool(config.get("secure-sum"))
     columns = min(problem.features.shape[1] for problem in problems)
     watched = max(len(problems) - colluders, 1)
-    if apart:
+    if disjoint:
         columns //= len(problems)
     if columns < 1:
         raise ConfigError(
@@ -258,7 +258,7 @@ def _coins(
     alone = config.get("clipping") == "batch" or config.get("relation") == "replace-agent"
     most = 1 if alone else min(columns, -(-wanted // watched))
     return [
-        _planted(config, problem, place * columns if apart else 0, most, rng)
+        _planted(config, problem, place * columns if disjoint else 0, most, rng)
         for place, problem in enumerate(problems)
     ]
 
@@ -303,13 +303,13 @@ def _planted(
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Canaries of one run: what was seen of each, and whether it was there (m,).
+    """Observations of one run's canaries, and whether each was present (m,).
 
     ``features`` (m, K, q) are q numbers of each round.
 
-    Beside it what the honest agents said that their uploads cost, the account of the one whose
-    cost most, the numbers of every upload or sum with whose and which it was, and how far the
-    uploads are from themselves without noise.
+    The other fields are the cost that the honest agents state for their uploads, the ledger of the
+    agent with the largest cost, a digest of every upload or sum with its round and agents, and the
+    residuals of the uploads from the same uploads without noise.
     """
 
     features: Vector
@@ -328,7 +328,7 @@ def _play(
     *,
     residuals: Residuals | None = None,
 ) -> _Seen:
-    """Return what a run gave away of its canaries, and measure its residuals if asked to."""
+    """Return the observations of a run's canaries; measure ``residuals`` if given."""
     count, silent = len(planted), colluders or 0
     problems = [one.problem for one in planted]
     strategy = build_strategy(config)
@@ -341,7 +341,7 @@ def _play(
         return (helper if place >= count - silent else honest)(message, context)
 
     with _nodes(problems, colluders, str(config.get("relation", "replace-one"))) as nodes:
-        grid = _Listening(app, nodes, planted[: count - silent])
+        grid = _ObservingGrid(app, nodes, planted[: count - silent])
         if residuals is not None:
             replays = Replays(name, problems, grid.run.run_id, grid.node_configs)
             grid.measure = partial(replays.measure, residuals)
@@ -354,21 +354,21 @@ def _play(
 def _nodes(
     problems: Sequence[LinearModel[Any]], colluders: int | None, relation: str
 ) -> Iterator[list[NodeConfig]]:
-    """Give the nodes' configs, whose operators agree to the run's neighbouring relation."""
-    own: list[dict[str, Any]] = [
+    """Yield the node configs, whose operators agree to the run's neighbouring relation."""
+    configs: list[dict[str, Any]] = [
         {"partition-id": place, "num-partitions": len(problems), "relation": relation}
         for place in range(len(problems))
     ]
     if relation == "add-remove":
-        for one, problem in zip(own, problems, strict=True):
+        for one, problem in zip(configs, problems, strict=True):
             one["num-examples"] = problem.num_examples
     if colluders is None:
-        yield [*own]
+        yield [*configs]
         return
     with TemporaryDirectory() as folder:
         names = map(str, range(len(problems)))
         trusting = trusting_nodes(Path(folder), names, colluders, relation)
-        yield [{**one, **other} for one, other in zip(own, trusting, strict=True)]
+        yield [{**one, **other} for one, other in zip(configs, trusting, strict=True)]
 
 
 @dataclass
@@ -380,13 +380,13 @@ class _Sum:
     places: list[int] = field(default_factory=list)
 
 
-class _Listening(InlineGrid):
-    """Keeps what the uploads and models say of every canary, and nothing else of them."""
+class _ObservingGrid(InlineGrid):
+    """Records the projections of uploads and models on every canary, and nothing else of them."""
 
     def __init__(self, app: App, nodes: Sequence[NodeConfig], planted: Sequence[_Planted]) -> None:
         super().__init__(app, nodes)
         self._planted = planted
-        self._heard: dict[int, dict[int, list[Vector]]] = {i: {} for i in range(len(planted))}
+        self._observed: dict[int, dict[int, list[Vector]]] = {i: {} for i in range(len(planted))}
         self._sums: dict[tuple[int, int, tuple[str, ...]], _Sum] = {}
         self._last: dict[int, Update] = {}
         self._uploads: set[tuple[int, tuple[int, ...], bytes]] = set()
@@ -394,7 +394,7 @@ class _Listening(InlineGrid):
         """Called with honest agents' messages, their states before these, and the replies."""
 
     def deliver(self, message: Message) -> Message | None:
-        """Deliver a message, and listen."""
+        """Deliver a message and record its reply."""
         state = self.contexts[message.metadata.dst_node_id].state
         before = RecordDict() if self.measure is None else own_content(state)
         reply = super().deliver(message)
@@ -403,27 +403,31 @@ class _Listening(InlineGrid):
         if reply is None or reply.has_error():
             why = "no reply" if reply is None else reply.error.reason
             raise RunError(f"an agent takes no part in the audit: {why}")
-        asked = read_instruction(message.content)
-        said = read_update(reply.content, asked.protocol, asked.version, asked.round)
+        instruction = read_instruction(message.content)
+        update = read_update(
+            reply.content, instruction.protocol, instruction.version, instruction.round
+        )
         place = int(self.node_configs[message.metadata.dst_node_id]["partition-id"])
         if place < len(self._planted):
-            self._last[place] = said
+            self._last[place] = update
             if self.measure is not None:
-                self.measure(message, before, asked, said)
-        if asked.attempt:
-            self._add(asked, said.payload, place)
+                self.measure(message, before, instruction, update)
+        if instruction.attempt:
+            self._add(instruction, update.payload, place)
         else:
-            self._note(asked, said.arrays(), [place])
+            self._record(instruction, update.arrays(), [place])
         return reply
 
     @property
     def _dim(self) -> int:
         return self._planted[0].problem.dim
 
-    def _add(self, asked: Instruction, payload: bytes, place: int) -> None:
-        """Add a masked upload to its sum; what a whole one says is noted of all its agents."""
-        names = tuple(name for name, _ in asked.roster)
-        one = self._sums.setdefault((asked.round, asked.attempt, names), _Sum(len(names)))
+    def _add(self, instruction: Instruction, payload: bytes, place: int) -> None:
+        """Add a masked upload to its sum; record a complete sum for all its agents."""
+        names = tuple(name for name, _ in instruction.roster)
+        one = self._sums.setdefault(
+            (instruction.round, instruction.attempt, names), _Sum(len(names))
+        )
         words = ring.from_bytes(payload)
         if one.words is None:
             one.words = words
@@ -432,35 +436,39 @@ class _Listening(InlineGrid):
         one.places.append(place)
         one.missing -= 1
         if not one.missing:
-            self._note(asked, ring.decode(one.words), one.places)
+            self._record(instruction, ring.decode(one.words), one.places)
 
-    def _note(
-        self, asked: Instruction, arrays: Mapping[str, NDArray[Any]], places: Sequence[int]
+    def _record(
+        self, instruction: Instruction, arrays: Mapping[str, NDArray[Any]], places: Sequence[int]
     ) -> None:
         vectors = vectors_of(arrays, self._dim)
-        # What a sparse upload leaves out is zero in every run.
+        # Entries that a sparse upload leaves out are zero in every run.
         sparse = ENCODED in arrays
         numbers = sum(int(np.count_nonzero(one)) if sparse else one.size for one in vectors)
         if numbers >= FEWEST_NUMBERS and min(places) < len(self._planted):
             bits = sha256(b"".join(vector.tobytes() for vector in vectors)).digest()
-            self._uploads.add((asked.round, tuple(sorted(places)), bits))
-        both = np.array([*vectors, *vectors_of(asked.broadcast(), self._dim)], np.float64)
+            self._uploads.add((instruction.round, tuple(sorted(places)), bits))
+        both = np.array([*vectors, *vectors_of(instruction.broadcast(), self._dim)], np.float64)
         for place in places:
             if place < len(self._planted):
-                self._heard[place][asked.round] = [*(self._planted[place].looks @ both.T).T]
+                self._observed[place][instruction.round] = [
+                    *(self._planted[place].looks @ both.T).T
+                ]
 
     def seen(self) -> _Seen:
-        """Return what was seen of all canaries; zero in rounds without their agent."""
-        rounds = sorted({number for own in self._heard.values() for number in own})
-        width = max((len(one) for own in self._heard.values() for one in own.values()), default=0)
+        """Return the observations of all canaries; zero in rounds without their agent."""
+        rounds = sorted({number for rows in self._observed.values() for number in rows})
+        width = max(
+            (len(one) for rows in self._observed.values() for one in rows.values()), default=0
+        )
         parts = []
-        for place, own in self._heard.items():
+        for place, rows in self._observed.items():
             table = np.zeros((self._planted[place].present.size, len(rounds), width))
             for at, number in enumerate(rounds):
-                for which, values in enumerate(own.get(number, ())):
+                for which, values in enumerate(rows.get(number, ())):
                     table[:, at, which] = values
             parts.append(table)
-        worst = max(self._last.values(), key=lambda said: said.epsilon)
+        worst = max(self._last.values(), key=lambda update: update.epsilon)
         return _Seen(
             np.concatenate(parts),
             np.concatenate([one.present for one in self._planted]),
@@ -476,36 +484,36 @@ class _Listening(InlineGrid):
 
 
 def _scores(seen: Sequence[_Seen], rng: np.random.Generator) -> tuple[Vector, NDArray[np.bool_]]:
-    """Return scores of half of the canaries and their coins; the other half is told.
+    """Return scores and coins of half of the canaries; the other half is the training half.
 
     Fisher's discriminant w = S^-1 delta around the middle, S the covariance and delta the
-    difference of the means. Of delta, which is small beside its own error, the part is taken that
-    runs smoothly over the rounds: B (B' S^-1 B)^-1 B' S^-1 delta, with polynomials in B.
+    difference of the means. As delta is small compared with its error, only the part of it that
+    varies smoothly over the rounds is used: B (B' S^-1 B)^-1 B' S^-1 delta, with polynomials in B.
     """
     features = np.concatenate([one.features for one in seen])
     present = np.concatenate([one.present for one in seen])
     count, rounds, width = features.shape
     smooth = np.polynomial.legendre.legvander(np.linspace(-1, 1, rounds), min(SMOOTH, rounds - 1))
     basis = np.kron(smooth, np.eye(width))
-    told = np.zeros(count, bool)
-    told[rng.permutation(count)[: count // 2]] = True
+    training = np.zeros(count, bool)
+    training[rng.permutation(count)[: count // 2]] = True
     flat = features.reshape(count, -1)
-    spread = flat[told].std(axis=0)
+    spread = flat[training].std(axis=0)
     used = flat[:, spread > 0] / spread[spread > 0]
     basis = basis[spread > 0] / spread[spread > 0, None]
-    means = [used[told & (present == side)].mean(axis=0) for side in (True, False)]
+    means = [used[training & (present == side)].mean(axis=0) for side in (True, False)]
     if not used.size or not np.isfinite(means).all():
-        raise RunError("an audit of so few canaries tells nothing: take more")
-    own = used[told] - np.where(present[told][:, None], *means)
-    covariance = own.T @ own / len(own)
-    # Small: uploads that add up over the rounds differ by little. Not zero: some repeat others.
-    ridge = 1e-6 + 0.1 * max(used.shape[1] / len(own) - 0.25, 0.0)
+        raise RunError("too few canaries to audit: take more")
+    centred = used[training] - np.where(present[training][:, None], *means)
+    covariance = centred.T @ centred / len(centred)
+    # Small, as uploads that add up over rounds differ by little; not zero, as some repeat others.
+    ridge = 1e-6 + 0.1 * max(used.shape[1] / len(centred) - 0.25, 0.0)
     covariance += ridge * np.eye(used.shape[1])
     inverse = np.linalg.solve(covariance, np.column_stack([basis, means[0] - means[1]]))
     fitted, *_ = np.linalg.lstsq(basis.T @ inverse[:, :-1], basis.T @ inverse[:, -1], rcond=1e-10)
     weights = inverse[:, :-1] @ fitted
     middle = (means[0] + means[1]) @ weights / 2.0
-    return used[~told] @ weights - middle, present[~told]
+    return used[~training] @ weights - middle, present[~training]
 
 
 __all__ = ["CANARIES", "FALSE_ALARMS", "Audit", "audit"]

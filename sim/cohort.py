@@ -1,8 +1,8 @@
-"""The cohort engine: the in-process engine, whose agents work together where they can.
+"""The cohort engine: the in-process engine, with agents batched where possible.
 
-Agents who are asked the same thing do a round's local work without messages
-(`privet.client_apps.cohort`); all others are sent their messages as on the in-process engine. The
-bits are the same. Every process of the Ray engine runs its own agents so.
+Agents with the same instruction do a round's local work as one batch, without messages
+(`privet.client_apps.cohort`); all others are sent messages as on the in-process engine. The
+results are the same bits. Every process of the Ray engine runs its agents this way.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from privet.sim.grid import App, NodeConfig, Nodes
 
 
 class CohortNodes(Nodes):
-    """Nodes whose agents work together where they can; arguments as `Nodes`.
+    """Nodes whose agents are batched where possible; arguments as `Nodes`.
 
-    An agent's state is in its context, or, while it works with others, in their tables.
+    An agent's state is in its context or, while it is in a batch, in the tables of the batch.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class CohortNodes(Nodes):
         nodes: Sequence[int],
         tags: Tags,
         states: Mapping[str, NDArray[Any]] | None,
-        besides: Mapping[str, NDArray[Any]],
+        per_agent: Mapping[str, NDArray[Any]],
     ) -> list[Trained]:
-        """Do a round's local work of those of these nodes that can do it together."""
+        """Do a round's local work for those of the nodes that can be batched."""
         if self._cohort is None:
             return []
-        return self._cohort.train(shared, nodes, tags, states, besides)
+        return self._cohort.train(shared, nodes, tags, states, per_agent)
 
     def answer(self, message: Message) -> Message:
         """Return a node's reply to a message, as `Nodes.answer`."""
@@ -63,18 +63,18 @@ class CohortNodes(Nodes):
         return super().states()
 
     def restore(self, states: Mapping[str, bytes]) -> None:
-        """Put back what ``states`` returned."""
+        """Restore the states that ``states`` returned."""
         self.release()
         super().restore(states)
 
     def release(self, nodes: Sequence[int] | None = None, *, keep: bool = False) -> None:
-        """Put the states of all nodes, or of some, into their contexts."""
+        """Move the states of the given nodes, by default all, back into their contexts."""
         if self._cohort is not None:
             self._cohort.release(nodes, keep=keep)
 
 
 class CohortGrid(InlineGrid):
-    """Runs the agents in this process, together where they can; arguments as `InlineGrid`."""
+    """Runs the agents in this process, batched where possible; arguments as `InlineGrid`."""
 
     _nodes: CohortNodes
     _kind = CohortNodes
@@ -91,11 +91,11 @@ class CohortGrid(InlineGrid):
         nodes: Sequence[int],
         tags: Tags,
         states: Mapping[str, NDArray[Any]] | None,
-        besides: Mapping[str, NDArray[Any]],
+        per_agent: Mapping[str, NDArray[Any]],
         timeout: float,
     ) -> list[Trained]:
-        """Do a round's local work of those of these nodes that can do it together, however long."""
+        """Do a round's local work for the nodes that can be batched; ``timeout`` is not used."""
         if not self.online.issuperset(nodes):
             return []
-        with np.errstate(over="ignore", invalid="ignore"):  # as of agents that are asked by message
-            return self._nodes.train(shared, nodes, tags, states, besides)
+        with np.errstate(over="ignore", invalid="ignore"):  # as for agents that are sent messages
+            return self._nodes.train(shared, nodes, tags, states, per_agent)

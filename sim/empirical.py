@@ -1,4 +1,4 @@
-"""What an observer can prove of a mechanism: lower bounds on its epsilon, from what it gave out.
+"""Lower bounds on the epsilon of a mechanism, from its outputs.
 
 A bound is a statement with an error: where the mechanism is as private as it says, the bound is
 above what it says with at most that probability.
@@ -80,7 +80,7 @@ def mu_bound(first: Vector, second: Vector, *, error: float) -> float:
     """Return the Gaussian-DP mu that two samples prove, with an error of at most ``error``.
 
     For Gaussian samples of one variance, as the Gaussian mechanism gives on two neighbours: their
-    means are at most mu deviations apart, Student's t of their difference is noncentral with
+    means differ by at most mu deviations, Student's t of their difference is noncentral with
     mu / sqrt(1/n_1 + 1/n_2), and the bound is the largest mu at which the t that was seen, or a
     larger one, has a chance of at most ``error``. Exact for Gaussian samples, and no statement
     about others. Either sample may be the larger: both directions share the error.
@@ -172,12 +172,12 @@ def best_guesses(
     """
     order = np.argsort(-np.abs(scores), kind="stable")
     hits = np.cumsum((scores > 0)[order] == truth[order])
-    found = []
+    bounds = []
     for guesses in counts:
         correct = int(hits[guesses - 1])
         bound = guessing_bound(correct, guesses, scores.size, delta, error=error / len(counts))
-        found.append((bound, guesses, correct))
-    return max(found)
+        bounds.append((bound, guesses, correct))
+    return max(bounds)
 
 
 __all__ = [

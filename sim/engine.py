@@ -1,7 +1,7 @@
 """The in-process engine: a Flower Grid that calls the ClientApp directly.
 
-Same Strategy, same ClientApp, same messages as in a deployment; only the transport is a function
-call. It imports neither Ray nor scikit-learn.
+Strategy, ClientApp and messages are the same as in a deployment; only the transport is a function
+call. This module imports neither Ray nor scikit-learn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class InlineGrid(LocalGrid):
     Parameters
     ----------
     client_app : ClientApp or callable
-        What handles a message: ``(message, context) -> reply``.
+        The handler of messages: ``(message, context) -> reply``.
     nodes : int or sequence of mappings
         Number of nodes, or one node config each, as in ``LocalGrid``.
     run_config : mapping, optional
@@ -51,7 +51,7 @@ class InlineGrid(LocalGrid):
                 self.arrived(message, reply)
 
     def deliver(self, message: Message) -> Message | None:
-        """Run one message at its node; None is a reply that never arrives."""
+        """Return the reply of a message's node, or None for a reply that is lost."""
         if message.metadata.dst_node_id not in self.online:
             return self.not_connected(message)
         return self._nodes.answer(message)
@@ -61,5 +61,5 @@ class InlineGrid(LocalGrid):
         return self._nodes.states()
 
     def restore_node_states(self, states: Mapping[str, bytes]) -> None:
-        """Put back what ``node_states`` returned."""
+        """Restore the states that ``node_states`` returned."""
         self._nodes.restore(states)

@@ -31,7 +31,7 @@ Part = tuple[NDArray[Any], NDArray[Any]]
 
 
 class _Federated(BaseEstimator):  # type: ignore[misc]
-    """What classifier and regressor share: parameters, dealing of the data, the run."""
+    """Base of classifier and regressor: parameters, partitioning of the data, the run."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
             regularize_intercept=private,
         )
         divisor = None if private else total / len(parts)
-        problems = tuple(model.problem(rows, own, divisor=divisor) for rows, own in parts)
+        problems = tuple(model.problem(rows, targets, divisor=divisor) for rows, targets in parts)
         result = self._run(model, problems, int(random.randint(2**31 - 1)))
         self.estimator_ = model.fitted(result.arrays)
         self.coef_, self.intercept_ = self.estimator_.coef_, self.estimator_.intercept_
@@ -107,8 +107,8 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
             config["delta"] = float(self.delta)
             config["clip"], config["row-norm"] = float(self.clip), float(self.row_norm)
             config |= algorithm(self.strategy).load_agent().noise_settings
-        own = {key.replace("_", "-"): value for key, value in (self.settings or {}).items()}
-        return {**config, **own}
+        extra = {key.replace("_", "-"): value for key, value in (self.settings or {}).items()}
+        return {**config, **extra}
 
     # ------------------------------------------------------------------ data
 
@@ -125,8 +125,8 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
 
     def _given_parts(self, X: Sequence[Any], y: Any) -> list[Part]:
         if y is None or len(X) != len(y):
-            found = "no labels" if y is None else f"{len(y)} label arrays"
-            raise ValueError(f"found {len(X)} feature arrays and {found}: one each per agent")
+            given = "no labels" if y is None else f"{len(y)} label arrays"
+            raise ValueError(f"found {len(X)} feature arrays and {given}: one each per agent")
         parts = []
         for number, (rows, labels) in enumerate(zip(X, y, strict=True)):
             try:
@@ -236,7 +236,7 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
         if len(self.classes_) < 2:
             raise ValueError("a classifier needs at least two classes, found 1 class")
         coded = np.split(numbers, np.cumsum([len(labels) for _, labels in parts])[:-1])
-        data = [(rows, own) for (rows, _), own in zip(parts, coded, strict=True)]
+        data = [(rows, code) for (rows, _), code in zip(parts, coded, strict=True)]
         self._fit(data, range(len(self.classes_)), LogisticRegression(), random)
         self.estimator_.classes_ = np.arange(len(self.classes_))
         return self
@@ -332,7 +332,7 @@ def _shown(rounds: int, verbose: bool) -> Iterator[tuple[Observer, ...]]:
 
 
 def _is_parted(X: Any) -> bool:
-    """Whether the data are one array an agent: a list of two-dimensional arrays."""
+    """Return whether the data are one array per agent: a list of two-dimensional arrays."""
     return isinstance(X, list | tuple) and len(X) > 0 and np.ndim(X[0]) == 2
 
 

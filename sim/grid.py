@@ -1,6 +1,6 @@
-"""What the engines of this library have in common: nodes, message ids, replies, checkpoints.
+"""The common part of this library's engines: nodes, message ids, replies and checkpoints.
 
-An engine differs only in where a ``Nodes`` lives and in how messages reach it.
+Engines differ only in where a ``Nodes`` lives and in how messages reach it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FIRST_NODE = 1000
 NOT_CONNECTED = 5
 RAISED = 2
 CRASHED = 8
-"""Flower's error codes for a node that is away, an exception and the end of a node's process."""
+"""Flower's error codes for a disconnected node, an exception and the end of a node's process."""
 _run_ids = itertools.count(1)
 
 NodeConfig = Mapping[str, bool | int | float | str]
@@ -47,13 +47,13 @@ App = ClientApp | Callable[[Message, Context], Message]
 
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
-KEPT_BYTES = (1 << 31) - 1  # the most an int takes
-LARGEST_KEPT = 32 << 20  # the most that glibc accepts
+KEPT_BYTES = (1 << 31) - 1  # the largest C int
+LARGEST_KEPT = 32 << 20  # the largest value that glibc accepts
 
 
 @lru_cache(maxsize=1)
 def keep_freed_memory() -> bool:
-    """Have the C library keep freed memory for the next message; return whether it could be told.
+    """Make the C library keep freed memory for the next message; return whether it accepted.
 
     Messages of a round are allocated and freed together; with its defaults every payload above
     128 kB is mapped, zeroed page by page and unmapped again, which costs ten times the copy.
@@ -62,12 +62,12 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return False
-    told = (mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT), mallopt(M_TRIM_THRESHOLD, KEPT_BYTES))
-    return all(told)
+    accepted = (mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT), mallopt(M_TRIM_THRESHOLD, KEPT_BYTES))
+    return all(accepted)
 
 
 class Nodes:
-    """The nodes that one process runs: a ClientApp, and a context for each.
+    """The nodes of one process: a ClientApp, and a context for each node.
 
     Parameters
     ----------
@@ -99,10 +99,10 @@ class Nodes:
         }
 
     def answer(self, message: Message) -> Message:
-        """Return a node's reply to a message, of whose content the ClientApp gets a copy.
+        """Return a node's reply to a message; the ClientApp gets a copy of the content.
 
-        What the ClientApp raises becomes the error reply that Flower's runtimes send, and so does
-        what it returns if that is not a reply to the message.
+        If the ClientApp raises, or returns no reply to the message, the reply is the error that
+        Flower's runtimes send.
         """
         sent = message.content
         message.content = own_content(sent)
@@ -129,7 +129,7 @@ class Nodes:
         return states
 
     def restore(self, states: Mapping[str, bytes]) -> None:
-        """Put back those of the states of ``states()`` that belong to these nodes."""
+        """Restore the states, from ``states()``, that belong to these nodes."""
         for context in self.contexts.values():
             blob = states.get(agent_name(context))
             if blob is not None:
@@ -138,35 +138,35 @@ class Nodes:
 
 
 def raised(message: Message, error: Exception) -> Message:
-    """Return the error reply to a message at which a node failed."""
+    """Return the error reply to a message whose handler raised."""
     log.error("node %d raised %r", message.metadata.dst_node_id, error)
     return Message(Error(RAISED, f"{type(error)}:<'{error}'>"), reply_to=message)
 
 
 def prepare_process(run_id: int) -> None:
-    """Make a process fit for messages: one BLAS thread, freed memory kept, an identity."""
+    """Prepare a process for messages: one BLAS thread, freed memory kept, an identity."""
     pin_blas_threads()
     keep_freed_memory()
     set_identity(run_id, SERVER_NODE)
 
 
 class LocalGrid(Grid):
-    """A Flower Grid over nodes of its own; where they live is the subclass's affair.
+    """A Flower Grid over simulated nodes; the subclass decides where they run.
 
     Parameters
     ----------
     nodes : int or sequence of mappings
         Number of nodes, or one node config each. A plain number gives every node
         ``partition-id`` and ``num-partitions`` as Flower's simulation does, and
-        ``allow-run-data`` and the run's ``relation``: whoever writes the run config of such nodes
-        is also their operator.
+        ``allow-run-data`` and the run's ``relation``: the author of the run config is also the
+        operator of such nodes.
     run_config : mapping
-        Of the run.
+        The run config of every node.
 
     Attributes
     ----------
     online : set of int
-        The nodes that are connected; to be changed at will.
+        The nodes that are connected; it may be changed between rounds.
     """
 
     def __init__(self, nodes: int | Sequence[NodeConfig], run_config: Mapping[str, Any]) -> None:
@@ -183,11 +183,11 @@ class LocalGrid(Grid):
         self._replies: dict[str, Message] = {}
         prepare_process(self._run.run_id)
 
-    # ------------------------------------------------------------------ what an engine adds
+    # ------------------------------------------------------------------ an engine implements
 
     @abstractmethod
     def dispatch(self, messages: list[Message]) -> None:
-        """Bring messages to their nodes; every reply goes to ``arrived``, now or later."""
+        """Deliver messages to their nodes; every reply is passed to ``arrived``, now or later."""
 
     @abstractmethod
     def node_states(self) -> dict[str, bytes]:
@@ -195,7 +195,7 @@ class LocalGrid(Grid):
 
     @abstractmethod
     def restore_node_states(self, states: Mapping[str, bytes]) -> None:
-        """Put back what ``node_states`` returned."""
+        """Restore the states that ``node_states`` returned."""
 
     def arrived(self, message: Message, reply: Message) -> None:
         """Keep the reply to a message until it is pulled."""
@@ -204,7 +204,7 @@ class LocalGrid(Grid):
         self._replies[message_id] = reply
 
     def not_connected(self, message: Message) -> Message:
-        """Return the error reply of a node that is away."""
+        """Return the error reply of a disconnected node."""
         node = message.metadata.dst_node_id
         return Message(Error(NOT_CONNECTED, f"node {node} is not connected"), reply_to=message)
 

@@ -1,4 +1,4 @@
-"""Runs on the engines of this library: of problems at hand, or of a whole run config."""
+"""Run given problems, or a whole run config, on the engines of this library."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from privet.sim.trusting import require_colluders, trusting_nodes
 def run_inline(
     raw: Mapping[str, Any], run_id: str, *, engine: str = "auto", colluders: int | None = None
 ) -> Finished:
-    """Run what a run config asks for in this process.
+    """Run a run config in this process.
 
-    ``engine`` is "inline", one agent after the other, "cohort", where agents work together if they
-    can, or "auto", which is the cohort engine unless there are too few. The bits are the same.
-    With ``colluders`` the nodes have pinned each other's keys, for noise that agents share out.
+    ``engine`` is "inline", one agent after the other, "cohort", where agents are batched if
+    possible, or "auto", which is the cohort engine unless there are too few. The bits are the same.
+    With ``colluders`` the nodes have pinned each other's keys, for noise that agents share.
 
     Raises
     ------
@@ -66,10 +66,10 @@ def grid_of(
     ``app`` are the other arguments of ``client_app``.
     """
     count = len(problems)
-    own = nodes or ({},) * count
+    extra = nodes or ({},) * count
     return _kind(engine, count)(
         app_of(algorithm, problems, **app),
-        [{"partition-id": i, "num-partitions": count, **own[i]} for i in range(count)],
+        [{"partition-id": i, "num-partitions": count, **extra[i]} for i in range(count)],
     )
 
 
@@ -83,7 +83,7 @@ def app_of(algorithm: str, problems: Sequence[Problem], **options: Any) -> Clien
 def run_ray(
     raw: Mapping[str, Any], run_id: str, *, actors: int | None = None, address: str | None = None
 ) -> Finished:
-    """Run what a run config asks for on the Ray engine.
+    """Run a run config on the Ray engine.
 
     ``actors`` and ``address`` are those of ``privet.sim.ray.engine.RayGrid``. On a cluster every
     node has this library, and the data at the same ``data-path``.

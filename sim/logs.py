@@ -1,4 +1,4 @@
-"""How much of Flower's log a command shows."""
+"""Logging levels and formats of the commands."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ def quiet() -> None:
 
 
 def plain() -> None:
-    """Show this library's own lines without Flower's prefixes, and Flower's warnings."""
+    """Show this library's lines without Flower's prefixes, and Flower's warnings."""
     flower = logging.getLogger("flwr")
     flower.setLevel(logging.WARNING)
-    own = logging.getLogger("flwr.privet")
-    own.setLevel(logging.INFO)
-    own.propagate = False
+    library_log = logging.getLogger("flwr.privet")
+    library_log.setLevel(logging.INFO)
+    library_log.propagate = False
     handler = _Stderr()
     handler.setFormatter(logging.Formatter("%(message)s"))
-    own.handlers = [handler]
+    library_log.handlers = [handler]
 
 
 class _Stderr(logging.StreamHandler[TextIO]):

@@ -1,8 +1,8 @@
-"""One algorithm on one federation until the gradient is small, and what that took.
+"""Run one algorithm on one federation until the gradient is small, and count the cost.
 
 The measure is that of the Fed-PLT paper's Section VII: ||sum_i grad f_i||^2 at the mean of the
-agents' models, or at the coordinator's model where the agents' own never meet there. Gradients are
-counted where they are computed, messages where they are answered; nothing is taken from formulas.
+agents' models, or at the coordinator's model where the agents' models never meet there. Gradients
+are counted where they are computed, and messages where they are answered, without formulas.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from privet.strategies.run.outcome import TooFewError
 Vector = NDArray[Any]
 
 TOLERANCE = 1e-5
-"""That of the Fed-PLT paper."""
+"""The tolerance of the Fed-PLT paper."""
 DIVERGED = 1e12
 """Factor by which the measure may grow before a run is given up."""
 MODULI_KEYS = ("strong-convexity", "smoothness")
@@ -47,15 +47,15 @@ MODULI_KEYS = ("strong-convexity", "smoothness")
 def read_searched(given: Mapping[str, Any]) -> Config:
     """Return the config of a search's runs, as `read_config`, without moduli they do not use.
 
-    These are the search's own: its ranges are in units of them, whatever the algorithm.
+    Moduli are inputs of the search, whose ranges are in units of them, whatever the algorithm.
 
     Raises
     ------
     ConfigError
     """
-    own = keys_of_algorithm(str(given.get("algorithm", DEFAULT_ALGORITHM)))
-    values = {**{name: key.default for name, key in own.items()}, **given}
-    used = {name for name in MODULI_KEYS if name in own and not own[name].unused(values)}
+    keys = keys_of_algorithm(str(given.get("algorithm", DEFAULT_ALGORITHM)))
+    values = {**{name: key.default for name, key in keys.items()}, **given}
+    used = {name for name in MODULI_KEYS if name in keys and not keys[name].unused(values)}
     return read_config(
         {key: value for key, value in given.items() if key in used or key not in MODULI_KEYS}
     )
@@ -63,14 +63,14 @@ def read_searched(given: Mapping[str, Any]) -> Config:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is raced on.
+    """A problem on which algorithms are compared.
 
     Attributes
     ----------
     problems : sequence of Problem
         f_1 ... f_N.
     start : array (d,)
-        Where all agents start.
+        Starting model of all agents.
     tolerance : float
         The measure at which a run has arrived.
     config : mapping
@@ -98,7 +98,7 @@ class Task:
         Raises
         ------
         ConfigError
-            If a key or the data cannot be used, or the measure does not fit what is asked for.
+            If a key or the data cannot be used, or the measure does not fit the run.
         """
         config = read_searched(given)
         for key, idle in (("h", "zero"), ("clip", 0.0), ("resume", ""), ("unit", "")):
@@ -144,7 +144,7 @@ def problems_of(config: Mapping[str, Any], app: ProblemFn | None = None) -> Sequ
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run took; where it did not arrive, what it had spent when it was stopped.
+    """The cost of a run to the tolerance, or to where it was stopped.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ class Outcome:
     iterations : int
         Of the method as its paper counts them: rounds / exchanges per iteration, rounded up.
     rounds : int
-        Of this library.
+        Rounds of this library.
     gradients, messages : int
         Local gradients and answered messages of all agents together.
     measure : float
@@ -202,16 +202,16 @@ class Course:
         self.values = [start]
 
     def watch(self, done: Round, strategy: PrimalDualStrategy) -> None:
-        """Note the measure of a round; an observer (raises ``GivenUp`` if it has grown so far)."""
+        """Observe a round and record its measure (raises ``GivenUp`` if it diverges)."""
         self.values.append(done.stationarity)
         if not self.last < DIVERGED * self.values[0]:
             raise GivenUp("diverges")
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """Stay silent about a run that fails: settings that diverge are part of a search.
+        """Suppress the error of a run that diverges, which is part of a search.
 
-        A fault of the agents is not, and is raised.
+        Faults of the agents are raised.
         """
         with hushed(SILENT), np.errstate(all="ignore"):
             try:
@@ -238,7 +238,7 @@ class Course:
 
     @property
     def reached(self) -> bool:
-        """Whether the measure is at most the tolerance, after a round at least."""
+        """True if the measure is at most the tolerance, after at least one round."""
         return self.rounds > 0 and self.last <= self.tolerance
 
     def between(self, spent: Sequence[float]) -> float:
@@ -273,8 +273,8 @@ def race(
     most : int
         Iterations after which the run is stopped.
     too_dear : callable, optional
-        ``(gradients, messages) -> bool``, asked after every round that has not arrived: whether
-        the run is stopped for what it has spent.
+        ``(gradients, messages) -> bool``, called after every round above the tolerance: whether
+        to stop the run for its cost.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""How far uploads are from themselves without noise, in units of the Laplace noise charged.
+"""Distances of uploads from the same uploads without noise, in units of the charged Laplace scale.
 
 A message is delivered once more to an agent in the state that it was in, with draws that are given:
 none (the upload u_0), the charged scale b in every coordinate (u_1), and 40 b in each with signs
@@ -40,7 +40,7 @@ FAR = 40.0
 GRID_SLACK = 2.0**-13
 """Of the charged scale: the value and the draw are each rounded by half of the grid's spacing."""
 ALIKE = 2.0**-10
-"""What an upload may differ from u_0 + c g by, relative to it."""
+"""Largest relative difference of an upload from u_0 + c g."""
 
 
 class Silence:
@@ -57,7 +57,7 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A source whose draws are these numbers (d,), whatever scale is asked for."""
+    """A source whose draws are these numbers (d,), whatever the scale."""
 
     draws: Vector
     private = False
@@ -106,20 +106,25 @@ class Replays:
         self._accounts: dict[int, str] = {}
 
     def measure(
-        self, into: Residuals, message: Message, state: RecordDict, asked: Instruction, said: Update
+        self,
+        into: Residuals,
+        message: Message,
+        state: RecordDict,
+        instruction: Instruction,
+        update: Update,
     ) -> None:
         """Add the sizes of an upload's draws, where it is of Laplace noise.
 
-        ``state`` is a copy of the node's before the message, ``said`` its reply to it.
+        ``state`` is a copy of the node's before the message, ``update`` its reply to it.
         """
         node = message.metadata.dst_node_id
-        release = _last(self._accounts.get(node, ""), said.ledger)
-        self._accounts[node] = said.ledger
+        release = _last(self._accounts.get(node, ""), update.ledger)
+        self._accounts[node] = update.ledger
         if release is not None and release.mechanism != "laplace":
             return
         sizes = None
-        if release is not None and release.draws == 1 and not asked.attempt:
-            sizes = self._sizes(message, state, asked, said, release.scale)
+        if release is not None and release.draws == 1 and not instruction.attempt:
+            sizes = self._sizes(message, state, instruction, update, release.scale)
         if sizes is None:
             into.fits = False
             return
@@ -127,15 +132,20 @@ class Replays:
         into.count += sizes.size
 
     def _sizes(
-        self, message: Message, state: RecordDict, asked: Instruction, said: Update, scale: float
+        self,
+        message: Message,
+        state: RecordDict,
+        instruction: Instruction,
+        update: Update,
+        scale: float,
     ) -> Vector | None:
-        sent = _vector(said)
+        sent = _vector(update)
         if sent is None:
             return None
         signs = np.where(np.arange(sent.size) % 2, FAR, -FAR)
         draws = [np.full(sent.size, scale * share) for share in (0.0, 1.0)]
         played = [
-            self._upload(message, state, asked, given)
+            self._upload(message, state, instruction, given)
             for given in (*draws, signs * scale, -signs * scale)
         ]
         if any(one is None or one.shape != sent.shape for one in played):
@@ -154,14 +164,16 @@ class Replays:
         return (sizes + GRID_SLACK) * (1.0 + ALIKE)
 
     def _upload(
-        self, message: Message, state: RecordDict, asked: Instruction, draws: Vector
+        self, message: Message, state: RecordDict, instruction: Instruction, draws: Vector
     ) -> NDArray[Any] | None:
         self._source = Given(draws)
         self._nodes.contexts[message.metadata.dst_node_id].state = own_content(state)
         reply = self._nodes.answer(message)
         if reply.has_error():
             return None
-        return _vector(read_update(reply.content, asked.protocol, asked.version, asked.round))
+        return _vector(
+            read_update(reply.content, instruction.protocol, instruction.version, instruction.round)
+        )
 
 
 def vectors_of(arrays: Mapping[str, NDArray[Any]], dim: int) -> list[Vector]:
@@ -172,9 +184,9 @@ def vectors_of(arrays: Mapping[str, NDArray[Any]], dim: int) -> list[Vector]:
     return [array for array in arrays.values() if array.shape == (dim,) and array.dtype.kind == "f"]
 
 
-def _vector(said: Update) -> NDArray[Any] | None:
+def _vector(update: Update) -> NDArray[Any] | None:
     """Return the upload where it is one vector, not encoded."""
-    arrays: Mapping[str, NDArray[Any]] = said.arrays()
+    arrays: Mapping[str, NDArray[Any]] = update.arrays()
     alone = None if len(arrays) != 1 or ENCODED in arrays else next(iter(arrays.values()))
     return None if alone is None or alone.dtype.kind != "f" else alone
 

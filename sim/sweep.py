@@ -23,7 +23,7 @@ log = logging.getLogger("flwr.privet")
 Case = TypeVar("Case")
 Result = TypeVar("Result")
 Outcome = tuple[Any, str | None]
-"""What a case gave, and why it failed (None where it did not)."""
+"""The result of a case, and why it failed (None if it did not)."""
 
 
 class SweepError(RunError):

@@ -1,6 +1,6 @@
 """One tuner for all algorithms: the same budget of settings, the same search, the same measure.
 
-Every algorithm's Strategy names one or two parameters of its own (``search``), each with a range in
+Every algorithm's Strategy names one or two of its parameters (``search``), each with a range in
 units of the problem's moduli, searched on a logarithmic scale: the first part of the budget is
 spread over the whole box (a Latin hypercube), the rest in batches around the best setting so far,
 each batch in a box half as wide. A setting's score is the mean time to the tolerance over the tasks
@@ -35,7 +35,7 @@ FAR = 1.5
 MOST = 300
 """Iterations at which a run is stopped."""
 DEAR = 2.0
-"""It is stopped as well at this many times the cost of the best setting's dearest run."""
+"""A run is also stopped at this many times the cost of the best setting's costliest run."""
 UNKNOWN_MODULI = (
     "which these problems do not know: give smoothness, and strong-convexity where there is some"
 )
@@ -45,7 +45,7 @@ UNKNOWN_MODULI = (
 class Axis:
     """One parameter: run-config key and range, on a logarithmic scale.
 
-    ``unit`` gives, from the settings of the axes before it, what the range is in units of.
+    ``unit`` returns the unit of the range from the settings of the axes before it.
     """
 
     key: str
@@ -55,7 +55,7 @@ class Axis:
     unit: Callable[[Mapping[str, Any]], float] | None = None
 
     def at(self, share: float, before: Mapping[str, Any]) -> float | int:
-        """Return the value at a share (0 to 1) of the range, beside settings chosen before."""
+        """Return the value at a share (0 to 1) of the range, given the earlier settings."""
         value = self.low * (self.high / self.low) ** share
         if self.unit is not None:
             value *= self.unit(before)
@@ -64,7 +64,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One setting that was tried, and what it took on the tasks it was run on."""
+    """A setting that was tried, and its outcomes on the tasks it was run on."""
 
     settings: dict[str, Any]
     outcomes: tuple[Outcome, ...]
@@ -72,13 +72,13 @@ class Trial:
 
     @property
     def reached(self) -> bool:
-        """Whether all runs reached the tolerance."""
+        """True if all runs reached the tolerance."""
         return all(one.reached for one in self.outcomes)
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much is tried and what is minimised.
+    """The number of trials and the cost that is minimised.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class Budget:
     gradient_cost, communication_cost : float
         t_G and t_C of the time model.
     seed : int
-        Of the search.
+        Seed of the search.
     """
 
     settings: int = 40
@@ -102,9 +102,9 @@ class Budget:
 
 def moduli_of(problems: Iterable[Any]) -> Moduli | None:
     """Return the least strong convexity and the largest smoothness, None where one is not known."""
-    own = [getattr(problem, "moduli", None) for problem in problems]
-    known = [moduli for moduli in own if isinstance(moduli, Moduli)]
-    if len(known) < len(own):
+    given = [getattr(problem, "moduli", None) for problem in problems]
+    known = [moduli for moduli in given if isinstance(moduli, Moduli)]
+    if len(known) < len(given):
         return None
     return Moduli(
         min(moduli.strong_convexity for moduli in known),
@@ -114,14 +114,14 @@ def moduli_of(problems: Iterable[Any]) -> Moduli | None:
 
 @dataclass(frozen=True)
 class ModuliKeys:
-    """The keys that tell a search the moduli, whether or not its runs use them."""
+    """The keys that give the moduli to a search, whether or not its runs use them."""
 
     strong_convexity: float = same(SolverAgent, "strong_convexity")
     smoothness: float = same(SolverAgent, "smoothness")
 
 
 def given_moduli(given: Mapping[str, Any]) -> Moduli | None:
-    """Return the moduli that run-config keys give, None where they do not.
+    """Return the moduli given by run-config keys, or None.
 
     Raises
     ------
@@ -155,11 +155,11 @@ def axes(
     name : str
         Registered algorithm, whose Strategy has ``search``.
     moduli : Moduli, optional
-        Of the problem, in which units are: `privet.strategies.SearchAxis`.
+        Moduli of the problem, the units of the ranges: `privet.strategies.SearchAxis`.
     local_steps : int
-        Of a round.
+        Local steps of a round.
     solver : str
-        ``agd`` has no step size of its own.
+        The local solver; ``agd`` has no step size to search.
     most_epochs : int
         Where > 0, the number of local steps is searched too, from 1 to this.
     given : container of str
@@ -173,21 +173,21 @@ def axes(
     kind = algorithm(name).load_strategy()
     if most_epochs and not kind.local_steps:
         raise ConfigError(f"tune {name!r}: it has no number of local steps to search")
-    own = [
+    searched = [
         _in_units(axis, moduli, local_steps)
         for axis in kind.search
         if axis.key not in given and not (axis.key == "step-size" and solver == "agd")
     ]
     if most_epochs:
-        own.append(Axis(kind.local_steps, 1, most_epochs, whole=True))
-    if not own and kind.search:
+        searched.append(Axis(kind.local_steps, 1, most_epochs, whole=True))
+    if not searched and kind.search:
         raise ConfigError(f"tune {name!r}: nothing is left to search; leave one of its keys out")
-    if not own:
+    if not searched:
         raise ConfigError(
-            f"tune {name!r}: its Strategy says nothing of what to search; give the class "
+            f"tune {name!r}: its Strategy names nothing to search; give the class "
             "search = (SearchAxis(key, low, high, unit), ...), of privet.strategies"
         )
-    return tuple(own)
+    return tuple(searched)
 
 
 def _in_units(axis: SearchAxis, moduli: Moduli | None, local_steps: int) -> Axis:
@@ -238,7 +238,7 @@ def tune(
     tasks : sequence of Task
         The score is the mean over these.
     searched, given
-        As of ``axes`` and ``fixed``.
+        Results of ``axes`` and ``fixed``.
     workers, address, progress
         Of ``privet.sim.sweep.sweep``, which runs the settings of a batch side by side.
     """
@@ -283,7 +283,7 @@ def tune_task(
     Returns
     -------
     moduli : Moduli or None
-        In whose units was searched.
+        Moduli that were the units of the search.
     trials : list of Trial
         The best first.
     """
@@ -294,8 +294,8 @@ def tune_task(
     steps = config[kind.local_steps] if kind.local_steps else 1
     searched = axes(name, moduli, steps, solver=solver, most_epochs=most_epochs, given=given)
     settings = fixed(name, moduli, steps, solver)
-    own = {*settings, *(axis.key for axis in kind.search)}
-    settings |= {key: config[key] for key in given if key in own}
+    algorithm_keys = {*settings, *(axis.key for axis in kind.search)}
+    settings |= {key: config[key] for key in given if key in algorithm_keys}
     return moduli, tune(name, [task], searched, settings, budget, **processes)
 
 
@@ -344,8 +344,8 @@ def _try(
         )
         outcomes.append(one)
         scores.append(one.score(task.tolerance, budget.cost))
-        # Its mean over fewer tasks does not win: it comes after all that arrive, or is above the
-        # limit, which is above the best.
+        # Stopping early cannot make a setting win: it ranks after all that reach the tolerance, or
+        # its mean is above the limit, which is above the best.
         if not one.reached or np.mean(scores) > limit:
             break
     return Trial(settings, tuple(outcomes), float(np.mean(scores)))

@@ -1,8 +1,8 @@
 """Search the settings of the strategy that a Flower app starts, by successive halving.
 
 The app's ServerApp is called once, up to the first ``start()`` of a strategy of this library, which
-says what is run: strategy, starting model, rounds, evaluation. A trial is that strategy with other
-values of the keys that its class names (``search``), the first one with the app's own; a range
+gives what is run: strategy, starting model, rounds, evaluation. A trial is that strategy with other
+values of the keys that its class names (``search``), the first one with the app's values; a range
 whose unit would be moduli is a factor around the app's value instead. All trials are played for
 a share of the rounds, the better third of them for three times as many, and so on to all rounds
 (K. Jamieson and A. Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter
@@ -42,17 +42,17 @@ from privet.wire.contract import means_privacy
 from privet.wire.flower_internals import flat
 
 KEPT = 3
-"""One trial in so many goes on, to so many times the rounds."""
+"""One in this many trials goes on, to this many times the rounds."""
 AROUND = 16.0
-"""Factor of a range to both sides of the app's own value."""
+"""Factor by which a range extends to both sides of the app's value."""
 STEPS = ("step-size", "step-size-base")
 LARGER = ("acc", "auc", "f1", "precision", "recall", "r2")
-"""Parts of the names of metrics of which more is better."""
+"""Parts of the names of metrics that are maximised."""
 
 
 @dataclass(frozen=True)
 class Started:
-    """What an app's ServerApp starts, and what its nodes do."""
+    """The run that an app's ServerApp starts, and its ClientApp."""
 
     client_app: ClientApp
     nodes: int
@@ -64,7 +64,7 @@ class Started:
 
     @classmethod
     def of(cls, folder: Path, config: Mapping[str, Any], nodes: int = 0) -> Started:
-        """Return what the app of a folder starts under these run-config keys.
+        """Return the run that the app in a folder starts under these run-config keys.
 
         ``nodes`` replaces the number of nodes that its strategy waits for.
 
@@ -73,17 +73,17 @@ class Started:
         ConfigError
             If it is no app, or starts no strategy of this library.
         """
-        server_app, client_app, own = components(folder)
-        if unknown := config.keys() - own.keys():
+        server_app, client_app, defaults = components(folder)
+        if unknown := config.keys() - defaults.keys():
             raise ConfigError(f"{sorted(unknown)[0]}: no run-config key of {folder}")
-        found: list[Started] = []
-        run_config = {**own, **config}
+        captured: list[Started] = []
+        run_config = {**defaults, **config}
         context = Context(0, 0, {}, RecordDict(), dict(run_config))
-        with _captured(client_app, nodes, found):
+        with _captured(client_app, nodes, captured):
             server_app(InlineGrid(client_app, max(nodes, 1), run_config), context)
-        if not found:
+        if not captured:
             raise ConfigError(f"cannot tune {folder}: its ServerApp starts no strategy of privet")
-        return replace(found[0], run_config=run_config)
+        return replace(captured[0], run_config=run_config)
 
 
 class _CapturedError(Exception):
@@ -91,11 +91,11 @@ class _CapturedError(Exception):
 
 
 @contextmanager
-def _captured(client_app: ClientApp, nodes: int, found: list[Started]) -> Iterator[None]:
-    """Have the first start of a strategy of this library noted, and end what starts it."""
+def _captured(client_app: ClientApp, nodes: int, captured: list[Started]) -> Iterator[None]:
+    """Capture the arguments of the first ``start()`` of a strategy and end its ServerApp."""
     start = PrimalDualStrategy.start
 
-    def noted(
+    def capture(
         strategy: PrimalDualStrategy,
         grid: Any,
         initial_arrays: ArrayRecord,
@@ -104,15 +104,17 @@ def _captured(client_app: ClientApp, nodes: int, found: list[Started]) -> Iterat
         evaluate_fn: Callable[..., Any] | None = None,
         **options: Any,
     ) -> Any:
-        wanted = strategy.options
-        count = nodes or max(wanted.num_agents, wanted.min_available_nodes)
+        run_options = strategy.options
+        count = nodes or max(run_options.num_agents, run_options.min_available_nodes)
         if not count:
             raise ConfigError("num-agents: how many nodes the app is simulated with")
         evaluate_fn = evaluate_fn or (arguments[3] if len(arguments) > 3 else None)
-        found.append(Started(client_app, count, strategy, initial_arrays, num_rounds, evaluate_fn))
+        captured.append(
+            Started(client_app, count, strategy, initial_arrays, num_rounds, evaluate_fn)
+        )
         raise _CapturedError
 
-    PrimalDualStrategy.start = noted  # type: ignore[method-assign, assignment]
+    PrimalDualStrategy.start = capture  # type: ignore[method-assign, assignment]
     try:
         yield
     except _CapturedError:
@@ -125,29 +127,29 @@ def components(folder: Path) -> tuple[Any, Any, dict[str, Any]]:
     """Return ServerApp, ClientApp and run config of an app (raises ``ConfigError``)."""
     pyproject = folder / "pyproject.toml"
     try:
-        told = tomllib.loads(pyproject.read_text())["tool"]["flwr"]["app"]
-        names = [told["components"][name] for name in ("serverapp", "clientapp")]
-        config = flat(told.get("config", {}))
+        table = tomllib.loads(pyproject.read_text())["tool"]["flwr"]["app"]
+        names = [table["components"][name] for name in ("serverapp", "clientapp")]
+        config = flat(table.get("config", {}))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f"{pyproject}: expected a Flower app's pyproject.toml") from None
     if (where := str(folder.resolve())) not in sys.path:
         sys.path.insert(0, where)
-    found = []
+    apps = []
     for name in names:
         module, _, attribute = name.partition(":")
         try:
-            found.append(getattr(import_module(module), attribute))
+            apps.append(getattr(import_module(module), attribute))
         except (ImportError, AttributeError) as error:
             raise ConfigError(f"{name} of {pyproject}: {error}") from None
-    return *found, config
+    return *apps, config
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a trial came to in a stage: a line of ``trials.jsonl``.
+    """The result of a trial in a stage: a line of ``trials.jsonl``.
 
-    ``value`` is the metric, less being better; infinite for a run that diverged. ``cost`` is that
-    of all its rounds so far.
+    ``value`` is the metric, less being better; infinite for a run that diverged. ``cost`` is the
+    cost of all its rounds so far.
     """
 
     trial: int
@@ -159,7 +161,7 @@ class Line:
 
 @dataclass
 class Search:
-    """A search in a folder, which is gone on with where it was stopped.
+    """A search in a folder, which is resumed where it was stopped.
 
     Parameters
     ----------
@@ -169,8 +171,8 @@ class Search:
     budget : Budget
         Its ``settings`` are the trials; its costs are those of a local step and of a round.
     metric : str
-        What is compared; by default the only one, or the loss. With "max:" or "min:" in front, more
-        or less is better; without, the name decides (accuracy: more).
+        The metric that is compared; by default the only one, or the loss. The prefix "max:" or
+        "min:" maximises or minimises it; without one, the name decides (accuracy: maximise).
     folder : Path
         For ``trials.jsonl``, checkpoints and the page ``tuning.html``.
 
@@ -217,7 +219,7 @@ class Search:
         self._begin()
 
     def _begin(self) -> None:
-        """Read what an earlier call has found, or write what is searched.
+        """Read the lines of an earlier call, or write the description of the search.
 
         Raises
         ------
@@ -248,14 +250,14 @@ class Search:
         self._path.write_text("\n".join([head, *map(_json, self.lines)]) + "\n")
 
     def trials(self) -> list[dict[str, Any]]:
-        """Return the settings of all trials; the app's own, nothing else, are the first."""
+        """Return the settings of all trials; the first keeps the app's values."""
         count = self.budget.settings - 1
         rng = stream(self.budget.seed, "tuning", self.base.half.name)
         rows: Any = hypercube(rng, count, len(self.axes)) if count else ()
         return [{}, *(placed({}, self.axes, row) for row in rows)]
 
     def run(self) -> list[Line]:
-        """Play the trials and return what each came to last, the best first."""
+        """Play the trials and return the last line of each, the best first."""
         settings, alive, before = self.trials(), list(range(self.budget.settings)), 0
         for rounds in stages(self.started.rounds, self.budget.settings):
             done = {line.trial: line for line in self.lines if line.rounds == rounds}
@@ -277,7 +279,7 @@ class Search:
         return sorted(last.values(), key=lambda line: (-line.rounds, line.value, line.trial))
 
     def _play(self, trial: int, settings: dict[str, Any], before: int, rounds: int) -> Line:
-        """Play a trial on to so many rounds; ``before`` is where its checkpoint is."""
+        """Play a trial on to ``rounds`` from its checkpoint at round ``before``."""
         started, values = self.started, dict[str, Any]()
         grid = InlineGrid(started.client_app, started.nodes, started.run_config)
         earlier = self.folder / f"trial-{trial}-{before}.npz"
@@ -299,12 +301,12 @@ class Search:
                 if not few.overflowed:
                     raise
                 return Line(trial, settings, rounds, math.inf, cost)
-        for found in (
+        for metrics in (
             result.evaluate_metrics_serverapp,
             result.evaluate_metrics_clientapp,
             result.train_metrics_clientapp,
         ):
-            values = {**dict(found.get(rounds, {})), **values}
+            values = {**dict(metrics.get(rounds, {})), **values}
         return Line(trial, settings, rounds, self._value(values), cost)
 
     def _value(self, values: Mapping[str, Any]) -> float:
@@ -322,7 +324,7 @@ class Search:
         return value if math.isfinite(value) else math.inf
 
     def _write_page(self) -> None:
-        """Write the page: every trial, how far it got, and where it stopped."""
+        """Write the HTML table of all trials, their rounds and values."""
         keys = list(dict.fromkeys(key for line in self.lines for key in line.settings))
         rows: list[str] = []
         for line in self.ranked():
@@ -334,21 +336,21 @@ class Search:
             rows.append(f'<tr><th scope="row">{line.trial}</th>{columns}</tr>')
         heads = ["trial", *map(text, keys), "rounds", text(self.metric or "metric"), "cost"]
         title = f"Settings of {self.base.half.name}"
-        said = (
+        summary = (
             f"<p>{self.budget.settings} trials, up to {self.started.rounds} rounds of "
             f"{self.started.nodes} nodes; the better third of a stage goes on to the next.</p>"
         )
-        body = f"<h1>{text(title)}</h1>\n{said}\n{html_table(heads, rows, 'numbers')}"
+        body = f"<h1>{text(title)}</h1>\n{summary}\n{html_table(heads, rows, 'numbers')}"
         (self.folder / "tuning.html").write_text(document(title, body))
 
 
 def stages(rounds: int, trials: int) -> list[int]:
     """Return after how many rounds trials are compared: the last is all of them."""
-    found = [rounds]
-    while trials >= KEPT and found[0] > 1:
-        found.insert(0, math.ceil(found[0] / KEPT))
+    result = [rounds]
+    while trials >= KEPT and result[0] > 1:
+        result.insert(0, math.ceil(result[0] / KEPT))
         trials //= KEPT
-    return found
+    return result
 
 
 def _axis(axis: SearchAxis, key: Key, value: Any, steps: int) -> Axis:

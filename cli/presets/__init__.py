@@ -42,13 +42,13 @@ def load_preset(name: str, algorithm: str = "") -> dict[str, Any]:
     """
     known = preset_names()
     prefix = f"{algorithm}/" if algorithm else ""
-    found = [one for one in known if name in (one, one.partition("/")[2])]
-    found = [one for one in found if one.startswith(prefix)]
-    if len(found) != 1:
-        several = f"several algorithms have it: {', '.join(found)}"
+    matches = [one for one in known if name in (one, one.partition("/")[2])]
+    matches = [one for one in matches if one.startswith(prefix)]
+    if len(matches) != 1:
+        several = f"several algorithms have it: {', '.join(matches)}"
         offered = [one for one in known if one.startswith(prefix)]
         near = did_you_mean(name, offered) or did_you_mean(f"{prefix}{name}", offered)
         none = f"known are {', '.join(offered) or 'none'}{near}"
-        raise ConfigError(f"preset {name!r}: {several if found else none}")
-    owner, _, own = found[0].partition("/")
-    return tomllib.loads(files(__name__).joinpath(owner, f"{own}.toml").read_text())
+        raise ConfigError(f"preset {name!r}: {several if matches else none}")
+    owner, _, preset = matches[0].partition("/")
+    return tomllib.loads(files(__name__).joinpath(owner, f"{preset}.toml").read_text())

@@ -1,1 +1,1 @@
-"""What `privet new` writes, with $name and the like to be filled in."""
+"""Templates of `privet new`, with placeholders such as $name."""

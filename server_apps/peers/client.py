@@ -29,7 +29,7 @@ class LinkError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What a neighbour says of itself: its unit, run, agreement and attempt, see ``Identity``.
+    """The identity that a neighbour states: its unit, run, agreement and attempt, see ``Identity``.
 
     ``closed`` is the last exchange that is over for it as far as this edge is concerned.
     """

@@ -37,7 +37,7 @@ Vector = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """What came of an exchange.
+    """The result of an exchange.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What two servers of a graph tell each other: one framed body per request, no pickle.
+"""Messages between two servers of a graph: one framed body per request, no pickle.
 
 Layout, little endian::
 
@@ -37,7 +37,7 @@ VECTOR = "v"
 
 
 class Outcome(StrEnum):
-    """What one end did with an edge in a round."""
+    """The action of one end on an edge in a round."""
 
     USED = "used"
     DROPPED = "dropped"

@@ -22,7 +22,7 @@ LOOK_AFTER = 2.0
 
 
 class Patience:
-    """How long a neighbour is waited for: ``seconds`` after it was last heard from.
+    """The wait for a neighbour: ``seconds`` after its last message.
 
     However often that is renewed, it is not beyond ``longest`` seconds from the beginning. One
     that is ``away`` has `PROBE` seconds to show that it is back.

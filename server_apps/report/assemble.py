@@ -58,13 +58,13 @@ def write_report(
     out : path
         The file to write; a folder means ``report.html`` inside it.
     csv, parquet : path, optional
-        Where the histories go as well, a row per run and round.
+        Files to write the histories to, a row per run and round.
 
     Raises
     ------
     ReportError
-        No run folder, or one whose files are missing or malformed: file, line, expectation. Or
-        a file to write is one that a run left behind.
+        If there is no run folder, its files are missing or malformed (the error names file, line
+        and expectation), or an output path is a file of a run.
     """
     folders = [Path(folder) for folder in run_dirs]
     path = Path(out) / PAGE if Path(out).is_dir() else Path(out)
@@ -79,7 +79,7 @@ def write_report(
 
 
 def page(runs: Sequence[Run], *, refresh: int = 0) -> bytes:
-    """Return the HTML file about runs that have been read; ``refresh`` as in `document`."""
+    """Return the HTML report of the runs; ``refresh`` as in `document`."""
     names = [text(run.label) for run in runs]
     title = _title(runs)
 
@@ -142,14 +142,14 @@ def _outcomes(runs: Sequence[Run]) -> str:
 
 
 def _about(run: Run) -> str:
-    """Return the name of a run, when it ended and what made it."""
+    """Return a run's name, its end time and the version of Privet."""
     ended, version = run.summary.get("ended"), run.summary.get(LIBRARY_VERSION)
     when = f"ended {str(ended)[:16].replace('T', ' ')}" if ended else ""
     return text(", ".join(filter(None, (run.name, when, f"Privet {version}" if version else ""))))
 
 
 def _remarks(run: Run) -> list[str]:
-    """What must not be overlooked: nothing happened, divergence, privacy, repaired history."""
+    """Return remarks that stand at the top: status, divergence, privacy, repaired history."""
     result = [] if run.rounds else ['<p class="warn">No round was finished.</p>']
     status = run.summary.get("status")
     if status == "failed":
@@ -203,15 +203,15 @@ def _privacy_statement(run: Run) -> str:
 
 
 def _in_words(entry: Mapping[str, Any], relation: str) -> str:
-    """Return what an epsilon means to somebody who has not heard of it, and its scale.
+    """Return an explanation of an epsilon for readers who do not know it, and its scale.
 
-    It is how often the best test of two equally likely data sets that are neighbours names the
-    right one. Where the account is exactly Gaussian, of parameter mu, what was released tells them
-    apart as well as one draw of N(0, 1) or N(mu, 1) does: Phi(mu / 2) (J. Dong, A. Roth, W. Su,
-    Gaussian differential privacy, 2022). Of any other account it is (e^epsilon + delta) /
-    (1 + e^epsilon) at most, since the two errors of a test satisfy a + e^epsilon b >= 1 - delta and
-    e^epsilon a + b >= 1 - delta (P. Kairouz, S. Oh, P. Viswanath, The composition theorem for
-    differential privacy, 2015, theorem 2.1).
+    The figure is the probability that the best test of two equally likely neighbouring data sets
+    names the right one. Where the account is exactly Gaussian, of parameter mu, the releases
+    distinguish the two as well as one draw of N(0, 1) or N(mu, 1) does: Phi(mu / 2) (J. Dong,
+    A. Roth, W. Su, Gaussian differential privacy, 2022). For any other account it is at most
+    (e^epsilon + delta) / (1 + e^epsilon), since the two errors of a test satisfy
+    a + e^epsilon b >= 1 - delta and e^epsilon a + b >= 1 - delta (P. Kairouz, S. Oh,
+    P. Viswanath, The composition theorem for differential privacy, 2015, theorem 2.1).
     """
     epsilon, delta, mu = (entry.get(key) for key in ("epsilon", "delta", "mu"))
     if not (isinstance(epsilon, int | float) and isinstance(delta, int | float)):
@@ -238,7 +238,7 @@ def _in_words(entry: Mapping[str, Any], relation: str) -> str:
 
 
 def _command(run: Run, number: int) -> str:
-    """Return the command that repeats a run, "" where its settings are not known."""
+    """Return the command that repeats a run, "" if its settings are not recorded."""
     config = run.summary.get("config")
     if not isinstance(config, dict):
         return ""
@@ -253,7 +253,7 @@ def _curves(runs: Sequence[Run]) -> str:
             '<p class="warn" id="no-plots">Curves need matplotlib, which is not installed here: '
             "<code>pip install 'flwr-privet[plots]'</code>, then write the report again.</p>"
         )
-    choices = [over for over in plots.OVER if any(_goes_along(run, over) for run in runs)]
+    choices = [over for over in plots.OVER if any(_has_axis(run, over) for run in runs)]
     figures, missing, notes = [], [], []
     for panel in plots.panels(runs):
         series = [read(run) for _, read in panel.curves for run in runs]
@@ -291,13 +291,13 @@ def _figure(panel: plots.Panel, runs: Sequence[Run], choices: Sequence[str]) -> 
     )
 
 
-def _goes_along(run: Run, over: str) -> bool:
-    """Whether a run has more than one place on an axis; every run has one on that of rounds."""
+def _has_axis(run: Run, over: str) -> bool:
+    """Return whether a run has more than one value on an x axis; rounds are always drawn."""
     return over == "round" or len(set(filter(math.isfinite, run.progress(over).values()))) > 1
 
 
 def _switch(choices: Sequence[str]) -> str:
-    """Return what a reader chooses the x axis of the curves with."""
+    """Return the radio buttons that select the x axis of the curves."""
     inputs = []
     for over in choices:
         checked = " checked" if over == "round" else ""
@@ -326,7 +326,7 @@ def _swatch(number: int) -> str:
 
 
 def _undrawn(panel: plots.Panel, runs: Sequence[Run]) -> str:
-    """Say what the axes cannot show, rather than leave it out silently."""
+    """Return a note on the values that the axes cannot show."""
     notes = []
     for run in runs:
         for _, read in panel.curves:

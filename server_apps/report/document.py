@@ -1,10 +1,10 @@
-"""The shell of the report: one HTML document that loads nothing from anywhere."""
+"""The HTML template of the report: one self-contained document."""
 
 from __future__ import annotations
 
 from privet.server_apps.report.format import text
 
-# Okabe and Ito's colours, which most colour-blind readers can tell apart, in two brightnesses.
+# Okabe and Ito's colours, which most colour-blind readers can distinguish, in two brightnesses.
 _LIGHT = ("0072b2", "d55e00", "009e73", "b0528c", "8a6d00", "3f8fc4", "5b5b5b", "7a3b00")
 _DARK = ("56b4e9", "ff9a4d", "2fd3a2", "e58fc0", "f0d43a", "9ecbff", "c0c0c0", "d9a066")
 
@@ -101,7 +101,7 @@ thead th{min-width:5.2rem}
 def document(title: str, body: str, *, refresh: int = 0) -> str:
     """Return the complete document; the title is escaped, the body is HTML.
 
-    ``refresh`` is after how many seconds a browser loads it again, 0 for never.
+    ``refresh`` is the interval in seconds at which a browser reloads it, 0 for never.
     """
     again = f'<meta http-equiv="refresh" content="{refresh}">\n' if refresh else ""
     return (

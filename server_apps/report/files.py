@@ -1,4 +1,4 @@
-"""Writing a report's files: nothing over a run's own files."""
+"""Write a report's files without overwriting the files of a run."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from privet.core.files import write_whole
 from privet.server_apps.report.runs import HISTORY, SUMMARY, ReportError
 
 PAGE = "report.html"
-_OWN = (HISTORY, SUMMARY, "privacy.json", "model.npz", "checkpoint.npz")
+_RUN_FILES = (HISTORY, SUMMARY, "privacy.json", "model.npz", "checkpoint.npz")
 _SUFFIXES = {"--out": (".html", ".htm"), "--csv": (".csv",), "--parquet": (".parquet",)}
-"""How the names of a report's files end, by the option that a user gives them with."""
+"""Suffixes of a report's files, by command-line option."""
 
 
 def write_outputs(outputs: Mapping[str, tuple[Path, bytes]], folders: Sequence[Path]) -> None:
-    """Write files, by option, and the folders that are missing above them.
+    """Write the files, by option, and create their missing parent folders.
 
     Raises
     ------
     ReportError
-        If a path is given twice, or is a file that one of the run ``folders`` was left with, which
-        a page may be in place of only where that is a page, or its name says that it is of another
-        kind: nothing is written then. And if a file cannot be written.
+        If a path is given twice, would overwrite a file of one of the run ``folders`` (a page may
+        replace an older page), or has the wrong suffix; nothing is written then. Also if a file
+        cannot be written.
     """
     taken = {
         folder.resolve() / name: f"{name} belongs to the run itself"
         for folder in folders
-        for name in _OWN
+        for name in _RUN_FILES
     }
     pages = {folder.resolve() / PAGE: f"{PAGE} belongs to the run itself" for folder in folders}
     for option, (path, _) in outputs.items():

@@ -1,4 +1,4 @@
-"""How the report writes numbers and text."""
+"""Formatting of the report's numbers and text."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def duration(value: Number) -> str:
 def epsilon(value: Any) -> str:
     """Return an epsilon with three significant digits, rounded up: never less than what was spent.
 
-    Strings pass through, so that "inf" and foreign entries stay what they are.
+    A string that is not a number is returned unchanged.
     """
     if isinstance(value, str):
         try:
@@ -99,7 +99,7 @@ def epsilon(value: Any) -> str:
 
 
 def setting(value: Any) -> str:
-    """Return a value of a summary or configuration in one line."""
+    """Return a value of a summary or configuration as one line of text."""
     if value is None:
         return "not stated"
     if isinstance(value, bool):
@@ -114,7 +114,7 @@ def setting(value: Any) -> str:
 
 
 def stated(value: Any) -> str:
-    """Return a quantity, as a number where it is one."""
+    """Return a quantity, formatted by `number` if it is one and by `setting` otherwise."""
     known = isinstance(value, int | float) and not isinstance(value, bool)
     return number(value) if known else setting(value)
 

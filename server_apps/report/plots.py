@@ -1,7 +1,7 @@
 """The curves of the report as inline SVG, drawn by matplotlib without any global state.
 
-Colours are drawn as placeholders and then become CSS variables, so that the page decides them for
-light and dark; text stays text, in the page's own font.
+Colours are drawn as placeholders and replaced by CSS variables, which the page sets for light and
+dark mode. Text stays text, in the page's font.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 COLOURS = 8
 OVER = {"round": "rounds", "bytes": "bytes", "seconds": "seconds", "epsilon": "ε"}
-"""What a curve may be drawn over, and how a reader is offered it."""
+"""The x axes of a curve and their labels."""
 _INK, _GRID = "#010101", "#020202"
 _WIDTH, _HEIGHT = 4.7, 2.9
 _MARKERS_UP_TO = 25
@@ -55,18 +55,18 @@ class Panel:
 
     @property
     def switched(self) -> bool:
-        """Whether it is drawn over bytes, seconds and epsilon too."""
+        """True if the panel is also drawn over bytes, seconds and epsilon."""
         return self.scale != "bytes" and self.steps == "default"
 
     def written(self, value: Number) -> str:
-        """Return a value as the tables write it."""
+        """Return a value formatted as in the tables."""
         if self.scale == "bytes":
             return byte_count(value)
         return shown(self.key.removeprefix("added-"), value)
 
 
 def _panel(key: str, title: str, label: str, *how: Any) -> Panel:
-    """Return a panel with the column of the same name as its curve."""
+    """Return a panel whose one curve is the column named ``key``."""
     return Panel(key, title, label, (("", lambda run: run.series(key)),), *how)
 
 
@@ -96,7 +96,7 @@ def _added(key: str) -> Panel:
 
 
 def have_matplotlib() -> bool:
-    """Say whether the ``plots`` extra is installed."""
+    """Return whether the ``plots`` extra is installed."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
@@ -110,7 +110,7 @@ def colour(index: int) -> str:
 
 
 def swatch(*, style: int, colour: str) -> str:
-    """Return a short line as it is drawn, for a legend."""
+    """Return a short line in the style of a curve, for the legend."""
     dashes = _DASHES[style % len(_DASHES)]
     pattern = "" if dashes == "-" else f' stroke-dasharray="{dashes[1][0]} {dashes[1][1]}"'
     return (
@@ -129,14 +129,14 @@ def drawable(panel: Panel, series: Series) -> Series:
 def draw(panel: Panel, runs: Sequence[Run], over: str = "round") -> str:
     """Return the panel as an inline ``<svg>``, or "" when no run has a point to show.
 
-    ``over`` is one of `OVER`; a point says its round and value where it is hovered.
+    ``over`` is one of `OVER`; the tooltip of a point has its round and value.
     """
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     lines: list[tuple[int, int, tuple[list[Number], list[Number]]]] = []
-    told = []
+    tooltips = []
     for index, run in enumerate(runs):
         places = {t: x for t, x in run.progress(over).items() if x < _LARGEST}
         for style, (name, read) in enumerate(panel.curves):
@@ -147,7 +147,7 @@ def draw(panel: Panel, runs: Sequence[Run], over: str = "round") -> str:
                 continue
             lines.append((index, style, ([places[t] for t, _ in points], [y for _, y in points])))
             about = " ".join(filter(None, (run.label if len(runs) > 1 else "", name)))
-            told.append([f"{about} round {t}: {panel.written(y)}".strip() for t, y in points])
+            tooltips.append([f"{about} round {t}: {panel.written(y)}".strip() for t, y in points])
     if not lines:
         return ""
     values = [value for _, _, (_, ys) in lines for value in ys]
@@ -155,7 +155,7 @@ def draw(panel: Panel, runs: Sequence[Run], over: str = "round") -> str:
     label, along = _along(over, max(x for _, _, (xs, _) in lines for x in xs))
     settings: dict[Any, Any] = {
         "svg.fonttype": "none",
-        # What is defined once and drawn often has an id of this and its content.
+        # matplotlib derives the ids of shared definitions from this salt and their content.
         "svg.hashsalt": f"{panel.key}-{over}",
         "path.simplify": True,
         "font.size": 11.5,
@@ -163,7 +163,7 @@ def draw(panel: Panel, runs: Sequence[Run], over: str = "round") -> str:
         "axes.unicode_minus": True,
     }
     with matplotlib.rc_context(settings), warnings.catch_warnings():
-        # Margins and ticks beside the values of a diverged run overflow, which harms no curve.
+        # Margins and ticks near the values of a diverged run overflow, which harms no curve.
         warnings.simplefilter("ignore")
         figure = Figure(figsize=(_WIDTH, _HEIGHT))
         axes = figure.add_axes((0.155, 0.175, 0.815, 0.7))
@@ -185,16 +185,16 @@ def draw(panel: Panel, runs: Sequence[Run], over: str = "round") -> str:
             metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
         )
         spots = "".join(
-            _spot(axes, index, (x, y), said)
-            for (index, _, _), place, texts in zip(lines, scaled, told, strict=True)
-            for x, y, said in _some(list(zip(*place, texts, strict=True)))
+            _spot(axes, index, (x, y), tooltip)
+            for (index, _, _), place, texts in zip(lines, scaled, tooltips, strict=True)
+            for x, y, tooltip in _some(list(zip(*place, texts, strict=True)))
         )
     width, height = _WIDTH * _POINTS, _HEIGHT * _POINTS
     return _inline(file.getvalue(), width, height).removesuffix("</svg>") + spots + "</svg>"
 
 
 def _along(over: str, largest: Number) -> tuple[str, float]:
-    """Return the label of the x axis and what its values are divided by."""
+    """Return the label of the x axis and the divisor of its values."""
     if over != "bytes":
         return {"epsilon": "ε spent"}.get(over, over), 1
     unit, scale = byte_unit(largest)
@@ -206,8 +206,8 @@ def _some(points: list[Any]) -> list[Any]:
     return [*points[: -1 : math.ceil(len(points) / _SPOTS)], points[-1]]
 
 
-def _spot(axes: Axes, index: int, point: tuple[float, float], said: str) -> str:
-    """Return a point of a curve that says its value where it is hovered."""
+def _spot(axes: Axes, index: int, point: tuple[float, float], tooltip: str) -> str:
+    """Return an invisible circle at a point of a curve, with a tooltip."""
     figure: Any = axes.figure
     width, height = figure.get_size_inches() * _POINTS
     x, y = figure.transFigure.inverted().transform(axes.transData.transform(point))
@@ -216,7 +216,7 @@ def _spot(axes: Axes, index: int, point: tuple[float, float], said: str) -> str:
     place = f'cx="{x * width:.1f}" cy="{(1 - y) * height:.1f}"'
     return (
         f'<circle class="spot" {place} r="6" style="color:var({colour(index)})">'
-        f"<title>{text(said)}</title></circle>"
+        f"<title>{text(tooltip)}</title></circle>"
     )
 
 
@@ -268,7 +268,7 @@ def _style(axes: Axes, panel: Panel, values: list[Number], unit: str) -> None:
 
 
 def _power_label(value: float, _position: int | None = None) -> str:
-    # Beside values near the limits of floats, matplotlib places ticks at 0 and infinity.
+    # Near the limits of floats, matplotlib places ticks at 0 and infinity.
     return power_of_ten(round(math.log10(value))) if 0 < value < math.inf else ""
 
 
@@ -310,7 +310,7 @@ def _placeholder(index: int) -> str:
 def _inline(svg: str, width: float, height: float) -> str:
     """Return matplotlib's document as an element of a page, which decides its size and colours."""
     _, _, content = svg[svg.index("<svg") :].partition(">")
-    # Groups are named by counters that begin anew in every figure, and ids are unique in a page.
+    # Group ids are counters that restart in every figure, but ids must be unique in a page.
     content = re.sub(r'<g id="[^"]*"', "<g", content)
     runs = {_placeholder(index): colour(index) for index in range(COLOURS)}
     for placeholder, variable in {_INK: "--ink", _GRID: "--grid", **runs}.items():

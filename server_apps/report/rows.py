@@ -32,8 +32,8 @@ def history_columns(runs: Sequence[Run]) -> Columns:
     num-agents, partition, partition-seed, seed`` and, as ``config.KEY``, every other key in which
     the runs differ; ``round``; ``participants, failures`` (counts), ``loss, accuracy,
     stationarity, residual, bytes-up, bytes-down`` (of the round, not running totals), ``seconds,
-    epsilon``; what else the algorithms measured; ``participant-names``. None is a value that was
-    not recorded.
+    epsilon``; the algorithms' additional measures; ``participant-names``. None is a value
+    that was not recorded.
     """
     settings = [settings_of(run) for run in runs]
     keys = (*COUNTS, *MEASURES, *extras_of(runs))
@@ -97,7 +97,7 @@ def _array(key: str, values: list[Any], arrow: Any) -> Any:
 
 
 def _settings_array(values: list[Any], arrow: Any) -> Any:
-    # JSON has no infinity: a configuration has it as a string.
+    # JSON has no infinity; a configuration stores it as a string.
     numbers = [float(value) if value in ("inf", "-inf") else value for value in values]
     try:
         return arrow.array(numbers)

@@ -1,4 +1,4 @@
-"""What a run folder holds, read for the report: history, summary, privacy account."""
+"""Read run folders for the report: history, summary and privacy account."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ log = logging.getLogger("flwr.privet")
 HISTORY = "history.jsonl"
 SUMMARY = "summary.json"
 IDENTITY = ("algorithm", "dataset", "num-agents", "partition", "partition-seed", "seed")
-"""Of the summary and configuration, what tells runs apart in every table."""
+"""Keys of the summary and configuration that identify a run in every table."""
 COUNTS = ("participants", "failures")
 MEASURES = tuple(
     key
     for key in Round(1, ()).to_dict()
     if key not in {"round", "participants", "failures", "notes"}
 )
-"""The numbers that every round has."""
+"""The measures that every round has."""
 NAMES = "participant-names"
 
 PLACES = ("output-dir", "resume")
-"""Settings that say where a run lies, and nothing of what it does."""
+"""Settings that name a run's location and do not affect its results."""
 _LABEL_KEYS = 3
-"""Most settings that a label names."""
+"""Largest number of settings in a label."""
 
 _TAKEN = {"run", *IDENTITY, "round", "rounds", *COUNTS, NAMES, *MEASURES, "distance"}
 _EXTRA_NAME = re.compile(r"(?!privacy-)[a-z0-9][a-z0-9-]*")
@@ -45,7 +45,7 @@ _RUN_NAME = re.compile(r"\d{8}-(\d\d)(\d\d)(\d\d)-\d+-(.+)")
 
 
 class ReportError(PrivetError, ValueError):
-    """What keeps a report from being made: one line with the file or option and what is wrong."""
+    """A report cannot be made; the text names the file or option and what is wrong."""
 
 
 class NoRunError(ReportError, ConfigError):
@@ -63,7 +63,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Privacy:
-    """The account of a run: ``private`` is None when the run folder does not say."""
+    """The privacy account of a run; ``private`` is None if the run folder has none."""
 
     private: bool | None
     reason: str
@@ -91,14 +91,14 @@ class Run:
     notes: tuple[str, ...]
 
     def series(self, key: str) -> tuple[list[int], list[Number]]:
-        """Rounds and values of a column where it was recorded."""
+        """Return the rounds in which a column was recorded and its values."""
         column = self.columns.get(key, (None,) * len(self.rounds))
         pairs = zip(self.rounds, column, strict=True)
         known = [(t, value) for t, value in pairs if value is not None]
         return [t for t, _ in known], [value for _, value in known]
 
     def cumulative(self, key: str) -> tuple[list[int], list[Number]]:
-        """Rounds and running totals of a column where it was recorded."""
+        """Return the rounds in which a column was recorded and its running totals."""
         rounds, values = self.series(key)
         return rounds, list(accumulate(values))
 
@@ -115,12 +115,12 @@ class Run:
         }
 
     def last(self, key: str) -> tuple[int, Number] | None:
-        """Round and value of the last entry of a column, or None when there is none."""
+        """Return the round and value of a column's last entry, or None if there is none."""
         rounds, values = self.series(key)
         return (rounds[-1], values[-1]) if rounds else None
 
     def total(self, key: str) -> Number | None:
-        """Sum of a column over the rounds where it was recorded, or None when there is none."""
+        """Return the sum of a column's recorded values, or None if there is none."""
         _, values = self.series(key)
         return sum(values) if values else None
 
@@ -128,23 +128,22 @@ class Run:
 def read_runs(folders: Sequence[Path]) -> list[Run]:
     """Read run folders in the order given; runs whose folders share a name get distinct ones.
 
-    Of several, those of runs that were refused before their first round are left out, with a
+    Where several are given, runs that were refused before their first round are left out with a
     warning.
 
     Raises
     ------
     ReportError
-        No folder given, a folder without ``history.jsonl``, or a file that is not what was
-        expected.
+        If no folder is given, a folder has no ``history.jsonl``, or a file is malformed.
     """
     if not folders:
         raise ReportError("expected at least one run folder")
-    # Of a folder's name, bytes that are no text could not be written.
     refused = [folder for folder in folders if _was_refused(folder)]
     if len(refused) < len(folders):
         for folder in refused:
             log.warning("%s: its run was refused before the first round, left out", folder)
         folders = [folder for folder in folders if folder not in refused]
+    # Bytes of a folder's name that are not valid text could not be written to the report.
     resolved = [Path(os.fsencode(folder.resolve()).decode(errors="replace")) for folder in folders]
     names = [folder.name for folder in resolved]
     if len(set(names)) < len(names):
@@ -157,12 +156,12 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
 
 
 def _was_refused(folder: Path) -> bool:
-    """Whether a folder is that of a run which ended before it played a round."""
+    """Return whether the folder's run ended before its first round."""
     return (folder / SUMMARY).is_file() and not (folder / HISTORY).exists()
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    """Return the settings of a run: its configuration, and what tells runs apart."""
+    """Return the settings of a run: its configuration and the identifying keys."""
     config = run.summary.get("config")
     top = {key: run.summary[key] for key in IDENTITY if key in run.summary}
     return {**(config if isinstance(config, dict) else {}), **top}
@@ -175,30 +174,32 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _labels_by_settings(runs: Sequence[Run]) -> list[str]:
-    """Return the algorithm with what else differs and is no default of it.
+    """Return labels of the algorithm and its settings that differ and are not defaults.
 
-    Empty where that does not tell runs apart.
+    The list is empty if the labels would not be distinct.
     """
     settings = [settings_of(run) for run in runs]
     algorithms = [str(known.get("algorithm", "")) for known in settings]
     if not all(algorithms):
         return []
     labels = []
-    for name, own in zip(algorithms, settings, strict=True):
+    for name, config in zip(algorithms, settings, strict=True):
         alike = [known for known in settings if known.get("algorithm") == name]
-        chosen = changed(own)
+        chosen = changed(config)
         keys = [key for key in differing(alike) if key in chosen and key not in PLACES]
-        keys.sort(key=lambda key: key != "target-epsilon")  # what readers ask first
-        told = [f"{key}={setting(own[key])}" for key in keys[:_LABEL_KEYS]]
-        labels.append(" ".join([name, *told]))
+        keys.sort(
+            key=lambda key: key != "target-epsilon"
+        )  # the setting that readers look for first
+        named = [f"{key}={setting(config[key])}" for key in keys[:_LABEL_KEYS]]
+        labels.append(" ".join([name, *named]))
     return labels if len(set(labels)) == len(runs) else []
 
 
 def _labels(names: Sequence[str]) -> list[str]:
     """Shorten names made of date, time, process and algorithm, where they stay distinct."""
-    found = [_RUN_NAME.fullmatch(name) for name in names]
-    if all(found):
-        parts = [match.groups() for match in found if match]
+    matches = [_RUN_NAME.fullmatch(name) for name in names]
+    if all(matches):
+        parts = [match.groups() for match in matches if match]
         for labels in (
             [algorithm for *_, algorithm in parts],
             [
@@ -240,7 +241,7 @@ def _read_run(folder: Path, name: str) -> Run:
 
 
 def _read_history(path: Path) -> tuple[list[Round], list[str]]:
-    """Return the rounds in order and notes on what was repaired."""
+    """Return the rounds in order, and notes on repairs of the history."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (FileNotFoundError, NotADirectoryError):
@@ -293,16 +294,16 @@ def _of_failed_round(summary: Mapping[str, Any]) -> list[Incident]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Return the object of a file, an empty one where there is no file."""
+    """Return the JSON object in a file, or an empty one if there is no file."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
         raise ReportError(f"{path}: expected JSON ({said_of(error)})") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ReportError(f"{path}: expected a JSON object")
-    return found
+    return content
 
 
 def _privacy(account: Mapping[str, Any]) -> Privacy:

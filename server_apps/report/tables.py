@@ -1,7 +1,7 @@
 """The tables of the report: final numbers, privacy account, configuration, rounds.
 
-Every final number sits in a cell with an ``id`` and the exact value in ``data-value``, so that
-programs read the same page as people do.
+Every final number is in a cell with an ``id`` and the exact value in ``data-value``, so that
+programs can read the page.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SHOWN_ROUNDS = 20
 _SHOWN_INCIDENTS = 30
 _SHOWN_OCCASIONS = 8
 _SHOWN_AGENTS = 200
-_SAID = {
+_SHOWN_ELSEWHERE = {
     *("accuracy", "loss", "stationarity", "distance-to-optimum", "seconds", "rounds"),
     *("bytes-up", "bytes-down", "private", "privacy", "status", "cause", "failed-round"),
     *("ended", LIBRARY_VERSION, "run-folder", "config.algorithm", "config.dataset"),
@@ -64,19 +64,19 @@ _BEST: Mapping[str, Callable[[Sequence[Number]], Number]] = {
     "accuracy": max,
     **dict.fromkeys((*_LEAST, "seconds", "epsilon"), min),
 }
-"""What is best of the runs that did not fail."""
+"""The best of a metric's values, over the runs that did not fail."""
 _SHOW: Mapping[str, Show] = {key: show for key, _, show in FINAL}
 
 
 def shown(key: str, value: Number) -> str:
-    """Return a number as the metric of that name is written."""
+    """Return a number in the format of the metric ``key``."""
     # Rounding an epsilon to nearest would understate it.
     added: Show = fmt.epsilon if key.startswith("epsilon") else fmt.number
     return _SHOW.get(key, added)(value)
 
 
 def title(key: str) -> str:
-    """Return the name of an added column in words."""
+    """Return the title of an added column."""
     return key.replace("-", " ").capitalize()
 
 
@@ -118,20 +118,20 @@ def _distance(summary: Mapping[str, Any]) -> tuple[Number, str] | None:
 
 
 def tiles(run: Run) -> str:
-    """Return the final numbers of one run as a list; what was not recorded is not in it."""
+    """Return the recorded final numbers of one run as an HTML list."""
     entries = []
     for key, label in _metrics([run]):
-        found = final(run, key)
-        if found is not None and not (key == "epsilon" and _is_claimed(run, found[0])):
-            content = f"<dd {_where(0, key, found)}>{_written(key, found)}</dd>"
+        result = final(run, key)
+        if result is not None and not (key == "epsilon" and _is_claimed(run, result[0])):
+            content = f"<dd {_attributes(0, key, result)}>{_written(key, result)}</dd>"
             entries.append(f"<div><dt>{label}</dt>{content}</div>")
     return f'<dl class="tiles">{"".join(entries)}</dl>'
 
 
 def _is_claimed(run: Run, epsilon: Number) -> bool:
-    """Whether the privacy account of a run says the same epsilon."""
-    said = {fmt.epsilon(entry.get("epsilon")) for entry in run.privacy.entries}
-    return run.privacy.private is True and fmt.epsilon(epsilon) in said
+    """Return whether the privacy account of a run states the same epsilon."""
+    stated = {fmt.epsilon(entry.get("epsilon")) for entry in run.privacy.entries}
+    return run.privacy.private is True and fmt.epsilon(epsilon) in stated
 
 
 def final_table(runs: Sequence[Run], names: Sequence[str]) -> str:
@@ -141,11 +141,11 @@ def final_table(runs: Sequence[Run], names: Sequence[str]) -> str:
         numbers = [final(run, key) for run in runs]
         best = _best(key, runs, numbers)
         cells = []
-        for number, found in enumerate(numbers):
-            kind = "absent" if found is None else "best" if found[0] == best else ""
+        for number, result in enumerate(numbers):
+            kind = "absent" if result is None else "best" if result[0] == best else ""
             marked = f' class="{kind}"' if kind else ""
-            content = "not recorded" if found is None else _written(key, found)
-            cells.append(f"<td {_where(number, key, found)}{marked}>{content}</td>")
+            content = "not recorded" if result is None else _written(key, result)
+            cells.append(f"<td {_attributes(number, key, result)}{marked}>{content}</td>")
         if any(numbers):
             rows.append(f'<tr><th scope="row">{label}</th>{"".join(cells)}</tr>')
     return html_table(["", *names], rows, "numbers")
@@ -159,22 +159,22 @@ def _metrics(runs: Sequence[Run]) -> list[tuple[str, str]]:
 def _best(
     key: str, runs: Sequence[Run], numbers: Sequence[tuple[Number, str] | None]
 ) -> Number | None:
-    """Return the best number of a row, None where it tells no runs apart."""
+    """Return the best number of a row, None if all are equal or the metric has no best."""
     known = [
-        found[0]
-        for run, found in zip(runs, numbers, strict=True)
-        if found is not None and run.summary.get("status") != "failed"
+        result[0]
+        for run, result in zip(runs, numbers, strict=True)
+        if result is not None and run.summary.get("status") != "failed"
     ]
     return _BEST[key](known) if key in _BEST and len(set(known)) > 1 else None
 
 
-def _where(number: int, key: str, found: tuple[Number, str] | None) -> str:
-    stored = "" if found is None else f' data-value="{text(_exact(found[0]))}"'
+def _attributes(number: int, key: str, result: tuple[Number, str] | None) -> str:
+    stored = "" if result is None else f' data-value="{text(_exact(result[0]))}"'
     return f'id="run-{number}-{key}" data-run="{number}" data-metric="{key}"{stored}'
 
 
-def _written(key: str, found: tuple[Number, str]) -> str:
-    value, remark = found
+def _written(key: str, result: tuple[Number, str]) -> str:
+    value, remark = result
     return text(shown(key, value)) + (f" <small>({text(remark)})</small>" if remark else "")
 
 
@@ -193,15 +193,15 @@ def privacy_table(runs: Sequence[Run], names: Sequence[str]) -> str:
 
 
 def entries_of(privacy: Privacy) -> list[dict[str, Any]]:
-    """Return the account's entries, those that differ in their observer alone as one."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return the account's entries, merging those that differ only in their observer."""
+    merged: dict[str, dict[str, Any]] = {}
     for entry in privacy.entries:
         same = repr({key: value for key, value in entry.items() if key != "to"})
         to = str(entry.get("to", "coordinator"))
-        if same in found:
-            to = f"{found[same]['to']} and {to}"
-        found[same] = {**entry, "to": to}
-    return list(found.values())
+        if same in merged:
+            to = f"{merged[same]['to']} and {to}"
+        merged[same] = {**entry, "to": to}
+    return list(merged.values())
 
 
 def _privacy_row(
@@ -226,10 +226,10 @@ def _privacy_row(
 
 
 def settings_table(runs: Sequence[Run], names: Sequence[str]) -> str:
-    """Return the settings: what differs between runs, what is not a default, folded the rest."""
+    """Return the settings: those that differ, those not at their default, the rest folded."""
     columns = [_settings(run) for run in runs]
     chosen = {key for run in runs for key in _chosen(run)}
-    told = set(differing(columns)) if len(runs) > 1 else set()
+    different_keys = set(differing(columns)) if len(runs) > 1 else set()
     parts: list[list[str]] = [[], [], []]
     for key in dict.fromkeys(key for column in columns for key in column):
         values = [fmt.setting(column[key]) if key in column else "absent" for column in columns]
@@ -237,7 +237,7 @@ def settings_table(runs: Sequence[Run], names: Sequence[str]) -> str:
             f'<td data-run="{number}" data-key="{text(key)}">{text(value)}</td>'
             for number, value in enumerate(values)
         )
-        rank = 0 if key in told else 1 if key in chosen else 2
+        rank = 0 if key in different_keys else 1 if key in chosen else 2
         name = text(key.removeprefix("config."))
         parts[rank].append(f'<tr><th scope="row">{name}</th>{cells}</tr>')
     different, given, others = parts
@@ -254,11 +254,11 @@ def settings_table(runs: Sequence[Run], names: Sequence[str]) -> str:
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    """Return the summary and configuration without what the page says elsewhere."""
+    """Return the entries of summary and configuration that the page does not show elsewhere."""
     return {
         key: value
         for key, value in fmt.flat(run.summary).items()
-        if key not in _SAID and not key.startswith("failures.")
+        if key not in _SHOWN_ELSEWHERE and not key.startswith("failures.")
     }
 
 
@@ -269,7 +269,7 @@ def _chosen(run: Run) -> set[str]:
 
 
 def agents_table(run: Run, number: int) -> str:
-    """Return what each agent did: rounds, failures, bytes and epsilon; "" of no agent."""
+    """Return the table of agents: rounds, failures, bytes and epsilon; "" without agents."""
     rounds: Counter[str] = Counter()
     up: defaultdict[str, float] = defaultdict(float)
     sent = dict(zip(*run.series("bytes-up"), strict=True))
@@ -308,7 +308,7 @@ def _in_order(name: str) -> tuple[int, int, str]:
 
 
 def incidents_table(run: Run, number: int) -> str:
-    """Return who failed in which rounds and why, equal reasons together; "" when all went well."""
+    """Return the table of failures and notes, grouped by reason; "" if there are none."""
     rounds: dict[tuple[str, str], list[int]] = {}
     for incident in run.incidents:
         rounds.setdefault((incident.agent, incident.text), []).append(incident.round)
@@ -363,7 +363,7 @@ def rounds_table(run: Run, number: int) -> str:
 
 
 def html_table(heads: Sequence[str], rows: Sequence[str], kind: str) -> str:
-    """Wrap rows, whose cells are HTML already, in a table that scrolls sideways on its own."""
+    """Wrap rows, whose cells are HTML already, in a table that scrolls sideways."""
     head = "".join(f'<th scope="col">{name}</th>' for name in heads)
     body = "\n".join(rows)
     return (

@@ -1,4 +1,4 @@
-"""The report of a run in progress, on this machine alone: made anew from the history it writes."""
+"""Serve the report of a run in progress on this machine, rebuilt as its history grows."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from privet.server_apps.report.format import text
 from privet.server_apps.report.runs import HISTORY, SUMMARY, NoRunError, ReportError, read_runs
 
 REFRESH = 3
-"""Seconds after which a browser looks again, until the run has ended."""
+"""Seconds between reloads by the browser, until the run has ended."""
 LOCAL = ("127.0.0.1", "localhost")
 
 
 def newest(folder: Path) -> Path:
-    """Return the run folder that is meant: itself, or the one below it that was last written to.
+    """Return the folder itself if it is a run folder, else the last written one below it.
 
     Raises
     ------
     NoRunError
         If there is no history in it or below it.
     """
-    found = [folder / HISTORY, *folder.glob(f"*/{HISTORY}")]
-    written = [path for path in found if path.is_file()]
+    candidates = [folder / HISTORY, *folder.glob(f"*/{HISTORY}")]
+    written = [path for path in candidates if path.is_file()]
     if not written:
         raise NoRunError(f"{folder}: no run writes here; expected {HISTORY}, or a folder with it")
     if written[0] == folder / HISTORY:
@@ -37,8 +37,8 @@ def newest(folder: Path) -> Path:
 def served(folder: Path, port: int = 0) -> Iterator[ThreadingHTTPServer]:
     """Serve the report of a run folder on 127.0.0.1; the caller runs ``serve_forever``.
 
-    Only who is on this machine reaches it, and a page of another site cannot have it read: a
-    request that names another host is refused.
+    It is reachable from this machine only. A request that names another host is refused, so that
+    pages of other sites cannot read it.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def served(folder: Path, port: int = 0) -> Iterator[ThreadingHTTPServer]:
                 super().handle()
 
         def report(self) -> bytes:
-            """Return the page, rendered again where the run has written since."""
+            """Return the page, rendered again if the run has written since."""
             files = [folder / name for name in (HISTORY, SUMMARY)]
             state = [(one.stat().st_mtime_ns, one.stat().st_size) for one in files if one.exists()]
             if Handler.made[0] != state:
@@ -82,7 +82,7 @@ def served(folder: Path, port: int = 0) -> Iterator[ThreadingHTTPServer]:
             return Handler.made[1]
 
         def log_message(self, *_: object) -> None:
-            """Keep the terminal for what the user asked."""
+            """Do not log requests to the terminal."""
 
     try:
         made = ThreadingHTTPServer(("127.0.0.1", port), Handler)

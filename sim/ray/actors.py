@@ -1,7 +1,7 @@
-"""The actors of the Ray engine, each in a seat: started, replaced when they end, asked for states.
+"""Start the actors of the Ray engine, replace those that end, and collect their states.
 
-A seat is a block of nodes; the actor in it may change. Only actors that answer in time have a say
-in a checkpoint, so that one at work, or one that Ray finds no room for, does not hold up the run.
+A seat is a block of nodes; the actor in it may change. A checkpoint has only the states of actors
+that answer in time, so that a busy actor, or one that Ray has no room for, does not delay the run.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Start = Callable[[list[int], str], Any]
 class Seat:
     """An actor, its nodes, and the memory for its messages and replies.
 
-    ``ready`` is the actor's answer that its ClientApp is made. ``shared`` says that the actor is
-    known to see the arena. ``failures`` is how many actors in a
-    row did not start in this seat before this one.
+    ``ready`` is the reference to the actor's answer that its ClientApp is made. ``shared`` is true
+    if the actor is known to see the arena. ``failures`` counts the actors in a row that did not
+    start in this seat before this one.
     """
 
     number: int
@@ -77,16 +77,16 @@ class Actors:
 
     def wait_until_ready(self) -> None:
         """Wait for all actors to start (raises ``RunError`` where one does not)."""
-        asked = [seat.ready for seat in self.seats]
-        _, missing = self._ray.wait(asked, num_returns=len(asked), timeout=START_PATIENCE)
+        ready = [seat.ready for seat in self.seats]
+        _, missing = self._ray.wait(ready, num_returns=len(ready), timeout=START_PATIENCE)
         if missing:
             cpus, gpus = cluster_cpus(self._ray), sum(cluster_gpus(self._ray))
             raise RunError(
-                f"{len(missing)} of {len(asked)} actors did not start within {START_PATIENCE:g} s: "
+                f"{len(missing)} of {len(ready)} actors did not start within {START_PATIENCE:g} s: "
                 f"Ray has {cpus} CPUs and {gpus:g} GPUs, which others may use"
             )
         try:
-            self._ray.get(asked)
+            self._ray.get(ready)
         except self._ray.exceptions.RayError as error:
             raise RunError(f"the ClientApp could not be made: {last_line(error)}") from None
 
@@ -113,15 +113,15 @@ class Actors:
         count as holding none; a warning says so.
         """
         without: Counter[str] = Counter()
-        asked: dict[Any, Seat] = {}
+        requests: dict[Any, Seat] = {}
         for seat in self.seats:
             if seat.number in busy:
                 without["still at work on an earlier round"] += len(seat.nodes)
             else:
-                asked[seat.actor.states.remote()] = seat
+                requests[seat.actor.states.remote()] = seat
         states: dict[str, bytes] = {}
-        for reference, error in self._answers(list(asked), states.update):
-            without[error] += len(asked[reference].nodes)
+        for reference, error in self._answers(list(requests), states.update):
+            without[error] += len(requests[reference].nodes)
         if without:
             log.warning(
                 "the checkpoint holds no state of %d of %d agents: %s",
@@ -132,10 +132,10 @@ class Actors:
         return states
 
     def restore(self, states: Mapping[str, bytes]) -> None:
-        """Put back what ``states`` returned (raises ``RunError`` where an actor cannot)."""
+        """Restore the states that ``states`` returned (raises ``RunError`` if an actor cannot)."""
         sent = self._ray.put(dict(states))
-        asked = [seat.actor.restore.remote(sent) for seat in self.seats]
-        for _, error in self._answers(asked, lambda _: None):
+        requests = [seat.actor.restore.remote(sent) for seat in self.seats]
+        for _, error in self._answers(requests, lambda _: None):
             raise RunError(f"the agents' states could not be put back: {error}")
 
     def end(self) -> None:
@@ -145,16 +145,16 @@ class Actors:
             seat.arena = None
 
     def _answers(
-        self, asked: list[Any], take: Callable[[Any], object]
+        self, requests: list[Any], take: Callable[[Any], object]
     ) -> Iterable[tuple[Any, str]]:
-        """Hand over what comes in time; return what does not, and why."""
-        if not asked:
+        """Pass the answers that arrive in time to ``take``; return the others and why."""
+        if not requests:
             return []
-        there, _ = self._ray.wait(asked, num_returns=len(asked), timeout=STATES_PATIENCE)
-        found = set(there)
+        there, _ = self._ray.wait(requests, num_returns=len(requests), timeout=STATES_PATIENCE)
+        arrived = set(there)
         missing: list[tuple[Any, str]] = []
-        for reference in asked:
-            if reference not in found:
+        for reference in requests:
+            if reference not in arrived:
                 missing.append((reference, f"no answer within {STATES_PATIENCE:g} s"))
                 continue
             try:
@@ -185,12 +185,12 @@ class Actors:
         log.warning(
             "%s is replaced, its %d agents lost their state: %s", place, len(seat.nodes), why
         )
-        taken = self._seat(seat.number, seat.nodes)
-        taken.failures = failures
-        self.seats[seat.number] = taken
+        successor = self._seat(seat.number, seat.nodes)
+        successor.failures = failures
+        self.seats[seat.number] = successor
 
 
 def last_line(error: Exception) -> str:
-    """Return the last line of what Ray says, which names the cause."""
+    """Return the last line of a Ray error, which names the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return one_line(lines[-1] if lines else type(error).__name__)

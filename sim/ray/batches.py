@@ -25,9 +25,9 @@ SIZE = 64 << 20
 
 
 class Arena:
-    """Memory that two processes of one machine see; an object that is no longer used lets go of it.
+    """Memory that two processes of one machine share; it is freed with the object.
 
-    It has no name in any folder: the system takes it back when the last process that holds it ends,
+    It has no name in any folder: the system frees it when the last process that holds it ends,
     however it ends.
 
     Parameters
@@ -38,7 +38,7 @@ class Arena:
     Raises
     ------
     OSError
-        Where the system has no such memory, or the one that is meant is not on this machine.
+        If the system has no such memory, or the address is on another machine.
     """
 
     def __init__(self, address: str = "") -> None:

@@ -1,8 +1,8 @@
 """The Ray engine: agents sharded over processes, one batch of messages per process and round.
 
-Same Strategy, same ClientApp and same messages as on the in-process engine, and the same bits. The
-agents' states stay where the agents are. How a batch travels is said in ``privet.sim.ray.batches``.
-The agents of an actor work together as on the cohort engine: then rows travel, and no messages.
+Strategy, ClientApp and messages are the same as on the in-process engine, and so are the bits. The
+agents' states stay in the agents' processes. ``privet.sim.ray.batches`` describes the transport of
+a batch. Agents of an actor that are batched as on the cohort engine exchange rows, not messages.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from privet.sim.ray.shard import Factory, Shard
 PULL_PATIENCE = 1.0
 """Seconds a pull waits for replies under way; a deadline is overrun by that much at most."""
 GPU_UNIT = 1e-4
-"""The part of a GPU that Ray counts in."""
+"""The unit in which Ray counts fractions of a GPU."""
 UNREADABLE = (pickle.UnpicklingError, AttributeError, ImportError)
-"""What reading replies raises if they hold values of classes that are not known here."""
+"""Errors of unpickling replies with values of classes that are not known here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class RayGrid(LocalGrid):
         Processes to shard the nodes over, at most one per node; by default one per core (of the
         cluster), or as many as its GPUs have room for.
     num_gpus : float, optional
-        What every actor takes of a GPU, as Flower's ``client-resources-num-gpus``: a fraction, of
+        Share of a GPU for each actor, as Flower's ``client-resources-num-gpus``: a fraction of
         one GPU, or a whole number of them. Ray counts them and sets ``CUDA_VISIBLE_DEVICES``; the
         memory of a GPU it does not divide. With 0 every actor sees all GPUs of its machine.
     address : str, optional
@@ -157,7 +157,7 @@ class RayGrid(LocalGrid):
         busy = self._busy()
         for position, batch in batches.items():
             seat = seats[position]
-            # What is not read yet must not be written over.
+            # An arena that is not read yet must not be overwritten.
             free = position not in busy
             sent = pack(batch, seat.arena if seat.shared and free else None)
             self._under_way[seat.actor.answer.remote(sent, free)] = Batch(seat, batch)
@@ -206,18 +206,18 @@ class RayGrid(LocalGrid):
         seat, ids = batch.seat, batch.ids()
         unwanted = self._forgotten.intersection(ids)
         self._forgotten -= unwanted
-        asked = zip(ids, batch.messages, strict=True)
+        sent = zip(ids, batch.messages, strict=True)
         try:
             answers = self._ray.get(reference)
             replies = list(unpack(answers.replies, seat.arena))
         except (self._ray.exceptions.RayError, *UNREADABLE) as error:
             reason = self._actors.lost(seat, error)
-            for message_id, message in asked:
+            for message_id, message in sent:
                 if message_id not in unwanted:
                     self.arrived(message, Message(Error(CRASHED, reason), reply_to=message))
         else:
             seat.shared = answers.shared
-            for (message_id, message), reply in zip(asked, replies, strict=True):
+            for (message_id, message), reply in zip(sent, replies, strict=True):
                 if message_id not in unwanted:
                     self.arrived(message, reply)
         return set(ids)
@@ -228,32 +228,33 @@ class RayGrid(LocalGrid):
         nodes: Sequence[int],
         tags: Tags,
         states: Mapping[str, NDArray[Any]] | None,
-        besides: Mapping[str, NDArray[Any]],
+        per_agent: Mapping[str, NDArray[Any]],
         timeout: float,
     ) -> list[Trained]:
-        """Have every actor do a round's local work of those of its nodes that can do it together.
+        """Let every actor do a round's local work for those of its nodes that can be batched.
 
-        What an actor that is at work, is late or ends would have done is left to messages: they
-        find out about it.
+        The nodes of an actor that is busy, is late or ends are left to messages, which detect the
+        cause.
         """
         busy, shares = self._busy(), dict[int, list[int]]()
         for place, node in enumerate(nodes):
             number = self._actors.number.get(node)
             if node in self.online and number is not None and number not in busy:
                 shares.setdefault(number, []).append(place)
-        asked: dict[Any, NDArray[np.intp]] = {}
+        requests: dict[Any, NDArray[np.intp]] = {}
         for number, share in shares.items():
-            own = np.array(share)
-            rows = states and starting_rows(states, own), row_of(besides, own)
+            places = np.array(share)
+            rows = states and starting_rows(states, places), row_of(per_agent, places)
             actor = self._actors.seats[number].actor
-            asked[actor.train.remote(shared, [nodes[one] for one in share], tags[own], *rows)] = own
-        if not asked:
+            chosen = [nodes[one] for one in share]
+            requests[actor.train.remote(shared, chosen, tags[places], *rows)] = places
+        if not requests:
             return []
-        there, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=timeout)
+        arrived, _ = self._ray.wait(list(requests), num_returns=len(requests), timeout=timeout)
         done: list[Trained] = []
-        for reference in there:
+        for reference in arrived:
             with suppress(self._ray.exceptions.RayError, *UNREADABLE):
-                places = asked[reference]
+                places = requests[reference]
                 parts = self._ray.get(reference)
                 done += [one._replace(places=places[one.places]) for one in parts]
         return done
@@ -263,17 +264,17 @@ class RayGrid(LocalGrid):
     def node_states(self) -> dict[str, bytes]:
         """Return the packed state of every agent that has one, by agent name.
 
-        The agents of an actor that is still at work, that does not answer, or that is gone count as
-        holding none; a warning says of how many that is true.
+        The agents of an actor that is busy, does not answer or has ended count as holding none; a
+        warning gives their number.
         """
         if self._under_way:
-            asked = list(self._under_way)
-            for reference in self._ray.wait(asked, num_returns=len(asked), timeout=0.0)[0]:
+            pending = list(self._under_way)
+            for reference in self._ray.wait(pending, num_returns=len(pending), timeout=0.0)[0]:
                 self._take_in(reference)
         return self._actors.states(self._busy())
 
     def restore_node_states(self, states: Mapping[str, bytes]) -> None:
-        """Put back what ``node_states`` returned (raises ``RunError`` where that fails)."""
+        """Restore the states that ``node_states`` returned (raises ``RunError`` if that fails)."""
         self._actors.restore(states)
 
     # ------------------------------------------------------------------ actors
@@ -283,7 +284,7 @@ class RayGrid(LocalGrid):
         return {batch.seat.number for batch in self._under_way.values()}
 
     def _most_actors(self, wanted: int | None) -> int:
-        """Return how many actors are wanted at most (raises ``ConfigError`` if there is no room).
+        """Return the largest number of actors (raises ``ConfigError`` if there is no room).
 
         Ray itself would wait for GPUs that nobody has.
         """

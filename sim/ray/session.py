@@ -1,6 +1,6 @@
-"""Ray, started and ended in one place.
+"""Start and end Ray, in one place.
 
-A local Ray is a handful of processes with files of their own: both are gone when the session ends.
+A local Ray is a handful of processes with temporary files: both are gone when the session ends.
 With an address nothing is started and nothing but the connection ends. Ray itself is imported when
 a session opens, so that everything else works without it.
 """
@@ -28,7 +28,7 @@ CONNECT_PATIENCE = 10.0
 """Seconds a cluster may take to accept a connection."""
 
 EXIT_PATIENCE = 10.0
-"""Seconds that a process of Ray that was told to end is waited for."""
+"""Seconds to wait for the exit of a process of Ray that was terminated."""
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -40,8 +40,8 @@ _ENVIRONMENT = {
 def import_ray() -> Any:
     """Return the ``ray`` module (raises ``ConfigError`` where it is not installed)."""
     try:
-        # Ray prints what its daemon says to stdout, where results go. Whatever ends here comes with
-        # an error that says so.
+        # Ray prints the output of its daemon to stdout, where results go. A failure also raises an
+        # error, so that nothing is lost.
         with _environment({"RAY_DEDUP_LOGS_SKIP_REGEX": "."}):
             import ray
     except ImportError:
@@ -53,7 +53,7 @@ def import_ray() -> Any:
 
 @contextmanager
 def ray_session(*, address: str | None = None, num_cpus: int | None = None) -> Iterator[Any]:
-    """Give the ``ray`` module, connected; end what was started here and nothing else.
+    """Yield the connected ``ray`` module; end what was started here and nothing else.
 
     Inside another session, or where the caller has connected to Ray already, that connection is
     used and left as it is.

@@ -1,4 +1,4 @@
-"""What runs inside a Ray actor: a share of the nodes, with their states."""
+"""The code inside a Ray actor: a share of the nodes, with their states."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Shard:
     def answer(self, batch: bytes, free: bool) -> Answers:
         """Run messages through their nodes and return the replies, in order.
 
-        ``free`` says that the arena may be written. A reply that cannot be sent is an error of its
-        own node only.
+        ``free`` is true if the arena may be written. A reply that cannot be pickled becomes an
+        error of its node only.
         """
         messages = list(unpack(batch, self._arena))
         replies: list[Message] = []
@@ -75,17 +75,17 @@ class Shard:
         nodes: Sequence[int],
         tags: Tags,
         states: Mapping[str, NDArray[Any]] | None,
-        besides: Mapping[str, NDArray[Any]],
+        per_agent: Mapping[str, NDArray[Any]],
     ) -> list[Trained]:
-        """Do a round's local work of those of these nodes that can do it together."""
-        return self._nodes.train(shared, nodes, tags, states, besides)
+        """Do a round's local work for those of the nodes that can be batched."""
+        return self._nodes.train(shared, nodes, tags, states, per_agent)
 
     def states(self) -> dict[str, bytes]:
         """Return the packed states of the agents here, by name."""
         return self._nodes.states()
 
     def restore(self, states: Mapping[str, bytes]) -> None:
-        """Put back the states of the agents here."""
+        """Restore the states of the agents here."""
         self._nodes.restore(states)
 
 

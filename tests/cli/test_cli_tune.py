@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from privet.cli.tune import _figures, _Found
+from privet.cli.tune import _figures, _SearchResult
 from privet.sim.race import Outcome
 from privet.sim.tuning import Budget, Trial
 from privet.strategies import FedPLT
@@ -28,7 +28,7 @@ def test_settings_are_whole_however_narrow_the_terminal(
     monkeypatch.setenv("COLUMNS", "80")
     figures = dict.fromkeys(("reached", "iterations", "rounds", "gradients", "messages"), 12345)
     rows = [({"gradient-tracking-step-size": step}, figures) for step in (0.1234, 0.5678)]
-    _Found("2 settings", None, rows).show(2, json_lines=False)
+    _SearchResult("2 settings", None, rows).show(2, json_lines=False)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
     said = "".join(line.split("│")[1].strip().replace(" ", "") for line in lines)
     assert said == "gradient-tracking-step-size0.1234gradient-tracking-step-size0.5678"
@@ -168,13 +168,13 @@ def test_numbers_that_are_not_finite_are_valid_json(capsys: pytest.CaptureFixtur
         "rounds": math.inf,
         "cost": math.nan,
     }
-    found = _Found("", None, [(trial.settings, figures)])
+    found = _SearchResult("", None, [(trial.settings, figures)])
     found.show(8, json_lines=True)
     shown = strict(capsys.readouterr().out)
     assert (shown["rho"], shown["gradients"], shown["cost"]) == (1.0, 12, "inf")
     found.show(8, json_lines=False)
     assert "no" in capsys.readouterr().out
-    _Found("", None, [({"rho": 1.0}, predicted)]).show(8, json_lines=True)
+    _SearchResult("", None, [({"rho": 1.0}, predicted)]).show(8, json_lines=True)
     row = strict(capsys.readouterr().out)
     assert (row["spectral-radius"], row["norm"]) == (None, "inf")
     assert (row["rounds"], row["cost"]) == ("inf", None)

@@ -118,12 +118,12 @@ def test_a_large_search_says_that_it_runs_and_a_larger_one_is_left_out(
     monkeypatch.setattr("privet.server_apps.evaluation._LONG_WORK", 18)
     assert evaluation(MIXED, 0.5).optimum() is not None
     assert caplog.messages == [
-        "looking for the centralised optimum of 2 agents and 3 parameters; this can take minutes"
+        "computing the centralised optimum of 2 agents and 3 parameters; this can take minutes"
     ]
     caplog.clear()
     monkeypatch.setattr("privet.server_apps.evaluation._LARGEST_WORK", 17)
     assert math.isnan(evaluation(MIXED, 0.5).distance(np.zeros(3)))
     assert caplog.messages == [
-        "no centralised optimum to compare with: 2 agents and 3 parameters, found up to "
+        "no centralised optimum to compare with: 2 agents and 3 parameters, computed up to "
         "agents x parameters^2 = 17"
     ]

@@ -59,5 +59,5 @@ def accuracy(arrays: ArrayRecord) -> float:
     model = network()
     model.load_state_dict(arrays.to_torch_state_dict())
     with torch.no_grad():
-        found = model(torch.from_numpy(images)).argmax(dim=1).numpy()
-    return float((found == labels).mean())
+        predicted = model(torch.from_numpy(images)).argmax(dim=1).numpy()
+    return float((predicted == labels).mean())

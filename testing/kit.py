@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict, Unpack
 
-from privet.core import algorithm
+from privet.core import ConfigError, algorithm
 from privet.core.errors import one_line, said_of
 from privet.kernel import Problem
 
@@ -125,7 +125,7 @@ def checks(name: str, **subject: Unpack[SubjectArguments]) -> tuple[Check, ...]:
     ConfigError
         If no algorithm of this name is registered.
     ValueError
-        If there is no such engine.
+        If there is no such engine, or a variant makes the un-noised runs private.
 
     Examples
     --------
@@ -145,8 +145,21 @@ def checks(name: str, **subject: Unpack[SubjectArguments]) -> tuple[Check, ...]:
     collected = _checks(tested)
     for variant, more in variants.items():
         settings = {**tested.settings, **more}
+        if _is_private(tested, settings):
+            raise ValueError(
+                f"variant {variant!r} makes runs private that are to be un-noised: give such keys "
+                "as private="
+            )
         collected += _checks(replace(tested, settings=settings, variant=variant))
     return collected
+
+
+def _is_private(subject: Subject, settings: Mapping[str, Any]) -> bool:
+    """Return whether these settings add noise; what an algorithm refuses does not."""
+    try:
+        return bool(subject.strategy(settings).half.agent.private)
+    except ConfigError:
+        return False
 
 
 def _checks(subject: Subject) -> tuple[Check, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
@@ -23,7 +23,8 @@ from privet.sim.engine import InlineGrid
 from privet.sim.grid import LocalGrid
 from privet.sim.inline import app_of
 from privet.strategies import PrivetResult, Round
-from privet.wire import Instruction
+from privet.wire import RECORD, Instruction
+from privet.wire.payload import ENCODED, from_payload
 
 from .grids import Fates, WatchedCohort, WatchedGrid, disconnect
 
@@ -182,7 +183,8 @@ class Subject:
             return result
         drawn = self.noise_key in requested and requested.get("noise-seed", -1) < 0
         coded = requested.get(CODED, NONE) != NONE
-        alike = {"models": not drawn, "sizes": not (drawn and coded)}
+        # Codes, and the places of sparse numbers, are as long as the noise makes them.
+        alike = {"models": not drawn, "sizes": not (drawn and (coded or _is_sparse(result)))}
         if "cohort" in self.engines:
             again = played(WatchedCohort, self.app()).result
             require_alike(again, result.result, "cohort", **alike)
@@ -335,3 +337,11 @@ ENGINES: dict[str, Callable[[Subject], AbstractContextManager[LocalGrid]]] = {
     "ray": ray_engine,
 }
 """Engines that run the nodes of a subject, as contexts that end them."""
+
+
+def _is_sparse(played: Played) -> bool:
+    """Return whether an upload of a run was a sparse vector."""
+    replies = (exchange.reply for exchange in played.grid.exchanges)
+    content = next((one.content for one in replies if one is not None and one.has_content()), None)
+    record = None if content is None else content.get(RECORD)
+    return record is not None and ENCODED in from_payload(cast(bytes, record["payload"]))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from privet.client_apps import Half, LocalTask
-from privet.client_apps.gradient_agents import ClippedGradients, GradientAgent, SeveralStepsAgent
+from privet.client_apps.gradient_agents import ClippedGradients, SeveralStepsAgent, noise
 from privet.core.key import same, setting
 from privet.kernel.programs.gradients import Gradients
 from privet.kernel.programs.update import Update
@@ -29,7 +29,7 @@ class Agent(Half):
     batch: str = same(ClippedGradients, "batch")
     batch_size: int = same(ClippedGradients, "batch_size")
     clip: float = setting(0.0, "norm bound of an update; 0 does not clip", low=0)
-    noise_scale: float = same(GradientAgent, "noise_scale", needs={"clip": None})
+    noise_scale: float = noise(0.0, "standard deviation of the noise on an update")
     relation: str = same(ClippedGradients, "relation")
 
     @property

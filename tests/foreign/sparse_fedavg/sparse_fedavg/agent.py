@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from privet.client_apps import Half, LocalTask
-from privet.client_apps.gradient_agents import ClippedGradients, GradientAgent, SeveralStepsAgent
+from privet.client_apps.gradient_agents import ClippedGradients, SeveralStepsAgent, noise
 from privet.client_apps.sparsifiers import Choice
 from privet.client_apps.value_bits import ValueBits
 from privet.core.key import same, setting
@@ -29,7 +29,7 @@ class Agent(ValueBits, Half):
     gamma: float = setting(0.1, "step size of a local step", low=0, open_low=True)
     max_local_steps: int = same(SeveralStepsAgent, "max_local_steps")
     clip: float = setting(0.0, "norm bound of an update; 0 does not clip", low=0)
-    noise_scale: float = same(GradientAgent, "noise_scale", needs={"clip": None})
+    noise_scale: float = noise(0.0, "standard deviation of the noise on an update")
     relation: str = same(ClippedGradients, "relation")
     share: float = setting(
         0.25, "share of the coordinates that are sent (k / d)", low=0, high=1, open_low=True

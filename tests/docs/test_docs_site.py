@@ -98,7 +98,7 @@ def test_snippets_came_in(site: Path) -> None:
     assert "flower-superlink" in tutorial
     assert "ssh-keygen" in tutorial
     assert "--8&lt;--" not in tutorial
-    assert "from_settings" in (site / "how-to" / "add-an-algorithm.html").read_text()
+    assert "communication_probability" in (site / "how-to" / "add-an-algorithm.html").read_text()
 
 
 def test_every_key_is_in_the_table(site: Path) -> None:

@@ -16,8 +16,22 @@ three, `Run.collect` for the fourth and `Run.close_round` for the last two:
    and `ServerHalf.fold` (of sums: ``fold_sums``) combines the uploads into the next state.
 6. Record: `Outcome.record` adds the round's `Round` to the history of the `Session`.
 
-The collector is a `ClearUploads`, or a `MaskedSums` where uploads are masked. If too few uploads
-can be folded, step 5 raises `TooFewError`, and `Run.try_again` returns the messages of another try.
+The collector is a `ClearUploads`, or a `MaskedSums` where uploads are masked.
+
+What else happens on the way:
+
+* An upload in clear is decoded, accepted, and the digest of what its agent holds from then on is
+  compared with the one in the reply (`run/clear.py`, ``_accepted``). A large one is as soon as it
+  arrives. A reply that fails is dropped with a `Failure`, and its agent keeps the state of before.
+* An agent that is known not to hold the state last accepted is sent it with its message; one that
+  replies that it lacks it is asked once more in the same round, with it (``retry``). `Agent.tag` is
+  the round last accepted, set by `Roster.accepted`; `Agent.held` are those its node holds.
+* The agent charges its own ledger before it computes. `Outcome.note_cost` takes over what a reply
+  states, also of uploads that are not folded; `Outcome.note_lost` counts replies that never came.
+* If too few uploads can be folded, `Outcome.require` raises `TooFewError`; the strategy's
+  ``play_round`` has `Run.try_again` return the messages of another try, or the run ends.
+* Evaluation, checkpoints and the line on the disk are those of observers (`run/observers.py`),
+  after the round; `Run.amend` puts what they measure into its record.
 """
 
 from __future__ import annotations

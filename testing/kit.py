@@ -125,7 +125,7 @@ def checks(name: str, **subject: Unpack[SubjectArguments]) -> tuple[Check, ...]:
     ConfigError
         If no algorithm of this name is registered.
     ValueError
-        If there is no such engine, or a variant makes the un-noised runs private.
+        If there is no such engine, or a variant draws unseeded noise in runs that are compared.
 
     Examples
     --------
@@ -145,17 +145,19 @@ def checks(name: str, **subject: Unpack[SubjectArguments]) -> tuple[Check, ...]:
     collected = _checks(tested)
     for variant, more in variants.items():
         settings = {**tested.settings, **more}
-        if _is_private(tested, settings):
+        if _draws_unseeded(tested, settings):
             raise ValueError(
-                f"variant {variant!r} makes runs private that are to be un-noised: give such keys "
-                "as private="
+                f"variant {variant!r} draws unseeded noise in runs that are compared with each "
+                "other: give such keys as private=, or a noise-seed"
             )
         collected += _checks(replace(tested, settings=settings, variant=variant))
     return collected
 
 
-def _is_private(subject: Subject, settings: Mapping[str, Any]) -> bool:
-    """Return whether these settings add noise; what an algorithm refuses does not."""
+def _draws_unseeded(subject: Subject, settings: Mapping[str, Any]) -> bool:
+    """Return whether these settings draw unseeded noise; what an algorithm refuses does not."""
+    if settings.get("noise-seed", -1) >= 0:
+        return False
     try:
         return bool(subject.strategy(settings).half.agent.private)
     except ConfigError:

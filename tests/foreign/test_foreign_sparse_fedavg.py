@@ -54,7 +54,7 @@ def test_a_round_costs_one_gaussian_release_of_twice_the_clip() -> None:
 
 
 def test_a_variant_that_is_private_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"variant 'noisy' makes runs private .* as private="):
+    with pytest.raises(ValueError, match=r"variant 'noisy' draws unseeded noise .* as private="):
         checks("sparse-fedavg", variants={"noisy": {"clip": 1.0, "noise-scale": 0.1}})
 
 

@@ -39,6 +39,7 @@ def every(**options: Any) -> tuple[Check, ...]:
     return checks("dp-fedavg", **options)
 
 
+@pytest.mark.slow
 def test_it_keeps_every_promise() -> None:
     played = set()
     for check in every(variants=VARIANTS):

@@ -36,6 +36,7 @@ from privet.wire.records import record_dict
 from .base import Participant, agent_name
 from .guard import Guard, Spent, checked_settings, node_rules, require_tame, require_vectors
 from .half import Arrays, Half, Local, Vector
+from .inputs import starting_rows
 from .masking import require_agreement
 from .state import AgentState, read_state, state_path, write_state
 
@@ -588,11 +589,6 @@ def _stacked(arrays: Sequence[Vector]) -> Vector:
 def row_of(arrays: Arrays, row: Any) -> dict[str, Vector]:
     """Return the arrays of one agent, or the rows of some."""
     return {name: array[row] for name, array in arrays.items()}
-
-
-def starting_rows(states: Mapping[str, Vector], which: Any) -> dict[str, Vector]:
-    """Return the states that some agents, or one, start from: their rows, and the shared arrays."""
-    return {name: array[which] if array.ndim > 1 else array for name, array in states.items()}
 
 
 def _rows(array: Vector, shape: tuple[int, int]) -> Vector:

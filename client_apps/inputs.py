@@ -18,3 +18,8 @@ def parts(size: int) -> Iterator[slice]:
     """Yield the parts of a vector of this many numbers, in order."""
     for begin in range(0, size, PART):
         yield slice(begin, begin + PART)
+
+
+def starting_rows(states: Mapping[str, Vector], which: Any) -> dict[str, Vector]:
+    """Return the states that some agents, or one, start from: their rows, and the shared arrays."""
+    return {name: array[which] if array.ndim > 1 else array for name, array in states.items()}

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.client_apps.half import Half
-from privet.client_apps.inputs import parts
+from privet.client_apps.inputs import parts, starting_rows
 from privet.client_apps.terms import PrivacyTerms
 from privet.core import RunError, mapped
 from privet.core.key import keys_of, owned, read
@@ -37,7 +37,7 @@ from privet.wire import Settings
 from privet.wire.payload import ENCODED
 
 from .method import UNSAVED, Arrays, HalfState, Positions, S, ServerMethod, Turn, Vector
-from .uploads import Block, ClearSums, Uploads, decoded, followed, in_part
+from .uploads import Block, ClearSums, Uploads, decoded, followed, in_part, sum_in_order
 
 
 def _saved(state: HalfState | type[HalfState]) -> list[str]:
@@ -201,7 +201,7 @@ class ServerHalf(ServerMethod[S]):
         held = self.recovery(state, slice(position, position + 1))
         if held is None:
             return None
-        return {name: array[0] if array.ndim > 1 else array for name, array in held.items()}
+        return starting_rows(held, 0)
 
     def model(self, state: S) -> Vector:
         """Return the model (d,) that is the run's result."""
@@ -346,14 +346,9 @@ def grouped(half: ServerHalf[S]) -> GroupedHalf[S] | None:
 
 def mean_rows(table: Vector, positions: Sequence[int]) -> Vector:
     """Return the mean of some rows of a table (N, d), added in this order, one at a time."""
-    total: Vector = np.zeros_like(table[0])
-    for first in range(0, len(positions), _ROWS_AT_ONCE):
-        rows = table[list(positions[first : first + _ROWS_AT_ONCE])]
-        if not first and total.size > 1:  # numpy adds single numbers in pairs
-            total = np.add.reduce(rows, axis=0, initial=0)
-            continue
-        for row in rows:
-            total += row
+    starts = range(0, len(positions), _ROWS_AT_ONCE)
+    some = (table[list(positions[first : first + _ROWS_AT_ONCE])] for first in starts)
+    total = sum_in_order(some, table[0])
     total /= total.dtype.type(len(positions))
     return total
 

@@ -9,7 +9,7 @@ time.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.client_apps.half import Arrays, Half
-from privet.client_apps.inputs import Vector, parts
+from privet.client_apps.inputs import Vector, parts, starting_rows
 from privet.client_apps.method import agreed_on
 from privet.client_apps.sparsifiers import VALUES, sparse_arrays, sparse_vector
 from privet.core import NotFiniteError, UploadError, WireError
@@ -134,15 +134,7 @@ class Uploads:
 
     def total(self, name: str, like: Vector) -> Vector:
         """Return the sum of one array over the uploads, in order, one at a time."""
-        total: Vector = np.zeros_like(like)
-        for number, block in enumerate(self):
-            rows = block.upload[name]
-            if not number and len(rows) > 1 and like.size > 1:  # numpy adds single numbers in pairs
-                total = np.add.reduce(rows, axis=0, initial=0)
-                continue
-            for row in rows:
-                total += row
-        return total
+        return sum_in_order((block.upload[name] for block in self), like)
 
     def gap(self, name: str, center: str | Vector) -> float:
         """Return the mean of ||x - c||^2 over the uploads' arrays x.
@@ -160,6 +152,18 @@ class Uploads:
             for square in np.matmul(gaps[:, None], gaps[:, :, None])[:, 0, 0].tolist():
                 squares += square
         return squares / len(self)
+
+
+def sum_in_order(tables: Iterable[Vector], like: Vector) -> Vector:
+    """Return the sum of the rows of tables (k, ...), as if they were added one at a time."""
+    total: Vector = np.zeros_like(like)
+    for number, rows in enumerate(tables):
+        if not number and len(rows) > 1 and like.size > 1:  # numpy adds single numbers in pairs
+            total = np.add.reduce(rows, axis=0, initial=0)
+            continue
+        for row in rows:
+            total += row
+    return total
 
 
 class Sums(ABC):
@@ -404,7 +408,7 @@ def _followed_sparse(
     """
     digests_of = []
     for row in range(len(block.positions)):
-        before = {n: a[row] if a.ndim > 1 else a for n, a in held.items()}
+        before = starting_rows(held, row)
         near = half.reference(before, block.sent).get(VALUES) if half.codes else None
         upload = sparse_arrays(checked_sparse(block.one(row), like, near))
         new = half.follow(before, block.sent, upload)

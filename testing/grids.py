@@ -10,7 +10,8 @@ from flwr.app import ConfigRecord, Context, Message, MessageType
 from numpy.typing import NDArray
 
 from privet.client_apps import agent_name
-from privet.client_apps.cohort import Tags, Trained, row_of, starting_rows
+from privet.client_apps.cohort import Tags, Trained, row_of
+from privet.client_apps.inputs import starting_rows
 from privet.sim.cohort import CohortGrid
 from privet.sim.engine import InlineGrid
 from privet.sim.grid import App, NodeConfig

@@ -18,7 +18,8 @@ import numpy as np
 from flwr.app import ConfigRecord, Error, Message
 from numpy.typing import NDArray
 
-from privet.client_apps.cohort import Tags, Trained, row_of, starting_rows
+from privet.client_apps.cohort import Tags, Trained, row_of
+from privet.client_apps.inputs import starting_rows
 from privet.core import ConfigError
 from privet.sim.grid import CRASHED, LocalGrid, NodeConfig
 from privet.sim.ray.actors import Actors, Seat

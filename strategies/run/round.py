@@ -23,7 +23,7 @@ import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from privet.client_apps.cohort import starting_rows
+from privet.client_apps.inputs import starting_rows
 from privet.wire import pack
 
 from ..half import ServerHalf, Turn

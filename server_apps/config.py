@@ -50,7 +50,8 @@ class RunConfig:
     )
     tolerance: float = setting(
         0.0,
-        "stop once the stationarity measure is at most this; 0 never stops early",
+        "stop once the stationarity is at most this, or where no monitor measures it the residual "
+        "of all agents, which a secure sum knows only if all are in it; 0 never stops early",
         low=0,
         operational=True,
     )

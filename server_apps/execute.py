@@ -20,6 +20,8 @@ from privet.core.key import Config, read
 from privet.core.library import LIBRARY_VERSION, library_version
 from privet.core.threads import pin_blas_threads
 from privet.strategies import Observer, PrimalDualStrategy, PrivetResult
+from privet.strategies.run import Run
+from privet.strategies.run.absences import Late, late_agents, late_ones, unknown_residual
 from privet.strategies.run.asynchrony import AsynchronySettings
 from privet.strategies.run.checkpoint import Checkpoint, read_manifest
 from privet.strategies.run.roster import in_simulation
@@ -231,10 +233,16 @@ def _status(result: PrivetResult) -> str:
     return "stopped" if result.stopped == Stop.REQUEST else "completed"
 
 
-def _bad_ends(diverged: str, no_better: str) -> dict[str, str]:
-    """Return the summary's entries on a run that diverged or did not improve on its start."""
-    texts = {"diverged": diverged, "no-better": no_better}
-    return {key: text for key, text in texts.items() if text}
+def bad_ends(run: Run) -> dict[str, Any]:
+    """Return the summary's entries on a run that diverged, did not improve, or lacks agents."""
+    late = {name: count._asdict() for name, count in late_agents(run.session.history).items()}
+    entries = {
+        "diverged": run.diverged,
+        "no-better": run.no_better,
+        "late": late,
+        "residual-unknown": unknown_residual(run),
+    }
+    return {key: entry for key, entry in entries.items() if entry}
 
 
 def _outcome(
@@ -294,7 +302,7 @@ def _finish(
     history = strategy.session.history if strategy.session is not None else []
     failed = strategy.run.failed if strategy.session is not None else None
     if strategy.session is not None:
-        outcome = {**_bad_ends(strategy.run.diverged, strategy.run.no_better), **outcome}
+        outcome = {**bad_ends(strategy.run), **outcome}
     if failed is not None:
         failures = {name: why.to_json() for name, why in failed.outcome.failures.items()}
         outcome = {**outcome, "failed-round": failed.round, "failures": failures}
@@ -362,6 +370,10 @@ def headline(summary: Mapping[str, Any]) -> dict[str, str]:
     for key, label in (("diverged", "diverged"), ("no-better", "no better than its start")):
         if summary.get(key):
             shown[label] = str(summary[key])
+    if late := summary.get("late"):
+        shown["late agents"] = late_ones({name: Late(**count) for name, count in late.items()})
+    if summary.get("residual-unknown"):
+        shown["residual"] = f"unknown: {summary['residual-unknown']}"
     if hint := advice(summary):
         shown["advice"] = hint
     if summary.get("checkpoint-error"):

@@ -20,6 +20,7 @@ from privet.server_apps.report.files import PAGE, write_outputs
 from privet.server_apps.report.format import text
 from privet.server_apps.report.rows import csv_table, parquet_table
 from privet.server_apps.report.runs import PLACES, ReportError, Run, read_runs, settings_of
+from privet.strategies.run.absences import late_ones
 
 __all__ = ["ReportError", "page", "write_report"]
 
@@ -164,6 +165,15 @@ def _remarks(run: Run) -> list[str]:
     if what := run.summary.get("no-better"):
         result.append(
             f'<p class="warn" data-no-better>The run is no better than its start: {text(what)}.</p>'
+        )
+    if run.late:
+        lines = text(late_ones(run.late))
+        result.append(
+            f'<p class="warn" data-late>Agents missed the deadline of rounds: {lines}.</p>'
+        )
+    if what := run.summary.get("residual-unknown"):
+        result.append(
+            f'<p class="soft" data-residual="unknown">The residual is unknown: {text(what)}.</p>'
         )
     if hint := advice({**run.summary, "run-folder": str(run.folder)}):
         result.append(f"<p data-advice>{text(hint)}</p>")

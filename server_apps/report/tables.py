@@ -31,7 +31,14 @@ _SHOWN_AGENTS = 200
 _SHOWN_ELSEWHERE = {
     *("accuracy", "loss", "stationarity", "distance-to-optimum", "seconds", "rounds"),
     *("bytes-up", "bytes-down", "private", "privacy", "status", "cause", "failed-round"),
-    *("ended", LIBRARY_VERSION, "run-folder", "config.algorithm", "config.dataset"),
+    *(
+        "ended",
+        LIBRARY_VERSION,
+        "run-folder",
+        "residual-unknown",
+        "config.algorithm",
+        "config.dataset",
+    ),
 }
 """Entries of a summary that the page shows in another place."""
 _PRIVACY = {
@@ -258,7 +265,7 @@ def _settings(run: Run) -> dict[str, Any]:
     return {
         key: value
         for key, value in fmt.flat(run.summary).items()
-        if key not in _SHOWN_ELSEWHERE and not key.startswith("failures.")
+        if key not in _SHOWN_ELSEWHERE and not key.startswith(("failures.", "late."))
     }
 
 

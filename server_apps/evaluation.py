@@ -105,9 +105,8 @@ class Evaluation:
         if agents * dim**2 >= _LONG_WORK:
             log.info("computing the centralised optimum of %s; this can take minutes", size)
 
-    def distance(self, model: Vector) -> float:
-        """Return ||x - x*||, NaN where there is no unique optimum."""
-        best = self.optimum()
+    def distance(self, model: Vector, best: Vector | None) -> float:
+        """Return ||x - x*|| to the optimum, NaN where there is no unique one."""
         return math.nan if best is None else float(np.linalg.norm(model - best))
 
     def _by_scikit_learn(self) -> Vector | None:

@@ -56,6 +56,15 @@ def _curves_only_where_they_are_looked_at(
         monkeypatch.setattr(plots, "have_matplotlib", lambda: False)
 
 
+@pytest.fixture(autouse=True)
+def _baselines_only_where_they_are_looked_at(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take longer than a short run, of whose numbers none depends on them."""
+    if request.node.get_closest_marker("baselines") is None:
+        monkeypatch.setattr("privet.server_apps.execute._baselines", lambda *arguments: {})
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let time pass only while somebody sleeps: no work is too slow for a timeout."""

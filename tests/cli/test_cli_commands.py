@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -317,19 +316,21 @@ def test_completion_knows_keys_and_values() -> None:
 def test_account_names_all_that_is_missing() -> None:
     code, out, err = privet("account", "target-epsilon=4", "num-examples=100")
     assert (code, out) == (2, "")
-    needed = re.findall(r"([a-z-]+) \(such as ([^)]+)\)", err.partition("; give ")[2])
-    assert [key for key, _ in needed] == ["local-solver", "clip", "row-norm", "loss"]
-    given = [f"{key}={value}" for key, value in needed]
+    given = err.rstrip().partition("; add ")[2].split()
+    assert [word.partition("=")[0] for word in given] == [
+        "local-solver",
+        "clip",
+        "row-norm",
+        "loss",
+    ]
     assert privet("account", "target-epsilon=4", "num-examples=100", *given)[0] == 0
     code, _, err = privet("run", "target-epsilon=4", "num-server-rounds=1")
     assert code == 2
-    assert err.endswith(
-        "; give local-solver (such as noisy-gd), clip (such as 1.0), row-norm (such as 1.0)\n"
-    )
+    assert err.endswith("; add local-solver=noisy-gd clip=1.0 row-norm=1.0\n")
     for one in given[1:]:
         others = [each for each in given if each != one]
         _, _, err = privet("account", "target-epsilon=4", "num-examples=100", *others)
-        assert err.endswith(f"; give {one.replace('=', ' (such as ')})\n")
+        assert err.endswith(f"; add {one}\n")
 
 
 class TestInterrupted:

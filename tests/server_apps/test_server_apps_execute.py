@@ -63,7 +63,7 @@ def test_a_run_over_one_class_is_complete(tmp_path: Path) -> None:
 def test_what_fails_after_the_rounds_leaves_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: Evaluation, model: Any) -> float:
+    def broken(self: Evaluation, model: Any, best: Any) -> float:
         raise ZeroDivisionError("distance")
 
     monkeypatch.setattr(Evaluation, "distance", broken)

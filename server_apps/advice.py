@@ -38,7 +38,7 @@ def remark(summary: Mapping[str, Any]) -> str:
         return ""
     constant = (summary.get("baselines") or {}).get("constant") or {}
     start = summary.get("start") or {}
-    names = (("the start's", start), ("that of saying the same of every row,", constant))
+    names = (("the starting model", start), ("a model that says the same of every row", constant))
     known = [(one["loss"], name) for name, one in names if isinstance(one.get("loss"), float)]
     loss, accuracy = summary.get("loss"), summary.get("accuracy")
     parts = []
@@ -47,7 +47,7 @@ def remark(summary: Mapping[str, Any]) -> str:
         if loss > least + WORSE * abs(least):
             rose = isinstance(accuracy, float) and accuracy > (start.get("accuracy") or 1.0)
             parts.append(
-                f"loss {loss:.4g} is above {name} {least:.4g}"
+                f"loss {loss:.4g} is far above {least:.4g}, that of {name}"
                 + (", although accuracy rose: its probabilities mislead" if rose else "")
             )
     if isinstance(accuracy, float) and accuracy < constant.get("accuracy", 0.0):

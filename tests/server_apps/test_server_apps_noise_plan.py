@@ -34,9 +34,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     monkeypatch.setattr(NoisePlan, "advice", watched)
 
-    def planned(
-        public: dict[str, int] = PUBLIC, **keys: Any
-    ) -> tuple[NoisePlan, planning.Planned]:
+    def planned(public: dict[str, int] = PUBLIC, **keys: Any) -> tuple[NoisePlan, planning.Planned]:
         config = read_config({key.replace("_", "-"): value for key, value in keys.items()})
         account = plan_account(config, public)
         return seen[-1], account

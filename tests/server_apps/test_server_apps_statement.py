@@ -32,9 +32,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Any:
         "age,ward,outcome\n"
         + "".join(f"{a},{'ns'[a % 2]},{'well' if a < 50 else 'ill'}\n" for a in ages)
     )
-    schema.write_text(
-        '[columns]\nage = [0, 120]\nward = ["n", "s"]\noutcome = ["ill", "well"]\n'
-    )
+    schema.write_text('[columns]\nage = [0, 120]\nward = ["n", "s"]\noutcome = ["ill", "well"]\n')
     keys = {"dataset": "csv", "data-path": str(table), "schema": str(schema), "clip": 1.0,
             "label-column": "outcome", "local-solver": "noisy-gd", "row-norm": 2.0,
             "target-epsilon": 4.0, "output-dir": str(folder), "baseline-seconds": 0.0}  # fmt: skip

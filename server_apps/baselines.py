@@ -56,7 +56,6 @@ def baselines(
     evaluation: Evaluation,
     strategy: PrimalDualStrategy,
     config: Mapping[str, Any],
-    optimum: Vector | None,
 ) -> dict[str, Any]:
     """Return the baselines of a finished run, measured on the held-out set.
 
@@ -78,8 +77,6 @@ def baselines(
     config : mapping
         The resolved run config; ``baseline-seconds`` is the time that they may take together. What
         is not ready then is left out.
-    optimum : array (d,), optional
-        The pooled minimiser, where it is known.
 
     Returns
     -------
@@ -91,8 +88,8 @@ def baselines(
     federation, h = evaluation.federation, evaluation.h
 
     def pooled() -> dict[str, float]:
-        best = _fit(federation.problems, h, clock) if optimum is None else optimum
-        return federation.evaluate(best)
+        best = evaluation.optimum()
+        return federation.evaluate(_fit(federation.problems, h, clock) if best is None else best)
 
     ways: dict[str, Callable[[], dict[str, float]]] = {
         CONSTANT: lambda: _constant(evaluation),

@@ -135,12 +135,11 @@ def _execute(
             folder.write_model(
                 result, about_run(strategy, config, evaluation.federation, folder.path.name, grid)
             )
-        best = evaluation.optimum()
         outcome = {
-            **_outcome(strategy, result, evaluation, seconds, best),
+            **_outcome(strategy, result, evaluation, seconds),
             "simulated": in_simulation(grid),
             **({"plan": noise.said} if noise.said else {}),
-            **_baselines(strategy, grid, config, evaluation, best),
+            **_baselines(strategy, grid, config, evaluation),
         }
     except KeyboardInterrupt:
         hint = _resume_hint(folder, strategy, config)
@@ -234,12 +233,11 @@ def _baselines(
     grid: Grid,
     config: Mapping[str, Any],
     evaluation: Evaluation,
-    best: Any,
 ) -> dict[str, Any]:
     """Return the summary's entry of baselines: none on nodes that hold their own records."""
     if not config["baseline-seconds"] or not in_simulation(grid):
         return {}
-    return {"baselines": baselines(evaluation, strategy, config, best)}
+    return {"baselines": baselines(evaluation, strategy, config)}
 
 
 def _outcome(
@@ -247,7 +245,6 @@ def _outcome(
     result: PrivetResult,
     evaluation: Evaluation,
     seconds: float,
-    best: Any,
 ) -> dict[str, Any]:
     models = strategy.run.models()
     numbers = evaluation(strategy.run.session.round, models)
@@ -257,7 +254,7 @@ def _outcome(
         "accuracy": numbers.get("accuracy", math.nan),
         "loss": numbers["loss"],
         "stationarity": numbers["stationarity"],
-        "distance-to-optimum": evaluation.distance(models["last"], best),
+        "distance-to-optimum": evaluation.distance(models["last"]),
         "seconds": seconds,
     }
 

@@ -135,7 +135,7 @@ def schema_stated(path: str) -> dict[str, Any]:
         digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except (OSError, DataError):
         return {"schema": {"sha-256": "the file could not be read after the run"}}
-    columns = {
+    columns: dict[str, list[Any]] = {
         name: list(column.categories) or [column.low, column.high]
         for name, column in read.columns.items()
     }

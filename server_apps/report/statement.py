@@ -93,9 +93,9 @@ def _about(run: Run) -> dict[str, str]:
     ended = str(summary.get("ended", ""))[:16].replace("T", " ")
     played = f"{len(run.rounds)} rounds" + (f", ended {ended}" if ended else "")
     where = {
-        True: "a simulation, in which one process holds the records of all agents",
-        False: "nodes of their own, each with a ledger of its own",
-    }.get(summary.get("simulated"), "")
+        "True": "a simulation, in which one process holds the records of all agents",
+        "False": "nodes of their own",
+    }.get(str(summary.get("simulated")), "")
     values = {
         "Run": f"{text(run.name)}, {text(played)}",
         "Who": text(f"{len(agents)} agents" + (f"; {where}" if where else "")),

@@ -53,7 +53,7 @@ def test_it_is_where_the_gradient_is_zero(weight: float) -> None:
     best = measured.optimum()
     assert best is not None
     assert gradient_norm(measured, best) < 1e-8
-    assert measured.distance(best, best) == 0
+    assert measured.distance(best) == 0
 
 
 def test_one_class_alone_has_one_with_a_regulariser(caplog: pytest.LogCaptureFixture) -> None:

@@ -63,7 +63,7 @@ def test_a_run_over_one_class_is_complete(tmp_path: Path) -> None:
 def test_what_fails_after_the_rounds_leaves_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: Evaluation, model: Any, best: Any) -> float:
+    def broken(self: Evaluation, model: Any) -> float:
         raise ZeroDivisionError("distance")
 
     monkeypatch.setattr(Evaluation, "distance", broken)
@@ -76,7 +76,7 @@ def test_what_fails_after_the_rounds_leaves_the_model(
 class TestReport:
     @pytest.fixture(autouse=True)
     def broken(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fail(*_: Any) -> None:
+        def fail(*_: Any, **__: Any) -> None:
             raise OverflowError("two\nlines")
 
         monkeypatch.setattr(sys.modules[MODULE], "write_report", fail)

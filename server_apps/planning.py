@@ -64,7 +64,6 @@ class Planned:
 _BOUNDS: Mapping[str, Any] = {
     "local-solver": "noisy-gd",
     "clip": 1.0,
-    "row-norm": 1.0,
     "loss": "binary-logistic",
 }
 """Keys that a private run may need in addition to its noise, with example values."""
@@ -117,7 +116,8 @@ def _ready(config: Config, missing: Sequence[str]) -> str:
 def _missing(config: Config, public: Mapping[str, Any]) -> list[str]:
     """Return the keys that a run lacks to be private, each with an example value."""
     given = changed(config)
-    absent = {key: _BOUNDS[key] for key in _BOUNDS if key in config and key not in given}
+    bounds = {**_BOUNDS, "row-norm": _usual_norm(config, public)}
+    absent = {key: bounds[key] for key in bounds if key in config and key not in given}
 
     def fails(added: Mapping[str, Any]) -> bool:
         with hushed():
@@ -137,6 +137,17 @@ def _missing(config: Config, public: Mapping[str, Any]) -> list[str]:
     if needed and config["dataset"] == "csv" and not config["schema"]:
         needed.append(SCHEMA)
     return needed
+
+
+def _usual_norm(config: Config, public: Mapping[str, Any]) -> float:
+    """Return the norm of a row whose features are of order 1: the root of their number."""
+    count = public.get("dim", 1)
+    if "num-examples" not in public:
+        try:
+            count = build_federation(config).problems[0].num_features
+        except ConfigError:  # the data are named by their own error, once the keys are there
+            count = 1
+    return round(math.sqrt(count), 1)
 
 
 def _plan(config: Config, public: Mapping[str, Any], *, any_data: bool = False) -> Planned:

@@ -106,6 +106,25 @@ def data(
         except OSError as error:
             raise ConfigError(f"--schema {schema}: {error.strerror}") from None
         print(schema.resolve())
+        print(_next_private(resolved, schema.resolve()))
+
+
+def _next_private(config: Mapping[str, Any], schema: Path) -> str:
+    """Return what to do with a schema, and a private run with it: by the presets of such data."""
+    from .presets import load_preset, preset_names
+
+    fitting = [name for name in preset_names() if load_preset(name).get("dataset") == "csv"]
+    changes = {key: config[key] for key in ("label-column", "drop-columns") if config[key]}
+    keys = {"data-path": config["data-path"], **changes, "schema": schema, "target-epsilon": 4}
+    words = [f"{key}={value}" for key, value in keys.items()]
+    commands = [shlex.join(["privet", "run", "--preset", name, *words]) for name in fitting]
+    return "\n".join(
+        [
+            "Put ranges and categories into it that are publicly known, take out the line "
+            "from-records = true, and then, such as for epsilon 4:",
+            *commands,
+        ]
+    )
 
 
 def _list_faults(error: TableError, files: list[str], given: Mapping[str, Any]) -> None:

@@ -26,13 +26,21 @@ def report(
     parquet: Annotated[
         Path | None, typer.Option(help="Also write the same rows to this Parquet file.")
     ] = None,
+    statement: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="HTML",
+            help="Also write the privacy statement of a private run to this file: one page to "
+            "print and sign. A private run has written its own as statement.html.",
+        ),
+    ] = None,
 ) -> None:
     """Write the report of one run, or a comparison of several, and print where it is."""
     from privet.server_apps import write_report
 
     target = out or (run_dirs[0] if len(run_dirs) == 1 else Path())
-    path = write_report(run_dirs, target, csv=csv, parquet=parquet)
-    for written in filter(None, (path, csv, parquet)):
+    path = write_report(run_dirs, target, csv=csv, parquet=parquet, statement=statement)
+    for written in filter(None, (path, csv, parquet, statement)):
         typer.echo(written.resolve())
 
 

@@ -93,6 +93,12 @@ class RunConfig:
         needs={"metrics-port": None},
         operational=True,
     )
+    baseline_seconds: float = setting(
+        10.0,
+        "seconds that the baselines of a simulated run may take, after it; 0 has none",
+        low=0,
+        operational=True,
+    )
     log_json: bool = setting(False, "write log lines as JSON objects", operational=True)
     init_scale: float = setting(
         0.0, "standard deviation of the random starting model; 0 starts at zero", low=0

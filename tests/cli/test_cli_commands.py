@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -164,8 +163,19 @@ def test_a_private_run_on_a_table_names_all_that_is_missing_with_the_schema(
     table = ("dataset=csv", f"data-path={tmp_path / 'a.csv'}", "num-agents=3")
     code, out, err = privet("run", "target-epsilon=4", *table)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    for key in ("local-solver", "clip", "row-norm", "schema"):
-        assert f"{key} (" in err.partition("; give ")[2]
+    added, _, how = err.partition("; add ")[2].partition(", where ")
+    assert added == "local-solver=noisy-gd clip=1.0 row-norm=1.4 schema=schema.toml"
+    assert how == f"privet data {tmp_path / 'a.csv'} --schema schema.toml writes a first one\n"
+    code, out, _ = privet(*shlex.split(how)[1:5])
+    file = tmp_path / "schema.toml"
+    file.write_text(file.read_text().replace("from-records = true\n", ""))
+    assert (
+        privet("run", "target-epsilon=4", "num-server-rounds=1", *table, *added.split()).code == 0
+    )
+    private = shlex.split(out.splitlines()[-1])
+    assert private[:2] == ["privet", "run"], "the line to copy"
+    assert f"schema={file}" in private
+    assert privet(*private[1:], "num-server-rounds=1", "num-agents=3").code == 0
 
 
 @pytest.mark.parametrize("command", [["account"], ["run", "num-server-rounds=2"]])
@@ -317,19 +327,21 @@ def test_completion_knows_keys_and_values() -> None:
 def test_account_names_all_that_is_missing() -> None:
     code, out, err = privet("account", "target-epsilon=4", "num-examples=100")
     assert (code, out) == (2, "")
-    needed = re.findall(r"([a-z-]+) \(such as ([^)]+)\)", err.partition("; give ")[2])
-    assert [key for key, _ in needed] == ["local-solver", "clip", "row-norm", "loss"]
-    given = [f"{key}={value}" for key, value in needed]
+    given = err.rstrip().partition("; add ")[2].split()
+    assert [word.partition("=")[0] for word in given] == [
+        "local-solver",
+        "clip",
+        "loss",
+        "row-norm",
+    ]
     assert privet("account", "target-epsilon=4", "num-examples=100", *given)[0] == 0
     code, _, err = privet("run", "target-epsilon=4", "num-server-rounds=1")
     assert code == 2
-    assert err.endswith(
-        "; give local-solver (such as noisy-gd), clip (such as 1.0), row-norm (such as 1.0)\n"
-    )
+    assert err.endswith("; add local-solver=noisy-gd clip=1.0 row-norm=5.6\n"), "of 31 columns"
     for one in given[1:]:
         others = [each for each in given if each != one]
         _, _, err = privet("account", "target-epsilon=4", "num-examples=100", *others)
-        assert err.endswith(f"; give {one.replace('=', ' (such as ')})\n")
+        assert err.endswith(f"; add {one}\n")
 
 
 class TestInterrupted:

@@ -70,3 +70,6 @@ def run(
         return
     for label, value in headline(finished.summary).items():
         print(f"{label}: {value}")
+    folder = Path(finished.folder)
+    if (folder / MODEL).exists():
+        print(f"predict new rows: privet predict {shlex.quote(str(folder))} ROWS.csv")

@@ -85,7 +85,7 @@ COLUMNS: dict[str, Any] = {
 HEADS = st.sampled_from(["a", "b", "a, b", "01", "true", "x\\", '"', " ü", "", "it's"])
 
 
-@settings(max_examples=150)
+@settings(max_examples=12)
 @given(
     st.lists(st.tuples(HEADS, st.sampled_from(sorted(COLUMNS))), min_size=1, max_size=6),
     st.sets(st.integers(0, 59), max_size=4),
@@ -115,6 +115,7 @@ def test_what_the_printed_line_says_is_accepted(
         assert shlex.split(again.out.splitlines()[-1]) == [command, run, *words], "nothing is left"
 
 
+@settings(max_examples=30)
 @given(st.lists(st.text(",\\ ab", min_size=1).map(str.strip).filter(bool), unique=True))
 def test_names_of_columns_are_listed_so_that_they_are_read_again(columns: list[str]) -> None:
     assert dropped(listed(columns)) == columns

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from privet.data import Dataset, Federation
     from privet.data.dataset import Fault, SourceColumn
+    from privet.data.table_faults import TableError
 
 _SHOWN_AGENTS = 20
 _SHOWN_CLASSES = 10
@@ -69,7 +70,8 @@ def data(
     if files and "data-path" in given:
         raise ConfigError(f"data-path = {given['data-path']}: the file is {files[0]}; give one")
     if files:
-        given = {"dataset": "csv", **given, **given_keys([f"data-path={json.dumps(files[0], ensure_ascii=False)}"])}
+        path = given_keys([f"data-path={json.dumps(files[0], ensure_ascii=False)}"])
+        given = {"dataset": "csv", **given, **path}
     resolved = read_config(given)
     agents = agents_of(resolved)
     unfit = None

@@ -85,8 +85,8 @@ def load_table(source: Source) -> Dataset:
     natural id of its rows, and one called ``test`` the test set; or an ``hf:`` table. Without a
     test set a fifth of the rows is held out. A column in which every value is a number, with a
     decimal point or comma, is one of numbers, any other one of categories; separators of thousands
-    are refused, and dates, unless ``dates`` makes them numbers of days. Labels are classes where they are texts or at most
-    `MOST_CLASSES` whole numbers, else a quantity.
+    are refused, and dates, unless ``dates`` makes them numbers of days. Labels are classes where
+    they are texts or at most `MOST_CLASSES` whole numbers, else a quantity.
 
     Numbers, and targets of a regression, are standardised with the training rows' mean and
     deviation, and are zeros where all are equal; k categories, in the order of the alphabet, become
@@ -104,8 +104,8 @@ def load_table(source: Source) -> Dataset:
     label, or an id, is refused, or, with ``missing_labels = drop``, left out.
 
     Privacy: with a schema, which is public, each row depends on its own record alone, unless
-    ``missing`` is ``mean`` or ``drop``, or ``missing_labels`` is ``drop``. Otherwise private runs are refused, as with a schema that
-    says of itself that it was read from the records.
+    ``missing`` is ``mean`` or ``drop``, or ``missing_labels`` is ``drop``. Otherwise private runs
+    are refused, as with a schema that says of itself that it was read from the records.
 
     Raises
     ------
@@ -246,11 +246,9 @@ def _filled(rows: Rows) -> NDArray[np.bool_]:
     return filled
 
 
-def _kept(
-    source: Source, rows: Rows, used: Any, label: str, filled: NDArray[np.bool_]
-) -> Indices:
-    """Return the positions of the rows to read: of those that are filled, not those that ``missing``
-    or ``missing-labels`` leaves out.
+def _kept(source: Source, rows: Rows, used: Any, label: str, filled: NDArray[np.bool_]) -> Indices:
+    """Return the positions of the rows to read: of those that are filled, not those that
+    ``missing`` or ``missing-labels`` leaves out.
 
     Raises
     ------
@@ -277,8 +275,8 @@ def _kept(
 
 
 def _names(source: Source, rows: Rows, schema: Schema) -> tuple[list[str], str]:
-    """Return the names of the columns that are used, and of that of the labels, which is empty where
-    nothing says which it is.
+    """Return the names of the columns that are used, and of that of the labels, which is empty
+    where nothing says which it is.
 
     Raises
     ------

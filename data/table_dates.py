@@ -26,7 +26,8 @@ _TIME = r"""
     (?:\ ?(?:(?P<half>[AP])M|Z|(?P<zone>[-+]\d{2}:?\d{2})))?
 """
 _PATTERN = re.compile(
-    rf"(?=.*[-/.:\ ]) (?: (?: {_DAY} ) (?: $ | (?:T|\ ) (?=\d) ) )? (?: {_TIME} )?", re.VERBOSE | re.I
+    rf"(?=.*[-/.:\ ]) (?: (?: {_DAY} ) (?: $ | (?:T|\ ) (?=\d) ) )? (?: {_TIME} )?",
+    re.VERBOSE | re.I,
 )
 
 

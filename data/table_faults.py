@@ -104,7 +104,7 @@ def of_names(
             continue
         again = [one for one, _ in others]
         alike = all(values.equals(first) for _, values in others)
-        keep = f"drop-columns = {listed(again)} keeps the first, drop-columns = {listed([name])} none"
+        keep = f"drop-columns = {listed(again)} keeps the first, {listed([name])} none of them"
         faults.append(
             Fault(
                 f"several columns are called {name!r}{', with equal values' if alike else ''} "

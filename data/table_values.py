@@ -52,8 +52,8 @@ def typed(table: Any, names: Iterable[str], public: Mapping[str, SourceColumn]) 
 
 
 def cells(values: Any) -> Any:
-    """Return a column with None where a value is missing, and texts composed (NFC) and without space
-    around them."""
+    """Return a column with None where a value is missing, and texts composed (NFC) and without
+    space around them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -298,7 +298,9 @@ class TestMissing:
         file = write(tmp_path / "a.csv", *self.ROWS)
         for keys in ({"label_column": "sex"}, {"id_column": "sex"}):
             for missing in ("refuse", "zero", "mean", "category"):
-                with pytest.raises(DataError, match="4 rows have no .*: set .*missing-labels=drop"):
+                with pytest.raises(
+                    DataError, match=r"4 rows have no .*: set .*missing-labels=drop"
+                ):
                     central(file, missing=missing, **keys)
         assert central(file, missing="drop", label_column="sex").train_labels.tolist() == [-1, 1]
 

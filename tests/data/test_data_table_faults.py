@@ -85,7 +85,7 @@ COLUMNS: dict[str, Any] = {
 HEADS = st.sampled_from(["a", "b", "a, b", "01", "true", "x\\", '"', " ü", "", "it's"])
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(
     st.lists(st.tuples(HEADS, st.sampled_from(sorted(COLUMNS))), min_size=1, max_size=6),
     st.sets(st.integers(0, 59), max_size=4),
@@ -137,9 +137,7 @@ def test_names_of_columns_are_listed_so_that_they_are_read_again(columns: list[s
         ("08:30", "day-first", "1970-01-01 08:30"),
     ],
 )
-def test_dates_may_be_numbers_of_days(
-    tmp_path: Path, text: str, order: str, expected: str
-) -> None:
+def test_dates_may_be_numbers_of_days(tmp_path: Path, text: str, order: str, expected: str) -> None:
     path = table(tmp_path, "day,y", f"{text},0", "1970-01-01,1", ",1")
     data = read(path, dates=order, missing="mean", whole=True)
     day = (pd.Timestamp(expected) - pd.Timestamp(0)) / pd.Timedelta(days=1)
@@ -152,7 +150,7 @@ def test_dates_may_be_numbers_of_days(
 
 def test_a_date_that_is_none_is_named(tmp_path: Path) -> None:
     path = table(tmp_path, "a,day,y", "1,31.1.2021,0", "2,1.2.2021,1", "3,5.2.2021,0")
-    with pytest.raises(DataError, match="day: row 1: '31.1.2021' is no date with dates = month"):
+    with pytest.raises(DataError, match=r"day: row 1: '31.1.2021' is no date with dates = month"):
         read(path, dates="month-first")
     assert set(DATES) == {"refuse", "day-first", "month-first"}
 

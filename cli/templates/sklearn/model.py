@@ -36,7 +36,7 @@ def data() -> Dataset:
 @cache
 def model() -> SklearnModel:
     """Return what all nodes and the server must agree on: estimator, features, classes."""
-    classes = np.unique(data().train_labels)
+    classes = np.unique(data().train_labels).tolist()
     return SklearnModel(LogisticRegression(C=1.0), num_features=data().columns, classes=classes)
 
 

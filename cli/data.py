@@ -63,7 +63,7 @@ def data(
     from privet.server_apps.build import agents_of
 
     words = arguments or []
-    files = [word for word in words if is_file(word)]
+    files = [word for word in words if _is_file(word)]
     given = given_keys([word for word in words if word not in files], config)
     if len(files) > 1:
         raise ConfigError(f"expected one file, found {', '.join(files)}")
@@ -123,7 +123,7 @@ def data(
         _print_next(files, given, _without_doubts(resolved, agents, {}, dataset.doubts))
 
 
-def is_file(word: str) -> bool:
+def _is_file(word: str) -> bool:
     """Return whether a word of the command line names a table rather than a key's value."""
     return "=" not in word or Path(word).exists()
 

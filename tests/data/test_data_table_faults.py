@@ -61,7 +61,7 @@ def test_a_messy_table_becomes_a_model_by_what_is_printed(
     keys = dict(word.split("=", 1) for word in words)
     with pytest.raises(DataError, match="all that is to be mended: privet data '"):
         read(path, label_column=LABEL)
-    folder = run_inline({**keys, "num-server-rounds": 5, "num-agents": 3}, "run").folder
+    folder = run_inline({**keys, "num-server-rounds": 3, "num-agents": 3}, "run").folder
     assert load_model(folder).columns == ("Größe, cm", "BMI", "Geschlecht")
     predicted = privet("predict", folder, new).out.splitlines()[1:]
     assert [line.partition(",")[0] for line in predicted] == labels

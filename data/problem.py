@@ -316,6 +316,8 @@ def _dataset(settings: DataSettings, num_agents: int, own: bool) -> Dataset:
         drop_columns=settings.drop_columns,
         schema=settings.schema,
         missing=settings.missing,
+        missing_labels=settings.missing_labels,
+        dates=settings.dates,
         whole=settings.partition == "none",
         alone=own,
     )

@@ -20,8 +20,8 @@ from privet.server_apps.report.files import PAGE, write_outputs
 from privet.server_apps.report.format import text
 from privet.server_apps.report.rows import csv_table, parquet_table
 from privet.server_apps.report.runs import PLACES, ReportError, Run, read_runs, settings_of
-from privet.strategies.run.absences import late_ones
 from privet.server_apps.report.statement import in_words, statement_page
+from privet.strategies.run.absences import late_ones
 
 __all__ = ["ReportError", "page", "write_report"]
 

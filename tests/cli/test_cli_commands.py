@@ -613,24 +613,19 @@ class TestData:
         code, _, err = privet("data", str(table), "--schema", "/nowhere/schema.toml")
         assert err == "privet: --schema /nowhere/schema.toml: No such file or directory\n"
 
-    def test_lists_all_that_is_wrong_and_ends_with_the_command_that_mends_it(
+    def test_a_fault_that_no_key_mends_is_left_for_an_editor(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        rows = [
-            f"{n};note {n};2024-01-0{n % 9 + 1};{n};{30 + n};{n % 2 if n else ''}"
-            for n in range(120)
-        ]
-        header = "BMI;Notiz;day;BMI;age;my y"
-        Path("own.csv").write_text("\n".join([header, *rows, ";;;;;"]) + "\n")
-        code, out, err = privet("data", "own.csv", "label-column=my y")
+        rows = [f"{n * n % 7}.5,{n % 2},{'No' if n % 2 else 'no'}" for n in range(40)]
+        Path("own.csv").write_text("\n".join(["age,01,y", *rows]) + "\n")
+        code, out, err = privet("data", "own.csv", 'drop-columns="01"')
         assert (code, err) == (2, "")
-        head, *faults, empty, command = out.splitlines()
-        assert (head, empty) == (f"{tmp_path / 'own.csv'} cannot be used as it is:", "")
-        assert len(faults) == 4
-        words = ["own.csv", "label-column=my y", "drop-columns=BMI,Notiz,day", "missing=drop"]
-        assert shlex.split(command) == ["privet", "data", *words]
-        assert privet("data", *words, "num-agents=2").code == 0
+        *_, fault, left, dealing, empty, command = out.splitlines()
+        assert fault.startswith("- column y: 'No' and 'no' differ by case alone: write them alike")
+        assert (left, empty) == ("- no key mends all: edit the file, then check it again", "")
+        assert dealing.startswith("rows are dealt by partition=label, the default")
+        assert shlex.split(command) == ["privet", "data", "own.csv", 'drop-columns="01"']
 
     def test_says_what_is_left_out(self, tmp_path: Path) -> None:
         rows = [f"{n},ICU,7,{n % 2}" for n in range(40)]

@@ -42,6 +42,7 @@ from privet.wire.contract import means_privacy
 
 from .account import privacy_account
 from .config import decisive, defaults
+from .report import format as fmt
 
 FORMAT = 1
 FILE = "model.npz"
@@ -394,6 +395,8 @@ class Model:
         lines = [repr(self), ", ".join(f"{key}: {value}" for key, value in run.items())]
         private = f"private: {privacy['reason']}" if privacy["private"] else privacy["reason"]
         lines.append(private)
+        if kept := about.get("kept"):
+            lines.append(fmt.kept({"file": self.path.name, **kept}))
         if about["task"] == OWN:
             lines += [f"array {name}: {array.shape}" for name, array in self.arrays.items()]
             return "\n".join(lines)

@@ -34,8 +34,8 @@ MEASURES = tuple(
 """The measures that every round has."""
 NAMES = "participant-names"
 
-PLACES = ("output-dir", "resume")
-"""Settings that name a run's location and do not affect its results."""
+PLACES = ("output-dir", "resume", "track", "tags", "notes")
+"""Settings that place and describe one run, and do not affect its results."""
 _LABEL_KEYS = 3
 """Largest number of settings in a label."""
 
@@ -270,6 +270,12 @@ def _read_history(path: Path) -> tuple[list[Round], list[str]]:
             notes.append(f"round {done.round} was recorded more than once; the last record counts")
         history[done.round] = done
     return [history[number] for number in sorted(history)], notes
+
+
+def figures(done: Round) -> dict[str, Number]:
+    """Return the numbers of a round that the report shows, by name, where they are finite."""
+    values = {key: _value(done, key) for key in (*COUNTS, *MEASURES, *done.measures)}
+    return {k: v for k, v in values.items() if v is not None and math.isfinite(v)}
 
 
 def _value(done: Round, key: str) -> Number | None:

@@ -32,6 +32,8 @@ _SHOWN_ELSEWHERE = {
     *("accuracy", "loss", "stationarity", "distance-to-optimum", "seconds", "rounds"),
     *("bytes-up", "bytes-down", "private", "privacy", "status", "cause", "failed-round"),
     *("ended", LIBRARY_VERSION, "run-folder", "config.algorithm", "config.dataset"),
+    *("tags", "notes", "config.tags", "config.notes"),
+    *("best.file", "best.metric", "best.value", "best.round", "best.privacy"),
 }
 """Entries of a summary that the page shows in another place."""
 _PRIVACY = {

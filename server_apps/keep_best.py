@@ -25,7 +25,7 @@ from privet.core import ConfigError
 from privet.core.files import read_npz, write_npz
 from privet.strategies import Observer, Round, Run
 
-from .model_file import FILE, load_model, write_model
+from .model_file import ABOUT, FILE, load_model, write_model
 
 log = logging.getLogger("flwr.privet")
 
@@ -73,8 +73,8 @@ class KeepBest(Observer):
             return
         number, files = self.best.round, _kept(self.source)
         if number in files:
-            arrays = {name: array for name, array in read_npz(files[number]).items()}
-            arrays.pop("about", None)
+            arrays = read_npz(files[number])
+            arrays.pop(ABOUT, None)
             write_npz(self._file(number), arrays)
         elif number == run.session.round:
             self._write(run, number)

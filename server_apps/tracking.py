@@ -98,8 +98,14 @@ class TensorBoard(Tracker):
         from tensorboardX import SummaryWriter
 
         self.run, self.identity = run, "tensorboard"
-        purge = {"purge_step": done + 1} if run.known else {}
-        self.writer = SummaryWriter(str(run.folder / self.identity), flush_secs=5, **purge)
+        # What was logged after the checkpoint is read no more. The suffix keeps apart the files of
+        # two parts of a run that begin in the same second.
+        self.writer = SummaryWriter(
+            str(run.folder / self.identity),
+            purge_step=done + 1 if run.known else None,
+            flush_secs=5,
+            filename_suffix=f".{done}",
+        )
         lines = [f"    {key} = {value}" for key, value in run.settings.items()]
         for name, text in (
             ("settings", "\n".join(lines)),
@@ -179,6 +185,7 @@ class WeightsAndBiases(Tracker):
             disable_code=True,
             disable_git=True,
             disable_job_creation=True,
+            host="unnamed",
             save_code=False,
             silent=True,
             x_disable_machine_info=True,
@@ -234,6 +241,7 @@ def require_trackers(track: str) -> tuple[str, ...]:
         if name not in TRACKERS:
             near = did_you_mean(name, TRACKERS)
             raise ConfigError(f"track = {name!r}: choose of {', '.join(TRACKERS)}{near}")
+    for name in names:
         library = TRACKERS[name].library
         try:
             importlib.import_module(library)

@@ -10,11 +10,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.serverapp import Grid
 
 from privet.core import ConfigError, PrivetError, RunError
+from privet.core import format as fmt
 from privet.core.errors import one_line
 from privet.core.key import Config
 from privet.core.library import LIBRARY_VERSION, library_version
@@ -23,6 +24,7 @@ from privet.strategies import Observer, PrimalDualStrategy, PrivetResult
 from privet.strategies.run.checkpoint import Checkpoint, read_manifest
 from privet.strategies.run.roster import in_simulation
 from privet.strategies.run.stop import Stop
+from privet.strategies.run.views import table
 from privet.wire.contract import means_privacy
 
 from .account import privacy_account
@@ -41,12 +43,14 @@ from .model_file import about_run
 from .peers.run import hosted_unit
 from .planning import missing_named
 from .progress import progress
-from .report import format as fmt
 from .report import write_report
 from .report.files import PAGE
 from .run_folder import RunFolder, to_json
 from .telemetry import Metrics, json_log, served
 from .tracking import Tracking, named, require_trackers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 log = logging.getLogger("flwr.privet")
 
@@ -58,6 +62,16 @@ class Finished:
     folder: Path
     result: PrivetResult
     summary: dict[str, Any]
+
+    def plot(self, *names: str) -> Figure:
+        """Return a figure of measures over the rounds, as `PrivetResult.plot`."""
+        return self.result.plot(*names)
+
+    def __str__(self) -> str:
+        return "; ".join(f"{name}: {text}" for name, text in headline(self.summary).items())
+
+    def _repr_html_(self) -> str:
+        return table([], headline(self.summary).items())
 
 
 def execute(grid: Grid, config: Config, run_id: str) -> Finished:

@@ -26,6 +26,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from privet.core import ConfigError
+from privet.core import format as fmt
 from privet.core.errors import did_you_mean
 from privet.core.files import read_npz, write_npz
 from privet.core.library import LIBRARY_VERSION, library_version
@@ -42,7 +43,6 @@ from privet.wire.contract import means_privacy
 
 from .account import privacy_account
 from .config import decisive, defaults
-from .report import format as fmt
 
 FORMAT = 1
 FILE = "model.npz"

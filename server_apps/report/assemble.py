@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from privet.core import format as fmt
+from privet.core.format import text
 from privet.core.key import shown
 from privet.core.library import LIBRARY_VERSION
 from privet.kernel.programs.custom import custom_in
 from privet.server_apps.advice import advice
 from privet.server_apps.config import changed
-from privet.server_apps.report import format as fmt
 from privet.server_apps.report import plots, tables
 from privet.server_apps.report.document import document
 from privet.server_apps.report.files import PAGE, write_outputs
-from privet.server_apps.report.format import text
 from privet.server_apps.report.rows import csv_table, parquet_table
 from privet.server_apps.report.runs import PLACES, ReportError, Run, read_runs, settings_of
 

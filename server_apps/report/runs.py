@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from privet.core.errors import ConfigError, PrivetError, said_of
+from privet.core.format import Number, setting
 from privet.server_apps.config import changed
-from privet.server_apps.report.format import Number, setting
 from privet.strategies import Round
 from privet.strategies.run.failure import Failure
 

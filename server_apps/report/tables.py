@@ -11,10 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from privet.core import format as fmt
+from privet.core.format import Number, text
 from privet.core.library import LIBRARY_VERSION
 from privet.server_apps.config import changed
-from privet.server_apps.report import format as fmt
-from privet.server_apps.report.format import Number, text
 from privet.server_apps.report.runs import (
     COUNTS,
     MEASURES,

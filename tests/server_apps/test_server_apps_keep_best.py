@@ -108,7 +108,7 @@ def test_a_private_choice_is_named_or_refused(tmp_path: Path) -> None:
     assert NOT_COVERED.split(";")[0][:20] in (named.folder / "report.html").read_text()
     covered = run_inline({**given, "keep-best": "residual"}, "covered")
     assert "privacy" not in covered.summary["best"]
-    with pytest.raises(ConfigError, match="keep-best = stationarity: .* would not be private"):
+    with pytest.raises(ConfigError, match=r"keep-best = stationarity: .* would not be private"):
         run_inline({**given, "keep-best": "stationarity"}, "refused")
 
 

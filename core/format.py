@@ -1,4 +1,4 @@
-"""Formatting of the report's numbers and text."""
+"""Numbers and texts as people read them, in pages, tables and log lines."""
 
 from __future__ import annotations
 

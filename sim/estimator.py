@@ -307,7 +307,9 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
         if test is not None:
             unknown = np.setdiff1d(test[1], self.classes_)
             if len(unknown):
-                raise ValueError(f"eval_set: label {unknown[0]!r} is no class of the training data")
+                raise ValueError(
+                    f"eval_set: label {str(unknown[0])!r} is no class of the training data"
+                )
             test = test[0], np.searchsorted(self.classes_, test[1])
         self._fit(data, range(len(self.classes_)), LogisticRegression(), random, test)
         self.estimator_.classes_ = np.arange(len(self.classes_))

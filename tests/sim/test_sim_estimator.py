@@ -187,7 +187,14 @@ def test_loss_of_a_regression_is_its_mean_squared_error() -> None:
     "noised",
     [
         {"target_epsilon": 4.0},
-        {"settings": {"local-solver": "noisy-gd", "clip": 1.0, "noise-variance": 1.0}},
+        {
+            "settings": {
+                "local-solver": "noisy-gd",
+                "clip": 1.0,
+                "row-norm": 1.0,
+                "noise-variance": 1.0,
+            }
+        },
     ],
 )
 def test_a_private_run_measures_no_training_data(noised: dict[str, Any]) -> None:

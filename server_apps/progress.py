@@ -55,6 +55,11 @@ def in_notebook() -> bool:
     return hasattr(shell, "kernel")
 
 
+def is_live() -> bool:
+    """Return whether `progress` shows a bar, and no lines of the log."""
+    return in_notebook() or sys.stderr.isatty()
+
+
 class _Cell(Observer):
     """A bar in the output of a notebook's cell; it is updated in place."""
 

@@ -26,13 +26,14 @@ from typing import Any
 from privet.core import ConfigError
 from privet.core.errors import did_you_mean, said_of
 from privet.core.files import write_whole
+from privet.core.format import Number
 from privet.core.key import shown
 from privet.strategies import Observer, Round, Run
 
 from .keep_best import BEST_FILE
 from .model_file import FILE
 from .report.files import PAGE
-from .report.runs import SUMMARY, Number, figures
+from .report.runs import SUMMARY, figures
 
 log = logging.getLogger("flwr.privet")
 

@@ -24,7 +24,7 @@ from privet.problems import LinearModel
 from privet.server_apps import read_config
 from privet.server_apps.account import privacy_account
 from privet.server_apps.build import build_strategy
-from privet.server_apps.progress import progress
+from privet.server_apps.progress import is_live, progress
 from privet.sim.inline import grid_of
 from privet.strategies import Observer, PrivetResult
 from privet.strategies.run.views import History, plot
@@ -238,8 +238,8 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
     random_state : int, RandomState or None
         Deals the data and draws participants and mini-batches; never the noise.
     verbose : bool
-        Whether to show the run's settings and a bar: on a terminal and in a notebook; elsewhere
-        a line of the log now and then.
+        Whether to show the run: a bar on a terminal and in a notebook, else its settings and a
+        line of the log now and then.
 
     Attributes
     ----------
@@ -307,9 +307,8 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
         if test is not None:
             unknown = np.setdiff1d(test[1], self.classes_)
             if len(unknown):
-                raise ValueError(
-                    f"eval_set: label {str(unknown[0])!r} is no class of the training data"
-                )
+                label = str(unknown[0])
+                raise ValueError(f"eval_set: label {label!r} is no class of the training data")
             test = test[0], np.searchsorted(self.classes_, test[1])
         self._fit(data, range(len(self.classes_)), LogisticRegression(), random, test)
         self.estimator_.classes_ = np.arange(len(self.classes_))
@@ -401,7 +400,8 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
 def _shown(rounds: int, verbose: bool) -> Iterator[tuple[Observer, ...]]:
     """Give what shows the rounds; nothing is shown, but warnings, where not ``verbose``."""
     if verbose:
-        with hushed(logging.INFO), progress(rounds, every=max(1, rounds // 20)) as show:
+        level = logging.WARNING if is_live() else logging.INFO
+        with hushed(level), progress(rounds, every=max(1, rounds // 20)) as show:
             yield (show,)
     else:
         with hushed():

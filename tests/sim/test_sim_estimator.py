@@ -183,6 +183,9 @@ def test_loss_of_a_regression_is_its_mean_squared_error() -> None:
     assert model.history_[-1]["accuracy"] is None
 
 
+NOISED = {"local-solver": "noisy-gd", "clip": 1.0, "row-norm": 1.0, "noise-variance": 1.0}
+
+
 @pytest.mark.parametrize(
     "noised",
     [

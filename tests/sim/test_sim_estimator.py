@@ -190,14 +190,7 @@ NOISED = {"local-solver": "noisy-gd", "clip": 1.0, "row-norm": 1.0, "noise-varia
     "noised",
     [
         {"target_epsilon": 4.0},
-        {
-            "settings": {
-                "local-solver": "noisy-gd",
-                "clip": 1.0,
-                "row-norm": 1.0,
-                "noise-variance": 1.0,
-            }
-        },
+        {"settings": NOISED, "estimator": LogisticRegression(fit_intercept=False)},
     ],
 )
 def test_a_private_run_measures_no_training_data(noised: dict[str, Any]) -> None:

@@ -82,5 +82,5 @@ class AREA(AREAArguments):
     settings: ClassVar[tuple[type, ...]] = (Agent, Server)
     server_half = Server
     local_steps: ClassVar[str] = ""
-    search: ClassVar[tuple[SearchAxis, ...]] = (SearchAxis("step-size", 0.05, 3.0, "smoothness"),)
+    search: ClassVar[tuple[SearchAxis, ...]] = (SearchAxis("step-size", 0.05, 5.0, "smoothness"),)
     partial: ClassVar[bool] = True

@@ -230,12 +230,9 @@ _RUNS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "gd": {"local-epochs": 3},
         "fraction": {"local-epochs": 3, **HALF},
     },
-    "fed-buff": {
-        "gd": {"local-epochs": 3, "server-step-size": 0.7},
-        "sgd": {"local-epochs": 3, "local-solver": "sgd", "batch-size": 4, **HALF},
-    },
+    "fed-buff": {"gd": {"local-epochs": 3, "server-step-size": 0.7}},
     "fed-async": {"gd": {"local-epochs": 3, "fed-async-rho": 0.5}},
-    "area": {"plain": {}, "fraction": HALF},
+    "area": {"fraction": HALF},
     "gfl": {
         "plain": GFL,
         "complete": {**GFL, "graph": "complete", "batch": "full", "batch-size": None},

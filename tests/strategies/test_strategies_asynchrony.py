@@ -236,7 +236,7 @@ def test_fed_buff_and_fed_async_stop_where_fast_agents_pull_and_others_do_not(
         def keep(done: Any, one: Any) -> None:
             tail.append(one.run.model.copy())
 
-        play(strategy, 80, problems=problems, observers=[keep])
+        play(strategy, 60, problems=problems, observers=[keep])
         gap = np.mean(tail[-20:], axis=0) - optimum
         return float(np.linalg.norm(gap) / np.linalg.norm(optimum))
 

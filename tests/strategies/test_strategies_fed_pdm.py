@@ -186,7 +186,9 @@ def test_h_is_weighed_against_the_mean_of_the_losses(weight: float) -> None:
     assert (model(result) == 0).tolist() == (np.abs(best) < 1e-9).tolist()
 
 
-@pytest.mark.parametrize("participation", [Balanced(0.25), Fraction(0.25)])
+@pytest.mark.parametrize(
+    "participation", [Balanced(0.25), pytest.param(Fraction(0.25), marks=pytest.mark.slow)]
+)
 def test_table_converges_exactly_with_five_of_twenty(participation: Any) -> None:
     problems = logistic_agents(20)
     best = minimize(problems, make_h("zero")).x

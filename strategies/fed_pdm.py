@@ -304,9 +304,10 @@ class FedPDM(FedPDMArguments):
     ``preset="private"`` sets the certified defaults: one full-batch step, per-example clip 1,
     constant step 1/2 with rho 1, public dual.
     Who is averaged when some are absent: the participants only; with ``aggregation="table"`` the
-    absent ones count with their duals, and with ``"latest"`` with what they sent last. With ``secure_sum`` all participants send the same
-    coordinates, all of them or k by one seed for all, and the server holds no duals; an agent that
-    loses its own begins again with lam_i = 0, as the paper's would.
+    absent ones count with their duals, and with ``"latest"`` with what they sent last. With
+    ``secure_sum`` all participants send the same coordinates, all of them or k by one seed for all,
+    and the server holds no duals; an agent that loses its own begins again with lam_i = 0, as the
+    paper's would.
     Privacy: with ``clip`` and ``noise_scale`` > 0 each upload is a Gaussian release that the agent
     accounts itself, with a proven sensitivity or not at all; otherwise a run is not private.
     """

@@ -31,7 +31,7 @@ from ..uploads import Uploads, squared_gap
 
 @dataclass(slots=True)
 class State(HalfState):
-    """The model x (d,), and z_i of all agents (N, d); the residual is the squared last step of x."""
+    """The model x (d,), and the z_i (N, d); the residual is the squared last step of x."""
 
     x: Vector
     z: Vector

@@ -1,18 +1,19 @@
 """FedAsync: asynchronous federated optimisation, the server half.
 
-C. Xie, S. Koyejo, I. Gupta, "Asynchronous Federated Optimization" (2019), Algorithm 1. An upload w_i
-of an agent that was sent the model w^(t_i) is mixed into the present one,
+C. Xie, S. Koyejo, I. Gupta, "Asynchronous Federated Optimization" (2019), Algorithm 1. An upload
+w_i of an agent that was sent the model w^(t_i) is mixed into the present one,
 
     w <- (1 - alpha_i) w + alpha_i w_i,     alpha_i = alpha (1 + t - t_i)^(-a),
 
-with the paper's polynomial weight. That is one upload a version, ``buffer`` = 1; of several, w moves
-by the mean of alpha_i (w_i - w), and with those of all agents it is FedAvg with a step alpha. The
-limit is not the minimiser of the sum: an agent counts as often as it uploads, and w keeps moving
-towards whose upload was last.
+with the paper's polynomial weight. That is one upload a version, ``buffer`` = 1; of several, w
+moves by the mean of alpha_i (w_i - w), and with those of all agents it is FedAvg with a step alpha.
+The limit is not the minimiser of the sum: an agent counts as often as it uploads, and w keeps
+moving towards whose upload was last.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -56,7 +57,7 @@ class Server(ServerHalf[State]):
 
     def _weight(self, age: int) -> float:
         """Return alpha of an upload of this age."""
-        return self.fed_async_alpha * (1.0 + age) ** -self.staleness_exponent
+        return self.fed_async_alpha * math.pow(1 + age, -self.staleness_exponent)
 
 
 class FedAsync(FedAsyncArguments):

@@ -7,8 +7,8 @@ agent that was sent the model w^(t_i) and has come to w_i,
     w <- w + eta_g (1/K) sum_i s(t - t_i) (w_i - w^(t_i)),     s(age) = 1 / sqrt(1 + age).
 
 With the uploads of all agents in every version it is FedAvg. A fast agent counts as often as it
-uploads, and several local steps leave each w_i on the way to its agent's own minimiser: the limit is
-not the minimiser of the sum, and further from it where the slow agents hold other data.
+uploads, and several local steps leave each w_i on the way to its agent's own minimiser: the limit
+is not the minimiser of the sum, and further from it where the slow agents hold other data.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class FedBuff(FedBuffArguments):
     Notes
     -----
     The buffer is the key ``buffer`` of an asynchronous run.
-    Who is averaged when some are absent: the uploads of the buffer, an agent as often as it uploads.
+    Who is averaged when some are absent: the buffer's uploads, an agent as often as it uploads.
     Privacy: none.
     """
 

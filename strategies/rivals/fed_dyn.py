@@ -79,8 +79,7 @@ class FedDyn(FedDynArguments):
 
     algorithm: ClassVar[str] = Agent.name
     no_asynchrony: ClassVar[str] = (
-        "the model is the mean of a round's x_i alone, which of one upload is that agent's "
-        "own"
+        "the model is the mean of a round's x_i alone, which of one upload is that agent's own"
     )
     settings: ClassVar[tuple[type, ...]] = (Agent, PrivacyTerms)
     server_half = Server

@@ -56,8 +56,7 @@ class Tamuna(TamunaArguments):
 
     algorithm: ClassVar[str] = Agent.name
     no_asynchrony: ClassVar[str] = (
-        "the steps and the weight of a round are those of a cohort that works on one model "
-        "together"
+        "the steps and the weight of a round are those of a cohort that works on one model together"
     )
     settings: ClassVar[tuple[type, ...]] = (Agent, Server)
     server_half = Server

@@ -87,9 +87,7 @@ STRATEGIES: dict[str, Callable[..., PrimalDualStrategy]] = {
 }
 QUICK = ("fed-plt", "fed-pd", "dp-iadmm", "scaffold", "fed-pdm")
 """Of the others the runs of every engine are slow tests."""
-EVERY = [
-    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in STRATEGIES
-]
+EVERY = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in STRATEGIES]
 
 SLOW = [
     pytest.param(name, buffer, marks=pytest.mark.slow)

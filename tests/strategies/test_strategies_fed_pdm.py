@@ -204,8 +204,11 @@ SPARSE = {"sparsifier": "rand-k", "uplink_k": 2}
 
 @pytest.mark.parametrize(
     ("dual", "sparse"),
-    [("private", {})]
-    + [pytest.param(*case, marks=pytest.mark.slow) for case in [("public", {}), ("public", SPARSE)]],
+    [
+        ("private", {}),
+        pytest.param("public", {}, marks=pytest.mark.slow),
+        pytest.param("public", SPARSE, marks=pytest.mark.slow),
+    ],
 )
 def test_latest_converges_exactly_with_absent_agents(dual: str, sparse: dict[str, Any]) -> None:
     problems = logistic_agents(4)

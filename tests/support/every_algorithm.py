@@ -14,7 +14,8 @@ SLOW = ("area", "fed-async", "fed-buff")
 
 def played(name: str, *values: Any, **more: Any) -> Any:
     """Return parameters of a test of one algorithm, marked slow where it is one of ``SLOW``."""
-    return pytest.param(*(values or (name,)), marks=pytest.mark.slow if name in SLOW else (), **more)
+    marks = pytest.mark.slow if name in SLOW else ()
+    return pytest.param(*(values or (name,)), marks=marks, **more)
 
 
 EVERY_ALGORITHM = [played(name) for name in sorted(algorithms())]

@@ -19,6 +19,8 @@ from privet.server_apps import read_config
 from privet.sim.engine import InlineGrid
 from privet.strategies import (
     LED,
+    FedAsync,
+    FedBuff,
     FedLin,
     FedPD,
     FedPLT,
@@ -150,14 +152,14 @@ class Counted:
         return self.problem.gradient(x, rows)
 
 
-@pytest.mark.parametrize("kind", [*RIVALS, FedPLT])
+@pytest.mark.parametrize("kind", [*RIVALS, FedPLT, FedBuff, FedAsync])
 def test_stated_costs_are_what_a_run_costs(kind: Any) -> None:
     """Gradients and vectors per iteration, vectors kept by an agent and by the coordinator."""
     dim, count, iterations = 1000, 3, 4
     problems = [Counted(one) for one in logistic_agents(count, dim=dim, rows=5)]
     app = app_of(problems, kind.algorithm)
     grid = InlineGrid(app, count)
-    own = SETTINGS.get(kind, {"rho": 1.0, "local_epochs": 3})
+    own = SETTINGS.get(kind, {"local_epochs": 3})
     strategy = kind(**{**own, "num_agents": count})
     cost, epochs = kind.cost, own["local_epochs"]
     rounds = iterations * cost.exchanges

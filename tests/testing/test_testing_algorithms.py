@@ -10,6 +10,7 @@ import pytest
 from privet.core import ConfigError, algorithms
 from privet.testing import Check, CheckFailed, check_algorithm, checks, kit
 from privet.testing.sharded import kept_actors
+from support.every_algorithm import played
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {"gfl": {"units": 2}}
 """Of un-noised runs, where the defaults do not fit six agents."""
@@ -72,7 +73,10 @@ def every_check(*engines: str) -> list[Check]:
     ]
 
 
-@pytest.mark.parametrize("check", every_check("inline", "cohort"), ids=str)
+@pytest.mark.parametrize(
+    "check",
+    [played(check.algorithm, check, id=str(check)) for check in every_check("inline", "cohort")],
+)
 def test_algorithm_keeps_its_promise(check: Check) -> None:
     check()
 

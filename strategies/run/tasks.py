@@ -17,6 +17,7 @@ says when their uploads come (`Speeds`); so a run is the same on every engine an
 
 from __future__ import annotations
 
+import heapq
 import logging
 import math
 import time
@@ -210,9 +211,10 @@ class Tasks(ClearUploads):
             return len(session.tasks)
         if self._available < options.min_agents:
             return 0
-        most = options.max_delay
-        old = pending.round - most if most else 0
-        late = sum(task.version <= old for task in session.tasks.values())
+        late = 0
+        if options.max_delay:
+            old = pending.round - options.max_delay
+            late = sum(task.version <= old for task in session.tasks.values())
         came = sum(task.has_upload for task in self.ended.values())
         buffer = options.uploads_of_version(len(session.roster.agents))
         return min(len(session.tasks), max(late, buffer - came))
@@ -220,20 +222,19 @@ class Tasks(ClearUploads):
     def _wait_simulated(self, pending: Pending, opened: float) -> None:
         """Move the clock from one end of a task to the next, until a round has its replies."""
         session, until = pending.session, self._until(opened)
-        places = session.roster.positions
-
-        def end(name: str) -> tuple[float, int]:
-            task = session.tasks[name]
-            return min(task.due, task.begun + self.ttl), places[name]
-
+        places, ttl = session.roster.positions, self.ttl
+        ends = [
+            (min(task.due, task.begun + ttl), places[name], name)
+            for name, task in session.tasks.items()
+        ]
+        heapq.heapify(ends)
         while self._missing(pending):
-            name = min(session.tasks, key=end)
-            task, when = session.tasks[name], end(name)[0]
+            when, _, name = heapq.heappop(ends)
             if when > until:
                 session.clock = until
                 break
             session.clock = max(session.clock, when)
-            self._end(session, name, withdrawn=task.due > when)
+            self._end(session, name, withdrawn=session.tasks[name].due > when)
 
     def _wait(self, pending: Pending, grid: Grid, opened: float) -> None:
         """Wait for the replies of nodes, and withdraw tasks whose time is over."""

@@ -70,6 +70,7 @@ class Tasks(ClearUploads):
         self._speeds: Speeds | None = None
         self._began: float | None = None
         self._available = 0
+        self._came = 0
 
     # ------------------------------------------------------------------ who is asked
 
@@ -89,8 +90,8 @@ class Tasks(ClearUploads):
             rng = stream(options.seed, "participation", round_=number)
             places = rng.choice(len(idle), size=min(free, len(idle)), replace=False)
             return [idle[place] for place in sorted(places)]
-        chosen = who.select(number, roster.names, options.seed)
-        return [name for name in chosen if name in set(idle)]
+        free_now = set(idle)
+        return [one for one in who.select(number, roster.names, options.seed) if one in free_now]
 
     def _is_idle(self, session: Session, name: str) -> bool:
         roster = session.roster
@@ -136,17 +137,16 @@ class Tasks(ClearUploads):
         The uploads of an asynchronous round are ``buffer`` many, or as many as there are tasks.
         """
         session = pending.session
+        self.ended, self._came = {}, 0
         if messages:
             journal(messages)
         if isinstance(grid, EngineGrid):
-            self.ended = {}
             opened = session.clock
             self._give_simulated(pending, grid, messages)
             self._wait_simulated(pending, opened)
         else:
             self._began = self._began or time.monotonic() - session.clock
             session.clock = time.monotonic() - self._began
-            self.ended = {}
             opened = session.clock
             self._give(pending, push(grid, messages, self.ttl, pending.outgoing.states))
             self._wait(pending, grid, opened)
@@ -215,9 +215,8 @@ class Tasks(ClearUploads):
         if options.max_delay:
             old = pending.round - options.max_delay
             late = sum(task.version <= old for task in session.tasks.values())
-        came = sum(task.has_upload for task in self.ended.values())
         buffer = options.uploads_of_version(len(session.roster.agents))
-        return min(len(session.tasks), max(late, buffer - came))
+        return min(len(session.tasks), max(late, buffer - self._came))
 
     def _wait_simulated(self, pending: Pending, opened: float) -> None:
         """Move the clock from one end of a task to the next, until a round has its replies."""
@@ -258,6 +257,7 @@ class Tasks(ClearUploads):
     def _end(self, session: Session, name: str, *, withdrawn: bool = False) -> None:
         self.ended[name] = task = session.tasks.pop(name)
         task.withdrawn = withdrawn
+        self._came += task.has_upload
 
     # ------------------------------------------------------------------ folding
 
@@ -350,9 +350,7 @@ class Tasks(ClearUploads):
                 log.debug("round %d: uploads are checked one by one: %r", pending.round, error)
                 return None
         pending.outcome.bytes += together.size
-        updates = {
-            name: together.update(row, tasks[name].version) for row, name in enumerate(names)
-        }
+        updates = together.updates([tasks[name].version for name in names])
         for name, update in updates.items():
             pending.outcome.note_cost(name, update)
         (block,) = uploads

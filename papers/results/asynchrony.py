@@ -1,19 +1,19 @@
 """Asynchronous runs against waiting, deadlines and rivals, in seconds of a virtual clock.
 
-    PYTHONPATH=papers .venv/bin/python -m results.asynchrony docs/results FOLDER [--night]
+    PYTHONPATH=papers .venv/bin/python -m results.asynchrony docs/results FOLDER
 
 FOLDER has mnist_20k.npz. Every finished run is a line of docs/results/asynchrony.jsonl; a command
 that was interrupted goes on where it was. It begins with an estimate of its time, and ends with the
-tables and figures of docs/results/asynchrony.md. ``--night`` plays the network of
-docs/results/deep.md as well.
+tables and figures of docs/results/asynchrony.md.
 
-A method has one or two parameters, searched on its own grid of powers by as many runs of another
-seed as every other has. The search moves on while the best is at the end of what was tried.
+A method has one or two parameters, searched on its own grid of powers by runs of another seed, half
+as long: `TRIALS` for each, and more where the best is still at the end of what was tried.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from privet.core import ConfigError, algorithm
+from privet.core import RunError, algorithm
 from privet.kernel import Problem, stream
 from privet.problems import L2, BinaryLogistic, MultinomialLogistic, minimize
 from privet.sim.inline import grid_of
@@ -37,7 +37,7 @@ from results.resumable import Runs
 from results.themes import themed
 
 AGENTS, BUFFER, LATENCY = 100, 10, 10.0
-TRIALS = 7
+TRIALS, WIDEST = 7, 4
 TUNING = 1000
 """Seed of the runs that choose a method's parameters."""
 NEVER = 1e6
@@ -86,7 +86,7 @@ def slow_agents(speeds: str, seed: int) -> list[int]:
     """Return the slowest tenth of the agents; where all are alike, some tenth."""
     model = "stragglers" if speeds in ("equal", "absences") else speeds
     names = [str(number) for number in range(AGENTS)]
-    drawn = Speeds(SpeedSettings(**{**SPEEDS[model]}), seed, names)
+    drawn = Speeds(SpeedSettings(**SPEEDS[model]), seed, names)
     order = sorted(range(AGENTS), key=lambda agent: -drawn.factor(names[agent]))
     return order[: AGENTS // 10]
 
@@ -243,11 +243,11 @@ WAITING, BOLD, SAFE = (
 
 def play(
     folder: Path, *, data: str, method: str, speeds: str, seed: int, until: float,
-    values: Mapping[str, float], own_steps: int = 0,
+    limit: float, values: Mapping[str, float], own_steps: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the error of a run over the clock; the slow agents may have steps of their own."""
     began, setting, chosen = time.process_time(), SETTINGS[data], METHODS[method]
-    found, horizon = data_of(folder, data, speeds, seed), SETTINGS[data].horizon[speeds]
+    found = data_of(folder, data, speeds, seed)
     steps = setting.steps if chosen.steps_key else 1
     latency = 1.0 if own_steps else LATENCY
     arguments = chosen.arguments(setting, found.curvature, values, 1.5 * (latency + steps))
@@ -261,18 +261,19 @@ def play(
     clock, errors = [0.0], [1.0]
 
     def over(done: Any) -> bool:
-        if done.clock < clock[-1] + setting.tick and done.clock < horizon:
+        if done.clock < clock[-1] + setting.tick and done.clock < limit:
             return False
         error = found.error(strategy.run.models()["last"])
         clock.append(done.clock)
         errors.append(error if error < 1e3 else 1e3)  # also where it is not a number
-        return errors[-1] <= until or errors[-1] >= 1e3 or done.clock >= horizon
+        return errors[-1] <= until or errors[-1] >= 1e3 or done.clock >= limit
 
     grid = grid_of(chosen.algorithm, found.problems, nodes)
     try:
         strategy.start(grid, start, num_rounds=10**6, log_rounds=False, should_stop=over)
-    except ConfigError as error:
-        raise ValueError(f"{method}: {error}") from None
+    except RunError:  # numbers without end
+        clock.append(clock[-1])
+        errors.append(1e3)
     looks = np.unique(np.geomspace(1, len(clock), 60).astype(int) - 1)
     times = [
         next((at for at, one in zip(clock, errors, strict=True) if one <= level), None)
@@ -293,12 +294,12 @@ def searched(
     """Return the best of a compass search on a grid of powers, and how many were tried.
 
     From the middle it goes to the better neighbour, a factor 3 on a key; where none is, by its
-    root. It ends after `TRIALS`, and after its first neighbours on all sides were tried.
+    root, and so on. It ends after `TRIALS`, but not before the best has worse ones on all sides.
     """
     keys, tried = list(grid), {}
 
     def value(place: tuple[int, ...]) -> dict[str, float]:
-        return {k: float(f"{grid[k] * 3 ** (p / 2):.4g}") for k, p in zip(keys, place, strict=True)}
+        return {k: float(f"{grid[k] * 3 ** (p / 4):.4g}") for k, p in zip(keys, place, strict=True)}
 
     def beside(place: tuple[int, ...], width: int) -> Iterator[tuple[int, ...]]:
         for axis in range(len(keys)):
@@ -307,13 +308,13 @@ def searched(
                 if all(one <= most.get(key, math.inf) for key, one in value(near).items()):
                     yield near
 
-    best, width, bracketed = (0,) * len(keys), 2, False
+    best, width, bracketed = (0,) * len(keys), WIDEST, False
     tried[best] = score(value(best))
     while True:
         around = [near for near in beside(best, width) if near not in tried]
         if not around:
-            bracketed, width = True, width - 1
-            if not width:
+            bracketed, width = True, max(1, width // 2)
+            if len(tried) >= TRIALS or not any(near not in tried for near in beside(best, width)):
                 break
             continue
         if bracketed and len(tried) >= TRIALS:
@@ -321,7 +322,7 @@ def searched(
         near = around[0]
         tried[near] = score(value(near))
         if tried[near] < tried[best]:
-            best, bracketed = near, bracketed and width < 2
+            best, bracketed = near, bracketed and width < WIDEST
     return value(best), len(tried)
 
 
@@ -331,12 +332,13 @@ class Study:
     def __init__(self, runs: Runs, data: str, method: str, speeds: str) -> None:
         self.setting, chosen = SETTINGS[data], METHODS[method]
         self._run = partial(runs, data=data, method=method, speeds=speeds)
+        self.limit = self.setting.horizon[speeds]
         self.values, self.trials = searched(chosen.grid, chosen.most, self._score)
 
     def _score(self, values: dict[str, float]) -> float:
         """Return the time to the target, or more where a run does not come there."""
         setting = self.setting
-        found = self._run(seed=TUNING, until=setting.target, values=values)
+        found = self._run(seed=TUNING, until=setting.target, limit=self.limit / 2.0, values=values)
         time_ = found["times"][setting.levels.index(setting.target)]
         return NEVER * (1.0 + found["end"]) if time_ is None else float(time_)
 
@@ -344,7 +346,8 @@ class Study:
         """Return the runs that are reported, to the last level."""
         last = self.setting.levels[-1]
         seeds = range(1, self.setting.seeds + 1)
-        return [self._run(seed=seed, until=last, values=self.values) for seed in seeds]
+        one = partial(self._run, until=last, limit=self.limit, values=self.values)
+        return [one(seed=seed) for seed in seeds]
 
     def times(self) -> list[float | None]:
         """Return the median times to the levels; None where a run does not come there."""
@@ -362,7 +365,12 @@ class Study:
 def table(runs: Runs, data: str, speeds: str) -> list[str]:
     """Return the table of a problem under a model of speeds; plays what is missing."""
     levels = SETTINGS[data].levels
-    head = ["method", *(f"to {level:g}" for level in levels), "error at the end", "chosen, of tried"]
+    head = [
+        "method",
+        *(f"to {level:g}" for level in levels),
+        "error at the end",
+        "chosen, of tried",
+    ]
     rows = []
     for method in METHODS:
         study = Study(runs, data, method, speeds)
@@ -371,7 +379,14 @@ def table(runs: Runs, data: str, speeds: str) -> list[str]:
         rows.append([method, *cells, f"{study.end():.1e}", f"{chosen}, of {study.trials}"])
     lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
     seconds = SETTINGS[data].horizon[speeds]
-    return ["", f"### {SETTINGS[data].title}, {speeds}", "", f"To {seconds:g} s at most.", "", *lines]
+    return [
+        "",
+        f"### {SETTINGS[data].title}, {speeds}",
+        "",
+        f"To {seconds:g} s at most.",
+        "",
+        *lines,
+    ]
 
 
 def goals(runs: Runs) -> list[str]:
@@ -403,7 +418,7 @@ def shorter(runs: Runs) -> list[str]:
     for steps in (5, 2, 1):
         found = [
             runs(data="logistic", method=BOLD, speeds="stragglers", seed=seed, until=1e-8,
-                 values=values, own_steps=steps)["times"]
+                 limit=3600.0, values=values, own_steps=steps)["times"]
             for seed in (1, 2)
         ]  # fmt: skip
         cells = [f"{np.median([one[at] for one in found]):.0f}" for at in (2, 3)]
@@ -431,8 +446,9 @@ def figure(stem: Path, runs: Runs, parts: Sequence[tuple[str, str]]) -> None:
 
 
 PARTS: Sequence[tuple[str, str]] = (
-    *(("logistic", speeds) for speeds in SPEEDS), ("softmax", "stragglers"), ("softmax", "equal"),
-)  # fmt: skip
+    *(("logistic", speeds) for speeds in ("stragglers", "equal", "lognormal", "absences")),
+    *(("softmax", speeds) for speeds in ("stragglers", "equal", "lognormal")),
+)
 
 
 def estimate(file: Path) -> str:
@@ -454,17 +470,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", type=Path, help="docs/results")
     parser.add_argument("folder", type=Path, help="of the data")
+    parser.add_argument("--only", choices=SETTINGS, help="play these runs, and write nothing else")
     arguments = parser.parse_args()
     quiet()
+    logging.getLogger("flwr").setLevel(logging.ERROR)  # a deadline names every late agent
     file = arguments.results / "asynchrony.jsonl"
     print(estimate(file), flush=True)
     runs = Runs(file, partial(play, arguments.folder))
-    tables = [line for data, speeds in PARTS for line in table(runs, data, speeds)]
+    parts = [part for part in PARTS if arguments.only in (None, part[0])]
+    tables = [line for data, speeds in parts for line in table(runs, data, speeds)]
+    if arguments.only:
+        return
     lines = [*goals(runs), *shorter(runs), *tables]
     print("\n".join(lines))
     fill(arguments.results / "asynchrony.md", "tables", lines[1:])
-    parts = (("logistic", "stragglers"), ("softmax", "stragglers"))
-    figure(arguments.results.parent / "images" / "asynchrony", runs, parts)
+    shown = (("logistic", "stragglers"), ("softmax", "stragglers"))
+    figure(arguments.results.parent / "images" / "asynchrony", runs, shown)
 
 
 if __name__ == "__main__":

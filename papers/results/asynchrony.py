@@ -17,6 +17,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
@@ -363,68 +364,77 @@ class Study:
 
 # ------------------------------------------------------------------ tables
 
+Lines = list[list[str]]
 
-def table(runs: Runs, data: str, speeds: str) -> list[str]:
-    """Return the table of a problem under a model of speeds; plays what is missing."""
-    levels = SETTINGS[data].levels
-    head = [
-        "method",
-        *(f"to {level:g}" for level in levels),
-        "error at the end",
-        "chosen, of tried",
-    ]
-    rows = []
+
+def rows(runs: Runs, data: str, speeds: str) -> Iterator[list[str]]:
+    """Yield the lines of a problem under a model of speeds, a method each; plays what is missing.
+
+    Methods whose runs are not there are left out where nothing is played.
+    """
     for method in METHODS:
-        study = Study(runs, data, method, speeds)
-        cells = ["-" if one is None else f"{one:.0f}" for one in study.times()]
-        chosen = ", ".join(f"{key} {value:g}" for key, value in study.values.items())
-        rows.append([method, *cells, f"{study.end():.1e}", f"{chosen}, of {study.trials}"])
-    lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
-    seconds = SETTINGS[data].horizon[speeds]
-    return [
-        "",
-        f"### {SETTINGS[data].title}, {speeds}",
-        "",
-        f"To {seconds:g} s at most.",
-        "",
-        *lines,
-    ]
+        with suppress(LookupError):
+            study = Study(runs, data, method, speeds)
+            cells = ["-" if one is None else f"{one:.0f}" for one in study.times()]
+            chosen = ", ".join(f"{key} {value:g}" for key, value in study.values.items())
+            yield [method, *cells, f"{study.end():.1e}", f"{chosen}, of {study.trials}"]
 
 
-def goals(runs: Runs) -> list[str]:
-    """Return the figures of the claims, each beside what was asked for."""
+def claims(runs: Runs) -> Iterator[list[str]]:
+    """Yield the figures of the claims, each beside what was asked for."""
 
-    def to(method: str, speeds: str, level: int = 0) -> float:
-        found = Study(runs, "softmax", method, speeds).times()[level]
+    def to(method: str, speeds: str) -> float:
+        found = Study(runs, "softmax", method, speeds).times()[0]
         return math.inf if found is None else found
 
-    lines = ["", "### Claims", "", "| figure | measured | goal |", "| --- | --- | --- |"]
     for name, method, goal, equal in (
         ("a = 1", BOLD, 1 / 5, 2.0), ("a = 1/2 (`auto` without moduli)", SAFE, 1 / 3, 4.0),
     ):  # fmt: skip
         for speeds, most in (("stragglers", goal), ("equal", equal)):
-            ratio = to(method, speeds) / to(WAITING, speeds)
-            what = f"MNIST softmax, {speeds}, {name}: time to a 10 % gap / that of waiting"
-            lines.append(f"| {what} | {ratio:.2f} | at most {most:.2f} |")
-    for method, goal in (("Fed-PLT, asynchronous, a = 1", "1e-8"), ("FedBuff", "stops at 5e-2")):
-        end = Study(runs, "logistic", method, "stragglers").end()
-        lines.append(f"| logistic, stragglers, {method}: error at the end | {end:.1e} | {goal} |")
-    return lines
+            with suppress(LookupError):
+                ratio = to(method, speeds) / to(WAITING, speeds)
+                what = f"MNIST softmax, {speeds}, {name}: time to a 10 % gap, over that of waiting"
+                yield [what, f"{ratio:.2f}", f"at most {most:.2f}"]
+    for method, asked in ((BOLD, "1e-8"), ("FedBuff", "stops at 5e-2 or more")):
+        with suppress(LookupError):
+            end = Study(runs, "logistic", method, "stragglers").end()
+            yield [f"logistic, stragglers, {method}: error at the end", f"{end:.1e}", asked]
 
 
-def shorter(runs: Runs) -> list[str]:
-    """Return what shorter tasks of the slow agents do, with a latency of 1 s."""
-    lines = ["", "### Shorter tasks for slow agents", ""]
-    lines += ["| local-epochs of the slow tenth | to 1e-4 | to 1e-8 |", "| --- | --- | --- |"]
-    values = Study(runs, "logistic", BOLD, "stragglers").values
-    for steps in (5, 2, 1):
-        found = [
-            runs(data="logistic", method=BOLD, speeds="stragglers", seed=seed, until=1e-8,
-                 limit=3600.0, values=values, own_steps=steps)["times"]
-            for seed in (1, 2)
-        ]  # fmt: skip
-        cells = [f"{np.median([one[at] for one in found]):.0f}" for at in (2, 3)]
-        lines.append(f"| {steps} | {' | '.join(cells)} |")
+def shorter(runs: Runs) -> Iterator[list[str]]:
+    """Yield the times with shorter tasks for the slow agents, and a latency of 1 s."""
+    with suppress(LookupError):
+        values = Study(runs, "logistic", BOLD, "stragglers").values
+        for steps in (5, 2, 1):
+            found = [
+                runs(data="logistic", method=BOLD, speeds="stragglers", seed=seed, until=1e-8,
+                     limit=3600.0, values=values, own_steps=steps)["times"]
+                for seed in (1, 2)
+            ]  # fmt: skip
+            yield [str(steps), *(f"{np.median([one[at] for one in found]):.0f}" for at in (2, 3))]
+
+
+def tables(runs: Runs) -> list[str]:
+    """Return all tables, the claims first; plays what is missing."""
+    parts: list[tuple[str, list[str], Lines]] = [
+        ("Claims", ["figure", "measured", "goal"], list(claims(runs))),
+        (
+            "Shorter tasks for slow agents",
+            ["local-epochs of the slow tenth", "to 1e-4", "to 1e-8"],
+            list(shorter(runs)),
+        ),
+    ]
+    for data, speeds in PARTS:
+        setting = SETTINGS[data]
+        levels = [f"to {level:g}" for level in setting.levels]
+        title = f"{setting.title}, {speeds}, {setting.horizon[speeds]:g} s at most"
+        head = ["method", *levels, "error at the end", "chosen, of tried"]
+        parts.append((title, head, list(rows(runs, data, speeds))))
+    lines = []
+    for title, head, found in parts:
+        marks = ["---"] * len(head)
+        table = [f"| {' | '.join(row)} |" for row in (head, marks, *found)]
+        lines += [f"### {title}", "", *(table if found else ["Not run."]), ""]
     return lines
 
 
@@ -435,7 +445,10 @@ def figure(stem: Path, runs: Runs, parts: Sequence[tuple[str, str]]) -> None:
         panels = np.atleast_1d(picture.subplots(1, len(parts)))
         for panel, (data, speeds) in zip(panels, parts, strict=True):
             for place, method in enumerate(METHODS):
-                curve = Study(runs, data, method, speeds).runs()[0]["curve"]
+                try:
+                    curve = Study(runs, data, method, speeds).runs()[0]["curve"]
+                except LookupError:
+                    continue
                 clock, error = np.array(curve).T
                 dashed = "--" if METHODS[method].way != "asynchronous" else "-"
                 panel.plot(clock, error, dashed, color=f"C{place % 10}", label=method, lw=1.5)
@@ -472,22 +485,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", type=Path, help="docs/results")
     parser.add_argument("folder", type=Path, help="of the data")
-    parser.add_argument("--only", choices=SETTINGS, help="play these runs, and write nothing else")
+    parser.add_argument("--write", action="store_true", help="play nothing, write what is there")
+    parser.add_argument("--claims", action="store_true", help="play the claims' runs alone")
     arguments = parser.parse_args()
     quiet()
     logging.getLogger("flwr").setLevel(logging.ERROR)  # a deadline names every late agent
     file = arguments.results / "asynchrony.jsonl"
-    print(estimate(file), flush=True)
-    runs = Runs(file, partial(play, arguments.folder))
-    parts = [part for part in PARTS if arguments.only in (None, part[0])]
-    tables = [line for data, speeds in parts for line in table(runs, data, speeds)]
-    if arguments.only:
-        return
-    lines = [*goals(runs), *shorter(runs), *tables]
+    if not arguments.write:
+        print(estimate(file), flush=True)
+        runs = Runs(file, partial(play, arguments.folder))
+        print(*claims(runs), *shorter(runs), sep="\n", flush=True)
+        if not arguments.claims:
+            tables(runs)
+    found = Runs(file, missing)
+    lines = tables(found)
     print("\n".join(lines))
-    fill(arguments.results / "asynchrony.md", "tables", lines[1:])
+    fill(arguments.results / "asynchrony.md", "tables", lines[:-1])
     shown = (("logistic", "stragglers"), ("softmax", "stragglers"))
-    figure(arguments.results.parent / "images" / "asynchrony", runs, shown)
+    figure(arguments.results.parent / "images" / "asynchrony", found, shown)
+
+
+def missing(**run: Any) -> dict[str, Any]:
+    """Play nothing (raises ``LookupError``)."""
+    raise LookupError(run)
 
 
 if __name__ == "__main__":

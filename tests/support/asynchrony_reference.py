@@ -162,6 +162,8 @@ def no_prox(x: Vector, t: float) -> Vector:
 class FedPLT:
     """Fed-PLT; ``moduli`` (lam, L) of each agent make its local solver the accelerated one.
 
+    ``exact``, of (agent, v), is a solver in its place.
+
     y = prox_{(rho/N) h}(mean z);  v = 2 y - z_i;  N_e steps on f_i(w) + |w - v|^2 / (2 rho) from
     x_i;  z_i += 2a (x_i - y).
     """
@@ -175,6 +177,7 @@ class FedPLT:
     steps: Sequence[float] = ()
     moduli: Sequence[tuple[float, float]] = ()
     prox: Callable[[Vector, float], Vector] = no_prox
+    exact: Callable[[int, Vector], Vector] | None = None
 
     @property
     def count(self) -> int:
@@ -188,6 +191,8 @@ class FedPLT:
     def compute(self, agent: int, sent: Vector) -> Vector:
         """Return x_i after the local steps."""
         v = 2 * sent - self.z[agent]
+        if self.exact is not None:
+            return self.exact(agent, v)
 
         def slope(w: Vector) -> Vector:
             return self.gradients[agent](w) + (w - v) / self.rho

@@ -164,9 +164,9 @@ def _disjoint(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
     found: list[tuple[float, float]] = []
     for gone, back in sorted(spans):
         if found and gone <= found[-1][1]:
-            before, last = found.pop()
-            gone, back = before, max(back, last)
-        found.append((gone, back))
+            found[-1] = found[-1][0], max(back, found[-1][1])
+        else:
+            found.append((gone, back))
     return found
 
 

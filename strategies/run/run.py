@@ -53,7 +53,7 @@ from flwr.serverapp import Grid
 from privet.client_apps.terms import MEAN_EXAMPLES
 from privet.core import ConfigError, PrivetError, RunError
 from privet.core.errors import listed, one_line
-from privet.core.key import shown, values_of
+from privet.core.key import keys_of, shown, values_of
 from privet.core.library import LIBRARY_VERSION, library_version
 from privet.kernel.programs.gradients import Gradients
 from privet.wire.contract import encode_settings, means_privacy
@@ -62,6 +62,7 @@ from privet.wire.payload import BUFFERS
 from ..half import Arrays, ServerHalf, Turn, Vector, grouped
 from ..participation import UpTo
 from .account import count_lost
+from .asynchrony import AsynchronySettings
 from .calibration import TARGET, calibrated, facts_of
 from .checkpoint import Checkpoint
 from .clear import ClearUploads
@@ -82,6 +83,7 @@ from .roster import (
 )
 from .round import Pending
 from .session import Round, Session
+from .speeds import SpeedSettings
 from .task import restored, saved
 from .tasks import Tasks
 from .together import WorksTogether, by_message, working_together
@@ -168,6 +170,7 @@ class Run:
             "h": _stable_repr(getattr(self.half, "h", None)),
             **self.half.settings(),
             "participation": _stable_repr(self.options.participation),
+            **_when_folded(self.options),
             "seed": self.options.seed,
             "secure-sum": self.collector.masked,
             "agent-weights": self.options.agent_weights,
@@ -260,6 +263,9 @@ class Run:
             put_back = saved.node_states if isinstance(grid, EngineGrid) else {}
             lost = [*saved.requests, *run._lost_tasks(saved)]
             changed = count_lost(run.half, roster, lost, put_back)
+            for name in (name for request in saved.requests for name in request.names):
+                if name in roster.agents:
+                    roster.agents[name].tasks += 1  # those of the checkpoint are counted already
             if isinstance(grid, EngineGrid) and changed:
                 grid.restore_node_states(changed)
         run.calibrate()  # after the merge: absent agents count as well
@@ -702,6 +708,13 @@ def collector_of(half: ServerHalf[Any], options: RunOptions) -> Collector:
     if options.asynchronous or options.late_replies == "fold" or options.speeds:
         return Tasks(options)
     return ClearUploads()
+
+
+def _when_folded(options: RunOptions) -> dict[str, Any]:
+    """Return the keys that say when uploads are folded; the cap of uploads may change."""
+    keys = {**keys_of(AsynchronySettings), **keys_of(SpeedSettings)}
+    values = {key.name: getattr(options, field) for field, key in keys.items()}
+    return {name: value for name, value in values.items() if name != "max-uploads"}
 
 
 def _stable_repr(part: Any) -> str:

@@ -286,7 +286,8 @@ class Tasks(ClearUploads):
         if self.options.asynchronous and self._is_short(session):
             outcome.count = max(self.options.min_agents, len(session.roster.agents))
         elif self.options.folds_old:
-            outcome.count = 0 if checked.updates else len(self.ended)
+            nothing_to_come = checked.updates or self.is_over(session)
+            outcome.count = 0 if nothing_to_come else len(self.ended)
         outcome.require(len(checked.updates), failures)
         updates = {name: checked.updates[name] for name in sort_names(checked.updates)}
         for name, update in updates.items():

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
+from privet.core import RunError
+from privet.problems import L2, BinaryLogistic
 from privet.sim.inline import app_of, grid_of
 from privet.strategies import FedPLT
+from privet.strategies.run.checkpoint import load
 from privet.strategies.run.outcome import TooFewError
 from privet.strategies.run.stop import Stop
 from privet.testing import logistic_federation
@@ -72,3 +77,89 @@ def test_a_run_that_nobody_can_go_on_with_ends() -> None:
     strategy = FedPLT(asynchronous=True, buffer=2, max_uploads=4, patience=0.0)
     with pytest.raises(TooFewError):
         play(strategy, 1000, grid, observers=[leave])
+
+
+def private(**more: Any) -> tuple[FedPLT, Any]:
+    """Return a strategy whose agents have at most 4 tasks, of which agent 0's are slow."""
+    rng = np.random.default_rng(1)
+    problems = []
+    for _ in range(3):
+        rows = rng.standard_normal((20, 4))
+        rows /= np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
+        problems.append(BinaryLogistic(rows, np.sign(rows[:, 0]), regularizer=L2(0.5)))
+    strategy = FedPLT(
+        asynchronous=True,
+        buffer=1,
+        max_uploads=4,
+        local_solver="noisy-gd",
+        clip=1.0,
+        row_norm=1.0,
+        target_epsilon=2.0,
+        **more,
+    )
+    return strategy, grid_of("fed-plt", problems, engine="inline")
+
+
+def spent(result: Any) -> dict[str, int]:
+    return {
+        name: sum(times for _, times in ledger.entries)
+        for name, ledger in result.privacy.agents.items()
+    }
+
+
+def test_a_run_whose_last_tasks_are_lost_ends_and_has_charged_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("privet.strategies.run.round.FIRST_PAUSE", 1e-3)
+    trace = tmp_path / "trace.csv"
+    trace.write_text("agent,seconds\n0,500\n1,10\n2,10\n")
+    strategy, grid = private(speeds=str(trace), round_timeout=100.0)
+    result = play(strategy, 1000, grid)
+    assert result.stopped == Stop.UPLOADS
+    assert spent(result) == {"0": 4, "1": 4, "2": 4}
+    assert "0" not in {name for done in result.history for name in done.participants}
+
+
+def test_tasks_of_a_server_that_was_killed_count_for_the_cap(tmp_path: Path) -> None:
+    """Those that were begun after its last checkpoint as well: the target is never passed."""
+    folder, copy = tmp_path / "run", tmp_path / "copy"
+    folder.mkdir()
+
+    def kill(done: Any, _: Any) -> None:
+        if done.round == 5:
+            shutil.copytree(folder, copy)
+
+    strategy, grid = private(speeds="equal")
+    play(
+        strategy,
+        6,
+        grid,
+        checkpoint=folder / "checkpoint.npz",
+        checkpoint_every=3,
+        observers=[kill],
+    )
+    saved = load(copy)
+    lost = [name for request in saved.requests for name in request.names]
+    assert lost
+    strategy, grid = private(speeds="equal")
+    result = play(strategy, 1000, grid, resume=saved)
+    assert result.stopped == Stop.UPLOADS
+    assert spent(result) == {"0": 4, "1": 4, "2": 4}
+    assert result.privacy.epsilon <= 2.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"speeds": "stragglers"}, "speeds lognormal -> stragglers"),
+        ({"buffer": 1}, "buffer 2 -> 1"),
+        ({"asynchronous": False, "buffer": 0}, "asynchronous true -> false"),
+    ],
+)
+def test_a_resume_with_other_speeds_or_another_buffer_is_refused(
+    changes: dict[str, Any], what: str, tmp_path: Path
+) -> None:
+    before = {"asynchronous": True, "buffer": 2, "speeds": "lognormal"}
+    play(FedPLT(**before), 3, checkpoint=tmp_path / "checkpoint.npz", checkpoint_every=0)
+    with pytest.raises(RunError, match=what):
+        play(FedPLT(**{**before, **changes}), 6, resume=load(tmp_path))

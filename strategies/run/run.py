@@ -84,7 +84,7 @@ from .roster import (
 from .round import Pending
 from .session import Round, Session
 from .speeds import SpeedSettings
-from .task import restored, saved
+from .task import charged, restored, saved
 from .tasks import Tasks
 from .together import WorksTogether, by_message, working_together
 
@@ -262,7 +262,8 @@ class Run:
         if run.private:
             put_back = saved.node_states if isinstance(grid, EngineGrid) else {}
             lost = [*saved.requests, *run._lost_tasks(saved)]
-            changed = count_lost(run.half, roster, lost, put_back)
+            with charged(session.tasks, run.half.name, run.half.version, roster):
+                changed = count_lost(run.half, roster, lost, put_back)
             for name in (name for request in saved.requests for name in request.names):
                 if name in roster.agents:
                     roster.agents[name].tasks += 1  # those of the checkpoint are counted already

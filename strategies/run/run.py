@@ -61,7 +61,7 @@ from privet.wire.payload import BUFFERS
 
 from ..half import Arrays, ServerHalf, Turn, Vector, grouped
 from ..participation import UpTo
-from .account import count_lost
+from .account import count_lost, expected_release, with_lost
 from .asynchrony import AsynchronySettings
 from .calibration import TARGET, calibrated, facts_of
 from .checkpoint import Checkpoint
@@ -507,8 +507,16 @@ class Run:
         self._place(position, name)
 
     def renew(self, name: str) -> None:
-        """Reset the row of an agent whose place another node took: it starts as a newcomer."""
+        """Reset the row of an agent whose place another node took: it starts as a newcomer.
+
+        The task of the node that is gone is withdrawn, and counts as released under this name.
+        """
         session, position = self.session, self.session.roster.positions[name]
+        task, agent = session.tasks.pop(name, None), session.roster.agents[name]
+        if task is not None:
+            release = expected_release(self.half, agent, task.version, 1)
+            if release is not None:
+                agent.former = (*agent.former, with_lost("", release))
         session.state = self.collector.renew(self.half, session.state, position, session.start)
         self._place(position, name)
 

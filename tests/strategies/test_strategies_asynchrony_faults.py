@@ -163,3 +163,26 @@ def test_a_resume_with_other_speeds_or_another_buffer_is_refused(
     play(FedPLT(**before), 3, checkpoint=tmp_path / "checkpoint.npz", checkpoint_every=0)
     with pytest.raises(RunError, match=what):
         play(FedPLT(**{**before, **changes}), 6, resume=load(tmp_path))
+
+
+@pytest.mark.parametrize("leaves", [3, 25])
+def test_the_task_of_a_node_whose_place_is_taken_is_withdrawn(leaves: int, tmp_path: Path) -> None:
+    """Its upload is not folded for the node that starts from scratch, which is asked at once."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text("agent,seconds\n0,100\n" + "".join(f"{i},10\n" for i in range(1, 6)))
+    nodes = [*NODES, {"partition-id": 0, "num-partitions": 6}]
+    grid = WatchedGrid(app_of("fed-plt", PROBLEMS), nodes)
+    first, *others, _ = everybody = sorted(grid.online)
+    grid.online = {first, *others}
+
+    def replace(done: Any, _: Any) -> None:
+        if done.round == leaves:
+            grid.online = set(everybody) - {first}
+
+    how = {"speeds": str(trace), "relaxation": 0.5, "recover_by_name": "no"}
+    strategy = FedPLT(asynchronous=True, buffer=5, **how)
+    result = play(strategy, leaves + 12, grid, observers=[replace])
+    assert not any(done.failures for done in result.history)
+    after = [done for done in result.history if "0" in done.participants][-1]
+    assert after.versions[0] == leaves + 1  # sent to the new node, a hundred seconds before
+    assert after.round == leaves + 10

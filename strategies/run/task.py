@@ -95,14 +95,16 @@ def saved(
     """
     entries: list[dict[str, Any]] = []
     members: dict[str, bytes] = {}
+    numbers: dict[int, int] = {}  # of what was sent: a version that is tried again may send another
     for name, task in tasks.items():
         entry = {"agent": name, "version": task.version, "begun": task.begun, "due": task.due}
         if task.is_done:
             reply = task.answer(protocol, version)
-            entry |= {"reason": reply.reason, "code": reply.code}
+            number = numbers.setdefault(id(task.sent), len(numbers))
+            entry |= {"reason": reply.reason, "code": reply.code, "sent": number}
             if reply.content is not None:
                 members[f"reply/{name}"] = packed_content(reply.content)
-            members.setdefault(f"sent/{task.version}", pack(task.sent))
+            members.setdefault(f"sent/{number}", pack(task.sent))
         entries.append(entry)
     return entries, members
 
@@ -114,14 +116,14 @@ def restored(entries: list[dict[str, Any]], members: Mapping[str, bytes]) -> dic
     for entry in entries:
         if "code" not in entry:
             continue
-        name, version = str(entry["agent"]), int(entry["version"])
-        if version not in sent:
-            arrays = unpack(members[f"sent/{version}"])
-            sent[version] = {key: np.array(array) for key, array in arrays.items()}
+        name, version, number = str(entry["agent"]), int(entry["version"]), int(entry["sent"])
+        if number not in sent:
+            arrays = unpack(members[f"sent/{number}"])
+            sent[number] = {key: np.array(array) for key, array in arrays.items()}
         blob = members.get(f"reply/{name}")
         content: RecordDict | None = None if blob is None else unpacked_content(blob)
         reply = Reply(content, str(entry["reason"]), int(entry["code"]))
-        task = Task(version, sent[version], float(entry["begun"]), float(entry["due"]), reply=reply)
+        task = Task(version, sent[number], float(entry["begun"]), float(entry["due"]), reply=reply)
         tasks[name] = task
     return tasks
 

@@ -15,8 +15,10 @@ from privet.problems import L2, BinaryLogistic
 from privet.sim.inline import app_of, grid_of
 from privet.strategies import FedPLT
 from privet.strategies.run.checkpoint import load
+from privet.strategies.run.exchange import Reply
 from privet.strategies.run.outcome import TooFewError
 from privet.strategies.run.stop import Stop
+from privet.strategies.run.task import Task, restored, saved
 from privet.testing import logistic_federation
 from privet.testing.absences import upload
 from privet.testing.grids import Fate, WatchedCohort, WatchedGrid, disconnect
@@ -138,11 +140,11 @@ def test_tasks_of_a_server_that_was_killed_count_for_the_cap(tmp_path: Path) -> 
         checkpoint_every=3,
         observers=[kill],
     )
-    saved = load(copy)
-    lost = [name for request in saved.requests for name in request.names]
+    killed = load(copy)
+    lost = [name for request in killed.requests for name in request.names]
     assert lost
     strategy, grid = private(speeds="equal")
-    result = play(strategy, 1000, grid, resume=saved)
+    result = play(strategy, 1000, grid, resume=killed)
     assert result.stopped == Stop.UPLOADS
     assert spent(result) == {"0": 4, "1": 4, "2": 4}
     assert result.privacy.epsilon <= 2.0
@@ -186,3 +188,14 @@ def test_the_task_of_a_node_whose_place_is_taken_is_withdrawn(leaves: int, tmp_p
     after = [done for done in result.history if "0" in done.participants][-1]
     assert after.versions[0] == leaves + 1  # sent to the new node, a hundred seconds before
     assert after.round == leaves + 10
+
+
+def test_a_checkpoint_holds_what_each_task_was_sent() -> None:
+    """A version that is tried again may send another model, after a newcomer."""
+    reply = Reply(None, "not connected", 5)
+    tasks = {
+        name: Task(3, {"y": np.full(2, value)}, 0.0, 1.0, reply=reply)
+        for name, value in (("0", 1.0), ("1", 2.0))
+    }
+    found = restored(*saved(tasks, "fed-plt", 1))
+    assert [task.sent["y"].tolist() for task in found.values()] == [[1.0, 1.0], [2.0, 2.0]]
